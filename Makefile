@@ -1,0 +1,40 @@
+# Two commands for people: `make crawl URL=…` and `make test`. The rest serves them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+URL ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup crawl test lint unit clean
+
+help:            ## What there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready  ## A virtual environment with Holdfast in it: .venv/bin/holdfast
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Holdfast needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make setup PYTHON=python3.12"; exit 2; }
+	@echo "Setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+crawl: setup     ## make crawl URL=https://example.com
+	@test -n "$(URL)" || { echo "Say what to crawl: make crawl URL=https://example.com"; exit 2; }
+	@$(BIN)/holdfast seeds add "$(URL)"
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: setup
+	@$(BIN)/pytest --cov --cov-report=term
+
+test: lint unit  ## Everything a landing must pass
+
+clean:           ## Remove what the targets above made (not your data)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -1,0 +1,1 @@
+"""Operations that the command line, the API and the dashboard share."""

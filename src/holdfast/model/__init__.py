@@ -1,0 +1,1 @@
+"""Values: what a URL, a domain, a claim is. Pure, no input or output."""

@@ -1,0 +1,1 @@
+"""Decisions: pure functions of values and the present time."""

@@ -1,0 +1,1 @@
+"""Truth: the only package that speaks SQL."""

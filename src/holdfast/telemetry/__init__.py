@@ -1,0 +1,1 @@
+"""Logs, measures and clocks."""
