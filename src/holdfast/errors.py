@@ -10,7 +10,9 @@ Each is one clear sentence that says what to do, and carries the exit code that 
     ├── StoreError                    3   the database cannot be used
     │   ├── StoreUnavailable              nothing answers
     │   ├── EmbeddedServerError           the bundled PostgreSQL cannot start here
-    │   └── SchemaMismatch                the schema is older or newer than this Holdfast
+    │   ├── SchemaMismatch                the schema is older or newer than this Holdfast
+    │   ├── RolledBack                    the connection broke; the transaction may be run again
+    │   └── Unsettled                     nobody can say any more how a transaction ended
     ├── NotFound                      4   no such domain, worker, job …
     └── Refused                       5   the state of things forbids it (or the person said no)
         ├── ClaimLost                     the claim belongs to somebody else now
@@ -56,6 +58,14 @@ class EmbeddedServerError(StoreError):
 
 class SchemaMismatch(StoreError):
     """The schema is older or newer than this Holdfast."""
+
+
+class RolledBack(StoreError):
+    """The connection broke and the transaction is certainly rolled back: it may be run again."""
+
+
+class Unsettled(StoreError):
+    """The server no longer knows how a transaction ended."""
 
 
 class NotFound(HoldfastError):

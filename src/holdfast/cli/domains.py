@@ -1,0 +1,246 @@
+"""Commands about domains, named as operators know them."""
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import output, session
+from holdfast.control.domains import KEYS, DomainDesk
+from holdfast.model.domain import Status
+from holdfast.settings import render_duration
+
+Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="How many to show at the most.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    commands: list[Callable[..., None]] = [
+        domain_status,
+        domain_info,
+        domain_set,
+        domain_reset,
+        top_domains,
+        recalculate_priorities,
+    ]
+    for command in commands:
+        app.command(command.__name__.replace("_", "-"), rich_help_panel="Domains")(command)
+
+
+def _desk(context: typer.Context) -> DomainDesk:
+    of = session.of(context)
+    return DomainDesk(of.store(), of.settings.domains.registrable)
+
+
+def domain_status(
+    context: typer.Context,
+    status: Annotated[Status | None, typer.Option(help="Only domains in this status.")] = None,
+    limit: Limit = 50,
+    as_json: output.Json = False,
+) -> None:
+    """List domains and how far they are.
+
+    [dim]Examples:[/dim]
+
+        holdfast domain-status --status blocked
+
+        holdfast domain-status --limit 1000 --json
+    """
+    desk = _desk(context)
+    rows = desk.listing(status, limit)
+    counts = desk.counts()
+    if as_json:
+        output.print_json({"domains": rows, "counts": counts})
+        return
+    _print_domains(rows)
+    known = counts[status] if status else sum(counts.values())
+    if known > len(rows):
+        session.say(f"{len(rows):,} of {known:,} domains; --limit shows more.")
+    elif not rows:
+        session.say("No domains yet; `holdfast seeds add URL` makes some known." if not known else "None.")
+
+
+def top_domains(context: typer.Context, limit: Limit = 20, as_json: output.Json = False) -> None:
+    """Show the domains that yield most images a page.
+
+    [dim]Example:[/dim]  holdfast top-domains --limit 5
+    """
+    rows = _desk(context).top(limit)
+    if as_json:
+        output.print_json({"domains": rows})
+    elif rows:
+        _print_domains(rows)
+    else:
+        session.say("No domain has been crawled yet.")
+
+
+def _print_domains(rows: list[dict[str, Any]]) -> None:
+    notes = {i: f"reason: {_reason(row)}" for i, row in enumerate(rows) if row["block_reason_code"]}
+    cells = [
+        (
+            row["domain"],
+            row["status"],
+            f"{row['pages_crawled']}/{row['pages_discovered']}",
+            row["images_stored"],
+            _rate(row["image_yield_rate"]),
+            output.when(row["last_crawled_at"]),
+        )
+        for row in rows
+    ]
+    output.print_table(
+        ["DOMAIN", "STATUS", "PAGES", "IMAGES", "YIELD", "LAST CRAWLED"], cells, notes, right="PAGES IMAGES YIELD"
+    )
+
+
+def _reason(row: dict[str, Any]) -> str:
+    return (
+        f"{row['block_reason_code']} ({row['block_reason']})" if row["block_reason"] else str(row["block_reason_code"])
+    )
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:.2f}" if 0 < rate < 1 else f"{rate:.1f}"
+
+
+def domain_info(context: typer.Context, name: Name, as_json: output.Json = False) -> None:
+    """Show everything about a domain.
+
+    [dim]Example:[/dim]  holdfast domain-info example.com
+    """
+    info = _desk(context).info(name)
+    if as_json:
+        output.print_json(info)
+        return
+    for label, value in _facts(info):
+        output.print_line(f"{label:<14}{output.safe(value)}")
+    if info["work"]:
+        output.print_line("\nWork")
+        columns = ["JOB", "STATE", "READY", "WAITING", "DONE", "DENIED", "FAILED"]
+        work = [
+            (w["job"], w["state"], "yes" if w["ready"] else "no", w["waiting"], w["done"], w["denied"], w["failed"])
+            for w in info["work"]
+        ]
+        output.print_table(columns, work, right="WAITING DONE DENIED FAILED")
+    if info["transitions"]:
+        output.print_line("\nChanges of status, newest first")
+        changes = [
+            (output.when(t["at"]), f"{t['from_status']} → {t['to_status']}", t["reason"], t["worker"] or "-")
+            for t in info["transitions"]
+        ]
+        output.print_table(["WHEN", "CHANGE", "REASON", "WORKER"], changes)
+    if info["tenures"]:
+        output.print_line("\nHeld by, newest first")
+        tenures = [
+            (t["epoch"], t["worker"], output.when(t["claimed_at"]), output.when(t["ended_at"]), t["why"] or "-")
+            for t in info["tenures"]
+        ]
+        output.print_table(["EPOCH", "WORKER", "FROM", "UNTIL", "ENDED"], tenures, right="EPOCH")
+
+
+def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
+    held = f"{info['claimed_by']} until {output.when(info['claim_expires_at'])}{' (expired)' if info['claim_expired'] else ''}"
+    again = "only after a reset" if info["stays_blocked"] else output.when(info["next_crawl_after"])
+    facts: list[tuple[str, object]] = [
+        ("Domain", info["domain"]),
+        ("Part of", info["parent_domain"]),
+        ("Status", info["status"] + (f" ({info['status_reason']})" if info["status_reason"] else "")),
+        ("Held by", held if info["claimed_by"] else "nobody"),
+        (
+            "Pages",
+            f"{info['pages_crawled']} crawled of {info['pages_discovered']} discovered, depth {info['crawl_depth_reached']}",
+        ),
+        (
+            "Images",
+            f"{info['images_stored']} stored of {info['images_found']} found, {_rate(info['image_yield_rate'])} a page",
+        ),
+        (
+            "Errors",
+            f"{info['total_error_count']} in all, {info['consecutive_error_count']} in a row, {info['retry_count']} blocks",
+        ),
+        ("Priority", f"{info['priority']}" + (f" (rank {info['seed_rank']})" if info["seed_rank"] else "")),
+        ("Seen first", f"{output.when(info['first_seen_at'])}, from {info['source'] or 'a link'}"),
+        ("Last crawled", output.when(info["last_crawled_at"])),
+        ("Again after", again),
+        ("Active", "yes" if info["is_active"] else "no: switched off"),
+        (
+            "Configuration",
+            ", ".join(
+                [
+                    f"delay {info['crawl_delay_seconds']:g} s",
+                    f"{info['max_concurrent_requests']} requests at once",
+                    f"{info['max_pages_per_run'] or 'no limit of'} pages a run",
+                    f"parser {info['parser_name']}",
+                    f"every {render_duration(info['default_crawl_frequency'])}",
+                ],
+            ),
+        ),
+    ]
+    if info["user_agent"]:
+        facts.append(("User agent", info["user_agent"]))
+    if info["maintenance_window"]:
+        facts.append(("Not during", info["maintenance_window"]))
+    return facts
+
+
+def domain_set(
+    context: typer.Context,
+    name: Name,
+    assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help=f"One or more of: {', '.join(KEYS)}.")],
+    as_json: output.Json = False,
+) -> None:
+    """Configure how a domain is crawled.
+
+    [dim]Examples:[/dim]
+
+        holdfast domain-set example.com delay=2 concurrency=3 budget=500
+
+        holdfast domain-set example.com active=no
+
+        holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
+    """
+    row = _desk(context).configure(name, assignments)
+    if as_json:
+        output.print_json(row)
+    else:
+        output.print_line(f"{row['domain']}: set {', '.join(output.safe(word) for word in assignments)}.")
+
+
+def domain_reset(
+    context: typer.Context,
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Why; it is kept with the domain.")] = "by hand",
+    as_json: output.Json = False,
+) -> None:
+    """Start a domain over: pending again, cool-down and blocks forgotten, all its pages to be crawled again.
+
+    A worker that holds it loses it; what that worker still writes is refused.
+
+    [dim]Example:[/dim]  holdfast domain-reset example.com --reason "site was moved"
+    """
+    report = _desk(context).reset(name, reason)
+    if as_json:
+        output.print_json(report)
+        return
+    taken = f"; taken from {report.was_held_by}" if report.was_held_by else ""
+    output.print_line(f"{report.domain}: {report.was} → pending, {report.waiting:,} URLs to crawl{output.safe(taken)}.")
+
+
+def recalculate_priorities(context: typer.Context, as_json: output.Json = False) -> None:
+    """Compute every domain's priority anew, a few thousand at a time.
+
+    [dim]Example:[/dim]  holdfast recalculate-priorities
+    """
+    seen = changed = 0
+    with typer.progressbar(length=1, label="Recalculating", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        for step in _desk(context).recalculate():
+            seen, changed, total = step
+            bar.length = max(total, 1)
+            bar.update(seen - bar.pos)
+    if as_json:
+        output.print_json({"domains": seen, "changed": changed})
+    else:
+        output.print_line(f"{seen:,} domains, {changed:,} priorities changed.")

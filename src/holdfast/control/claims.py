@@ -1,0 +1,74 @@
+"""What operators do about claims and runs: look, free what is stuck, close what is dead."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from holdfast.errors import NotFound, UsageError
+from holdfast.store import reports, runs, sweep
+from holdfast.store.connect import Database
+
+_EXPIRED_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Who holds what, what has expired, what waits."""
+
+    workers: list[reports.WorkerClaims]
+    expired: list[dict[str, Any]]
+    waiting: dict[str, int]
+    cooling: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDesk:
+    """Claims and runs of one store."""
+
+    database: Database
+
+    def overview(self) -> Overview:
+        """The three questions of an operator, answered."""
+        with self.database.session() as connection:
+            return Overview(
+                workers=reports.claims_by_worker(connection),
+                expired=reports.expired_claims(connection, limit=_EXPIRED_SHOWN),
+                waiting=reports.waiting_domains(connection),
+                cooling=reports.cooling_domains(connection),
+            )
+
+    def targets(self, *, force: bool, worker: str | None, all_active: bool) -> list[reports.WorkerClaims]:
+        """Which claims a release would free, by worker. Raises UsageError for a combination that cannot be meant."""
+        if all_active and not force:
+            raise UsageError("--all-active requires --force.")
+        if worker and not force:
+            raise UsageError("--worker-id requires --force; without it only expired claims are released.")
+        if force and not worker and not all_active:
+            raise UsageError("--force needs a target: --worker-id ID or --all-active.")
+        if worker and all_active:
+            raise UsageError("Give either --worker-id or --all-active, not both.")
+        with self.database.session() as connection:
+            found = reports.claims_by_worker(connection, worker)
+        if worker and not found:
+            raise NotFound(f"No worker called {worker!r} holds a claim.")
+        return found if force else [row for row in found if row.expired]
+
+    def release_expired(self) -> int:
+        """Free claims whose lease ended; how many."""
+        with self.database.session() as connection:
+            return sweep.release_expired(connection)
+
+    def force_release(self, worker: str | None) -> int:
+        """Take the claims of a worker, or of all, away from them; how many. Their later writes are fenced off."""
+        with self.database.session() as connection:
+            return sweep.force_release(connection, worker=worker)
+
+    def silent_runs(self, older_than: timedelta) -> list[runs.SilentRun]:
+        """Runs that say they run and have not been heard of."""
+        with self.database.session() as connection:
+            return runs.silent(connection, older_than=older_than)
+
+    def close_silent_runs(self, older_than: timedelta) -> list[int]:
+        """Mark them as failed; their ids."""
+        with self.database.session() as connection:
+            return runs.fail_silent(connection, older_than=older_than, message="Marked stale: no activity timeout")

@@ -1,0 +1,176 @@
+"""What people do with domains: look, configure, start over, put in order."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from holdfast.errors import UsageError
+from holdfast.model.domain import Status
+from holdfast.model.host import canonical_domain
+from holdfast.settings.duration import parse as parse_duration
+from holdfast.store import domains, reports, sweep
+from holdfast.store.connect import Database
+
+_WINDOW: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( \S+)?")
+_WORDS: Final = {
+    "yes": True,
+    "true": True,
+    "on": True,
+    "1": True,
+    "no": False,
+    "false": False,
+    "off": False,
+    "0": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResetReport:
+    """What a reset did."""
+
+    domain: str
+    was: str
+    was_held_by: str | None
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDesk:
+    """Domains of one store, as the command line, the API and the dashboard handle them."""
+
+    database: Database
+    registrable: bool = False
+
+    def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]:
+        """Domains, the ones crawled last first."""
+        with self.database.session() as connection:
+            return domains.listing(connection, status=status, limit=limit)
+
+    def top(self, limit: int) -> list[dict[str, Any]]:
+        """Domains by the images that a page of them yields."""
+        with self.database.session() as connection:
+            return domains.listing(connection, status=None, limit=limit, by_yield=True)
+
+    def counts(self) -> dict[str, int]:
+        """How many domains are in each status; every status is named."""
+        with self.database.session() as connection:
+            return dict.fromkeys(Status, 0) | domains.counts(connection)
+
+    def info(self, name: str) -> dict[str, Any]:
+        """Everything about one domain."""
+        with self.database.session() as connection:
+            row = domains.get(connection, self.canonical(name))
+            return row | {
+                "work": reports.work_of(connection, row["id"]),
+                "transitions": reports.transitions_of(connection, row["id"]),
+                "tenures": reports.tenures_of(connection, row["id"]),
+            }
+
+    def reset(self, name: str, why: str) -> ResetReport:
+        """Start a domain over, from any status; a worker that holds it is fenced off."""
+        with self.database.session() as connection:
+            before = domains.get(connection, self.canonical(name))
+            domain_id = domains.reset(connection, before["domain"], why=why)
+            sweep.wake_now(connection, domain_id)
+            work = reports.work_of(connection, domain_id)
+        return ResetReport(
+            before["domain"], before["status"], before["claimed_by"], sum(row["waiting"] for row in work)
+        )
+
+    def configure(self, name: str, assignments: Sequence[str], version: int | None = None) -> dict[str, Any]:
+        """Change a domain's configuration from `key=value` words; the domain afterwards."""
+        changes = parse_assignments(assignments)
+        with self.database.session() as connection:
+            return domains.edit(connection, self.canonical(name), changes, version=version)
+
+    def recalculate(self) -> Iterator[tuple[int, int, int]]:
+        """Rewrite all scores, in chunks; after each (domains looked at, scores changed, domains in all)."""
+        with self.database.session() as connection:
+            total = sum(domains.counts(connection).values())
+            seen = changed = 0
+            for looked_at, rewritten in domains.recalculate(connection):
+                seen += looked_at
+                changed += rewritten
+                yield seen, changed, total
+
+    def canonical(self, name: str) -> str:
+        """The domain that a person means by a name or a URL."""
+        return canonical_domain(name, registrable=self.registrable)
+
+
+def parse_assignments(words: Sequence[str]) -> dict[str, object]:
+    """`delay=2 active=no …` as columns and values. Raises UsageError, naming the word."""
+    changes: dict[str, object] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in KEYS:
+            raise UsageError(f"{word!r} is not a setting of a domain; write key=value with one of: {', '.join(KEYS)}.")
+        column, read = KEYS[key]
+        try:
+            changes[column] = read(value.strip())
+        except (ValueError, ZoneInfoNotFoundError) as problem:
+            raise UsageError(f"{word!r}: {problem}.") from problem
+    if not changes:
+        raise UsageError(f"Say what to set: key=value with one of: {', '.join(KEYS)}.")
+    return changes
+
+
+def _delay(text: str) -> float:
+    seconds = parse_duration(text).total_seconds()
+    if not 0 <= seconds <= 86400:
+        raise ValueError("a delay is between 0 and a day")
+    return seconds
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+            raise ValueError(f"it takes a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[\w.-]{1,100}", text):
+        raise ValueError("it takes one word of letters, digits, dots and dashes")
+    return text
+
+
+def _user_agent(text: str) -> str | None:
+    if not text:
+        return None
+    if len(text) > 255 or not re.fullmatch(r"[\x21-\x7e]+( +[\x21-\x7e]+)*", text):
+        raise ValueError("a user agent is plain ASCII on one line, 255 characters at most")
+    return text
+
+
+def _yes_or_no(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise ValueError("it takes yes or no")
+    return _WORDS[text.lower()]
+
+
+def _window(text: str) -> str | None:
+    if text.lower() in {"", "none"}:
+        return None
+    if not _WINDOW.fullmatch(text):
+        raise ValueError("a window is HH:MM-HH:MM, perhaps with a time zone, such as 22:00-06:00 Europe/Berlin")
+    if " " in text:
+        ZoneInfo(text.split(" ")[1])
+    return text
+
+
+KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "delay": ("crawl_delay_seconds", _delay),
+    "concurrency": ("max_concurrent_requests", _whole(1, 1000)),
+    "parser": ("parser_name", _word),
+    "user_agent": ("user_agent", _user_agent),
+    "active": ("is_active", _yes_or_no),
+    "budget": ("max_pages_per_run", _whole(1, 2**31 - 1)),
+    "frequency": ("default_crawl_frequency", parse_duration),
+    "window": ("maintenance_window", _window),
+}
+"""What `domain-set` knows: word → column and how its value is read."""

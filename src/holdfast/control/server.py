@@ -1,0 +1,41 @@
+"""The database as an operator handles it: schema, prompt, stop."""
+
+import shutil
+from collections.abc import Callable
+
+from holdfast.errors import NotFound, Refused
+from holdfast.settings import Settings
+from holdfast.store import embedded, migrate
+from holdfast.store.connect import Database, prompt_environment
+
+
+def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str | None]:
+    """Bring the schema up; (before, after)."""
+    return migrate.upgrade(database, revision)
+
+
+def downgrade(database: Database, revision: str) -> tuple[str | None, str | None]:
+    """Take the schema back; (before, after)."""
+    return migrate.downgrade(database, revision)
+
+
+def revisions(database: Database) -> tuple[str | None, str]:
+    """The schema's revision, and the one that this version needs."""
+    with database.session() as connection:
+        return migrate.current(connection), migrate.HEAD
+
+
+def psql(database: Database, settings: Settings) -> tuple[str, dict[str, str]]:
+    """The psql program, and the environment that leads it to the database: no secret goes on a command line."""
+    running = None if settings.database_url else embedded.find(settings.data)
+    program = str(running.bin / "psql") if running else shutil.which("psql")
+    if program is None:
+        raise NotFound("There is no psql on this machine; install PostgreSQL's client.")
+    return program, prompt_environment(database.url)
+
+
+def stop(settings: Settings, say: Callable[[str], None]) -> bool:
+    """Stop the bundled server; False if it was not running."""
+    if settings.database_url is not None:
+        raise Refused("HOLDFAST_DATABASE_URL names a server that Holdfast does not run, so it does not stop it.")
+    return embedded.stop(settings.data, say)

@@ -1,0 +1,125 @@
+"""What a domain can be, and what may happen to it.
+
+The rule: `decide` is total. Every status meets every event, and the answer is a status that the matrix allows.
+The database enforces the same matrix by trigger, also against SQL written by hand; a test compares the two.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+
+class Status(StrEnum):
+    """A report for people. Whether a domain can be claimed never hangs on it."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    EXHAUSTED = "exhausted"
+    BLOCKED = "blocked"
+    UNREACHABLE = "unreachable"
+
+
+class Event(StrEnum):
+    """What happens to a domain. Each event leads to one status only."""
+
+    OUTCOME = "outcome"
+    """The first page was fetched, or refused: the domain is under way."""
+    FRONTIER_EMPTY = "frontier_empty"
+    """Nothing waits any more, in any job."""
+    LOGIN_REQUIRED = "login_required"
+    RATE_LIMITED = "rate_limited"
+    FORBIDDEN = "forbidden"
+    UNAVAILABLE = "unavailable"
+    ROBOTS_DENIED = "robots_denied"
+    DNS_FAILURE = "dns_failure"
+    CONNECTION_FAILED = "connection_failed"
+    TIMEOUT = "timeout"
+    TLS_FAILURE = "tls_failure"
+    COOLDOWN_ENDED = "cooldown_ended"
+    """A blocked or unreachable domain may be tried again."""
+    REFRESH_DUE = "refresh_due"
+    """An exhausted domain is old enough to be looked at again."""
+    WOKEN = "woken"
+    """New URLs arrived for an exhausted domain."""
+    RESET = "reset"
+    """A person starts it over."""
+
+
+BLOCKING: Final = frozenset(
+    {Event.LOGIN_REQUIRED, Event.RATE_LIMITED, Event.FORBIDDEN, Event.UNAVAILABLE, Event.ROBOTS_DENIED},
+)
+UNREACHING: Final = frozenset({Event.DNS_FAILURE, Event.CONNECTION_FAILED, Event.TIMEOUT, Event.TLS_FAILURE})
+STOPPING: Final = BLOCKING | UNREACHING
+"""Events that end a visit and begin a cool-down. Their names are the reason codes in the store."""
+
+ALLOWED: Final[dict[Status, frozenset[Status]]] = {
+    Status.PENDING: frozenset({Status.ACTIVE, Status.BLOCKED, Status.UNREACHABLE}),
+    Status.ACTIVE: frozenset({Status.ACTIVE, Status.EXHAUSTED, Status.BLOCKED, Status.UNREACHABLE}),
+    Status.EXHAUSTED: frozenset({Status.PENDING, Status.ACTIVE}),
+    Status.BLOCKED: frozenset({Status.PENDING, Status.ACTIVE}),
+    Status.UNREACHABLE: frozenset({Status.PENDING, Status.ACTIVE}),
+}
+"""The transition matrix. A reset goes to pending from everywhere, because it takes the claim away."""
+
+_TARGET: Final[dict[Event, Status]] = {
+    Event.OUTCOME: Status.ACTIVE,
+    Event.FRONTIER_EMPTY: Status.EXHAUSTED,
+    **dict.fromkeys(BLOCKING, Status.BLOCKED),
+    **dict.fromkeys(UNREACHING, Status.UNREACHABLE),
+    Event.COOLDOWN_ENDED: Status.PENDING,
+    Event.REFRESH_DUE: Status.PENDING,
+    Event.WOKEN: Status.PENDING,
+    Event.RESET: Status.PENDING,
+}
+
+_ONLY_FROM: Final[dict[Event, frozenset[Status]]] = {
+    Event.COOLDOWN_ENDED: frozenset({Status.BLOCKED, Status.UNREACHABLE}),
+    Event.REFRESH_DUE: frozenset({Status.EXHAUSTED}),
+    Event.WOKEN: frozenset({Status.EXHAUSTED}),
+    Event.RESET: frozenset(Status),
+}
+"""Events that mean something in these states only; elsewhere they change nothing."""
+
+
+def decide(status: Status, event: Event) -> Status:
+    """The status after the event; the same one where the event has no meaning for it (a page of a blocked domain that
+    still arrives makes it active again, an empty frontier does not exhaust a domain that was never crawled)."""
+    target = _TARGET[event]
+    if event is Event.RESET:
+        return target
+    if status not in _ONLY_FROM.get(event, ALLOWED):
+        return status
+    return target if target in ALLOWED[status] else status
+
+
+def reason(event: Event, detail: str = "") -> str:
+    """The text that the store keeps with a status: the event leads, so two changes in a row never read the same."""
+    return f"{event}: {detail}" if detail else str(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """One thing a user asked for: a URL on a domain, perhaps with its rank in a list of popular sites."""
+
+    domain: str
+    parent_domain: str
+    base_url: str
+    url: str
+    url_key: bytes
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker's tenure of a domain. `epoch` fences everything that is written under it."""
+
+    domain_id: int
+    epoch: int
+    domain: str
+    status: Status
+    expires_at: datetime
+    """By the database's clock; for people. The worker counts from before it asked."""
+    clean: bool
+    """False: the tenure before this one ended without a release, so its last fetch may not be in the store, and one
+    full delay passes before the first request."""

@@ -1,0 +1,42 @@
+"""What a visit reports about its domain: counters of a flush, and how it ends.
+
+The rule: these are differences, never totals. The store adds them under the fence, once.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from holdfast.model.domain import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a batch of outcomes changed on one held domain."""
+
+    domain_id: int
+    epoch: int
+    outcomes: int = 0
+    pages_crawled: int = 0
+    images_found: int = 0
+    images_stored: int = 0
+    errors: int = 0
+    consecutive_errors: int | None = None
+    """The length of the present streak of errors; None leaves the stored one alone."""
+    depth_reached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a visit ends. Without a stopping event the store itself decides whether the domain is exhausted."""
+
+    domain_id: int
+    epoch: int
+    event: Event | None = None
+    detail: str = ""
+    retry_after: timedelta | None = None
+    """What the server asked for; the cool-down is at least as long."""
+    crawled: bool = True
+    """False: nothing was fetched, so the day of the last crawl stays."""
+    spent_jobs: frozenset[int] = field(default_factory=frozenset)
+    """Jobs whose budget on this domain is used up."""
+    run_id: int | None = None

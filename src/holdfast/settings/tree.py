@@ -1,0 +1,331 @@
+"""The tree of settings: names, types, defaults, ranges, meanings.
+
+Rule: a setting is declared here once; its environment variable, its line in `config show` and its row in
+docs/configuration.md follow from the declaration.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
+
+from holdfast.settings.duration import Duration
+
+PREFIX = "HOLDFAST_"
+
+# The names that the first crawlers gave to these settings; read from the environment with and without the prefix.
+SEED_NAMES = {
+    "rollout.domain_tracking": "ENABLE_DOMAIN_TRACKING",
+    "rollout.per_domain_budget": "ENABLE_PER_DOMAIN_BUDGET",
+    "rollout.smart_scheduling": "ENABLE_SMART_SCHEDULING",
+    "rollout.claim_protocol": "ENABLE_CLAIM_PROTOCOL",
+    "rollout.refresh_mode": "ENABLE_REFRESH_MODE",
+    "flush.pages": "DOMAIN_STATS_FLUSH_INTERVAL_PAGES",
+}
+
+# An @ ends the user's part and may stand nowhere else, so that it is certain what of a URL is the password.
+_DATABASE_URL = re.compile(r"postgres(?:ql)?://(?:[^\s/?@]*@)?[^\s/?@]*(?:/[^\s?@]*)?(?:\?[^\s@]*)?")
+_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/?]*@")
+_SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+_ONE_DAY = timedelta(days=1)
+_INT4 = 2**31 - 1
+
+
+def masked(url: SecretStr) -> str:
+    """The database's address for people: every password in it is ***."""
+    text = url.get_secret_value()
+    if not _DATABASE_URL.fullmatch(text):
+        return "***"
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):  # which pydantic would take for 0 or 1
+        raise ValueError("must be a number")  # noqa: TRY004  pydantic makes a sentence of a ValueError only
+    return value
+
+
+def _names(value: object) -> object:
+    """A text is names separated by commas, as an environment variable must write a list."""
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+def _plain_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if any(not re.fullmatch(r"(?=.)[^\s*,&=#]*\*?", name) for name in names):
+        raise ValueError("must be names of query parameters, each perhaps with one * at its end")
+    return names
+
+
+def _folder(path: object) -> object:
+    """A folder that can be made: ~ is the home folder also where no shell has expanded it."""
+    text = str(path) if isinstance(path, Path) else path
+    if not isinstance(text, str):
+        return path
+    if not text or "\0" in text:
+        raise ValueError("must be the path of a folder")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("begins with ~, but that home folder is not known") from None
+
+
+def _header(text: str | None) -> str | None:
+    # Anything else could end the header and begin another one.
+    if text is not None and not re.fullmatch(r"[\x21-\x7e]+( +[\x21-\x7e]+)*", text):
+        raise ValueError("must be plain ASCII text on one line")
+    return text
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"\S+", text):
+        raise ValueError("must be one word")
+    return text
+
+
+def _postgresql(url: SecretStr | None) -> SecretStr | None:
+    if url is not None and not _DATABASE_URL.fullmatch(url.get_secret_value()):
+        raise ValueError(
+            "must be a URL such as postgresql://user:password@host/database, with @ / ? in it as %40 %2F %3F"
+        )
+    return url
+
+
+Count = Annotated[int, BeforeValidator(_no_bool)]
+Fraction = Annotated[float, BeforeValidator(_no_bool)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_plain_names)]
+
+
+class Group(BaseModel):
+    """Settings that belong together; the part of the tree that a constructor takes."""
+
+    # Validators are built when first needed, which makes a quarter of the import the business of `load`.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, hide_input_in_errors=True)
+
+
+class Store(Group):
+    """How Holdfast speaks to PostgreSQL."""
+
+    connect_timeout: Duration = Field(
+        default=timedelta(seconds=5),
+        ge=timedelta(seconds=1),
+        le=_ONE_DAY,
+        description="How long to wait for the database to answer.",
+    )
+    statement_timeout: Duration = Field(
+        default=timedelta(seconds=60), le=_ONE_DAY, description="The longest that one statement may take; 0 = no limit."
+    )
+
+
+class Claims(Group):
+    """How workers hold domains."""
+
+    lease: Duration = Field(
+        default=timedelta(minutes=30),
+        ge=timedelta(seconds=5),
+        description="How long a claim lasts without renewal; a worker renews every third of it.",
+    )
+    batch: Count = Field(default=10, ge=1, le=1000, description="How many domains a worker claims at once.")
+    sweep_interval: Duration = Field(
+        default=timedelta(seconds=5),
+        ge=timedelta(seconds=0.1),
+        le=_ONE_DAY,
+        description="How often expired claims and ended cool-downs are looked for.",
+    )
+
+
+class Domains(Group):
+    """What holds for a domain that has no setting of its own."""
+
+    registrable: bool = Field(
+        default=False, description="A domain is the registrable domain (example.com), not the host (www.example.com)."
+    )
+    max_errors: Count = Field(
+        default=10, ge=1, le=_INT4, description="Consecutive errors after which a domain is blocked."
+    )
+    max_block_retries: Count = Field(
+        default=3,
+        ge=0,
+        le=_INT4,
+        description="How often a blocked domain is tried again before only a person can reset it.",
+    )
+    max_pages_per_run: Count = Field(
+        default=1000, ge=1, le=_INT4, description="Pages of one domain that one crawl may fetch."
+    )
+    crawl_delay: Duration = Field(
+        default=timedelta(seconds=1), le=_ONE_DAY, description="Pause between two requests to a domain."
+    )
+    max_concurrent_requests: Count = Field(
+        default=5, ge=1, le=1000, description="Requests to one domain at the same time."
+    )
+    parser: Annotated[str, AfterValidator(_word)] = Field(
+        default="generic", description="The parser for a domain's pages."
+    )
+    user_agent: Annotated[str | None, AfterValidator(_header)] = Field(
+        default=None, description="The User-Agent sent to the web; not set = Holdfast's own."
+    )
+    crawl_frequency: Duration = Field(
+        default=_ONE_DAY, ge=timedelta(seconds=1), description="How often a recurring task on a domain is due."
+    )
+
+
+class Cooldown(Group):
+    """How long a domain is left alone, by reason."""
+
+    login_required: Duration = Field(default=30 * _ONE_DAY, description="After a login wall (401, or a login page).")
+    rate_limited: Duration = Field(default=7 * _ONE_DAY, description="After too many requests (429).")
+    forbidden: Duration = Field(default=14 * _ONE_DAY, description="After access was forbidden (403).")
+    robots_denied: Duration = Field(default=90 * _ONE_DAY, description="After robots.txt denied everything.")
+    unavailable: Duration = Field(default=7 * _ONE_DAY, description="After the server was unavailable (503).")
+    unreachable: Duration = Field(default=7 * _ONE_DAY, description="After DNS or connection failures.")
+    exhausted: Duration = Field(default=14 * _ONE_DAY, description="After the last known page, until the refresh.")
+    jitter: Fraction = Field(
+        default=0.1,
+        ge=0,
+        le=0.5,
+        description="Each cool-down is longer by up to this fraction, so that they do not end together.",
+    )
+
+
+class Urls(Group):
+    """How URLs are normalized, which decides what counts as the same page."""
+
+    tracking_parameters: Names = Field(
+        default=(
+            *("utm_*", "gclid", "fbclid", "msclkid", "dclid", "yclid"),
+            *("mc_cid", "mc_eid", "igshid", "_ga", "ref", "source"),
+        ),
+        description="Query parameters to drop because they only say where a visitor came from; `utm_*` is a prefix.",
+    )
+    session_parameters: Names = Field(
+        default=("PHPSESSID", "JSESSIONID", "sid", "sessionid", "aspsessionid*"),
+        description="Query parameters to drop because they only name a session.",
+    )
+    strip_trailing_slash: bool = Field(default=False, description="/a/ and /a are the same page.")
+    sort_query: bool = Field(default=True, description="The order of query parameters does not matter.")
+    max_bytes: Count = Field(default=2048, ge=64, le=65_536, description="Longer URLs are refused.")
+
+
+class Rollout(Group):
+    """Switches for a step by step introduction; off means the older behaviour."""
+
+    domain_tracking: bool = Field(default=True, description="Keep what was learnt about each domain.")
+    per_domain_budget: bool = Field(default=True, description="Limit the pages of each domain, not only of the crawl.")
+    smart_scheduling: bool = Field(default=True, description="Choose domains by priority from the database.")
+    claim_protocol: bool = Field(default=True, description="Workers claim domains; off = only one worker may run.")
+    refresh_mode: bool = Field(default=True, description="Visit known pages again when they are due.")
+
+    @model_validator(mode="after")
+    def _claims_need_scheduling(self) -> Self:
+        if self.claim_protocol and not self.smart_scheduling:
+            raise ValueError("ENABLE_CLAIM_PROTOCOL requires ENABLE_SMART_SCHEDULING=true")
+        return self
+
+
+class Flush(Group):
+    """When a worker commits what it has crawled: at whichever of the two comes first."""
+
+    pages: Count = Field(
+        default=100,
+        ge=0,
+        le=100_000,
+        description="Commit after so many pages; 0 = only at the end, whatever `seconds` says.",
+    )
+    seconds: Duration = Field(
+        default=timedelta(seconds=1), ge=timedelta(seconds=0.01), le=_ONE_DAY, description="Commit after so much time."
+    )
+
+
+Source = Literal["default", "file", "environment", "option"]
+
+
+class Origin(NamedTuple):
+    """Which source gave a setting its value, and the words for the place in an error's sentence."""
+
+    source: Source
+    place: str
+
+
+class Settings(Group):
+    """Everything that can be set. `Settings()` is the built-in defaults; `load` asks the sources."""
+
+    data: Annotated[Path, BeforeValidator(_folder)] = Field(
+        default=Path(".holdfast"), description="Where the crawl is kept; a relative path begins at the current folder."
+    )
+    database_url: Annotated[SecretStr | None, AfterValidator(_postgresql)] = Field(
+        default=None, description="A shared PostgreSQL server; not set = the embedded one, kept in `data`."
+    )
+    store: Store = Field(default_factory=Store)
+    claims: Claims = Field(default_factory=Claims)
+    domains: Domains = Field(default_factory=Domains)
+    cooldown: Cooldown = Field(default_factory=Cooldown)
+    urls: Urls = Field(default_factory=Urls)
+    rollout: Rollout = Field(default_factory=Rollout)
+    flush: Flush = Field(default_factory=Flush)
+
+    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Mapping[str, Origin] | None, /) -> None:
+        """`load` passes the origins as the validation's context, so that the tree stays frozen."""
+        self._origins = context or {}
+
+    def origin(self, name: str) -> Origin:
+        """Where the setting `name` ("claims.lease") got its value from."""
+        return self._origins.get(name, Origin("default", name))
+
+
+class Setting(NamedTuple):
+    """One leaf of the tree, by all its names."""
+
+    name: str
+    group: str
+    env: str
+    aliases: tuple[str, ...]
+    default: Any
+    secret: bool
+    description: str
+
+
+def groups() -> dict[str, type[Group]]:
+    """The groups by name, in the order of the tree."""
+    kinds = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Group)}
+
+
+@cache
+def catalog() -> tuple[Setting, ...]:
+    """Every setting, top level first, then group by group."""
+    owners: dict[str, type[Group]] = {"": Settings, **groups()}
+    return tuple(
+        _setting(group, owner, field)
+        for group, owner in owners.items()
+        for field in owner.model_fields
+        if group or field not in owners
+    )
+
+
+def _setting(group: str, owner: type[Group], field: str) -> Setting:
+    info = owner.model_fields[field]
+    name = f"{group}.{field}" if group else field
+    seed = SEED_NAMES.get(name)
+    return Setting(
+        name=name,
+        group=group,
+        env=PREFIX + name.replace(".", "_").upper(),
+        aliases=(seed, PREFIX + seed) if seed else (),
+        default=info.default,
+        secret=SecretStr in get_args(info.annotation),
+        description=info.description or "",
+    )

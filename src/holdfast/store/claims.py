@@ -1,0 +1,160 @@
+"""Who holds a domain: claim, renew, fence, reclaim. The release is in `store/release`, taking away in `store/sweep`.
+
+The rules: the database's clock decides about leases; the row lock on `domains` is the proof; every acquisition raises the epoch,
+and a write that carries an old one changes nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import psycopg
+
+from holdfast.model.domain import Claim, Event, Status, reason
+from holdfast.model.work import Progress
+
+# MATERIALIZED, or the planner may run the locking select more than once and take more than was asked for.
+# NO KEY UPDATE, because the foreign keys of other workers' inserts hold KEY SHARE on the same rows.
+_CLAIM: Final = """
+WITH found AS MATERIALIZED (
+    SELECT d.id
+    FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+    WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
+      AND (d.next_crawl_after IS NULL OR d.next_crawl_after <= clock_timestamp())
+      AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND state IN ('pending', 'processing'))
+    ORDER BY jd.priority DESC, jd.domain_id
+    LIMIT %(count)s
+    FOR NO KEY UPDATE OF d SKIP LOCKED
+), taken AS (
+    UPDATE domains d SET claimed_by = %(worker)s, claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
+    FROM found WHERE d.id = found.id
+    RETURNING d.id, d.domain, d.status, d.claim_epoch, d.claim_expires_at, clock_timestamp() AS claimed_at
+), quiet AS (
+    UPDATE job_domains jd SET ready = false FROM taken WHERE jd.domain_id = taken.id AND jd.ready
+), logged AS (
+    INSERT INTO claim_log (domain_id, epoch, worker, claimed_at) SELECT id, claim_epoch, %(worker)s, claimed_at FROM taken
+)
+SELECT t.id, t.claim_epoch, t.domain, t.status, t.claim_expires_at, COALESCE(before.why = 'released', true) AS clean
+FROM taken t LEFT JOIN claim_log before ON before.domain_id = t.id AND before.epoch = t.claim_epoch - 1
+"""
+
+_RECLAIM: Final = """
+WITH mine AS MATERIALIZED (
+    SELECT id FROM domains WHERE claimed_by = %(worker)s ORDER BY id FOR NO KEY UPDATE
+), taken AS (
+    UPDATE domains d SET claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
+    FROM mine WHERE d.id = mine.id
+    RETURNING d.id, d.domain, d.status, d.claim_epoch, d.claim_expires_at, clock_timestamp() AS claimed_at
+), ended AS (
+    UPDATE claim_log l SET ended_at = t.claimed_at, why = 'reclaimed'
+    FROM taken t WHERE l.domain_id = t.id AND l.epoch = t.claim_epoch - 1
+), logged AS (
+    INSERT INTO claim_log (domain_id, epoch, worker, claimed_at) SELECT id, claim_epoch, %(worker)s, claimed_at FROM taken
+)
+SELECT id, claim_epoch, domain, status, claim_expires_at, false AS clean FROM taken
+"""
+
+_HELD: Final = """
+SELECT d.id FROM domains d JOIN unnest(%(ids)s::bigint[], %(epochs)s::bigint[]) AS h(id, epoch) ON d.id = h.id
+WHERE d.claimed_by = %(worker)s AND d.claim_epoch = h.epoch AND d.claim_expires_at > clock_timestamp()
+"""
+
+# SKIP LOCKED: a locked row is being renewed by this worker's own commit at this moment. Waiting for it deadlocks.
+_RENEW: Final = f"""
+WITH mine AS MATERIALIZED ({_HELD} FOR NO KEY UPDATE OF d SKIP LOCKED)
+UPDATE domains d SET claim_expires_at = clock_timestamp() + %(lease)s FROM mine WHERE d.id = mine.id RETURNING d.id
+"""  # noqa: S608 — composed of the constant above only
+
+_FENCE: Final = f"{_HELD} ORDER BY d.id FOR NO KEY UPDATE OF d"
+
+_FLUSH: Final = """
+UPDATE domains d SET
+    pages_crawled = d.pages_crawled + p.pages,
+    images_found = d.images_found + p.found,
+    images_stored = d.images_stored + p.stored,
+    total_error_count = d.total_error_count + p.errors,
+    consecutive_error_count = COALESCE(p.streak, d.consecutive_error_count),
+    crawl_depth_reached = GREATEST(d.crawl_depth_reached, p.depth),
+    status = CASE WHEN p.outcomes > 0 AND d.status <> 'active' THEN 'active' ELSE d.status END,
+    status_reason = CASE WHEN p.outcomes > 0 AND d.status <> 'active' THEN %(first)s ELSE d.status_reason END,
+    claim_expires_at = clock_timestamp() + %(lease)s
+FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s::int[], %(stored)s::int[], %(errors)s::int[],
+            %(streaks)s::int[], %(depths)s::int[]) AS p(id, outcomes, pages, found, stored, errors, streak, depth)
+WHERE d.id = p.id
+"""
+
+
+def claim(connection: psycopg.Connection, *, worker: str, job_id: int, count: int, lease: timedelta) -> list[Claim]:
+    """Take up to `count` of the best domains that `job_id` has work on.
+
+    Before: `worker` holds its name (`store/workers`). After: each returned domain is held by `worker` alone, under a new epoch,
+    until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means that there is no more.
+    """
+    rows = connection.execute(_CLAIM, {"worker": worker, "job": job_id, "count": count, "lease": lease})
+    return [_as_claim(*row) for row in rows]
+
+
+def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) -> list[Claim]:
+    """Take back what an earlier life of `worker` held.
+
+    Before: `worker` holds its name, so that earlier life is dead. After: its claims are this life's, under new epochs, and the
+    tenures of the old ones ended as reclaimed; whatever the old life still has on its way to the server is fenced off.
+    """
+    return [_as_claim(*row) for row in connection.execute(_RECLAIM, {"worker": worker, "lease": lease})]
+
+
+def renew(
+    connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]], lease: timedelta
+) -> set[int]:
+    """Renew the leases of `held` (domain id, epoch); the ids that are lost.
+
+    Before: nothing. After: every held row that no other transaction had locked expires a full lease from now; a locked one is
+    left to whoever locked it. A domain in the answer belongs to somebody else, or its lease ended: drop its visit.
+    """
+    held = list(held)
+    parameters = _held(worker, held) | {"lease": lease}
+    renewed = {row[0] for row in connection.execute(_RENEW, parameters)}
+    if len(renewed) == len(held):
+        return set()
+    still_held = {row[0] for row in connection.execute(_HELD, parameters)}
+    return {domain_id for domain_id, _ in held} - renewed - still_held
+
+
+def fence(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]]) -> set[int]:
+    """Lock the rows of `held` (domain id, epoch); the ids that `worker` may write for in this transaction.
+
+    Before: a transaction is open and has locked no domain. After: the rows in the answer are locked in the order of their ids, so
+    nobody can take them until the transaction ends; for all others nothing may be written.
+    """
+    return {row[0] for row in connection.execute(_FENCE, _held(worker, list(held)))}
+
+
+def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease: timedelta) -> None:
+    """Add what a batch changed, and renew the claims.
+
+    Before: every domain in `progress` passed the fence of this transaction. After (with its commit): counters and signals are
+    right, a pending domain with an outcome is active, the lease is a full one again. Touches no indexed column otherwise.
+    """
+    connection.execute(
+        _FLUSH,
+        {
+            "lease": lease,
+            "first": reason(Event.OUTCOME, "the first of a visit"),
+            "ids": [p.domain_id for p in progress],
+            "outcomes": [p.outcomes for p in progress],
+            "pages": [p.pages_crawled for p in progress],
+            "found": [p.images_found for p in progress],
+            "stored": [p.images_stored for p in progress],
+            "errors": [p.errors for p in progress],
+            "streaks": [p.consecutive_errors for p in progress],
+            "depths": [p.depth_reached for p in progress],
+        },
+    )
+
+
+def _held(worker: str, held: Sequence[tuple[int, int]]) -> dict[str, object]:
+    return {"worker": worker, "ids": [pair[0] for pair in held], "epochs": [pair[1] for pair in held]}
+
+
+def _as_claim(domain_id: int, epoch: int, domain: str, status: str, expires_at: datetime, clean: bool) -> Claim:
+    return Claim(domain_id, epoch, domain, Status(status), expires_at, clean)

@@ -1,0 +1,113 @@
+"""Connections to PostgreSQL: the bundled server's or any other, told apart by nothing but the URL.
+
+The rule: every connection is in autocommit mode and opens its transactions explicitly, so that none stays open by accident.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import psycopg
+from psycopg import conninfo
+
+from holdfast.errors import StoreError, StoreUnavailable
+
+OLDEST_SERVER: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An address and how to use it. Opening one costs a connection; keep the connection where it matters."""
+
+    url: str
+    connect_timeout: float = 5.0
+    statement_timeout: float = 60.0
+    application: str = "holdfast"
+
+    def __repr__(self) -> str:
+        return f"Database({self.address!r})"
+
+    @property
+    def address(self) -> str:
+        """The address without its password, for people."""
+        return redact(self.url)
+
+    def named(self, application: str) -> "Database":
+        """The same database, seen under another name in pg_stat_activity."""
+        return replace(self, application=application)
+
+    def connect(self) -> psycopg.Connection:
+        """An open connection in autocommit mode, in UTC. Raises StoreUnavailable or StoreError, each with one sentence."""
+        options = f"-c timezone=UTC -c statement_timeout={int(self.statement_timeout * 1000)}"
+        try:
+            connection = psycopg.connect(
+                self.url,
+                autocommit=True,
+                connect_timeout=max(1, round(self.connect_timeout)),
+                application_name=self.application,
+                options=options,
+            )
+        except psycopg.OperationalError as problem:
+            raise StoreUnavailable(
+                f"The database at {self.address} does not answer: {first_line(problem)}. "
+                "Check that it runs and that HOLDFAST_DATABASE_URL is right.",
+            ) from problem
+        except psycopg.Error as problem:
+            raise StoreError(f"{self.address} is not a usable database address: {first_line(problem)}.") from problem
+        if connection.info.server_version < OLDEST_SERVER * 10000:
+            major = connection.info.server_version // 10000
+            connection.close()
+            raise StoreError(f"{self.address} is PostgreSQL {major}; Holdfast needs {OLDEST_SERVER} or newer.")
+        return connection
+
+    @contextmanager
+    def session(self) -> Iterator[psycopg.Connection]:
+        """A connection that is closed at the end. What PostgreSQL refuses ends as a StoreError with its first sentence."""
+        connection = self.connect()
+        try:
+            yield connection
+        except psycopg.Error as problem:
+            if connection.broken:
+                raise StoreUnavailable(f"The connection to {self.address} broke: {first_line(problem)}.") from problem
+            raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
+        finally:
+            connection.close()
+
+
+def redact(url: str) -> str:
+    """The URL or key=value string without secrets."""
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        return "(an address that cannot be read)"
+    where = parts.get("host") or "the default host"
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"{where}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+
+
+def first_line(problem: BaseException) -> str:
+    """The first sentence of what PostgreSQL or libpq said."""
+    text = str(problem).strip() or type(problem).__name__
+    return text.splitlines()[0].rstrip(". ")
+
+
+def prompt_environment(url: str) -> dict[str, str]:
+    """The URL as libpq's environment variables, for programs that are started on this database."""
+    names = {"dbname": "PGDATABASE", "passfile": "PGPASSFILE"}
+    parts = conninfo.conninfo_to_dict(url)
+    known = (
+        "host",
+        "hostaddr",
+        "port",
+        "user",
+        "password",
+        "dbname",
+        "passfile",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "options",
+    )
+    return {names.get(key, f"PG{key.upper()}"): str(parts[key]) for key in known if parts.get(key) is not None}

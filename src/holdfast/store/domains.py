@@ -1,0 +1,176 @@
+"""Domains as people see and change them: configuration, reset, priorities, reads.
+
+The rule: whoever changes a domain here locks its row first. Workers never come here; they write under their fence.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from holdfast.errors import NotFound, Refused
+from holdfast.model.domain import Event, Status, reason
+from holdfast.store import readiness
+from holdfast.store.release import SCORE
+
+PRIORITY_CHUNK: Final = 5_000
+
+EDITABLE: Final[frozenset[str]] = frozenset(
+    {
+        "crawl_delay_seconds",
+        "max_concurrent_requests",
+        "parser_name",
+        "user_agent",
+        "is_active",
+        "max_pages_per_run",
+        "default_crawl_frequency",
+        "maintenance_window",
+    },
+)
+
+# A score is shown with "now" in it; the stored one leaves it out. Infinity is more than a datetime can hold.
+_SHOWN: Final = """
+    d.*, NULLIF(d.next_crawl_after, 'infinity') AS next_crawl_after, d.next_crawl_after = 'infinity' AS stays_blocked,
+    d.priority_score + staleness_points(now()) AS priority, d.claim_expires_at <= clock_timestamp() AS claim_expired
+"""
+
+_RESET: Final = """
+UPDATE domains SET
+    claimed_by = NULL, claim_expires_at = NULL, claim_epoch = claim_epoch + 1, retry_count = 0, consecutive_error_count = 0,
+    next_crawl_after = NULL, first_blocked_at = NULL, status = 'pending', status_reason = %(reason)s,
+    version = version + CASE WHEN status = 'pending' THEN 1 ELSE 0 END
+WHERE id = %(id)s
+"""
+_END_TENURE: Final = (
+    "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'reset' WHERE domain_id = %(id)s AND ended_at IS NULL"
+)
+_START_OVER: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
+SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled'
+"""
+
+_RECALCULATE: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT id, domain_score(d) AS score FROM domains d
+    WHERE id > %(after)s ORDER BY id LIMIT %(chunk)s
+), stale AS MATERIALIZED (
+    SELECT d.id FROM domains d JOIN chunk c USING (id)
+    WHERE d.priority_score IS DISTINCT FROM c.score AND d.status NOT IN ('blocked', 'unreachable')
+    ORDER BY d.id FOR NO KEY UPDATE OF d SKIP LOCKED
+), scored AS (
+    UPDATE domains d SET priority_score = domain_score(d), priority_computed_at = clock_timestamp()
+    FROM stale WHERE d.id = stale.id RETURNING d.id
+)
+SELECT (SELECT max(id) FROM chunk), (SELECT count(*) FROM chunk), array(SELECT id FROM scored)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewDomains:
+    """How domains are treated that are met for the first time."""
+
+    max_pages_per_run: int = 1000
+    parser: str = "generic"
+    crawl_delay: float = 1.0
+    max_concurrent_requests: int = 5
+    crawl_frequency: timedelta = timedelta(days=1)
+    user_agent: str | None = None
+
+
+def get(connection: psycopg.Connection, domain: str) -> dict[str, Any]:
+    """A domain's row as people see it; NotFound if there is none."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(f"SELECT {_SHOWN} FROM domains d WHERE d.domain = %s", (domain,)).fetchone()  # noqa: S608 — a constant
+    if row is None:
+        raise NotFound(f"There is no domain {domain!r}; `holdfast seeds add {domain}` makes it known.")
+    return row
+
+
+def listing(
+    connection: psycopg.Connection, *, status: Status | None, limit: int, by_yield: bool = False
+) -> list[dict[str, Any]]:
+    """Domains as people see them: the ones crawled last first, or the ones that yield most images."""
+    order = (
+        "image_yield_rate DESC NULLS LAST, id"
+        if by_yield
+        else "last_crawled_at DESC NULLS LAST, priority_score DESC, id"
+    )
+    where = "image_yield_rate IS NOT NULL" if by_yield else "%(status)s::domain_status IS NULL OR status = %(status)s"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        query = f"SELECT {_SHOWN} FROM domains d WHERE {where} ORDER BY {order} LIMIT %(limit)s"  # noqa: S608 — constants
+        return cursor.execute(query, {"status": status, "limit": limit}).fetchall()
+
+
+def counts(connection: psycopg.Connection) -> dict[str, int]:
+    """How many domains are in each status."""
+    return dict(
+        connection.execute("SELECT status::text, count(*) FROM domains GROUP BY status ORDER BY status").fetchall()
+    )
+
+
+def edit(
+    connection: psycopg.Connection, domain: str, changes: Mapping[str, object], *, version: int | None = None
+) -> dict[str, Any]:
+    """Change a domain's configuration; the row afterwards. With `version` only if nobody else changed it since.
+
+    After: the columns are changed and `version` is one higher; a domain switched off is not ready, one switched on may be.
+    """
+    unknown = set(changes) - EDITABLE
+    assert not unknown, unknown  # noqa: S101 — names come from control, never from outside
+    with connection.transaction():
+        row = connection.execute(
+            "SELECT id, version FROM domains WHERE domain = %s FOR NO KEY UPDATE", (domain,)
+        ).fetchone()
+        if row is None:
+            get(connection, domain)
+        elif version is not None and row[1] != version:
+            raise Refused(f"{domain} was changed meanwhile (version {row[1]}, not {version}); look at it again.")
+        else:
+            assignments = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes)
+            query = sql.SQL("UPDATE domains SET {}, version = version + 1 WHERE id = %s").format(assignments)
+            connection.execute(query, [*changes.values(), row[0]])
+            readiness.refresh(connection, [row[0]])
+    return get(connection, domain)
+
+
+def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
+    """Start a domain over, from any status; its id.
+
+    After: it is pending and free under a higher epoch (a former holder is fenced off), cool-down, blocks and error streak are
+    forgotten, the reason is recorded, and a wake says that all its pages are to be crawled again. `store/sweep.wake_now` or the
+    next sweep makes it ready.
+    """
+    with connection.transaction():
+        row = connection.execute("SELECT id FROM domains WHERE domain = %s FOR NO KEY UPDATE", (domain,)).fetchone()
+        if row is None:
+            get(connection, domain)
+            raise AssertionError(domain)  # get() has raised
+        key = {"id": row[0], "reason": reason(Event.RESET, why)}
+        connection.execute(_END_TENURE, key)
+        connection.execute(_RESET, key)
+        connection.execute(SCORE, key)
+        connection.execute(_START_OVER, key)
+    return int(row[0])
+
+
+def recalculate(connection: psycopg.Connection) -> Iterator[tuple[int, int]]:
+    """Rewrite the scores that changed, a chunk at a time; after each chunk (domains looked at, scores changed).
+
+    Rows that somebody has locked are passed over: their holder scores them at release.
+    """
+    after = 0
+    while True:
+        with connection.transaction():
+            row = connection.execute(_RECALCULATE, {"after": after, "chunk": PRIORITY_CHUNK}).fetchone()
+            last, seen, changed = row or (None, 0, [])
+            readiness.refresh(connection, changed)
+        if seen:
+            yield seen, len(changed)
+        if seen < PRIORITY_CHUNK:
+            return
+        after = last

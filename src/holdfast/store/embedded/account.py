@@ -1,0 +1,219 @@
+"""The operating-system user that the server runs as.
+
+Owns finding or making that user, and running programs as it.
+One rule: PostgreSQL never runs as root, and what its user may reach is tried as that user, not guessed from mode bits.
+"""
+
+import grp
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store.embedded.files import Patience
+
+# A person may already be called holdfast; the server must not run as a person.
+SYSTEM_NAMES: Sequence[str] = ("holdfast", "holdfast-postgres")
+NOBODY = "nobody"
+_FIRST_PERSON = 1000
+_NO_LOGIN = ("/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/nologin", "/bin/false", "/usr/bin/false")
+
+# Nothing of the caller's environment: no PG* variable, no locale, no library path.
+ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user to run PostgreSQL as. `name` is None where the owner of a cluster has no passwd entry here."""
+
+    uid: int
+    gid: int
+    name: str | None
+    groups: tuple[int, ...]
+
+    @property
+    def foreign(self) -> bool:
+        """Whether programs must change user to run as this account."""
+        return self.uid != os.geteuid()
+
+
+def current() -> Account:
+    """The caller itself."""
+    uid = os.geteuid()
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        raise EmbeddedServerError(
+            f"The user id {uid} has no entry in the passwd database, which PostgreSQL needs: run Holdfast as root "
+            "or as a named user, add an entry, or point HOLDFAST_DATABASE_URL to a server."
+        ) from None
+    return Account(uid, os.getegid(), entry.pw_name, ())
+
+
+def of_owner(cluster: Path) -> Account:
+    """The account for a cluster that exists: whoever owns it, since PostgreSQL accepts nobody else."""
+    found = cluster.stat()
+    uid, gid = found.st_uid, found.st_gid
+    if uid == 0:
+        raise EmbeddedServerError(
+            f"{cluster} belongs to root, and PostgreSQL refuses to run as root: "
+            "give it back to the user who made it (chown -R)."
+        )
+    if uid == os.geteuid():
+        return current()
+    if os.geteuid() != 0:
+        owner = _entry(uid)
+        raise EmbeddedServerError(
+            f"{cluster} belongs to user {owner.pw_name if owner else uid}: "
+            "run Holdfast as that user or as root, or choose another folder with --data."
+        )
+    entry = _entry(uid)
+    # A container that was made anew has lost the entry, but not the volume: the server itself needs no name.
+    account = _named(entry) if entry else Account(uid, gid, None, (gid,))
+    _check_switch(account)
+    return account
+
+
+def for_new_cluster() -> Account:
+    """The account for a cluster to be made: the caller, or for root an unprivileged system user, made if need be."""
+    if os.geteuid() != 0:
+        return current()
+    entry = _system_user() or _lookup(NOBODY)
+    if entry is None:
+        raise EmbeddedServerError(
+            "PostgreSQL refuses to run as root, and here is no system user holdfast, no way to add one and no user "
+            "nobody: add a system user called holdfast, or run Holdfast as an ordinary user."
+        )
+    account = _named(entry)
+    _check_switch(account)
+    return account
+
+
+def _system_user() -> pwd.struct_passwd | None:
+    for name in SYSTEM_NAMES:
+        entry = _lookup(name) or _create(name)
+        if entry and entry.pw_uid > 0 and (entry.pw_uid < _FIRST_PERSON or entry.pw_shell in _NO_LOGIN):
+            return entry
+    return None
+
+
+def _create(name: str) -> pwd.struct_passwd | None:
+    """Add a system user without home or login. After: its entry, or None where this machine lets us add none."""
+    shell = next((path for path in _NO_LOGIN if Path(path).exists()), "/bin/false")
+    search = ENVIRONMENT["PATH"]
+    if useradd := shutil.which("useradd", path=search):
+        try:
+            group = ["--gid", str(grp.getgrnam(name).gr_gid)]
+        except KeyError:
+            group = ["--user-group"]
+        command = [useradd, "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", shell, *group]
+    elif adduser := shutil.which("adduser", path=search):  # busybox; Debian's adduser comes with a useradd
+        command = [adduser, "-S", "-D", "-H", "-h", "/nonexistent", "-s", shell]
+    else:
+        return None
+    # Its exit code does not matter: another process may have added the user at the same moment.
+    subprocess.run([*command, name], env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return _lookup(name)
+
+
+def _lookup(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _entry(uid: int) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        return None
+
+
+def _named(entry: pwd.struct_passwd) -> Account:
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, groups)
+
+
+def _check_switch(account: Account) -> None:
+    if not can_enter(account, Path("/")):
+        raise EmbeddedServerError(
+            f"PostgreSQL refuses to run as root, and this root may not become user {account.name or account.uid} "
+            "(a container without CAP_SETUID and CAP_SETGID?): run Holdfast as an ordinary user."
+        )
+
+
+def popen(
+    account: Account,
+    command: Sequence[str | Path],
+    *,
+    cwd: Path = Path("/"),
+    keep: Sequence[int] = (),
+    stdin: int = subprocess.DEVNULL,
+    output: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start a program as `account`, in a session of its own, with a minimal environment and the descriptors `keep`."""
+    return subprocess.Popen(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        stdin=stdin,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=keep,
+        start_new_session=True,
+        umask=0o077,
+        user=account.uid if account.foreign else None,
+        group=account.gid if account.foreign else None,
+        extra_groups=account.groups if account.foreign else None,
+    )
+
+
+def run(
+    account: Account,
+    command: Sequence[str | Path],
+    *,
+    keep: Sequence[int] = (),
+    text: str = "",
+    patience: Patience | None = None,
+) -> tuple[int, str]:
+    """Run a program as `account` to its end; exit code and all that it printed. An interrupt ends the program too."""
+    with popen(account, command, keep=keep, stdin=subprocess.PIPE) as process:
+        feed: bytes | None = text.encode()
+        try:
+            while True:
+                try:
+                    output = process.communicate(feed, timeout=0.5)[0]
+                    return process.returncode, output.decode(errors="replace")
+                except subprocess.TimeoutExpired:
+                    feed = None
+                    if patience:
+                        patience.tick()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def can_enter(account: Account, folder: Path) -> bool:
+    """Whether `account` may pass through `folder`, and so through all above it. Tried as that user."""
+    if not account.foreign:
+        return os.access(folder, os.X_OK)
+    test = shutil.which("test", path=ENVIRONMENT["PATH"]) or "/usr/bin/test"
+    try:
+        return run(account, [test, "-x", folder])[0] == 0
+    except OSError:
+        return False
+
+
+def stopped_at(account: Account, folder: Path) -> Path:
+    """The first folder on the way down to `folder` that `account` may not enter (`folder` itself if there is none)."""
+    way = [*reversed(folder.parents), folder]
+    return next((step for step in way if not can_enter(account, step)), folder)

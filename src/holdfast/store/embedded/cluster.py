@@ -1,0 +1,123 @@
+"""The cluster: PostgreSQL's files on disk.
+
+Owns making one and recognising one. One rule: under its final name a cluster is complete, with roles and database,
+or it is not there at all.
+"""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store.embedded import account as accounts
+from holdfast.store.embedded import binaries as programs
+from holdfast.store.embedded import config, files, problems
+from holdfast.store.embedded.binaries import MAJOR, Binaries
+from holdfast.store.embedded.files import Patience, Say
+from holdfast.store.embedded.place import Place, password_file
+from holdfast.store.embedded.server import OWNER, SUPERUSER
+
+_UNFINISHED = "postgres.new-"
+
+
+def check(cluster: Path) -> None:
+    """Raise unless `cluster` is a cluster of the version that we bring."""
+    try:
+        found = files.read(cluster / "PG_VERSION").strip()
+    except FileNotFoundError:
+        raise EmbeddedServerError(
+            f"{cluster} exists but is no PostgreSQL cluster (it has no PG_VERSION): "
+            "move it away, or choose another folder with --data."
+        ) from None
+    if found == str(MAJOR):
+        return
+    advice = (
+        "use the Holdfast that made it, or choose another folder with --data"
+        if found.isdecimal() and int(found) > MAJOR
+        else f"bring it to {MAJOR} with pg_upgrade or a dump, or choose another folder with --data"
+    )
+    raise EmbeddedServerError(
+        f"{cluster} was made by PostgreSQL {found}, this Holdfast brings {MAJOR}: {advice}; nothing was changed."
+    )
+
+
+def ensure(place: Place, binaries: Binaries, lock: int, say: Say) -> None:
+    """Make the cluster if there is none. Call it under the lock; its descriptor goes to the programs that run.
+
+    After: a cluster of our version is there. A kill at any moment leaves none and a folder that the next call removes.
+    """
+    if place.cluster.exists():
+        check(place.cluster)
+        return
+    # Nobody writes in these any more: a program that outlived its parent would still hold the lock.
+    files.remove_left_overs(place.home, _UNFINISHED)
+    password = _ensure_password(place) if place.account.name == accounts.NOBODY else _known_password(place)
+    new = place.home / f"{_UNFINISHED}{secrets.token_hex(4)}"
+    files.make_folder(new, mode=0o700, uid=place.account.uid, gid=place.account.gid)
+    try:
+        _fill(new, place, binaries, lock, password, say)
+        new.rename(place.cluster)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    files.sync_folder(place.home)
+
+
+def _fill(new: Path, place: Place, binaries: Binaries, lock: int, password: str | None, say: Say) -> None:
+    """initdb, then roles and database in single-user mode, then one sync of all; no server has to run for it."""
+    patience = Patience(say, f"Making a PostgreSQL cluster in {place.cluster}, which happens once …")
+
+    def run(what: str, command: list[str | Path], text: str = "") -> None:
+        code, output = accounts.run(place.account, command, keep=[lock], text=text, patience=patience)
+        if code:
+            output = output or f"it ended with code {code}"
+            if code < 0:
+                output = f"FATAL: {what} was ended by signal {-code}, try again"
+            raise problems.from_output(output, f"{what} of PostgreSQL", place.cluster, place.home)
+
+    with programs.safe_for_initdb(binaries) as safe:
+        locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        access = ["--auth=reject", f"--username={SUPERUSER}"]
+        options = ["--data-checksums", "--no-instructions", "--no-sync"]
+        run("initdb", [safe.bin / "initdb", "-D", new, *locale, *access, *options])
+    options = ["-F", "-c", "exit_on_error=true", "-c", "log_checkpoints=off"]
+    run("The set-up", [binaries.postgres, "--single", *options, "-D", new, "postgres"], text=_roles(password))
+    configuration = new / "postgresql.conf"
+    files.write(
+        configuration,
+        files.read(configuration) + config.INCLUDE,
+        uid=place.account.uid,
+        gid=place.account.gid,
+    )
+    config.write(new, place.account, password=password is not None)
+    run("The sync", [binaries.bin / "initdb", "--sync-only", "-D", new])
+
+
+def _roles(password: str | None) -> str:
+    """One statement a line, which is what single-user mode reads."""
+    secret = f" PASSWORD '{password}'" if password else ""
+    lines = [
+        f"CREATE ROLE {OWNER} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION{secret};",
+        f"CREATE DATABASE {OWNER} OWNER {OWNER};",
+        *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC;" for name in (OWNER, "postgres", "template1")),
+    ]
+    if secret:
+        lines.append(f"ALTER ROLE {SUPERUSER}{secret};")
+    return "\n".join(lines) + "\n"
+
+
+def _known_password(place: Place) -> str | None:
+    try:
+        return files.read(password_file(place.data)).strip().rpartition(":")[2]
+    except FileNotFoundError:
+        return None
+
+
+def _ensure_password(place: Place) -> str:
+    """The password of this server's roles, made and written down if there is none yet."""
+    if known := _known_password(place):
+        return known
+    password = secrets.token_urlsafe(32)
+    files.write(password_file(place.data), f"*:*:*:*:{password}\n", uid=os.geteuid(), gid=os.getegid())
+    return password

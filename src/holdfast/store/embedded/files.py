@@ -1,0 +1,171 @@
+"""What this package does to the file system, each step safe against a kill in the middle.
+
+Owns private folders, atomic writes, locks between processes, and the patience of whoever waits for them.
+One rule: the owner or the mode of something that was there before is never changed.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+Say = Callable[[str], None]
+
+PATIENCE = 2.0  # seconds of waiting after which a person wants to know what for
+PAUSE = 0.01
+
+
+class Patience:
+    """Says, once, what a wait of more than two seconds is for."""
+
+    def __init__(self, say: Say, sentence: str) -> None:
+        self._say = say
+        self._sentence = sentence
+        self._since = time.monotonic()
+        self._said = False
+
+    @property
+    def waited(self) -> float:
+        return time.monotonic() - self._since
+
+    def tick(self) -> None:
+        if not self._said and self.waited > PATIENCE:
+            self._said = True
+            self._say(self._sentence)
+
+    def pause(self) -> None:
+        self.tick()
+        time.sleep(PAUSE)
+
+
+def make_folder(path: Path, *, mode: int, uid: int, gid: int) -> None:
+    """Create a folder of that owner and mode.
+
+    Before: nothing is there (else FileExistsError). After: the folder is there, exactly so, whatever the umask.
+    """
+    path.mkdir(mode=0o700)
+    # Through a descriptor: whoever may write in the parent could have put a link in its place by now.
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        made = os.fstat(fd)
+        if made.st_uid != os.geteuid():
+            raise FileExistsError(errno.EEXIST, "was replaced while it was made", str(path))
+        if made.st_uid != uid:
+            os.fchown(fd, uid, gid)
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
+
+
+def make_folders(path: Path, *, mode: int) -> None:
+    """Create `path` and the parents that are missing, all ours and of that mode; what exists stays as it is."""
+    missing = [path] if not path.exists() else []
+    missing += [parent for parent in path.parents if not parent.exists()]
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # somebody else starts at the same moment
+            make_folder(folder, mode=mode, uid=os.geteuid(), gid=os.getegid())
+
+
+def is_private(path: Path, uid: int) -> bool:
+    """Whether `path` is a folder of that user which nobody else may enter. A link is not."""
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o077
+
+
+def read(path: Path, start: int = 0) -> str:
+    """The text of a file from byte `start` on; never through a link, since the folder may be another user's."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        file.seek(start)
+        return file.read().decode(errors="replace")
+
+
+def write(path: Path, text: str, *, uid: int, gid: int) -> None:
+    """Replace a file at once: before and after any kill or power cut it is the whole old or the whole new text.
+
+    After: the file is private to `uid` and on disk. One that says the same already is left alone.
+    """
+    with suppress(FileNotFoundError):
+        if read(path) == text:
+            return
+    new = path.with_name(f"{path.name}.new-{secrets.token_hex(4)}")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if uid != os.geteuid():
+                os.fchown(fd, uid, gid)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(fd)
+        new.rename(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove_left_overs(folder: Path, prefix: str) -> None:
+    """Remove what a killed process left half-made under names with that prefix. Call it under the lock only."""
+    for left in folder.glob(f"{prefix}*"):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def open_lock(path: Path) -> int:
+    """A descriptor of a lock file, created if need be; it belongs to whom the folder belongs to, so that a visit of
+    root does not lock the owner out."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(path, flags)
+    owner = path.parent.stat()
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+    return fd
+
+
+def try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def locked(path: Path, patience: Patience) -> Iterator[int]:
+    """Hold the lock that serialises start and stop between processes.
+
+    The descriptor may be handed to a child: then a kill -9 of this process leaves the lock held until the child ends.
+    """
+    fd = open_lock(path)
+    try:
+        while not try_lock(fd):
+            patience.pause()
+        try:
+            yield fd
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)

@@ -1,0 +1,80 @@
+"""What can go wrong with the bundled server, as sentences.
+
+Owns the translation of operating-system errors and of PostgreSQL's own log lines.
+One rule: a person gets one sentence that says what is wrong, where, and what to do.
+"""
+
+import errno
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.errors import EmbeddedServerError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+_FULL_LINE = re.compile(r"No space left on device|Disk quota exceeded")
+_TELLING = re.compile(r"(?:PANIC|FATAL|ERROR|initdb: error|postgres: error|invalid|error while loading)[: ]+(.*)")
+
+
+def me() -> str:
+    """The name of the user we run as, or its number where it has no name."""
+    return user_name(os.geteuid())
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"id {uid}"
+
+
+def full_disk(where: Path) -> EmbeddedServerError:
+    return EmbeddedServerError(
+        f"The disk that holds {where} is full, so PostgreSQL cannot run there: "
+        "free some space and try again, nothing is damaged."
+    )
+
+
+@contextmanager
+def explained(where: Path) -> Iterator[None]:
+    """Turn an operating-system error about `where` into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise _sentence(error, where) from error
+
+
+def _sentence(error: OSError, where: Path) -> EmbeddedServerError:
+    spot = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
+    if error.errno in _FULL:
+        return full_disk(where)
+    if error.errno in _FORBIDDEN:
+        return EmbeddedServerError(
+            f"User {me()} lacks the permission to use {spot}, which the embedded PostgreSQL needs: "
+            "choose another folder with --data, or run Holdfast as the user who owns it."
+        )
+    if error.errno == errno.EROFS:
+        return EmbeddedServerError(
+            f"{spot} is on a disk that is mounted read-only, so PostgreSQL cannot run there: "
+            "choose another folder with --data."
+        )
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return EmbeddedServerError(f"{spot} is a file where a folder is needed: choose another folder with --data.")
+    return EmbeddedServerError(
+        f"The embedded PostgreSQL of {where} cannot be used ({error.strerror or error}: {spot}): "
+        "mend that, or choose another folder with --data."
+    )
+
+
+def from_output(text: str, what: str, where: Path, log: Path) -> EmbeddedServerError:
+    """The sentence for a PostgreSQL program that gave up after printing `text`; `log` is where more of it stands."""
+    if _FULL_LINE.search(text):
+        return full_disk(where)
+    telling = _TELLING.findall(text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    reason = telling[0] if telling else (lines[-1] if lines else "it said nothing")
+    return EmbeddedServerError(f"{what} failed for {where} ({reason.strip().rstrip('.')}): see {log}.")

@@ -1,0 +1,63 @@
+"""The folder of the server's socket.
+
+Owns choosing and checking it. One rule: nobody but the server's user (and root) may enter it, and its name is
+short enough for a socket; one that somebody else could have made is never used.
+"""
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store.embedded import account as accounts
+from holdfast.store.embedded import files
+from holdfast.store.embedded.place import Place
+
+PORT = 5432
+SOCKET = f".s.PGSQL.{PORT}"
+_LONGEST = 100  # bytes; macOS allows 103 for the whole name, Linux 107
+
+
+def choose(place: Place) -> Path:
+    """A private socket folder: beside the cluster, or where that name is too long a short one, the same each time.
+
+    After: the folder exists, belongs to the server's user and is closed to all others.
+    """
+    beside = place.home / "postgres.socket"
+    record = place.cluster / "holdfast.socket"
+    candidates = [beside] if _fits(beside) else []
+    with suppress(FileNotFoundError):
+        candidates.append(Path(files.read(record).rstrip("\n")))
+    for candidate in candidates:
+        with suppress(FileExistsError, FileNotFoundError):
+            if not files.is_private(candidate, place.account.uid):
+                files.make_folder(candidate, mode=0o700, uid=place.account.uid, gid=place.account.gid)
+            return candidate
+    found = _make_short(place)
+    files.write(record, f"{found}\n", uid=place.account.uid, gid=place.account.gid)
+    return found
+
+
+def _fits(folder: Path) -> bool:
+    name = os.fsencode(folder / SOCKET)
+    return len(name) <= _LONGEST and b"," not in name  # libpq reads a comma as the end of a host
+
+
+def _make_short(place: Place) -> Path:
+    # /tmp first: $XDG_RUNTIME_DIR goes away when its user logs out, but the server stays.
+    bases = ["/tmp", tempfile.gettempdir()]  # noqa: S108 - a folder of random name, closed to others, is made in it
+    if not place.account.foreign:
+        bases.append(os.environ.get("XDG_RUNTIME_DIR", ""))
+    for base in filter(None, bases):
+        with suppress(OSError):
+            # mkdtemp proves that we may write there; our own folder replaces it, to be of the right owner at once.
+            probe = Path(tempfile.mkdtemp(prefix="holdfast-", dir=os.path.realpath(base)))
+            probe.rmdir()
+            if _fits(probe) and accounts.can_enter(place.account, probe.parent):
+                files.make_folder(probe, mode=0o700, uid=place.account.uid, gid=place.account.gid)
+                return probe
+    raise EmbeddedServerError(
+        f"The name of {place.home} is too long for a socket, and no folder for one can be made in /tmp: "
+        "choose a --data with a shorter name, or make /tmp writable."
+    )

@@ -1,0 +1,120 @@
+"""Which work can be claimed: the `ready` hint and the order of `job_domains`, and the folding of wakes.
+
+The rule: whoever calls these holds the lock of the domain rows. `job_domains` is never changed without it.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import psycopg
+
+from holdfast.model.domain import Event, reason
+
+UNDER_WAY_BONUS: Final = 10_000_000
+"""Domains that are under way come before all others: finishing one is worth more than beginning another."""
+
+REOPEN_CHUNK: Final = 10_000
+"""Frontier rows that one fold sets back to waiting: a reset of a huge domain must not become one huge statement."""
+
+_REFRESH: Final = """
+UPDATE job_domains jd SET ready = want.ready, priority = want.priority
+FROM (
+    SELECT jd.domain_id, jd.job_id,
+           jd.state = 'open' AND j.state IN ('pending', 'processing') AND d.is_active AND d.claimed_by IS NULL
+               AND (d.next_crawl_after IS NULL OR d.next_crawl_after <= clock_timestamp())
+               AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()) AS ready,
+           d.priority_score + CASE WHEN d.status = 'active' THEN %(bonus)s ELSE 0 END AS priority
+    FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id
+    WHERE jd.domain_id = ANY(%(ids)s)
+) want
+WHERE jd.domain_id = want.domain_id AND jd.job_id = want.job_id AND (jd.ready, jd.priority) IS DISTINCT FROM (want.ready, want.priority)
+"""
+
+# The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
+_TAKE_WAKES: Final = """
+DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NULL RETURNING domain_id, job_id, inserted
+"""
+_FOLD: Final = f"""
+WITH news AS ({_TAKE_WAKES}), sums AS (
+    SELECT domain_id, job_id, sum(inserted)::bigint AS inserted FROM news GROUP BY domain_id, job_id
+), rows AS (
+    INSERT INTO job_domains (domain_id, job_id, discovered, waiting)
+    SELECT domain_id, job_id, inserted, inserted FROM sums ORDER BY domain_id, job_id
+    ON CONFLICT (domain_id, job_id) DO UPDATE SET
+        discovered = job_domains.discovered + excluded.discovered,
+        waiting = job_domains.waiting + excluded.waiting,
+        state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
+), per_domain AS (
+    SELECT domain_id, sum(inserted)::bigint AS inserted FROM sums GROUP BY domain_id
+)
+UPDATE domains d SET
+    pages_discovered = d.pages_discovered + p.inserted,
+    frontier_size = d.frontier_size + p.inserted,
+    frontier_updated_at = clock_timestamp(),
+    status = CASE WHEN p.inserted > 0 AND d.status = 'exhausted' THEN 'pending' ELSE d.status END,
+    status_reason = CASE WHEN p.inserted > 0 AND d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
+FROM per_domain p WHERE d.id = p.domain_id
+RETURNING d.id
+"""  # noqa: S608 — composed of the constant above only
+
+_AGAIN: Final = """
+SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL ORDER BY id
+"""
+_REOPEN: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT url_key, state FROM url_frontier
+    WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key > %(after)s ORDER BY url_key LIMIT %(chunk)s
+), reopened AS (
+    UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL,
+        kind = CASE WHEN c.state = 'done' THEN 'refresh'::frontier_kind ELSE 'discovery' END
+    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key AND c.state <> 'waiting'
+    RETURNING c.state AS was
+), counted AS (
+    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied, failed = jd.failed - n.failed,
+        budget_used = 0, state = CASE WHEN n.total > 0 OR jd.state = 'spent' THEN 'open' ELSE jd.state END
+    FROM (SELECT count(*) AS total, count(*) FILTER (WHERE was = 'done') AS done, count(*) FILTER (WHERE was = 'denied') AS denied,
+                 count(*) FILTER (WHERE was = 'failed') AS failed FROM reopened) n
+    WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
+    RETURNING n.total
+), sized AS (
+    UPDATE domains SET frontier_size = frontier_size + counted.total FROM counted WHERE id = %(domain)s
+)
+SELECT count(*), max(url_key) FROM chunk
+"""
+
+
+def refresh(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Recompute `ready` and `priority` of all rows of these domains.
+
+    Before: the domain rows are locked by this transaction. After: a row is ready if and only if its domain could be claimed for
+    its job now.
+    """
+    if domain_ids:
+        connection.execute(_REFRESH, {"ids": list(domain_ids), "bonus": UNDER_WAY_BONUS})
+
+
+def fold(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:
+    """Fold the wakes of these domains into their counters; how many domains had news.
+
+    Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, but
+    for a reset's that has more than one chunk to go; exhausted domains with new URLs are pending. `ready` is the caller's to refresh.
+    """
+    if not domain_ids:
+        return 0
+    ids = list(domain_ids)
+    folded = {
+        row[0] for row in connection.execute(_FOLD, {"ids": ids, "woken": reason(Event.WOKEN, "new URLs arrived")})
+    }
+    for wake, domain, job, after in connection.execute(_AGAIN, {"ids": ids}).fetchall():
+        _reopen_chunk(connection, wake, domain, job, after)
+        folded.add(domain)
+    return len(folded)
+
+
+def _reopen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
+    row = connection.execute(_REOPEN, {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK}).fetchone()
+    seen, last = row or (0, None)
+    if seen < REOPEN_CHUNK:
+        connection.execute("DELETE FROM domain_wakes WHERE id = %s", (wake,))
+    else:
+        connection.execute("UPDATE domain_wakes SET again_after = %s WHERE id = %s", (last, wake))

@@ -1,0 +1,124 @@
+"""The end of a visit: status, clocks and claim in one transaction.
+
+The rule: a domain is exhausted only by proof. The row is locked FOR UPDATE, which waits for everybody who is inserting URLs for
+it at this moment, and the frontier is looked at again in a statement that begins after that.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+
+from holdfast.errors import ClaimLost
+from holdfast.model.domain import STOPPING, Event, Status, decide, reason
+from holdfast.model.work import Ending
+from holdfast.store import readiness
+
+Cooldown = Callable[[Event, int, timedelta | None], timedelta | None]
+"""How long to leave a domain alone after an event, given the blocks so far and what the server asked for; None: until a reset."""
+
+_LOCK: Final = """
+SELECT status, retry_count FROM domains
+WHERE id = %(id)s AND claimed_by = %(worker)s AND claim_epoch = %(epoch)s AND claim_expires_at > clock_timestamp()
+FOR UPDATE
+"""
+
+_RECOUNT: Final = """
+UPDATE job_domains jd SET
+    state = CASE
+        WHEN NOT look.waiting THEN 'done'::job_domain_state
+        WHEN jd.job_id = ANY(%(spent)s) THEN 'spent'
+        WHEN jd.state = 'done' THEN 'open'
+        ELSE jd.state END,
+    not_before = look.not_before
+FROM (
+    SELECT r.job_id,
+        EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = %(id)s AND f.job_id = r.job_id AND f.state = 'waiting') AS waiting,
+        CASE WHEN NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = %(id)s AND f.job_id = r.job_id AND f.state = 'waiting'
+                              AND (f.not_before IS NULL OR f.not_before <= clock_timestamp()))
+             THEN (SELECT min(f.not_before) FROM url_frontier f
+                   WHERE f.domain_id = %(id)s AND f.job_id = r.job_id AND f.state = 'waiting') END AS not_before
+    FROM job_domains r WHERE r.domain_id = %(id)s
+) look
+WHERE jd.domain_id = %(id)s AND jd.job_id = look.job_id
+"""
+
+_NOTHING_LEFT: Final = """
+SELECT NOT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+                   WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled' AND jd.state <> 'done')
+"""
+
+_LET_GO: Final = """
+UPDATE domains SET
+    claimed_by = NULL, claim_expires_at = NULL,
+    last_crawled_at = CASE WHEN %(crawled)s THEN clock_timestamp() ELSE last_crawled_at END,
+    last_crawl_run_id = CASE WHEN %(crawled)s THEN COALESCE(%(run)s, last_crawl_run_id) ELSE last_crawl_run_id END
+WHERE id = %(id)s
+"""
+
+_CHANGE: Final = """
+UPDATE domains SET
+    status = %(status)s::domain_status, status_reason = %(reason)s,
+    block_reason_code = %(code)s, block_reason = %(detail)s,
+    retry_count = CASE WHEN %(status)s = 'blocked' THEN retry_count + 1 WHEN %(status)s = 'exhausted' THEN 0 ELSE retry_count END,
+    next_crawl_after = CASE WHEN %(cooldown)s::interval IS NULL THEN 'infinity' ELSE clock_timestamp() + %(cooldown)s::interval END
+WHERE id = %(id)s
+"""
+
+SCORE: Final = """
+UPDATE domains d SET priority_score = domain_score(d), priority_computed_at = clock_timestamp()
+WHERE d.id = %(id)s AND d.status NOT IN ('blocked', 'unreachable')
+"""
+
+_END_TENURE: Final = (
+    "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'released' WHERE domain_id = %(id)s AND epoch = %(epoch)s"
+)
+
+
+def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cooldown: Cooldown) -> Status:
+    """Let go of a domain; its status afterwards. Raises ClaimLost, with nothing written, if `worker` no longer holds it.
+
+    Before: everything that the visit learnt is committed; no transaction is open. After: the domain is free; it is exhausted if
+    and only if no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down; rows that can be
+    claimed again are ready; the tenure in the claim log has ended.
+    """
+    key = {"id": ending.domain_id, "epoch": ending.epoch}
+    with connection.transaction():
+        row = connection.execute(_LOCK, key | {"worker": worker}).fetchone()
+        if row is None:
+            raise ClaimLost(f"Domain {ending.domain_id} is no longer held by {worker} under epoch {ending.epoch}.")
+        readiness.fold(connection, [ending.domain_id])
+        connection.execute(_RECOUNT, key | {"spent": list(ending.spent_jobs)})
+        before = _status_now(connection, ending.domain_id)
+        event = ending.event or _proof_of_the_end(connection, ending.domain_id)
+        after = decide(before, event) if event else before
+        if event and after is not before:
+            stopped = event in STOPPING
+            connection.execute(
+                _CHANGE,
+                key
+                | {
+                    "status": after,
+                    "reason": reason(event, ending.detail),
+                    "code": event if stopped else None,
+                    "detail": (ending.detail or None) if stopped else None,
+                    "cooldown": cooldown(event, row[1], ending.retry_after),
+                },
+            )
+        connection.execute(_LET_GO, key | {"crawled": ending.crawled, "run": ending.run_id})
+        connection.execute(SCORE, key)
+        connection.execute(_END_TENURE, key)
+        readiness.refresh(connection, [ending.domain_id])
+    return after
+
+
+def _status_now(connection: psycopg.Connection, domain_id: int) -> Status:
+    """The status after folding: a wake may have changed it."""
+    row = connection.execute("SELECT status FROM domains WHERE id = %s", (domain_id,)).fetchone()
+    return Status(row[0]) if row else Status.PENDING
+
+
+def _proof_of_the_end(connection: psycopg.Connection, domain_id: int) -> Event | None:
+    row = connection.execute(_NOTHING_LEFT, {"id": domain_id}).fetchone()
+    return Event.FRONTIER_EMPTY if row and row[0] else None

@@ -1,0 +1,49 @@
+"""Runs: one worker process at work. Their heartbeat says that they live; nothing else depends on it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import psycopg
+from psycopg.rows import class_row
+
+_SILENT: Final = "status = 'running' AND heartbeat_at < clock_timestamp() - %(older_than)s"
+
+
+@dataclass(frozen=True, slots=True)
+class SilentRun:
+    """A run that says it runs and has not been heard of."""
+
+    id: int
+    worker: str
+    started_at: datetime
+    heartbeat_at: datetime
+    pages_crawled: int
+
+
+def silent(connection: psycopg.Connection, *, older_than: timedelta) -> list[SilentRun]:
+    """Runs without a sign of life for that long."""
+    with connection.cursor(row_factory=class_row(SilentRun)) as cursor:
+        query = (
+            f"SELECT id, worker, started_at, heartbeat_at, pages_crawled FROM crawl_runs WHERE {_SILENT} ORDER BY id"  # noqa: S608 — a constant
+        )
+        cursor.execute(query, {"older_than": older_than})
+        return cursor.fetchall()
+
+
+def fail_silent(connection: psycopg.Connection, *, older_than: timedelta, message: str) -> list[int]:
+    """Mark silent runs as failed; their ids. After: each of them has an end and says why."""
+    query = f"""
+        UPDATE crawl_runs SET status = 'failed', completed_at = clock_timestamp(), error_message = %(message)s
+        WHERE {_SILENT} RETURNING id
+    """  # noqa: S608 — a constant
+    return [row[0] for row in connection.execute(query, {"older_than": older_than, "message": message})]
+
+
+def begin(connection: psycopg.Connection, *, worker: str, job_id: int | None = None) -> int:
+    """A new run of `worker`; its id."""
+    row = connection.execute(
+        "INSERT INTO crawl_runs (worker, job_id) VALUES (%s, %s) RETURNING id", (worker, job_id)
+    ).fetchone()
+    assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
+    return int(row[0])

@@ -1,0 +1,130 @@
+"""Seeds into the store: domains, their work and their first URLs, by the hundred thousand.
+
+The rule: inserts only. What is there already stays as it is; a domain that exists hears of new URLs by a wake, because somebody
+may hold it. Rows go in in key order, so two loaders never wait for each other in a circle.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from holdfast.model.domain import Seed
+from holdfast.store.domains import NewDomains
+
+# Made once a session and emptied by each commit: a table made and dropped per batch would churn the catalogue.
+_TABLES: Final = """
+CREATE TEMPORARY TABLE IF NOT EXISTS seed_batch (
+    domain text COLLATE "C", parent_domain text, base_url text, url text, url_key bytea, seed_rank integer
+) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE IF NOT EXISTS seed_fresh (id bigint PRIMARY KEY) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE IF NOT EXISTS seed_found (id bigint, url_key bytea, url text, rank_for integer) ON COMMIT DELETE ROWS;
+"""
+_COPY: Final = "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank) FROM STDIN (FORMAT BINARY)"
+
+# A domain that this very statement inserts is unknown to everybody else, so its work can be made ready at once.
+_DOMAINS: Final = """
+WITH wanted AS (
+    SELECT domain, min(parent_domain) AS parent_domain, min(base_url) AS base_url, min(seed_rank) AS seed_rank,
+           count(DISTINCT url_key) AS urls
+    FROM seed_batch GROUP BY domain
+), fresh AS (
+    INSERT INTO domains (domain, parent_domain, base_url, seed_rank, source, pages_discovered, frontier_size, frontier_updated_at,
+                         priority_score, priority_computed_at, max_pages_per_run, parser_name, crawl_delay_seconds,
+                         max_concurrent_requests, default_crawl_frequency, user_agent)
+    SELECT domain, parent_domain, base_url, seed_rank, %(source)s, urls, urls, now(),
+           rank_points(seed_rank) + LEAST(urls, 500) * 2 - (SELECT staleness_points(now() - interval '30 days')), now(),
+           %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
+    FROM wanted ORDER BY domain
+    ON CONFLICT (domain) DO NOTHING
+    RETURNING id, priority_score, pages_discovered
+), work AS (
+    INSERT INTO job_domains (domain_id, job_id, priority, ready, discovered, waiting)
+    SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing'), pages_discovered, pages_discovered
+    FROM fresh CROSS JOIN crawl_jobs j WHERE j.id = %(job)s
+)
+INSERT INTO seed_fresh SELECT id FROM fresh
+"""
+
+# A statement of its own: the one above cannot see the ids of rows that were there before. Only what is really missing is kept.
+_FIND: Final = """
+INSERT INTO seed_found
+SELECT DISTINCT ON (d.id, b.url_key) d.id, b.url_key, b.url, CASE WHEN d.seed_rank IS NULL THEN b.seed_rank END
+FROM seed_batch b JOIN domains d ON d.domain = b.domain
+WHERE NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = d.id AND f.job_id = %(job)s AND f.url_key = b.url_key)
+   OR (d.seed_rank IS NULL AND b.seed_rank IS NOT NULL)
+ORDER BY d.id, b.url_key
+"""
+
+# Makes the release of a domain wait for us, so that none becomes exhausted while a URL for it is on its way.
+_SHARE: Final = """
+SELECT count(*) FROM (
+    SELECT FROM domains WHERE id IN (SELECT id FROM seed_found EXCEPT SELECT id FROM seed_fresh) ORDER BY id FOR KEY SHARE
+) known
+"""
+
+_URLS: Final = """
+WITH added AS (
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url) SELECT id, %(job)s, url_key, url FROM seed_found ORDER BY id, url_key
+    ON CONFLICT DO NOTHING
+    RETURNING domain_id
+), woken AS (
+    INSERT INTO domain_wakes (domain_id, job_id, inserted)
+    SELECT domain_id, %(job)s, count(*) FROM added WHERE domain_id NOT IN (SELECT id FROM seed_fresh) GROUP BY domain_id ORDER BY domain_id
+)
+SELECT count(*) FROM added
+"""
+
+# A rank is not learnt: a domain first met as a link gets the one it is known for. Rows in use are left for another time.
+_RANKS: Final = """
+UPDATE domains d SET seed_rank = r.rank
+FROM (SELECT id, min(rank_for) AS rank FROM seed_found WHERE rank_for IS NOT NULL GROUP BY id) r
+WHERE d.id = r.id AND d.id IN (SELECT id FROM domains WHERE id = r.id FOR NO KEY UPDATE SKIP LOCKED)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """What a batch of seeds added."""
+
+    domains: int = 0
+    urls: int = 0
+
+    def __add__(self, other: "Seeded") -> "Seeded":
+        return Seeded(self.domains + other.domains, self.urls + other.urls)
+
+
+def add(
+    connection: psycopg.Connection, seeds: Iterable[Seed], *, job_id: int, source: str, defaults: NewDomains
+) -> Seeded:
+    """Insert a batch of seeds for a job, in one transaction.
+
+    Before: no transaction is open. After: each seed's domain and URL are in the store; new domains are ready to be claimed, known
+    ones hear of their new URLs by a wake; whatever a domain has learnt is untouched.
+    """
+    parameters = {
+        "job": job_id,
+        "source": source,
+        "max_pages_per_run": defaults.max_pages_per_run,
+        "parser": defaults.parser,
+        "crawl_delay": defaults.crawl_delay,
+        "max_concurrent_requests": defaults.max_concurrent_requests,
+        "crawl_frequency": defaults.crawl_frequency,
+        "user_agent": defaults.user_agent,
+    }
+    with connection.transaction():
+        connection.execute(_TABLES)
+        connection.execute("SET LOCAL work_mem = '64MB'")
+        with connection.cursor().copy(_COPY) as copy:
+            copy.set_types(["text", "text", "text", "text", "bytea", "int4"])
+            for seed in seeds:
+                copy.write_row((seed.domain, seed.parent_domain, seed.base_url, seed.url, seed.url_key, seed.rank))
+        connection.execute("ANALYZE seed_batch")
+        domains = connection.execute(_DOMAINS, parameters).rowcount
+        connection.execute(_FIND, parameters)
+        connection.execute("ANALYZE seed_found")
+        connection.execute(_SHARE)
+        row = connection.execute(_URLS, parameters).fetchone()
+        connection.execute(_RANKS)
+    return Seeded(domains, row[0] if row else 0)

