@@ -70,8 +70,8 @@ WITH chunk AS MATERIALIZED (
     FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key AND c.state <> 'waiting'
     RETURNING c.state AS was
 ), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied, failed = jd.failed - n.failed,
-        budget_used = 0, state = CASE WHEN n.total > 0 OR jd.state = 'spent' THEN 'open' ELSE jd.state END
+    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied,
+        failed = jd.failed - n.failed, budget_used = 0, state = CASE WHEN n.total > 0 OR jd.state = 'spent' THEN 'open' ELSE jd.state END
     FROM (SELECT count(*) AS total, count(*) FILTER (WHERE was = 'done') AS done, count(*) FILTER (WHERE was = 'denied') AS denied,
                  count(*) FILTER (WHERE was = 'failed') AS failed FROM reopened) n
     WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s

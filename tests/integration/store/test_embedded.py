@@ -248,23 +248,16 @@ def test_listens_on_no_tcp_port(data: Path) -> None:
     assert [one.net_connections(kind="inet") for one in everyone] == [[]] * len(everyone)
 
 
-def test_the_callers_environment_does_not_reach_the_server(folder: Path) -> None:
-    leading_astray = {"PGPORT": "1", "PGDATA": "/nowhere", "PGUSER": "x", "LC_ALL": "xx_XX", "PGHOST": "example.com"}
-    with child(folder / "data", env=leading_astray) as starter:
-        assert starter.communicate()[0].splitlines()[1].isdecimal()
-    server = embedded.find(folder / "data")
-    assert server
-    if os.geteuid() in (0, psutil.Process(server.pid).uids().real):
-        assert psutil.Process(server.pid).environ() == account.ENVIRONMENT
-
-
 def test_eight_processes_at_once_share_one_server(folder: Path) -> None:
-    children = [child(folder / "data") for _ in range(8)]
+    """Whatever is in their environment, none of it reaches the server."""
+    leading_astray = {"PGPORT": "1", "PGDATA": "/nowhere", "PGUSER": "x", "LC_ALL": "xx_XX", "PGHOST": "example.com"}
+    children = [child(folder / "data", env=leading_astray) for _ in range(8)]
     pids = {one.communicate()[0].splitlines()[1] for one in children}
     server = embedded.find(folder / "data")
     assert server
     assert pids == {str(server.pid)}
     assert {one.returncode for one in children} == {0}
+    assert psutil.Process(server.pid).environ() == account.ENVIRONMENT
 
 
 @pytest.mark.parametrize("name", ["with space, 'single' and \"double\" $HOME `id` \\ quotes", "l/" + "o" * 200 + "/ng"])
@@ -314,7 +307,7 @@ def test_survives_the_kill_of_its_starter(data: Path) -> None:
 
 def test_killed_at_any_moment_of_the_first_start(folder: Path) -> None:
     data = folder / "data"
-    for delay in (0.02, 0.4, 1.0, 1.4):
+    for delay in (0.05, 0.7, 1.4):
         with child(data) as starter:
             assert starter.stdout
             starter.stdout.readline()

@@ -114,6 +114,7 @@ def _shelve(here: Binaries, shelf: Path, say: Say) -> Binaries:
             files.remove_left_overs(shelf, "postgresql.new-")
             new = Path(tempfile.mkdtemp(prefix="postgresql.new-", dir=shelf))
             _copy(here, new)
+            _sync(new)
             new.rename(target)
             files.sync_folder(shelf)
             say(f"Copied the programs of PostgreSQL to {target}, where its user can run them.")
@@ -167,7 +168,7 @@ def _digest(here: Binaries) -> str:
 
 
 def _copy(here: Binaries, new: Path) -> None:
-    """Copy the programs into the empty folder `new`, readable by all and writable by us alone, and make it durable."""
+    """Copy the programs into the empty folder `new`, readable by all and writable by us alone."""
     new.chmod(0o755)
     for part in _parts(here):
         for folder in reversed([part, *part.parents[:-1]]):
@@ -179,8 +180,16 @@ def _copy(here: Binaries, new: Path) -> None:
         with source.open("rb") as old, (new / name).open("xb") as copy:
             shutil.copyfileobj(old, copy)
             os.fchmod(copy.fileno(), 0o755 if os.access(source, os.X_OK) else 0o644)
-            copy.flush()
-            os.fsync(copy.fileno())
+
+
+def _sync(new: Path) -> None:
+    """Make a copy durable. After all of it is written, which is much faster than file by file."""
+    for path in (new, *new.rglob("*")):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _make_readable(folder: Path) -> None:

@@ -8,6 +8,7 @@ import errno
 import os
 import pwd
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from holdfast.errors import EmbeddedServerError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_HARDLY_ANYTHING = 1 << 20
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 _FULL_LINE = re.compile(r"No space left on device|Disk quota exceeded")
 _TELLING = re.compile(r"(?:PANIC|FATAL|ERROR|initdb: error|postgres: error|invalid|error while loading)[: ]+(.*)")
@@ -72,7 +74,8 @@ def _sentence(error: OSError, where: Path) -> EmbeddedServerError:
 
 def from_output(text: str, what: str, where: Path, log: Path) -> EmbeddedServerError:
     """The sentence for a PostgreSQL program that gave up after printing `text`; `log` is where more of it stands."""
-    if _FULL_LINE.search(text):
+    # On a full disk the log has no room for the reason either.
+    if _FULL_LINE.search(text) or shutil.disk_usage(log).free < _HARDLY_ANYTHING:
         return full_disk(where)
     telling = _TELLING.findall(text)
     lines = [line for line in text.splitlines() if line.strip()]

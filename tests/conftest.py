@@ -1,0 +1,68 @@
+"""Fixtures for all tests: one embedded server a session, one database a test."""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.store import embedded, migrate
+from holdfast.store.connect import Database
+from tests.support.factories import Store
+
+_TEMPLATE = "holdfast_template"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Iterator[Path]:
+    """A data folder that the server's user can reach, as a checkout outside a home folder would be."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-tests-"))
+    folder.chmod(0o755)
+    try:
+        yield folder / "data"
+    finally:
+        embedded.stop(folder / "data")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def server(data_folder: Path) -> embedded.Server:
+    """The bundled PostgreSQL, as the product starts it."""
+    return embedded.ensure_running(data_folder)
+
+
+@pytest.fixture(scope="session")
+def template(server: embedded.Server) -> str:
+    """A database with the schema, from which each test's database is copied."""
+    with psycopg.connect(server.admin_url(), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {} OWNER holdfast").format(sql.Identifier(_TEMPLATE)))
+    migrate.upgrade(Database(server.url(_TEMPLATE)))
+    return _TEMPLATE
+
+
+@pytest.fixture
+def database(server: embedded.Server, template: str) -> Iterator[Database]:
+    """A database of the test's own, with the schema and nothing in it."""
+    name = sql.Identifier(f"test_{next(_numbers)}")
+    with psycopg.connect(server.admin_url(), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER holdfast").format(name, sql.Identifier(template)))
+        yield Database(server.url(name._obj[0]))
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture
+def connection(database: Database) -> Iterator[psycopg.Connection]:
+    """A connection to the test's database."""
+    with database.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def store(connection: psycopg.Connection) -> Store:
+    """Short ways to put things into the test's database."""
+    return Store(connection)

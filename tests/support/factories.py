@@ -1,0 +1,114 @@
+"""Short ways to put domains, URLs and claims into a test's database. Real rows by the product's own functions where there are any."""
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+
+from holdfast.model.domain import Claim, Status
+from holdfast.model.seeds import make_seed
+from holdfast.model.url import url_key
+from holdfast.model.work import Ending, Progress
+from holdfast.politeness.cooldown import CooldownPolicy
+from holdfast.settings import Cooldown
+from holdfast.store import claims, jobs, release, seeding
+from holdfast.store.domains import NewDomains
+
+LEASE: Final = timedelta(minutes=30)
+COOLDOWN: Final = CooldownPolicy(Cooldown(), max_block_retries=3, chance=random.Random(1))
+
+
+@dataclass(frozen=True)
+class Store:
+    """A test's database."""
+
+    connection: psycopg.Connection
+
+    @property
+    def job(self) -> int:
+        return jobs.find(self.connection, jobs.DEFAULT)
+
+    def new_job(self, name: str) -> int:
+        row = self.connection.execute("INSERT INTO crawl_jobs (name) VALUES (%s) RETURNING id", (name,)).fetchone()
+        assert row
+        return int(row[0])
+
+    def seed(self, *texts: str, job: int | None = None, rank: int | None = None) -> seeding.Seeded:
+        seeds = [make_seed(text, rank=rank) for text in texts]
+        return seeding.add(self.connection, seeds, job_id=job or self.job, source="test", defaults=NewDomains())
+
+    def domains(self, count: int) -> None:
+        """d0.example … as seeds."""
+        self.seed(*(f"d{i}.example" for i in range(count)))
+
+    def claim(self, worker: str = "w1", count: int = 1, lease: timedelta = LEASE, job: int | None = None) -> list[Claim]:
+        return claims.claim(self.connection, worker=worker, job_id=job or self.job, count=count, lease=lease)
+
+    def claim_one(self, worker: str = "w1", lease: timedelta = LEASE) -> Claim:
+        (claim,) = self.claim(worker, 1, lease)
+        return claim
+
+    def release(self, claim: Claim, worker: str = "w1", **how: object) -> Status:
+        ending = Ending(claim.domain_id, claim.epoch, **how)  # type: ignore[arg-type]
+        return release.release(self.connection, worker=worker, ending=ending, cooldown=COOLDOWN)
+
+    def flush(self, claim: Claim, worker: str = "w1", **counters: int) -> bool:
+        """A fenced flush; False if the fence refused it."""
+        with self.connection.transaction():
+            if not claims.fence(self.connection, worker=worker, held=[(claim.domain_id, claim.epoch)]):
+                return False
+            progress = Progress(claim.domain_id, claim.epoch, **counters)
+            claims.flush(self.connection, progress=[progress], lease=LEASE)
+        return True
+
+    def finish_urls(self, claim: Claim) -> None:
+        """What a visit does to its frontier: every waiting URL of the domain is done."""
+        done = self.connection.execute(
+            "UPDATE url_frontier SET state = 'done' WHERE domain_id = %s AND state = 'waiting' RETURNING job_id", (claim.domain_id,)
+        ).fetchall()
+        for (job_id,) in done:
+            self.connection.execute(
+                "UPDATE job_domains SET waiting = waiting - 1, done = done + 1 WHERE domain_id = %s AND job_id = %s", (claim.domain_id, job_id)
+            )
+            self.connection.execute("UPDATE domains SET frontier_size = frontier_size - 1 WHERE id = %s", (claim.domain_id,))
+
+    def crawl_to_the_end(self, worker: str = "w1") -> Claim:
+        """Claim one domain, crawl all of it, release it."""
+        claim = self.claim_one(worker)
+        self.finish_urls(claim)
+        assert self.flush(claim, worker, outcomes=1, pages_crawled=1)
+        self.release(claim, worker)
+        return claim
+
+    def expire(self, *domain_ids: int) -> None:
+        """Let the leases of these domains end, as the clock would."""
+        self.connection.execute(
+            "UPDATE domains SET claim_expires_at = clock_timestamp() - interval '1 ms' WHERE id = ANY(%s)", (list(domain_ids),)
+        )
+
+    def end_cooldowns(self) -> None:
+        """Let the cool-downs end that have an end."""
+        self.connection.execute(
+            "UPDATE domains SET next_crawl_after = clock_timestamp() - interval '1 s' WHERE next_crawl_after < 'infinity'"
+        )
+
+    def insert_foreign(self, domain_id: int, url: str, job: int | None = None) -> None:
+        """What a worker does that finds a link to a domain it does not hold; inside the caller's transaction."""
+        job = job or self.job
+        self.connection.execute("SELECT FROM domains WHERE id = %s FOR KEY SHARE", (domain_id,))
+        added = self.connection.execute(
+            "INSERT INTO url_frontier (domain_id, job_id, url_key, url) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (domain_id, job, url_key(url), url),
+        ).rowcount
+        if added:
+            self.connection.execute("INSERT INTO domain_wakes (domain_id, job_id, inserted) VALUES (%s, %s, %s)", (domain_id, job, added))
+
+    def value(self, query: str, *parameters: object) -> object:
+        row = self.connection.execute(query, parameters).fetchone()
+        assert row is not None
+        return row[0]
+
+    def status(self, domain: str) -> Status:
+        return Status(str(self.value("SELECT status FROM domains WHERE domain = %s", domain)))
