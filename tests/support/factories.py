@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -17,6 +17,14 @@ from holdfast.store import claims, jobs, release, seeding
 from holdfast.store.domains import NewDomains
 
 LEASE: Final = timedelta(minutes=30)
+PATH: Final = {
+    Status.PENDING: (),
+    Status.ACTIVE: (Status.ACTIVE,),
+    Status.EXHAUSTED: (Status.ACTIVE, Status.EXHAUSTED),
+    Status.BLOCKED: (Status.BLOCKED,),
+    Status.UNREACHABLE: (Status.UNREACHABLE,),
+}
+"""How a domain that is pending comes into each status by changes that the matrix allows."""
 COOLDOWN: Final = CooldownPolicy(Cooldown(), max_block_retries=3, chance=random.Random(1))
 
 
@@ -43,7 +51,9 @@ class Store:
         """d0.example … as seeds."""
         self.seed(*(f"d{i}.example" for i in range(count)))
 
-    def claim(self, worker: str = "w1", count: int = 1, lease: timedelta = LEASE, job: int | None = None) -> list[Claim]:
+    def claim(
+        self, worker: str = "w1", count: int = 1, lease: timedelta = LEASE, job: int | None = None
+    ) -> list[Claim]:
         return claims.claim(self.connection, worker=worker, job_id=job or self.job, count=count, lease=lease)
 
     def claim_one(self, worker: str = "w1", lease: timedelta = LEASE) -> Claim:
@@ -66,13 +76,17 @@ class Store:
     def finish_urls(self, claim: Claim) -> None:
         """What a visit does to its frontier: every waiting URL of the domain is done."""
         done = self.connection.execute(
-            "UPDATE url_frontier SET state = 'done' WHERE domain_id = %s AND state = 'waiting' RETURNING job_id", (claim.domain_id,)
+            "UPDATE url_frontier SET state = 'done' WHERE domain_id = %s AND state = 'waiting' RETURNING job_id",
+            (claim.domain_id,),
         ).fetchall()
         for (job_id,) in done:
             self.connection.execute(
-                "UPDATE job_domains SET waiting = waiting - 1, done = done + 1 WHERE domain_id = %s AND job_id = %s", (claim.domain_id, job_id)
+                "UPDATE job_domains SET waiting = waiting - 1, done = done + 1 WHERE domain_id = %s AND job_id = %s",
+                (claim.domain_id, job_id),
             )
-            self.connection.execute("UPDATE domains SET frontier_size = frontier_size - 1 WHERE id = %s", (claim.domain_id,))
+            self.connection.execute(
+                "UPDATE domains SET frontier_size = frontier_size - 1 WHERE id = %s", (claim.domain_id,)
+            )
 
     def crawl_to_the_end(self, worker: str = "w1") -> Claim:
         """Claim one domain, crawl all of it, release it."""
@@ -85,7 +99,8 @@ class Store:
     def expire(self, *domain_ids: int) -> None:
         """Let the leases of these domains end, as the clock would."""
         self.connection.execute(
-            "UPDATE domains SET claim_expires_at = clock_timestamp() - interval '1 ms' WHERE id = ANY(%s)", (list(domain_ids),)
+            "UPDATE domains SET claim_expires_at = clock_timestamp() - interval '1 ms' WHERE id = ANY(%s)",
+            (list(domain_ids),),
         )
 
     def end_cooldowns(self) -> None:
@@ -103,7 +118,9 @@ class Store:
             (domain_id, job, url_key(url), url),
         ).rowcount
         if added:
-            self.connection.execute("INSERT INTO domain_wakes (domain_id, job_id, inserted) VALUES (%s, %s, %s)", (domain_id, job, added))
+            self.connection.execute(
+                "INSERT INTO domain_wakes (domain_id, job_id, inserted) VALUES (%s, %s, %s)", (domain_id, job, added)
+            )
 
     def value(self, query: str, *parameters: object) -> object:
         row = self.connection.execute(query, parameters).fetchone()
@@ -112,3 +129,39 @@ class Store:
 
     def status(self, domain: str) -> Status:
         return Status(str(self.value("SELECT status FROM domains WHERE domain = %s", domain)))
+
+    def row(self, domain: str) -> dict[str, Any]:
+        """A domain's row as PostgreSQL writes it in JSON: times are text, and infinity is one of them."""
+        row = self.connection.execute("SELECT to_jsonb(d) FROM domains d WHERE domain = %s", (domain,)).fetchone()
+        assert row is not None
+        return dict(row[0])
+
+    def work(self, domain: str, job: int | None = None) -> dict[str, Any]:
+        """What a job has to do on a domain."""
+        row = self.connection.execute(
+            "SELECT to_jsonb(jd) FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE d.domain = %s AND jd.job_id = %s",
+            (domain, job or self.job),
+        ).fetchone()
+        assert row is not None
+        return dict(row[0])
+
+    def become(self, domain: str, status: Status) -> None:
+        """Bring a pending domain into a status, by hand-written SQL."""
+        for step in PATH[status]:
+            self.connection.execute("UPDATE domains SET status = %s WHERE domain = %s", (step, domain))
+
+    def everything(self) -> dict[str, list[str]]:
+        """All that the store holds about domains, to be compared with another moment."""
+        tables = (
+            "domains",
+            "job_domains",
+            "claim_log",
+            "url_frontier",
+            "domain_wakes",
+            "domain_transitions",
+            "crawl_log",
+        )
+        return {
+            table: [str(row[0]) for row in self.connection.execute(f"SELECT t::text FROM {table} t ORDER BY 1")]
+            for table in tables
+        }

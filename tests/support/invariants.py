@@ -69,7 +69,8 @@ CHECKS: Final[dict[str, str]] = {
     """,
     "I6 each change begins where the last one ended": """
         SELECT domain_id FROM (
-            SELECT domain_id, from_status, lag(to_status) OVER (PARTITION BY domain_id ORDER BY version) AS before FROM domain_transitions) t
+            SELECT domain_id, from_status, lag(to_status) OVER (PARTITION BY domain_id ORDER BY version) AS before
+            FROM domain_transitions) t
         WHERE before IS NOT NULL AND before <> from_status
     """,
 }

@@ -3,17 +3,20 @@
 import typer
 
 from holdfast.cli import output, session
+from holdfast.cli.help import Command, Group
 from holdfast.control import configuration
 from holdfast.errors import SettingsError
 
-app = typer.Typer(help="Settings: what is in force, and where it comes from.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Settings: what is in force, and where it comes from.", no_args_is_help=True)
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 def show(context: typer.Context, as_json: output.Json = False) -> None:
     """Show every setting, its value and where that comes from. Secrets are masked.
 
-    [dim]Example:[/dim]  HOLDFAST_CLAIMS_LEASE=10m holdfast config show
+    Examples:
+        holdfast config show
+        HOLDFAST_CLAIMS_LEASE=10m holdfast config show --json
     """
     rows = configuration.rows(session.of(context).settings)
     if as_json:
@@ -22,11 +25,13 @@ def show(context: typer.Context, as_json: output.Json = False) -> None:
         output.print_table(["SETTING", "VALUE", "FROM"], [(row.name, row.value, row.source) for row in rows])
 
 
-@app.command("check")
+@app.command("check", cls=Command)
 def check(context: typer.Context, as_json: output.Json = False) -> None:
     """Check the settings; every problem at once, exit code 2 if there is one.
 
-    [dim]Example:[/dim]  holdfast --config production.toml config check
+    Examples:
+        holdfast config check
+        holdfast config check --config production.toml
     """
     of = session.of(context)
     problems = configuration.check(file=of.config_file, options={"data": of.data})

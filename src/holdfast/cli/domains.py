@@ -1,18 +1,20 @@
 """Commands about domains, named as operators know them."""
 
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli import output, session
-from holdfast.control.domains import KEYS, DomainDesk
+from holdfast.cli.help import Command
+from holdfast.cli.output import counted
+from holdfast.control.domains import KEYS, DomainDesk, parse_assignments
 from holdfast.model.domain import Status
+from holdfast.model.host import canonical_domain
 from holdfast.settings import render_duration
 
 Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
-Limit = Annotated[int, typer.Option(min=1, max=100_000, help="How many to show at the most.")]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show at the most.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,26 +28,31 @@ def register(app: typer.Typer) -> None:
         recalculate_priorities,
     ]
     for command in commands:
-        app.command(command.__name__.replace("_", "-"), rich_help_panel="Domains")(command)
+        name = command.__name__.replace("_", "-")
+        app.command(name, cls=Command, rich_help_panel="Domains")(command)
 
 
-def _desk(context: typer.Context) -> DomainDesk:
+def _desk(context: typer.Context, name: str | None = None) -> DomainDesk:
+    """The desk; a `name` that is no domain is refused before a server is started for it."""
     of = session.of(context)
-    return DomainDesk(of.store(), of.settings.domains.registrable)
+    registrable = of.settings.domains.registrable
+    if name is not None:
+        canonical_domain(name, registrable=registrable)
+    return DomainDesk(of.store(), registrable)
 
 
 def domain_status(
     context: typer.Context,
-    status: Annotated[Status | None, typer.Option(help="Only domains in this status.")] = None,
+    status: Annotated[
+        Status | None, typer.Option(metavar="STATUS", help=f"Only domains that are {', '.join(Status)}.")
+    ] = None,
     limit: Limit = 50,
     as_json: output.Json = False,
 ) -> None:
     """List domains and how far they are.
 
-    [dim]Examples:[/dim]
-
+    Examples:
         holdfast domain-status --status blocked
-
         holdfast domain-status --limit 1000 --json
     """
     desk = _desk(context)
@@ -59,13 +66,16 @@ def domain_status(
     if known > len(rows):
         session.say(f"{len(rows):,} of {known:,} domains; --limit shows more.")
     elif not rows:
-        session.say("No domains yet; `holdfast seeds add URL` makes some known." if not known else "None.")
+        session.say(
+            f"No domain is {status}." if status else "No domains yet; `holdfast seeds add URL` makes some known."
+        )
 
 
 def top_domains(context: typer.Context, limit: Limit = 20, as_json: output.Json = False) -> None:
     """Show the domains that yield most images a page.
 
-    [dim]Example:[/dim]  holdfast top-domains --limit 5
+    Examples:
+        holdfast top-domains --limit 5
     """
     rows = _desk(context).top(limit)
     if as_json:
@@ -109,14 +119,15 @@ def _rate(rate: float | None) -> str:
 def domain_info(context: typer.Context, name: Name, as_json: output.Json = False) -> None:
     """Show everything about a domain.
 
-    [dim]Example:[/dim]  holdfast domain-info example.com
+    Examples:
+        holdfast domain-info example.com
+        holdfast domain-info https://example.com/some/page --json
     """
-    info = _desk(context).info(name)
+    info = _desk(context, name).info(name)
     if as_json:
         output.print_json(info)
         return
-    for label, value in _facts(info):
-        output.print_line(f"{label:<14}{output.safe(value)}")
+    output.print_facts(_facts(info))
     if info["work"]:
         output.print_line("\nWork")
         columns = ["JOB", "STATE", "READY", "WAITING", "DONE", "DENIED", "FAILED"]
@@ -172,7 +183,7 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
                 [
                     f"delay {info['crawl_delay_seconds']:g} s",
                     f"{info['max_concurrent_requests']} requests at once",
-                    f"{info['max_pages_per_run'] or 'no limit of'} pages a run",
+                    f"{info['max_pages_per_run'] or 'the usual number of'} pages a run",
                     f"parser {info['parser_name']}",
                     f"every {render_duration(info['default_crawl_frequency'])}",
                 ],
@@ -189,20 +200,22 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
 def domain_set(
     context: typer.Context,
     name: Name,
-    assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help=f"One or more of: {', '.join(KEYS)}.")],
+    assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of: {', '.join(KEYS)}.")],
     as_json: output.Json = False,
 ) -> None:
     """Configure how a domain is crawled.
 
-    [dim]Examples:[/dim]
+    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (pages a run) whole numbers, active is yes or
+    no, window the time of day when it is left alone. With nothing behind the =, budget, user_agent and window are as the
+    settings say.
 
+    Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
-
         holdfast domain-set example.com active=no
-
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
     """
-    row = _desk(context).configure(name, assignments)
+    changes = parse_assignments(assignments)
+    row = _desk(context, name).configure(name, changes)
     if as_json:
         output.print_json(row)
     else:
@@ -212,35 +225,43 @@ def domain_set(
 def domain_reset(
     context: typer.Context,
     name: Name,
-    reason: Annotated[str, typer.Option(help="Why; it is kept with the domain.")] = "by hand",
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", callback=session.readable, help="Why; it is kept with the domain.")
+    ] = "by hand",
     as_json: output.Json = False,
 ) -> None:
-    """Start a domain over: pending again, cool-down and blocks forgotten, all its pages to be crawled again.
+    """Start a domain over: all its pages are to be crawled again.
 
-    A worker that holds it loses it; what that worker still writes is refused.
+    It is pending again, its cool-down and its blocks are forgotten. A worker that holds it loses it; what that worker
+    still writes is refused.
 
-    [dim]Example:[/dim]  holdfast domain-reset example.com --reason "site was moved"
+    Examples:
+        holdfast domain-reset example.com --reason "site was moved"
     """
-    report = _desk(context).reset(name, reason)
+    report = _desk(context, name).reset(name, reason)
     if as_json:
         output.print_json(report)
         return
     taken = f"; taken from {report.was_held_by}" if report.was_held_by else ""
-    output.print_line(f"{report.domain}: {report.was} → pending, {report.waiting:,} URLs to crawl{output.safe(taken)}.")
+    output.print_line(
+        f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl{output.safe(taken)}."
+    )
 
 
 def recalculate_priorities(context: typer.Context, as_json: output.Json = False) -> None:
     """Compute every domain's priority anew, a few thousand at a time.
 
-    [dim]Example:[/dim]  holdfast recalculate-priorities
+    Examples:
+        holdfast recalculate-priorities
     """
+    desk = _desk(context)
     seen = changed = 0
-    with typer.progressbar(length=1, label="Recalculating", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        for step in _desk(context).recalculate():
+    with output.ProgressBar("Recalculating", None, "domain") as bar:
+        for step in desk.recalculate():
             seen, changed, total = step
-            bar.length = max(total, 1)
-            bar.update(seen - bar.pos)
+            bar.show(seen, seen, total)
     if as_json:
         output.print_json({"domains": seen, "changed": changed})
     else:
-        output.print_line(f"{seen:,} domains, {changed:,} priorities changed.")
+        priorities = "1 priority" if changed == 1 else f"{changed:,} priorities"
+        output.print_line(f"{counted(seen, 'domain')}, {priorities} changed.")

@@ -1,16 +1,17 @@
 """`holdfast seeds`: say what is to be crawled."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from holdfast import wiring
 from holdfast.cli import output, session
+from holdfast.cli.help import Command, Group
 from holdfast.control.seeds import Loaded, Sower, open_seeds
+from holdfast.errors import HoldfastError
 
-app = typer.Typer(help="Say what is to be crawled.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Say what is to be crawled.", no_args_is_help=True)
 
 _BAD_LINES_SHOWN = 20
 
@@ -20,59 +21,59 @@ def _sower(of: session.Session) -> Sower:
     return Sower(of.store(), wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
 
 
-@app.command("add")
+@app.command("add", cls=Command)
 def add(
     context: typer.Context,
-    urls: Annotated[list[str], typer.Argument(help="URLs or domains.")],
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help="URLs or domains.")],
     as_json: output.Json = False,
 ) -> None:
     """Seed URLs or domains.
 
-    [dim]Examples:[/dim]
+    Arguments that are no seeds are reported, the others are added, and the exit code is 1.
 
+    Examples:
         holdfast seeds add https://example.com/start
-
         holdfast seeds add example.com example.org
     """
     _report(_sower(session.of(context)).add(urls), "argument", as_json)
 
 
-@app.command("load")
+@app.command("load", cls=Command)
 def load(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="A file, plain or gzip; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file, plain or gzip; - is standard input.")],
     source: Annotated[
-        str | None, typer.Option(help="What to call where these came from (default: the file's name).")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            callback=session.readable,
+            help="What to call where these came from (default: the file's name).",
+        ),
     ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Seed every line of a file: URLs, domains, or CSV with rank,domain. # begins a comment.
 
-    Lines that are no seeds are reported with their numbers; the rest loads, and the exit code is 1. Loading a file again adds
-    what is missing and changes nothing that was learnt.
+    Lines that are no seeds are reported with their numbers; the rest loads, and the exit code is 1. Loading a file again
+    adds what is missing and changes nothing that was learnt.
 
-    [dim]Examples:[/dim]
-
+    Examples:
         holdfast seeds load sites.txt
-
         holdfast seeds load tranco.csv.gz --source tranco_20260205
-
-        curl … | holdfast seeds load -
+        unzip -p top-1m.csv.zip | holdfast seeds load -
     """
     stream, size, name = open_seeds(file)
     loaded = Loaded()
-    with stream, _progress() as progress:
-        task = progress.add_task("Loading seeds", total=size, lines="")
-        for loaded in _sower(session.of(context)).load(stream, source=source or name):
-            progress.update(task, completed=loaded.bytes_read, lines=f"{loaded.lines:,} lines")
+    with stream:
+        typed = stream.isatty()
+        if typed:
+            session.say("Type a URL or a domain a line; Ctrl-D ends.")
+        steps = _sower(session.of(context)).load(stream, source or name)
+        # Closed in any case, so that a batch that is under way when Ctrl-C comes is in the store before we say so.
+        with output.ProgressBar("Loading seeds", size, "line", hidden=typed) as bar, closing(steps):
+            for loaded in steps:
+                bar.show(loaded.bytes_read, loaded.lines)
     _report(loaded, "line", as_json)
-
-
-def _progress() -> Progress:
-    """A bar on a terminal's standard error; nothing where that is a file."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[lines]}"), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _report(loaded: Loaded, unit: str, as_json: bool) -> None:
@@ -83,7 +84,11 @@ def _report(loaded: Loaded, unit: str, as_json: bool) -> None:
     if as_json:
         output.print_json(loaded)
     else:
-        new = f"of which new: {loaded.domains:,} domains and {loaded.urls:,} URLs"
-        output.print_line(f"{loaded.lines:,} {unit}s: {loaded.seeds:,} seeds, {new}; {loaded.bad:,} bad.")
+        counted = output.counted
+        new = f"{counted(loaded.domains, 'new domain')}, {counted(loaded.urls, 'new URL')}"
+        refused = f", {loaded.bad:,} bad" if loaded.bad else ""
+        output.print_line(f"{counted(loaded.lines, unit)}: {counted(loaded.seeds, 'seed')} ({new}){refused}.")
+    if loaded.stopped:
+        raise HoldfastError(loaded.stopped)
     if loaded.bad:
         raise typer.Exit(1)

@@ -1,18 +1,37 @@
-"""What every command starts from: settings, the store, and a place to tell people what is going on."""
+"""What every command starts from: settings, the store, and a way to talk with the person."""
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import typer
 
+from holdfast import wiring
+from holdfast.cli import output
+from holdfast.errors import Refused
 from holdfast.settings import Settings, load
 from holdfast.store.connect import Database
 
 
 def say(sentence: str) -> None:
     """Tell the person something that is not the answer."""
-    typer.echo(sentence, err=True)
+    output.write(sys.stderr, (sentence, "\n"))
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """Go on only if the person says yes. Raises Refused, with `otherwise`, if not or if there is nobody to ask."""
+    if not output.is_terminal(sys.stdin):
+        raise Refused(f"{otherwise} There is no terminal to ask on: say --yes to do it without being asked.")
+    if not typer.confirm(question, err=True):
+        raise Refused(otherwise)
+
+
+def readable(text: str | None) -> str | None:
+    """For options whose text is stored: refuses bytes that are no text in the terminal's encoding."""
+    if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+        raise typer.BadParameter("It is not text in the encoding of this terminal.")
+    return text
 
 
 @dataclass
@@ -29,14 +48,10 @@ class Session:
 
     def store(self) -> Database:
         """The store with the schema that this version knows, started if need be."""
-        from holdfast import wiring
-
         return wiring.store(self.settings, say)
 
     def database(self) -> Database:
         """The database whatever its schema."""
-        from holdfast import wiring
-
         return wiring.database(self.settings, say)
 
 

@@ -21,6 +21,18 @@ class Overview:
     cooling: int
 
 
+def check_target(*, force: bool, worker: str | None, all_active: bool) -> None:
+    """Raise UsageError for a release that cannot be meant. Needs no database, so a slip of the pen starts none."""
+    if all_active and not force:
+        raise UsageError("--all-active requires --force.")
+    if worker is not None and not force:
+        raise UsageError("--worker-id requires --force; without it only expired claims are released.")
+    if force and worker is None and not all_active:
+        raise UsageError("--force needs a target: --worker-id ID or --all-active.")
+    if worker is not None and all_active:
+        raise UsageError("Give either --worker-id or --all-active, not both.")
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimDesk:
     """Claims and runs of one store."""
@@ -37,19 +49,11 @@ class ClaimDesk:
                 cooling=reports.cooling_domains(connection),
             )
 
-    def targets(self, *, force: bool, worker: str | None, all_active: bool) -> list[reports.WorkerClaims]:
-        """Which claims a release would free, by worker. Raises UsageError for a combination that cannot be meant."""
-        if all_active and not force:
-            raise UsageError("--all-active requires --force.")
-        if worker and not force:
-            raise UsageError("--worker-id requires --force; without it only expired claims are released.")
-        if force and not worker and not all_active:
-            raise UsageError("--force needs a target: --worker-id ID or --all-active.")
-        if worker and all_active:
-            raise UsageError("Give either --worker-id or --all-active, not both.")
+    def targets(self, *, force: bool, worker: str | None) -> list[reports.WorkerClaims]:
+        """Which claims a release would free, by worker: expired ones, or with `force` all of a worker or of all (None)."""
         with self.database.session() as connection:
             found = reports.claims_by_worker(connection, worker)
-        if worker and not found:
+        if worker is not None and not found:
             raise NotFound(f"No worker called {worker!r} holds a claim.")
         return found if force else [row for row in found if row.expired]
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import available_timezones
 
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
@@ -14,6 +14,7 @@ from holdfast.store import domains, reports, sweep
 from holdfast.store.connect import Database
 
 _WINDOW: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( \S+)?")
+_DAY: Final = 86_400
 _WORDS: Final = {
     "yes": True,
     "true": True,
@@ -79,9 +80,8 @@ class DomainDesk:
             before["domain"], before["status"], before["claimed_by"], sum(row["waiting"] for row in work)
         )
 
-    def configure(self, name: str, assignments: Sequence[str], version: int | None = None) -> dict[str, Any]:
-        """Change a domain's configuration from `key=value` words; the domain afterwards."""
-        changes = parse_assignments(assignments)
+    def configure(self, name: str, changes: Mapping[str, object], version: int | None = None) -> dict[str, Any]:
+        """Change columns of a domain's configuration (see `parse_assignments`); the domain afterwards."""
         with self.database.session() as connection:
             return domains.edit(connection, self.canonical(name), changes, version=version)
 
@@ -110,8 +110,8 @@ def parse_assignments(words: Sequence[str]) -> dict[str, object]:
         column, read = KEYS[key]
         try:
             changes[column] = read(value.strip())
-        except (ValueError, ZoneInfoNotFoundError) as problem:
-            raise UsageError(f"{word!r}: {problem}.") from problem
+        except ValueError as problem:
+            raise UsageError(f"{word!r} cannot be set: {key} {problem}.") from problem
     if not changes:
         raise UsageError(f"Say what to set: key=value with one of: {', '.join(KEYS)}.")
     return changes
@@ -119,15 +119,15 @@ def parse_assignments(words: Sequence[str]) -> dict[str, object]:
 
 def _delay(text: str) -> float:
     seconds = parse_duration(text).total_seconds()
-    if not 0 <= seconds <= 86400:
-        raise ValueError("a delay is between 0 and a day")
+    if seconds > _DAY:
+        raise ValueError("must be at most a day")
     return seconds
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
-            raise ValueError(f"it takes a whole number from {least} to {most}")
+            raise ValueError(f"must be a whole number from {least} to {most}")
         return int(text)
 
     return read
@@ -135,7 +135,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 def _word(text: str) -> str:
     if not re.fullmatch(r"[\w.-]{1,100}", text):
-        raise ValueError("it takes one word of letters, digits, dots and dashes")
+        raise ValueError("must be one word of letters, digits, dots and dashes")
     return text
 
 
@@ -143,24 +143,29 @@ def _user_agent(text: str) -> str | None:
     if not text:
         return None
     if len(text) > 255 or not re.fullmatch(r"[\x21-\x7e]+( +[\x21-\x7e]+)*", text):
-        raise ValueError("a user agent is plain ASCII on one line, 255 characters at most")
+        raise ValueError("must be plain ASCII on one line, 255 characters at most")
     return text
 
 
 def _yes_or_no(text: str) -> bool:
     if text.lower() not in _WORDS:
-        raise ValueError("it takes yes or no")
+        raise ValueError("must be yes or no")
     return _WORDS[text.lower()]
 
 
 def _window(text: str) -> str | None:
-    if text.lower() in {"", "none"}:
+    if not text:
         return None
     if not _WINDOW.fullmatch(text):
-        raise ValueError("a window is HH:MM-HH:MM, perhaps with a time zone, such as 22:00-06:00 Europe/Berlin")
-    if " " in text:
-        ZoneInfo(text.split(" ")[1])
+        raise ValueError("must be HH:MM-HH:MM, perhaps with a time zone, such as 22:00-06:00 Europe/Berlin")
+    zone = text.partition(" ")[2]
+    if zone and zone not in available_timezones():
+        raise ValueError(f"has a time zone that this machine does not know, {zone!r}; one is called Europe/Berlin")
     return text
+
+
+def _budget(text: str) -> int | None:
+    return _whole(1, 2**31 - 1)(text) if text else None
 
 
 KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
@@ -169,7 +174,7 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "parser": ("parser_name", _word),
     "user_agent": ("user_agent", _user_agent),
     "active": ("is_active", _yes_or_no),
-    "budget": ("max_pages_per_run", _whole(1, 2**31 - 1)),
+    "budget": ("max_pages_per_run", _budget),
     "frequency": ("default_crawl_frequency", parse_duration),
     "window": ("maintenance_window", _window),
 }

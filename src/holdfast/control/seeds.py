@@ -4,11 +4,14 @@ The rule: memory does not grow with the file, a bad line is counted and reported
 interruption is in the store; loading the same file again adds what is missing.
 """
 
+import codecs
 import gzip
 import io
+import os
+import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +28,22 @@ from holdfast.store.domains import NewDomains
 BATCH: Final = 20_000
 LONGEST_LINE: Final = 64 * 1024
 BAD_LINES_KEPT: Final = 1_000
+
+_LOOKED_AT: Final = 8 * 1024
+_UNPACK: Final = "unpack it first, for example with `{} FILE | holdfast seeds load -`"
+_NOT_TEXT: Final = {
+    b"PK\x03\x04": ("a ZIP archive", _UNPACK.format("unzip -p")),
+    b"BZh": ("packed with bzip2", _UNPACK.format("bzip2 -dc")),
+    b"\xfd7zXZ": ("packed with xz", _UNPACK.format("xz -dc")),
+    b"\x28\xb5\x2f\xfd": ("packed with zstd", _UNPACK.format("zstd -dc")),
+    b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
+    b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
+}
+"""What people have instead of text, by its first bytes, and what to do about it."""
+
+
+class _Damaged(Exception):
+    """The file cannot be read any further."""
 
 
 @dataclass(slots=True)
@@ -47,6 +66,8 @@ class Loaded:
     bytes_read: int = 0
     bad_lines: list[BadLine] = field(default_factory=list)
     """The first ones; `bad` counts them all."""
+    stopped: str | None = None
+    """Why the rest of the file could not be read; what was read before is loaded."""
 
     def refuse(self, problem: str) -> None:
         self.bad += 1
@@ -84,7 +105,7 @@ class Sower:
                 loaded.add(seeding.add(connection, seeds, job_id=job, source="command line", defaults=self.defaults))
         return loaded
 
-    def load(self, file: BinaryIO, *, source: str) -> Iterator[Loaded]:
+    def load(self, file: BinaryIO, source: str) -> Generator[Loaded]:
         """Seed every line of `file` (plain or gzip); yields how far it is, the last time at the end.
 
         One thread reads and understands, another feeds the database: each batch is written while the next one is read.
@@ -108,18 +129,21 @@ class Sower:
 
     def _batches(self, file: BinaryIO, reader: LineReader, loaded: Loaded) -> Iterator[list[Seed]]:
         batch: list[Seed] = []
-        for line in _lines(file, loaded):
-            loaded.lines += 1
-            try:
-                seed = reader.read(line)
-            except BadUrl as problem:
-                loaded.refuse(str(problem))
-                continue
-            if seed:
-                batch.append(seed)
-                if len(batch) >= BATCH:
-                    yield batch
-                    batch = []
+        try:
+            for line in _lines(file, loaded):
+                loaded.lines += 1
+                try:
+                    seed = reader.read(line)
+                except BadUrl as problem:
+                    loaded.refuse(str(problem))
+                    continue
+                if seed:
+                    batch.append(seed)
+                    if len(batch) >= BATCH:
+                        yield batch
+                        batch = []
+        except _Damaged as problem:
+            loaded.stopped = f"Reading stopped after line {loaded.lines}: {problem}."
         if batch:
             yield batch
 
@@ -127,32 +151,53 @@ class Sower:
 def open_seeds(name: str) -> tuple[BinaryIO, int | None, str]:
     """The file called `name` (`-` is standard input), its size if known, and what to call its seeds' source."""
     if name == "-":
+        if sys.stdin is None:
+            raise UsageError("There is no standard input to read seeds from.")
         return sys.stdin.buffer, None, "standard input"
     path = Path(name)
     try:
-        return path.open("rb"), path.stat().st_size, path.name.split(".")[0] or path.name
+        file = path.open("rb")
+        found = os.fstat(file.fileno())
     except OSError as problem:
         raise UsageError(f"The seed file {name} cannot be read: {problem.strerror}.") from problem
+    # Names may hold bytes that are no text, which the store cannot keep.
+    source = os.fsencode(path.name.split(".")[0] or path.name).decode(errors="replace")
+    return file, found.st_size if stat.S_ISREG(found.st_mode) else None, source
 
 
 def _lines(file: BinaryIO, loaded: Loaded) -> Iterator[bytes]:
     """The lines of a file, unpacked if it is gzip; one that never ends is cut, so it is bad but harmless."""
-    counted = _Counted(file, loaded)
-    buffered = io.BufferedReader(counted, 1 << 16)
-    source: BinaryIO = gzip.GzipFile(fileobj=buffered) if buffered.peek(2)[:2] == b"\x1f\x8b" else buffered  # type: ignore[assignment]
+    buffered = io.BufferedReader(_Counted(file, loaded), 1 << 16)
     try:
+        packed = buffered.peek(2).startswith(b"\x1f\x8b")
+        source: BinaryIO = gzip.GzipFile(fileobj=buffered) if packed else buffered  # type: ignore[assignment]
+        _check_text(source.peek(_LOOKED_AT))  # type: ignore[attr-defined]
         while line := source.readline(LONGEST_LINE):
-            while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-                rest = source.readline(LONGEST_LINE)
-                if len(rest) < LONGEST_LINE or rest.endswith(b"\n"):
-                    break
+            cut = line
+            while len(cut) == LONGEST_LINE and not cut.endswith(b"\n"):
+                cut = source.readline(LONGEST_LINE)
             yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UsageError(
-            f"The gzip file is damaged after line {loaded.lines} ({problem}); the lines before that are loaded.",
-        ) from problem
+        raise _Damaged("the gzip file is damaged or incomplete") from problem
     except OSError as problem:
-        raise UsageError(f"Reading stopped after line {loaded.lines}: {problem.strerror or problem}.") from problem
+        raise _Damaged(problem.strerror or problem) from problem
+
+
+def _check_text(head: bytes) -> None:
+    """Raise UsageError for a file that is no text at all: line by line, some of a picture would pass for domains."""
+    for magic, (what, remedy) in _NOT_TEXT.items():
+        if head.startswith(magic):
+            raise UsageError(f"The seed file is {what}; {remedy}.")
+    if b"\0" in head and not _is_utf8(head):
+        raise UsageError("The seed file is not text; it takes a URL, a domain or `rank,domain` a line.")
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # incremental: a character may be cut at the end
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class _Counted(io.RawIOBase):
@@ -161,12 +206,14 @@ class _Counted(io.RawIOBase):
     def __init__(self, file: BinaryIO, loaded: Loaded) -> None:
         self._file = file
         self._loaded = loaded
+        self._ended = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
-        data = self._file.read(len(buffer))
+        data = b"" if self._ended else self._file.read(len(buffer))
+        self._ended = len(data) < len(buffer)  # a terminal would be asked for another Ctrl-D
         buffer[: len(data)] = data
         self._loaded.bytes_read += len(data)
         return len(data)

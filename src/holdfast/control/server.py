@@ -3,10 +3,11 @@
 import shutil
 from collections.abc import Callable
 
-from holdfast.errors import NotFound, Refused
+from holdfast.errors import Refused
 from holdfast.settings import Settings
 from holdfast.store import embedded, migrate
 from holdfast.store.connect import Database, prompt_environment
+from holdfast.store.embedded import binaries
 
 
 def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str | None]:
@@ -27,11 +28,9 @@ def revisions(database: Database) -> tuple[str | None, str]:
 
 def psql(database: Database, settings: Settings) -> tuple[str, dict[str, str]]:
     """The psql program, and the environment that leads it to the database: no secret goes on a command line."""
-    running = None if settings.database_url else embedded.find(settings.data)
-    program = str(running.bin / "psql") if running else shutil.which("psql")
-    if program is None:
-        raise NotFound("There is no psql on this machine; install PostgreSQL's client.")
-    return program, prompt_environment(database.url)
+    # Another server may ask for what the bundled client was built without, such as Kerberos; its owner's client has it.
+    own = shutil.which("psql") if settings.database_url else None
+    return own or str(binaries.wheel().bin / "psql"), prompt_environment(database.url)
 
 
 def stop(settings: Settings, say: Callable[[str], None]) -> bool:

@@ -7,7 +7,7 @@ The database enforces the same matrix by trigger, also against SQL written by ha
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Status(StrEnum):
@@ -98,9 +98,11 @@ def reason(event: Event, detail: str = "") -> str:
     return f"{event}: {detail}" if detail else str(event)
 
 
-@dataclass(frozen=True, slots=True)
-class Seed:
-    """One thing a user asked for: a URL on a domain, perhaps with its rank in a list of popular sites."""
+class Seed(NamedTuple):
+    """One thing a user asked for: a URL on a domain, perhaps with its rank in a list of popular sites.
+
+    A tuple, because there are millions of them: it is made in a third of a dataclass's time.
+    """
 
     domain: str
     parent_domain: str

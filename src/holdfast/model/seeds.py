@@ -3,6 +3,7 @@
 The rule: a line is a seed, nothing (blank, comment, header), or a BadUrl; it never stops the file.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,13 @@ from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.url import DEFAULT_RULES, UrlRules, seed_url, url_key
 
 _MAX_RANK: Final = 2**31 - 1
+_DOMAIN_COLUMNS: Final = ("domain", "origin", "url", "host", "hostname")
+_RANK_COLUMNS: Final = ("globalrank", "global_rank", "rank")
+
+_RANKED: Final = re.compile(r"([1-9][0-9]{0,8}),([^\s,\"#]+)")
+_RANK: Final = re.compile(r"[0-9]{1,10}")
+_COMMENT: Final = re.compile(r"\s#.*")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def make_seed(
@@ -27,47 +35,62 @@ def make_seed(
 @dataclass(slots=True)
 class LineReader:
     """Reads the lines of one file. Plain lines are URLs or domains; CSV lines are `rank,domain`, as Tranco publishes them, or
-    have a header that names the columns, as Majestic's has."""
+    follow a header that names the columns, as Majestic's do."""
 
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
-    _rank_column: int = 0
     _domain_column: int = 1
-    _first: bool = True
+    _rank_column: int | None = 0
+    _has_header: bool = False
+    _begun: bool = False
+    """Something other than blank lines and comments was read, so what follows is no header."""
 
     def read(self, line: bytes) -> Seed | None:
         """The seed on this line; None if there is none on it. Raises BadUrl."""
         try:
-            text = line.decode("utf-8-sig" if self._first else "utf-8").strip()
+            text = line.decode().strip()
         except UnicodeDecodeError:
-            self._first = False
             raise BadUrl("The line is not UTF-8 text.") from None
+        # Most lines of most files are like this; the long way says the same.
+        if not self._has_header and (ranked := _RANKED.fullmatch(text)):
+            self._begun = True
+            return self._seed(ranked[2], int(ranked[1]))
+        return self._read_any(text.removeprefix("\ufeff").lstrip())
+
+    def _read_any(self, text: str) -> Seed | None:
         if not text or text.startswith("#"):
             return None
-        first, self._first = self._first, False
-        if "," in text and not text.startswith(("http://", "https://")):
-            return self._read_csv(text, header_allowed=first)
-        return make_seed(text.split(" #", 1)[0].rstrip(), rules=self.rules, registrable=self.registrable)
-
-    def _read_csv(self, text: str, *, header_allowed: bool) -> Seed | None:
+        text = _COMMENT.sub("", text)
+        if _CONTROL.search(text):  # URL parsers ignore some of them, and a binary file is full of words between others
+            raise BadUrl("The line has control characters, so it is not text.")
+        begun, self._begun = self._begun, True
         fields = [field.strip().strip('"') for field in text.split(",")]
-        if header_allowed and self._is_header([field.lower() for field in fields]):
+        if not begun and self._is_header([field.lower() for field in fields]):
             return None
-        if len(fields) <= max(self._domain_column, self._rank_column):
-            raise BadUrl(
-                f"The line has {len(fields)} columns; the domain should be in column {self._domain_column + 1}."
-            )
-        rank = fields[self._rank_column]
-        if not (
-            rank.isascii() and rank.isdigit() and 0 < len(rank) <= len(str(_MAX_RANK)) and 0 < int(rank) <= _MAX_RANK
-        ):
-            raise BadUrl(f"{rank[:40]!r} is not a rank; a CSV line is `rank,domain`.")
-        return make_seed(fields[self._domain_column], rank=int(rank), rules=self.rules, registrable=self.registrable)
+        # A comma behind a slash belongs to a URL.
+        if self._has_header or (len(fields) > 1 and "/" not in fields[0]):
+            return self._read_fields(fields)
+        return self._seed(text, None)
 
     def _is_header(self, names: list[str]) -> bool:
-        if "domain" not in names:
+        domains = [name for name in _DOMAIN_COLUMNS if name in names]
+        if not domains:
             return False
-        self._domain_column = names.index("domain")
-        ranks = [i for i, name in enumerate(names) if name in {"rank", "globalrank", "global_rank"}]
-        self._rank_column = ranks[0] if ranks else 0
+        ranks = [name for name in _RANK_COLUMNS if name in names]
+        self._domain_column = names.index(domains[0])
+        self._rank_column = names.index(ranks[0]) if ranks else None
+        self._has_header = True
         return True
+
+    def _read_fields(self, fields: list[str]) -> Seed:
+        if len(fields) <= max(self._domain_column, self._rank_column or 0):
+            raise BadUrl(f"The line ends before column {max(self._domain_column, self._rank_column or 0) + 1}.")
+        if self._rank_column is None:
+            return self._seed(fields[self._domain_column], None)
+        rank = fields[self._rank_column]
+        if not _RANK.fullmatch(rank) or not 0 < int(rank) <= _MAX_RANK:
+            raise BadUrl(f"{rank[:40]!a} is not a rank; a CSV line is `rank,domain`.")
+        return self._seed(fields[self._domain_column], int(rank))
+
+    def _seed(self, text: str, rank: int | None) -> Seed:
+        return make_seed(text, rank=rank, rules=self.rules, registrable=self.registrable)

@@ -23,7 +23,6 @@ MAX_INPUT: Final = 1 << 20
 
 MAX_HOST: Final = 253
 """Characters of the longest name that name servers know, without its trailing dot."""
-_MAX_SITE: Final = len("https://") + MAX_HOST + len(".:65535")
 
 PLAIN_HOST: Final = r"(?:[a-z0-9_-]{1,63}\.)*+[a-z][a-z0-9_-]{0,62}"
 """A host that WHATWG leaves as it is: lowercase letters, digits, hyphens, underscores, and (since the last label starts
@@ -266,10 +265,8 @@ def _normal(href: str, text: str, rules: UrlRules) -> str:
     front, _, query = href.partition("#")[0].partition("?")
     cut = front.index("/", len("http://x"))
     site, path = front[:cut], front[cut:]
-    if "@" in site:
+    if "@" in site:  # dropped before the cache sees it: userinfo may be secret, long, and new in every link
         site = site[: site.index("//") + 2] + site.rpartition("@")[2]
-    if len(site) > _MAX_SITE:
-        raise refusal(text, "names a host that nobody can look up")
     normal = _normal_site(site) + _normal_path(path, rules)
     if query and (kept := _normal_query(query, rules)):
         normal = f"{normal}?{kept}"

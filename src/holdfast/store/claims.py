@@ -5,6 +5,7 @@ and a write that carries an old one changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,11 +14,15 @@ import psycopg
 from holdfast.model.domain import Claim, Event, Status, reason
 from holdfast.model.work import Progress
 
+_DEADLOCK_RETRIES: Final = 5
+"""A claim locks in the order of priority, and SKIP LOCKED is no promise (see the heartbeat below). The loser took nothing."""
+
 # MATERIALIZED, or the planner may run the locking select more than once and take more than was asked for.
 # NO KEY UPDATE, because the foreign keys of other workers' inserts hold KEY SHARE on the same rows.
+# The tenure before is not always epoch - 1: a reset raises the epoch too.
 _CLAIM: Final = """
 WITH found AS MATERIALIZED (
-    SELECT d.id
+    SELECT d.id, jd.priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
     WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
       AND (d.next_crawl_after IS NULL OR d.next_crawl_after <= clock_timestamp())
@@ -35,7 +40,10 @@ WITH found AS MATERIALIZED (
     INSERT INTO claim_log (domain_id, epoch, worker, claimed_at) SELECT id, claim_epoch, %(worker)s, claimed_at FROM taken
 )
 SELECT t.id, t.claim_epoch, t.domain, t.status, t.claim_expires_at, COALESCE(before.why = 'released', true) AS clean
-FROM taken t LEFT JOIN claim_log before ON before.domain_id = t.id AND before.epoch = t.claim_epoch - 1
+FROM taken t LEFT JOIN LATERAL (
+    SELECT why FROM claim_log l WHERE l.domain_id = t.id AND l.epoch < t.claim_epoch ORDER BY l.epoch DESC LIMIT 1
+) before ON true JOIN found ON found.id = t.id
+ORDER BY found.priority DESC, t.id
 """
 
 _RECLAIM: Final = """
@@ -51,7 +59,7 @@ WITH mine AS MATERIALIZED (
 ), logged AS (
     INSERT INTO claim_log (domain_id, epoch, worker, claimed_at) SELECT id, claim_epoch, %(worker)s, claimed_at FROM taken
 )
-SELECT id, claim_epoch, domain, status, claim_expires_at, false AS clean FROM taken
+SELECT id, claim_epoch, domain, status, claim_expires_at, false AS clean FROM taken ORDER BY id
 """
 
 _HELD: Final = """
@@ -59,9 +67,12 @@ SELECT d.id FROM domains d JOIN unnest(%(ids)s::bigint[], %(epochs)s::bigint[]) 
 WHERE d.claimed_by = %(worker)s AND d.claim_epoch = h.epoch AND d.claim_expires_at > clock_timestamp()
 """
 
-# SKIP LOCKED: a locked row is being renewed by this worker's own commit at this moment. Waiting for it deadlocks.
+# SKIP LOCKED: a locked row is being renewed by this worker's own commit at this moment, and waiting for it would deadlock.
+# ORDER BY: SKIP LOCKED is no promise. Where somebody's KEY SHARE and a finished update are on the row, PostgreSQL follows the
+# chain of its versions and waits there all the same (seen: deadlocks with the fence within seconds). So, like everybody who
+# locks more than one domain, the heartbeat does it in the order of ids.
 _RENEW: Final = f"""
-WITH mine AS MATERIALIZED ({_HELD} FOR NO KEY UPDATE OF d SKIP LOCKED)
+WITH mine AS MATERIALIZED ({_HELD} ORDER BY d.id FOR NO KEY UPDATE OF d SKIP LOCKED)
 UPDATE domains d SET claim_expires_at = clock_timestamp() + %(lease)s FROM mine WHERE d.id = mine.id RETURNING d.id
 """  # noqa: S608 — composed of the constant above only
 
@@ -87,11 +98,15 @@ WHERE d.id = p.id
 def claim(connection: psycopg.Connection, *, worker: str, job_id: int, count: int, lease: timedelta) -> list[Claim]:
     """Take up to `count` of the best domains that `job_id` has work on.
 
-    Before: `worker` holds its name (`store/workers`). After: each returned domain is held by `worker` alone, under a new epoch,
-    until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means that there is no more.
+    Before: `worker` holds its name (`store/workers`); no transaction is open. After: each returned domain is held by `worker` alone,
+    under a new epoch, until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means
+    that there is no more.
     """
-    rows = connection.execute(_CLAIM, {"worker": worker, "job": job_id, "count": count, "lease": lease})
-    return [_as_claim(*row) for row in rows]
+    parameters = {"worker": worker, "job": job_id, "count": count, "lease": lease}
+    for _ in range(_DEADLOCK_RETRIES):
+        with suppress(psycopg.errors.DeadlockDetected):
+            return [_as_claim(*row) for row in connection.execute(_CLAIM, parameters)]
+    return [_as_claim(*row) for row in connection.execute(_CLAIM, parameters)]
 
 
 def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) -> list[Claim]:

@@ -14,6 +14,7 @@ from psycopg import conninfo
 from holdfast.errors import StoreError, StoreUnavailable
 
 OLDEST_SERVER: Final = 15
+_UNREADABLE: Final = "(an address that cannot be read)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Database:
 
     def connect(self) -> psycopg.Connection:
         """An open connection in autocommit mode, in UTC. Raises StoreUnavailable or StoreError, each with one sentence."""
+        if self.address == _UNREADABLE:
+            raise StoreError(
+                "The address of the database cannot be read (and is not shown: it may hold a password). Write it as "
+                "postgresql://user:password@host:port/database, with %25 for a %, %2F for a / and %40 for an @ in the password.",
+            )
         options = f"-c timezone=UTC -c statement_timeout={int(self.statement_timeout * 1000)}"
         try:
             connection = psycopg.connect(
@@ -80,10 +86,12 @@ def redact(url: str) -> str:
     try:
         parts = conninfo.conninfo_to_dict(url)
     except psycopg.Error:
-        return "(an address that cannot be read)"
+        return _UNREADABLE
     where = parts.get("host") or "the default host"
     port = f":{parts['port']}" if parts.get("port") else ""
-    return f"{where}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+    shown = f"{where}{port}/{parts.get('dbname') or parts.get('user') or ''}"
+    # An @ or / in a password that is not percent-encoded makes libpq take a part of it for the host or the database.
+    return _UNREADABLE if "@" in shown else shown
 
 
 def first_line(problem: BaseException) -> str:

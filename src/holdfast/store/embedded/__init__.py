@@ -84,12 +84,22 @@ def _start(data: Path, lock: int, extra: Mapping[str, str], say: Say) -> Server:
     if cluster.is_dir():
         clusters.check(cluster)
     here = place.settle(data, say)
+    # Nobody writes these any more: a program that outlived its parent would still hold the lock.
+    for folder, prefix in (
+        (data, "postgres"),
+        (here.home, "postgres"),
+        (here.cluster, "holdfast."),
+        (here.cluster, "pg_"),
+    ):
+        files.remove_unfinished(folder, prefix)
     bin_folder = programs.wheel().bin
-    if server := process.join(here, bin_folder, say):
-        return server
-    binaries, version = programs.usable(here.account, _shelves(here), say)
-    clusters.ensure(here, binaries, lock, say)
-    found = process.start(here, binaries, extra, say)
+    found = None
+    while found is None:
+        if server := process.join(here, bin_folder, say):
+            return server
+        binaries, version = programs.usable(here.account, _shelves(here), say)
+        clusters.ensure(here, binaries, lock, say)
+        found = process.start(here, binaries, extra, say)
     server = process.connected(process.describe(data, here.cluster, found, bin_folder))
     took = time.monotonic() - began
     say(f"Started PostgreSQL {version} in {here.cluster} in {took:.1f} s (stop it with `holdfast db stop`).")

@@ -111,8 +111,9 @@ def _shelve(here: Binaries, shelf: Path, say: Say) -> Binaries:
         return Binaries(target)
     with files.locked(shelf / "postgresql.lock", Patience(say, f"Waiting for a copy of PostgreSQL in {shelf} …")):
         if not _is_ours(target):
-            files.remove_left_overs(shelf, "postgresql.new-")
-            new = Path(tempfile.mkdtemp(prefix="postgresql.new-", dir=shelf))
+            files.remove_unfinished(shelf, "postgresql")
+            new = files.unfinished(target)
+            files.make_folder(new, mode=0o755, uid=os.geteuid(), gid=os.getegid())
             _copy(here, new)
             _sync(new)
             new.rename(target)
@@ -142,7 +143,9 @@ def _is_ours(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise EmbeddedServerError(f"{folder} can be changed by others than root, who runs this: remove it, try again.")
+        raise EmbeddedServerError(
+            f"{folder} can be changed by others than root, so its programs are not safe: remove it."
+        )
     return True
 
 

@@ -18,8 +18,6 @@ from holdfast.store.embedded.files import Patience, Say
 from holdfast.store.embedded.place import Place, password_file
 from holdfast.store.embedded.server import OWNER, SUPERUSER
 
-_UNFINISHED = "postgres.new-"
-
 
 def check(cluster: Path) -> None:
     """Raise unless `cluster` is a cluster of the version that we bring."""
@@ -50,10 +48,8 @@ def ensure(place: Place, binaries: Binaries, lock: int, say: Say) -> None:
     if place.cluster.exists():
         check(place.cluster)
         return
-    # Nobody writes in these any more: a program that outlived its parent would still hold the lock.
-    files.remove_left_overs(place.home, _UNFINISHED)
     password = _ensure_password(place) if place.account.name == accounts.NOBODY else _known_password(place)
-    new = place.home / f"{_UNFINISHED}{secrets.token_hex(4)}"
+    new = files.unfinished(place.cluster)
     files.make_folder(new, mode=0o700, uid=place.account.uid, gid=place.account.gid)
     try:
         _fill(new, place, binaries, lock, password, say)

@@ -97,7 +97,7 @@ def write(path: Path, text: str, *, uid: int, gid: int) -> None:
     with suppress(FileNotFoundError):
         if read(path) == text:
             return
-    new = path.with_name(f"{path.name}.new-{secrets.token_hex(4)}")
+    new = unfinished(path)
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -122,9 +122,14 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-def remove_left_overs(folder: Path, prefix: str) -> None:
-    """Remove what a killed process left half-made under names with that prefix. Call it under the lock only."""
-    for left in folder.glob(f"{prefix}*"):
+def unfinished(path: Path) -> Path:
+    """A name beside `path` for what will be renamed to it when it is complete."""
+    return path.with_name(f"{path.name}.new-{secrets.token_hex(4)}")
+
+
+def remove_unfinished(folder: Path, prefix: str) -> None:
+    """Remove what a killed process left half-made for names with that prefix. Call it under the lock only."""
+    for left in folder.glob(f"{prefix}*.new-{'[0-9a-f]' * 8}"):
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)
         else:

@@ -20,7 +20,7 @@ from holdfast.store.embedded.problems import user_name
 
 SHARED = Path("/var/lib/holdfast")
 _ID = re.compile(r"[0-9a-f]{16}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters, and bytes that are no UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,13 @@ class Place:
 
 def resolved(data: Path) -> Path:
     """`data` without links and dots, so that all processes mean the same folder."""
-    if _CONTROL.search(str(data)):
+    real = os.path.realpath(data)
+    if _UNFIT.search(real):
         raise EmbeddedServerError(
-            f"The folder name {str(data)!r} has control characters, which PostgreSQL's files cannot hold: "
+            f"The folder name {real!r} has control characters or is not UTF-8, which PostgreSQL's files cannot hold: "
             "choose another folder with --data."
         )
-    return Path(os.path.realpath(data))
+    return Path(real)
 
 
 def cluster_in(home: Path) -> Path:

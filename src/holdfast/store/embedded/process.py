@@ -97,7 +97,7 @@ def join(here: Place, bin_folder: Path, say: Say) -> Server | None:
     """Wait for a living server that is not ready for us: it starts, recovers or stops. Call it under the lock.
 
     After: the server answers, or (None) no server of this cluster lives. One whose socket has vanished is stopped,
-    since nobody can reach it any more.
+    since nobody can reach it any more, and so is one whose socket folder is not private any more.
     """
     cluster = here.cluster
     patience = Patience(say, f"Waiting for PostgreSQL in {cluster}, which starts, recovers or stops …")
@@ -112,8 +112,8 @@ def join(here: Place, bin_folder: Path, say: Say) -> Server | None:
             return connected(server)
         if answer == pq.Ping.REJECT:
             continue
-        if not (found.socket_dir / sockets.SOCKET).exists():
-            say(f"The socket of PostgreSQL in {found.socket_dir} has vanished: restarting the server.")
+        if not sockets.usable(found.socket_dir, here.account.uid):
+            say(f"The socket folder {found.socket_dir} has vanished or is open to others: restarting PostgreSQL.")
             end(cluster, found.pid, _SILENCE, say)
             return None
         silent_since = silent_since or time.monotonic()
@@ -125,11 +125,12 @@ def join(here: Place, bin_folder: Path, say: Say) -> Server | None:
     return None
 
 
-def start(here: Place, binaries: Binaries, extra: Mapping[str, str], say: Say) -> PidFile:
+def start(here: Place, binaries: Binaries, extra: Mapping[str, str], say: Say) -> PidFile | None:
     """Start the server of a cluster, mending what a killed one left behind. Call it under the lock.
 
     Before: the cluster is complete and no postmaster of it lives. After: the server takes connections, in a session of
-    its own, whatever becomes of us; or it does not run and the reason is raised.
+    its own, whatever becomes of us; or it does not run and the reason is raised. None if a server turns up meanwhile,
+    left in its first milliseconds by a starter that was killed: join it.
     """
     socket_dir = sockets.choose(here)
     config.write(here.cluster, here.account, password=place.password_file(here.data).exists())
@@ -137,6 +138,8 @@ def start(here: Place, binaries: Binaries, extra: Mapping[str, str], say: Say) -
     while True:
         sizes = _log_sizes(here.cluster)
         process = _launch(here, binaries, socket_dir, extra, deadline, say)
+        if process is None:
+            return None
         found = _await_ready(here.cluster, process, say)
         if found:
             return found
@@ -148,8 +151,8 @@ def start(here: Place, binaries: Binaries, extra: Mapping[str, str], say: Say) -
 
 def _launch(
     here: Place, binaries: Binaries, socket_dir: Path, extra: Mapping[str, str], deadline: float, say: Say
-) -> subprocess.Popen[bytes]:
-    """Start the postmaster with the lock of the living in its hands; its children inherit it."""
+) -> subprocess.Popen[bytes] | None:
+    """Start the postmaster with the lock of the living in its hands; its children inherit it. None: another has it."""
     # What makes it private is on the command line, where no configuration file can change it.
     settings = {
         "listen_addresses": "",
@@ -161,7 +164,8 @@ def _launch(
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     alive = files.open_lock(here.cluster / "holdfast.alive")
     try:
-        _await_orphans(here, alive, deadline, say)
+        if not _await_orphans(here, alive, deadline, say):
+            return None
         # A reused process number would make PostgreSQL take these for those of a living server.
         for stale in (here.cluster / "postmaster.pid", socket_dir / f"{sockets.SOCKET}.lock"):
             stale.unlink(missing_ok=True)
@@ -180,10 +184,16 @@ def _launch(
     return process
 
 
-def _await_orphans(here: Place, alive: int, deadline: float, say: Say) -> None:
-    """Take the lock of the living, which the processes of a killed postmaster hold until they notice and end."""
+def _await_orphans(here: Place, alive: int, deadline: float, say: Say) -> bool:
+    """Take the lock of the living, which the processes of a killed postmaster hold until they notice and end.
+
+    False if it is held because a postmaster lives, which can be joined.
+    """
     patience = Patience(say, f"Waiting for the last processes of a killed PostgreSQL in {here.cluster} to end …")
     while not files.try_lock(alive):
+        found = read_pid_file(here.cluster)
+        if found and lives(here.cluster, found.pid):
+            return False
         if time.monotonic() > deadline:
             pids = [str(pid) for pid in psutil.pids() if lives(here.cluster, pid)]
             who = f"processes {', '.join(pids)}" if pids else "perhaps in another container"
@@ -191,6 +201,7 @@ def _await_orphans(here: Place, alive: int, deadline: float, say: Say) -> None:
                 f"An earlier PostgreSQL still uses {here.cluster} ({who}): end it there, then try again."
             )
         patience.pause()
+    return True
 
 
 def _await_ready(cluster: Path, process: subprocess.Popen[bytes], say: Say) -> PidFile | None:

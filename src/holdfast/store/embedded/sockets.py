@@ -26,6 +26,9 @@ def choose(place: Place) -> Path:
     """
     beside = place.home / "postgres.socket"
     record = place.cluster / "holdfast.socket"
+    if not files.is_private(beside, place.account.uid):
+        with suppress(OSError):  # a kill may have left it before it got its owner, empty
+            beside.rmdir()
     candidates = [beside] if _fits(beside) else []
     with suppress(FileNotFoundError):
         candidates.append(Path(files.read(record).rstrip("\n")))
@@ -37,6 +40,11 @@ def choose(place: Place) -> Path:
     found = _make_short(place)
     files.write(record, f"{found}\n", uid=place.account.uid, gid=place.account.gid)
     return found
+
+
+def usable(folder: Path, owner: int) -> bool:
+    """Whether the socket of a running server can be reached, by its user and root alone."""
+    return files.is_private(folder, owner) and (folder / SOCKET).exists()
 
 
 def _fits(folder: Path) -> bool:

@@ -314,14 +314,23 @@ CREATE TABLE crawl_log_default PARTITION OF crawl_log DEFAULT;
 CREATE FUNCTION ensure_crawl_log_partitions(weeks_ahead integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     week date;
+    part text;
+    first timestamptz;
+    beyond timestamptz;
     made integer := 0;
 BEGIN
     FOR i IN 0 .. weeks_ahead LOOP
         week := date_trunc('week', now() AT TIME ZONE 'UTC')::date + 7 * i;
-        IF to_regclass('crawl_log_' || to_char(week, 'YYYYMMDD')) IS NULL THEN
-            EXECUTE format('CREATE TABLE %I PARTITION OF crawl_log FOR VALUES FROM (%L) TO (%L)',
-                'crawl_log_' || to_char(week, 'YYYYMMDD'),
-                to_char(week, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(week + 7, 'YYYY-MM-DD') || ' 00:00:00+00');
+        part := 'crawl_log_' || to_char(week, 'YYYYMMDD');
+        first := week::timestamp AT TIME ZONE 'UTC';
+        beyond := (week + 7)::timestamp AT TIME ZONE 'UTC';
+        IF to_regclass(part) IS NULL THEN
+            -- After weeks without a sweep, rows of this week lie in the default partition and would forbid a new one: they move.
+            LOCK TABLE crawl_log_default IN ACCESS EXCLUSIVE MODE;
+            EXECUTE format('CREATE TABLE %I (LIKE crawl_log INCLUDING DEFAULTS)', part);
+            EXECUTE format('WITH moved AS (DELETE FROM crawl_log_default WHERE crawled_at >= %L AND crawled_at < %L RETURNING *)
+                            INSERT INTO %I SELECT * FROM moved', first, beyond, part);
+            EXECUTE format('ALTER TABLE crawl_log ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', part, first, beyond);
             made := made + 1;
         END IF;
     END LOOP;

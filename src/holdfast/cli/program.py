@@ -1,0 +1,126 @@
+"""The program `holdfast`: its commands, the options of all of them, and how an invocation ends."""
+
+import io
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli import claims, config, db, domains, output, seeds
+from holdfast.cli.help import Group
+from holdfast.cli.session import Session, say
+from holdfast.errors import HoldfastError, UsageError
+
+_EVERYWHERE: Final = {"--data", "--config"}
+INTERRUPTED: Final = 130
+
+
+class _Program(Group):
+    """Takes the options of the whole program anywhere on the line, also behind the command, where people write them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        front: list[str] = []
+        rest: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                rest += [word, *words]
+            elif word in _EVERYWHERE:
+                front += [word, _value_of(word, words)]
+            elif word.partition("=")[0] in _EVERYWHERE:
+                front.append(word)
+            else:
+                rest.append(word)
+        return list(super().parse_args(ctx, front + rest))
+
+
+def _value_of(option: str, words: Iterator[str]) -> str:
+    try:
+        return next(words)
+    except StopIteration:
+        raise UsageError(f"{option} needs a value behind it.") from None
+
+
+app = typer.Typer(
+    cls=_Program,
+    name="holdfast",
+    help="A web crawler that never loses its place.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        output.print_line(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Folder of the bundled database and the crawl's files (default .holdfast)."
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings file (default holdfast.toml, if there).")
+    ] = None,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Options for every command; they may also stand behind it."""
+    context.obj = Session(data, config_file)
+
+
+app.add_typer(seeds.app, name="seeds")
+domains.register(app)
+claims.register(app)
+app.add_typer(db.app, name="db", rich_help_panel="Database and settings")
+app.add_typer(config.app, name="config", rich_help_panel="Database and settings")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one invocation; its exit code. Every expected failure ends with a sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a character that the terminal lacks is no failure
+    try:
+        # Not Typer's standalone mode: it would end silently after Ctrl-C, and draw a box around what went wrong.
+        code = int(app(list(arguments), prog_name="holdfast", standalone_mode=False) or 0)
+    except HoldfastError as problem:
+        for line in str(problem).split("\n"):
+            _complain(line)
+        code = problem.exit_code
+    except typer.TyperException as problem:
+        _complain_of_usage(problem)
+        code = 2
+    except typer.Abort:  # Ctrl-C or Ctrl-D at a question
+        say("Nothing was changed.")
+        return INTERRUPTED
+    if code == INTERRUPTED:
+        if output.is_terminal(sys.stderr):
+            say("")  # behind the ^C
+        say("Interrupted; what was done so far is in the store.")
+    return code
+
+
+def _complain(sentence: str) -> None:
+    mark = typer.style("Error:", fg="red", bold=True) if output.is_terminal(sys.stderr) else "Error:"
+    say(f"{mark} {output.safe(sentence)}")
+
+
+def _complain_of_usage(problem: typer.TyperException) -> None:
+    sentence = re.sub(r"\s+", " ", problem.format_message().replace("Value error, ", "", 1)).strip()
+    if not sentence:  # no command was named, and the help has been shown instead
+        return
+    context = getattr(problem, "ctx", None)
+    hint = f" See `{context.command_path} --help`." if context else ""
+    _complain(f"{sentence}{'' if sentence[-1] in '.?!' else '.'}{hint}")

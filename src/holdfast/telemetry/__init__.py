@@ -1,1 +1,0 @@
-"""Logs, measures and clocks."""

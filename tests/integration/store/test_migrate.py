@@ -1,0 +1,152 @@
+"""The schema's revision: known, compared, changed by one at a time, and the same whichever way it was reached."""
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from psycopg import sql
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
+
+from holdfast.errors import SchemaMismatch, StoreError, UsageError
+from holdfast.store import embedded, migrate
+from holdfast.store.connect import Database, prompt_environment
+
+
+@pytest.fixture
+def empty(server: embedded.Server) -> Iterator[Database]:
+    """A database without a schema."""
+    name = sql.Identifier("test_empty")
+    with psycopg.connect(server.admin_url(), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {} OWNER holdfast").format(name))
+        yield Database(server.url("test_empty"))
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def schema_of(server: embedded.Server, database: Database) -> str:
+    """The whole schema as pg_dump writes it, but for the key that it makes up each time."""
+    dump = subprocess.run(
+        [server.bin / "pg_dump", "--schema-only"],
+        env={**os.environ, **prompt_environment(database.url)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return re.sub(r"^\\(un)?restrict .*\n", "", dump, flags=re.MULTILINE)
+
+
+def check(database: Database) -> None:
+    with database.session() as connection:
+        migrate.check(connection, database.address)
+
+
+def test_the_revisions_written_down_are_those_of_alembic() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).with_name("migrations")))
+    config.set_main_option("path_separator", "os")
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_heads() == [migrate.HEAD]
+    others = {script.revision for script in scripts.walk_revisions()} - {migrate.HEAD}
+    assert {None, *others} == migrate.OLDER
+
+
+def test_up_down_and_up_again_leaves_the_same_schema(server: embedded.Server, empty: Database) -> None:
+    bare = schema_of(server, empty)
+    assert migrate.upgrade(empty) == (None, migrate.HEAD)
+    first = schema_of(server, empty)
+    assert "CREATE TABLE public.domains" in first
+    check(empty)
+    assert migrate.upgrade(empty) == (migrate.HEAD, migrate.HEAD), "nothing to do"
+    assert migrate.downgrade(empty, "base") == (migrate.HEAD, None)
+    with empty.session() as connection:
+        connection.execute("DROP TABLE schema_version")  # Alembic's own, which stays
+    assert schema_of(server, empty) == bare, "everything that Holdfast made is gone"
+    migrate.upgrade(empty)
+    assert schema_of(server, empty) == first
+
+
+def test_a_schema_that_went_down_and_up_can_be_used(empty: Database) -> None:
+    migrate.upgrade(empty)
+    with empty.session() as connection:
+        Store(connection).seed("a.example")
+    migrate.downgrade(empty)
+    migrate.upgrade(empty)
+    with empty.session() as connection:
+        store = Store(connection)
+        store.seed("a.example")
+        store.crawl_to_the_end()
+        assert_invariants(connection)
+
+
+def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
+    with pytest.raises(SchemaMismatch) as refusal:
+        check(empty)
+    assert str(refusal.value) == (
+        f"The database at {empty.address} has no Holdfast schema yet; run `holdfast db upgrade`."
+    )
+
+
+def test_an_older_schema_is_refused_with_what_to_do(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "OLDER", frozenset({None, migrate.HEAD}))
+    monkeypatch.setattr(migrate, "HEAD", "0002")
+    with pytest.raises(
+        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0002; run `holdfast db upgrade`"
+    ):
+        check(database)
+
+
+def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:
+    with database.session() as connection:
+        connection.execute("UPDATE schema_version SET version_num = '9999'")
+    before = schema_of(server, database)
+    with pytest.raises(SchemaMismatch, match="is at revision 9999, newer than this Holdfast"):
+        check(database)
+    for change in (migrate.upgrade, migrate.downgrade):
+        with pytest.raises(SchemaMismatch, match="does not know revision 9999"):
+            change(database)
+    assert schema_of(server, database) == before
+
+
+def test_a_revision_that_does_not_exist_is_a_usage_error(database: Database, empty: Database) -> None:
+    with pytest.raises(UsageError, match="The schema cannot go there"):
+        migrate.upgrade(database, "0815")
+    with pytest.raises(UsageError, match="The schema cannot go there"):
+        migrate.downgrade(empty)
+    check(database)
+
+
+def test_a_migration_that_fails_leaves_the_schema_as_it_was(server: embedded.Server, empty: Database) -> None:
+    with empty.session() as connection:
+        connection.execute("CREATE TABLE provenance (mine text)")  # the name of one of the last tables
+    before = schema_of(server, empty)
+    with pytest.raises(StoreError, match=r"could not be changed, and is as it was: .*provenance"):
+        migrate.upgrade(empty)
+    assert schema_of(server, empty) == before
+
+
+def test_of_two_upgrades_at_once_the_second_waits_and_finds_nothing_to_do(empty: Database) -> None:
+    start = threading.Barrier(2)
+    results: list[object] = []
+
+    def upgrade() -> None:
+        start.wait()
+        try:
+            results.append(migrate.upgrade(empty)[1])
+        except BaseException as problem:  # noqa: BLE001 — handed to the test
+            results.append(problem)
+
+    threads = [threading.Thread(target=upgrade) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [migrate.HEAD, migrate.HEAD]
+    with empty.session() as connection:
+        assert connection.execute("SELECT count(*) FROM crawl_jobs").fetchone() == (1,)

