@@ -6,7 +6,7 @@ URL ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup crawl test lint unit clean
+.PHONY: help setup crawl test lint unit bench-store clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -33,6 +33,9 @@ lint: setup
 
 unit: setup
 	@$(BIN)/pytest --cov --cov-report=term
+
+bench-store: setup  ## What the store costs at a million domains (about 5 minutes)
+	@$(BIN)/python benchmarks/store.py
 
 test: lint unit  ## Everything a landing must pass
 

@@ -3,8 +3,8 @@
 Its one rule: code formatting means "exists today". What is only planned is written in plain words, so it is not looked up.
 """
 
-import importlib
 import os
+import pkgutil
 import re
 import shlex
 from collections import Counter
@@ -33,7 +33,7 @@ DOCS: Final = ROOT / "docs"
 
 OUTSIDE: Final = ("../shared/conformance", ".venv/", ".holdfast", "postgres/", "postgres.socket/")
 """Paths that exist only where Holdfast is set up or runs."""
-SYSTEM: Final = ("/var/lib/holdfast", "/tmp", "/dev/shm", "/etc/passwd", "/root")
+SYSTEM: Final = ("/var/lib/holdfast", "/srv/holdfast", "/tmp", "/dev/shm", "/etc/passwd", "/root")
 """The only absolute paths that a page may name."""
 FILES: Final = {
     *("holdfast.toml", "holdfast.conf", "postgresql.conf", "pg_hba.local.conf", "pg_ident.local.conf"),
@@ -182,21 +182,16 @@ def options(command: Any) -> set[str]:
 
 def path_exists(text: str, page: Path) -> bool:
     """Whether `text` is a file or folder, a module without its ending, or something that a module defines."""
-    for base in (ROOT, PACKAGE, page.parent):
-        if (base / text).exists() or (base / f"{text}.py").is_file():
-            return True
-    module, _, attribute = text.rpartition(".")
-    if not (PACKAGE / f"{module}.py").is_file():
-        return False
-    return hasattr(importlib.import_module(f"holdfast.{module.replace('/', '.')}"), attribute)
+    found = any((base / text).exists() or (base / f"{text}.py").is_file() for base in (ROOT, PACKAGE, page.parent))
+    return found or module_exists(f"holdfast.{text.replace('/', '.')}")
 
 
 def module_exists(dotted: str) -> bool:
+    """Whether that is a module, or something in one."""
     try:
-        importlib.import_module(dotted)
-    except ModuleNotFoundError:
-        owner, _, attribute = dotted.rpartition(".")
-        return bool(owner) and module_exists(owner) and hasattr(importlib.import_module(owner), attribute)
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError, ValueError):
+        return False
     return True
 
 
@@ -249,7 +244,7 @@ def test_options_exist(page: Path) -> None:
 
 @every_page
 def test_targets_of_make_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     calls = [call for line in (*spans(page), *fenced_lines(page)) for call in programs(line, "make")]
     named = {word for call in calls for word in call if "=" not in word}
     assert named - targets == set()
@@ -307,8 +302,8 @@ def test_the_readme_is_short_and_leads_everywhere() -> None:
 def test_the_architecture_explains_every_package_and_table() -> None:
     page = DOCS / "architecture.md"
     packages = {row[0].strip("`") for row in table_of(page, "package")}
-    exist = {path.name for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
-    assert packages == {name for name in exist if not name.startswith("__")}
+    modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
+    assert packages == modules | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     sql = "\n".join(path.read_text("utf-8") for path in sorted(PACKAGE.glob("store/migrations/sql/*_up.sql")))
     created = set(re.findall(r"^CREATE TABLE (\w+) \(", sql, re.MULTILINE))
     dropped = {

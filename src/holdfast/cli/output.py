@@ -73,15 +73,20 @@ def print_table(
 ) -> None:
     """A table. `notes` are lines below rows, by their number; `right` names the columns that are aligned right."""
     cells = [[safe(cell) for cell in row] for row in rows]
-    console = _terminal()
+    console = _terminal(sys.stdout)
     widths = _widths([columns, *cells], console.width if console else None)
     rights = [column in right.split() for column in columns]
-    _print(console, _lines(columns, cells, notes or {}, widths, rights))
+    _print(sys.stdout, _lines(columns, cells, notes or {}, widths, rights))
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """What is known about one thing, a line each."""
-    _print(_terminal(), (Text.assemble((f"{label:<16}", "bold"), safe(value)) for label, value in facts))
+    _print(sys.stdout, (Text.assemble((f"{label:<16}", "bold"), safe(value)) for label, value in facts))
+
+
+def print_error(sentence: str) -> None:
+    """What went wrong, on standard error."""
+    _print(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
 
 
 class ProgressBar:
@@ -137,18 +142,19 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _terminal() -> Console | None:
-    return Console(highlight=False, markup=False, emoji=False) if is_terminal(sys.stdout) else None
+def _terminal(stream: TextIO | None) -> Console | None:
+    return Console(file=stream, highlight=False, markup=False, emoji=False) if is_terminal(stream) else None
 
 
-def _print(console: Console | None, lines: Iterable[Text]) -> None:
+def _print(stream: TextIO | None, lines: Iterable[Text]) -> None:
+    console = _terminal(stream)
     if console is None:
-        write(sys.stdout, (f"{line.plain.rstrip()}\n" for line in lines))
+        write(stream, (f"{line.plain.rstrip()}\n" for line in lines))
         return
     with console.capture() as captured:
         for line in lines:
             console.print(line, soft_wrap=True)
-    write(sys.stdout, [captured.get()])
+    write(stream, [captured.get()])
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:

@@ -97,24 +97,16 @@ def run(arguments: Sequence[str]) -> int:
         code = int(app(list(arguments), prog_name="holdfast", standalone_mode=False) or 0)
     except HoldfastError as problem:
         for line in str(problem).split("\n"):
-            _complain(line)
+            output.print_error(line)
         code = problem.exit_code
     except typer.TyperException as problem:
         _complain_of_usage(problem)
         code = 2
-    except typer.Abort:  # Ctrl-C or Ctrl-D at a question
-        say("Nothing was changed.")
-        return INTERRUPTED
     if code == INTERRUPTED:
         if output.is_terminal(sys.stderr):
             say("")  # behind the ^C
         say("Interrupted; what was done so far is in the store.")
     return code
-
-
-def _complain(sentence: str) -> None:
-    mark = typer.style("Error:", fg="red", bold=True) if output.is_terminal(sys.stderr) else "Error:"
-    say(f"{mark} {output.safe(sentence)}")
 
 
 def _complain_of_usage(problem: typer.TyperException) -> None:
@@ -123,4 +115,4 @@ def _complain_of_usage(problem: typer.TyperException) -> None:
         return
     context = getattr(problem, "ctx", None)
     hint = f" See `{context.command_path} --help`." if context else ""
-    _complain(f"{sentence}{'' if sentence[-1] in '.?!' else '.'}{hint}")
+    output.print_error(f"{sentence}{'' if sentence[-1] in '.?!' else '.'}{hint}")

@@ -23,7 +23,9 @@ def confirm(question: str, otherwise: str) -> None:
     """Go on only if the person says yes. Raises Refused, with `otherwise`, if not or if there is nobody to ask."""
     if not output.is_terminal(sys.stdin):
         raise Refused(f"{otherwise} There is no terminal to ask on: say --yes to do it without being asked.")
-    if not typer.confirm(question, err=True):
+    # Not typer.confirm: it writes a blank to standard output, where an answer in JSON may be expected.
+    output.write(sys.stderr, (f"{question} [y/N] ",))
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise Refused(otherwise)
 
 

@@ -40,7 +40,7 @@ the empty list). Switches are `true` or `false`.
 """
 
 _EXAMPLE = """\
-data = "/var/lib/holdfast"
+data = "/srv/holdfast"
 # Better in the environment, where nobody commits it: HOLDFAST_DATABASE_URL
 # database_url = "postgresql://holdfast:password@db.example/holdfast"
 

@@ -1,6 +1,6 @@
 """Hosts and domains: under which name a server is known to Holdfast.
 
-Owns domain identity (000 §3.2) and the packaged public suffix list. Its one rule: one server, one name; whatever is not
+Owns domain identity and the packaged public suffix list. Its one rule: one server, one name; whatever is not
 a server's name is ``BadUrl``, never a row. Nothing here asks the network.
 """
 

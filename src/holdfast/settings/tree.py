@@ -147,7 +147,7 @@ class Claims(Group):
 
 
 class Domains(Group):
-    """What holds for a domain that has no setting of its own."""
+    """How a domain is treated that is met for the first time; `holdfast domain-set` changes a known one."""
 
     registrable: bool = Field(
         default=False, description="A domain is the registrable domain (example.com), not the host (www.example.com)."

@@ -78,7 +78,7 @@ def _migrate(database: Database, change: Callable[[Any, Any], None]) -> tuple[st
                     f"This Holdfast does not know revision {before} of the database at {database.address}; upgrade Holdfast.",
                 ) from problem
             raise UsageError(f"The schema cannot go there: {first_line(problem)}.") from problem
-        except DBAPIError as problem:
+        except (DBAPIError, psycopg.Error) as problem:  # SQL files go past SQLAlchemy, and fail past it
             raise StoreError(
                 f"The schema of {database.address} could not be changed, and is as it was: {first_line(problem)}.",
             ) from problem

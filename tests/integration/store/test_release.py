@@ -1,5 +1,6 @@
 """The end of a visit: what a domain is afterwards, when it is looked at again, and that only its holder ends it."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,7 +35,7 @@ def assert_about(left: timedelta, base: timedelta) -> None:
 
 def block(store: Store, claim: Claim, event: Event = Event.FORBIDDEN, **how: object) -> Status:
     assert store.flush(claim, outcomes=1)
-    return store.release(claim, event=event, **how)
+    return store.release(claim, "w1", event=event, **how)
 
 
 def sweep_now(store: Store) -> sweep.Swept:
@@ -228,11 +229,11 @@ def test_robots_may_block_a_domain_before_its_first_page(store: Store) -> None:
     assert (row["block_reason_code"], row["block_reason"], row["last_crawled_at"]) == ("robots_denied", None, None)
 
 
-@pytest.mark.parametrize(("asked", "days"), [(timedelta(days=40), 40), (timedelta(hours=1), 7)])
-def test_retry_after_is_obeyed_when_it_is_longer(store: Store, asked: timedelta, days: int) -> None:
-    store.seed("a.example")
-    block(store, store.claim_one(), Event.RATE_LIMITED, retry_after=asked)
-    assert_about(cooling(store, "a.example"), timedelta(days=days))
+def test_retry_after_is_obeyed_when_it_is_longer(store: Store) -> None:
+    for name, asked, days in (("long.example", timedelta(days=40), 40), ("short.example", timedelta(hours=1), 7)):
+        store.seed(name)
+        block(store, store.claim_one(), Event.RATE_LIMITED, retry_after=asked)
+        assert_about(cooling(store, name), timedelta(days=days))
 
 
 def test_the_fourth_block_lasts_until_a_person_resets_it(store: Store) -> None:
@@ -282,30 +283,28 @@ def test_the_day_of_the_last_crawl_and_its_run_change_only_if_something_was_fetc
     assert store.row("a.example")["last_crawl_run_id"] == run, "a visit without a run forgets none"
 
 
-@pytest.mark.parametrize(
-    "lost", ["another worker", "an old epoch", "an ended lease", "already released", "no such domain"]
-)
-def test_who_does_not_hold_the_domain_changes_nothing_at_all(store: Store, lost: str) -> None:
-    store.seed("a.example")
-    claim = store.claim_one("w1")
-    store.finish_urls(claim)
-    store.flush(claim, outcomes=1, pages_crawled=1)
-    store.insert_foreign(claim.domain_id, "https://a.example/late")  # there would be something to fold
-    worker, epoch, domain_id = "w1", claim.epoch, claim.domain_id
-    if lost == "another worker":
-        worker = "w2"
-    elif lost == "an old epoch":
-        epoch -= 1
-    elif lost == "an ended lease":
-        store.expire(claim.domain_id)
-    elif lost == "already released":
-        store.release(claim)
-    else:
-        domain_id += 1000
-    former = Claim(domain_id, epoch, claim.domain, claim.status, claim.expires_at, claim.clean)
-    before = store.everything()
-    for event in (None, Event.FORBIDDEN):
-        with pytest.raises(ClaimLost):
-            store.release(former, worker, event=event)
-    assert store.everything() == before
+def test_who_does_not_hold_the_domain_changes_nothing_at_all(store: Store) -> None:
+    store.seed("a.example", "b.example")
+    ended, claim = store.claim("w1", 2)
+    for mine in (ended, claim):
+        store.finish_urls(mine)
+        store.flush(mine, outcomes=1, pages_crawled=1)
+        store.insert_foreign(mine.domain_id, f"https://{mine.domain}/late")  # there would be something to fold
+    store.expire(ended.domain_id)
+    released = replace(claim)
+    cases = {
+        "an ended lease": ("w1", ended),
+        "another worker": ("w2", claim),
+        "an old epoch": ("w1", replace(claim, epoch=claim.epoch - 1)),
+        "no such domain": ("w1", replace(claim, domain_id=claim.domain_id + 1000)),
+        "already released": ("w1", released),
+    }
+    for lost, (worker, former) in cases.items():
+        if former is released:
+            store.release(claim)
+        before = store.everything()
+        for event in (None, Event.FORBIDDEN):
+            with pytest.raises(ClaimLost):
+                store.release(former, worker, event=event)
+        assert store.everything() == before, lost
     assert_invariants(store.connection)

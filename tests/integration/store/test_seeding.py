@@ -7,6 +7,7 @@ import pytest
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
+from holdfast.errors import NotFound
 from holdfast.model.domain import Event, Status
 from holdfast.model.seeds import make_seed
 from holdfast.store import domains, jobs, seeding, sweep
@@ -188,5 +189,5 @@ def test_two_loaders_at_once_with_reversed_lists_do_not_deadlock(store: Store, d
 
 def test_a_job_is_found_by_its_name(store: Store) -> None:
     assert jobs.find(store.connection, "default") == store.job
-    with pytest.raises(jobs.NotFound, match="no job called 'other'"):
+    with pytest.raises(NotFound, match="no job called 'other'"):
         jobs.find(store.connection, "other")

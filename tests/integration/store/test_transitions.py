@@ -57,11 +57,10 @@ def test_every_change_is_in_the_history_once_in_order_with_worker_and_epoch(stor
     assert_invariants(store.connection)
 
 
-@pytest.mark.parametrize("old", [status for status in Status if Status.PENDING not in ALLOWED[status]][1:])
-def test_back_to_pending_takes_a_reset_that_takes_the_claim_away(store: Store, old: Status) -> None:
+def test_from_active_to_pending_takes_a_reset_that_takes_the_claim_away(store: Store) -> None:
     """As `holdfast domain-reset` does it; half of it is not enough."""
     store.seed("a.example")
-    store.become("a.example", old)
+    store.become("a.example", Status.ACTIVE)
     claim = store.claim_one()
     before = store.row("a.example")
     whole = {

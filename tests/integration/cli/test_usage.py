@@ -1,0 +1,177 @@
+"""How the program is used and misused: help, options, settings, and one sentence for whatever goes wrong."""
+
+import re
+
+import pytest
+from tests.support.cli import Cli
+
+from holdfast import __version__
+from holdfast.cli.program import app
+from holdfast.store.connect import Database
+
+COMMANDS = [
+    ["seeds", "add"],
+    ["seeds", "load"],
+    ["domain-status"],
+    ["domain-info"],
+    ["domain-set"],
+    ["domain-reset"],
+    ["top-domains"],
+    ["recalculate-priorities"],
+    ["claims"],
+    ["release-stuck-claims"],
+    ["cleanup-stale-runs"],
+    ["db", "upgrade"],
+    ["db", "downgrade"],
+    ["db", "current"],
+    ["db", "url"],
+    ["db", "psql"],
+    ["db", "stop"],
+    ["config", "show"],
+    ["config", "check"],
+]
+
+
+def test_every_command_is_in_the_list_above() -> None:
+    own = [[command.name] for command in app.registered_commands]
+    grouped = [
+        [group.name, command.name]
+        for group in app.registered_groups
+        if group.typer_instance
+        for command in group.typer_instance.registered_commands
+    ]
+    assert sorted(map(str, own + grouped)) == sorted(map(str, COMMANDS))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_of_every_command(bare_cli: Cli, command: list[str], option: str) -> None:
+    answer = bare_cli(*command, option)
+    assert (answer.code, answer.err) == (0, "")
+    text = re.sub(r" +\n", "\n", answer.out)
+    name = " ".join(command)
+    assert f"Usage: holdfast {name} [" in text
+    assert re.search(rf"\n Examples:\n(   .*\n)*   .*holdfast {name}", text)
+    assert not re.search(r"\[/?dim\]|<bool>|<str>|\{[A-Z]", text)
+    assert max(map(len, text.splitlines())) <= 80
+    if command != ["db", "psql"]:
+        assert "--json" in text
+
+
+@pytest.mark.parametrize(
+    ("group", "member"), [([], "domain-status"), (["seeds"], "load"), (["db"], "psql"), (["config"], "check")]
+)
+def test_without_a_command_the_help_is_shown(bare_cli: Cli, group: list[str], member: str) -> None:
+    answer = bare_cli(*group)
+    assert (answer.code, answer.err) == (2, "")
+    assert member in answer.out
+    assert answer.out.strip() == bare_cli(*group, "--help").out.strip()
+
+
+def test_version(bare_cli: Cli) -> None:
+    answer = bare_cli("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"holdfast {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["domain-stats"],
+            "No such command 'domain-stats'. Did you mean 'domain-status', 'domain-set', 'domain-reset'? See `holdfast --help`.",
+        ),
+        (["seeds", "laod"], "No such command 'laod'. Did you mean 'load'? See `holdfast seeds --help`."),
+        (["--nope"], "No such option: --nope. See `holdfast --help`."),
+        (["claims", "--nope"], "No such option: --nope. See `holdfast claims --help`."),
+        (["claims", "extra"], "Got unexpected extra argument(s) (extra). See `holdfast claims --help`."),
+        (["claims", "\x1b[2J"], "Got unexpected extra argument(s) (\\x1b[2J). See `holdfast claims --help`."),
+        (["seeds", "add"], "Missing argument 'URL'. See `holdfast seeds add --help`."),
+        (["domain-status", "--limit"], "Option '--limit' requires an argument."),
+        (["domain-status", "--data"], "--data needs a value behind it."),
+        (["--config"], "--config needs a value behind it."),
+        (["--data", "x"], "Missing command. See `holdfast --help`."),
+        (["domain-status", "--config", "nope.toml"], "There is no settings file nope.toml."),
+    ],
+)
+def test_what_cannot_be_meant(bare_cli: Cli, arguments: list[str], sentence: str) -> None:
+    assert bare_cli(*arguments).refused(2) == sentence
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--data", "there", "config", "show", "--json"],
+        ["config", "--data", "there", "show", "--json"],
+        ["config", "show", "--json", "--data", "there"],
+        ["config", "show", "--data=there", "--json", "--config", "mine.toml"],
+        ["config", "show", "--json", "--config=mine.toml", "--data", "there"],
+    ],
+)
+def test_the_options_of_all_commands_may_stand_anywhere(bare_cli: Cli, arguments: list[str]) -> None:
+    (bare_cli.folder / "mine.toml").write_text("[claims]\nbatch = 7\n")
+    rows = {row["name"]: (row["value"], row["source"]) for row in bare_cli(*arguments).json}
+    assert rows["data"] == ("there", "option")
+    assert rows["claims.batch"] == (("7", "file") if "mine.toml" in "".join(arguments) else ("10", "default"))
+
+
+def test_behind_a_double_dash_nothing_is_an_option(bare_cli: Cli) -> None:
+    sentence = bare_cli("domain-info", "--", "--data=x").refused(2)
+    assert sentence == "'https://--data=x/' names a host that nobody can look up."
+
+
+def test_config_show(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_CLAIMS_LEASE", "10m")
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://me:secret@db.example/x")
+    answer = bare_cli("config", "show")
+    assert (answer.code, answer.err) == (0, "")
+    assert re.search(r"^claims\.lease +10m +environment$", answer.out, re.MULTILINE)
+    assert re.search(r"^claims\.batch +10 +default$", answer.out, re.MULTILINE)
+    assert "secret" not in answer.out + bare_cli("config", "show", "--json").out
+
+
+def test_config_check(bare_cli: Cli) -> None:
+    assert bare_cli("config", "check").out == "The settings are fine.\n"
+    assert bare_cli("config", "check", "--json").json == {"ok": True, "problems": []}
+    (bare_cli.folder / "holdfast.toml").write_text('bogus = 1\n[claims]\nbatch = "x\\u001b"\n')
+    answer = bare_cli("config", "check")
+    assert (answer.code, answer.err) == (2, "")
+    assert answer.out.splitlines()[0] == "'bogus' (in holdfast.toml) is not a setting."
+    assert answer.out.splitlines()[1].startswith("claims.batch (in holdfast.toml) must be a whole number, not 'x")
+    assert "\x1b" not in answer.out
+    assert bare_cli("config", "check", "--json").json["ok"] is False
+
+
+def test_every_wrong_setting_is_a_line_of_its_own(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_CLAIM_LEASE", "1h")
+    monkeypatch.setenv("HOLDFAST_CLAIMS_BATCH", "many")
+    answer = bare_cli("domain-status", "--json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.splitlines() == [
+        "Error: The environment variable 'HOLDFAST_CLAIM_LEASE' is not a setting; did you mean HOLDFAST_CLAIMS_LEASE?",
+        "Error: HOLDFAST_CLAIMS_BATCH must be a whole number, not 'many'.",
+    ]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] != "config" and c != ["db", "stop"]], ids=" ".join)
+def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list[str]) -> None:
+    (bare_cli.folder / "list").write_bytes(b"a.example\n")
+    words = {
+        "add": ["a.example"],
+        "load": ["list"],
+        "domain-info": ["a.example"],
+        "domain-reset": ["a.example"],
+        "domain-set": ["a.example", "delay=1"],
+        "downgrade": ["base", "--yes"],
+    }
+    if command in (["db", "url"], ["db", "psql"]):  # they only tell or pass on the address
+        return
+    sentence = bare_cli(*command, *words.get(command[-1], [])).refused(3)
+    assert sentence.startswith("The database at 127.0.0.1:1/nothing does not answer: ")
+    assert sentence.endswith(" Check that it runs and that HOLDFAST_DATABASE_URL is right.")
+
+
+def test_a_database_that_is_no_such_database(
+    bare_cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", re.sub(r"@/\w+", "@/nothing", database.url))
+    assert re.search(r'does not answer: .*database "nothing" does not exist', bare_cli("claims").refused(3))

@@ -1,0 +1,68 @@
+"""The bundled server on a full disk. Needs root, who can mount a small one."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.integration.store import test_embedded as case
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store import embedded
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _users() -> Iterator[None]:
+    with case.no_new_user():
+        yield
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with case.open_folder() as made:
+        yield made
+
+
+@contextmanager
+def small_disk(where: Path, size: str) -> Iterator[None]:
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", where], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this root may not mount, so no disk can be filled")
+    try:
+        yield
+    finally:
+        embedded.stop(where / "data")
+        subprocess.run(["umount", where], check=True)
+
+
+def test_a_full_disk_at_the_first_start(folder: Path) -> None:
+    with small_disk(folder / "disk", "20m"):
+        with pytest.raises(EmbeddedServerError) as error:
+            embedded.ensure_running(folder / "disk" / "data")
+        assert str(error.value).startswith(f"The disk that holds {folder}/disk/data")
+        assert "is full" in str(error.value)
+        assert [path.name for path in (folder / "disk" / "data").iterdir()] == ["postgres.lock"]
+
+
+def test_a_full_disk_at_a_later_start(folder: Path) -> None:
+    data = folder / "disk" / "data"
+    with small_disk(folder / "disk", "120m"):
+        server = embedded.ensure_running(data)
+        case.query(server, "CREATE TABLE kept AS SELECT 42 AS n")
+        embedded.stop(data)
+        filler = folder / "disk" / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        with pytest.raises(EmbeddedServerError, match="is full") as error:
+            embedded.ensure_running(data)
+        assert str(data) in str(error.value)
+        filler.unlink()
+        assert case.query(embedded.ensure_running(data), "SELECT n FROM kept") == 42
