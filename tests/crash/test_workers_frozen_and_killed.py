@@ -4,12 +4,12 @@ import time
 from datetime import timedelta
 
 import pytest
-from tests.support.factories import Store
-from tests.support.invariants import assert_invariants
-from tests.support.processes import WorkerProcess
 
 from holdfast.store import sweep
 from holdfast.store.connect import Database
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
+from tests.support.processes import WorkerProcess
 
 SHORT = 1.0
 HOUR = timedelta(hours=1)

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.support.factories import LEASE, Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import BLOCKING, STOPPING, Claim, Event, Status, decide
 from holdfast.store import claims, domains, sweep
 from holdfast.store.connect import Database
+from tests.support.factories import LEASE, Store
+from tests.support.invariants import assert_invariants
 
 NAMES = ["a.example", "b.example", "c.example"]
 WORKERS = ["w1", "w2"]

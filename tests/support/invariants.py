@@ -15,6 +15,15 @@ CHECKS: Final[dict[str, str]] = {
         HAVING count(f.url_key) <> jd.discovered + COALESCE((SELECT sum(inserted) FROM domain_wakes w
             WHERE w.domain_id = jd.domain_id AND w.job_id = jd.job_id), 0)
     """,
+    "I1 every URL belongs to work that somebody will find": """
+        SELECT f.domain_id, f.job_id FROM url_frontier f
+        WHERE NOT EXISTS (SELECT FROM job_domains jd WHERE jd.domain_id = f.domain_id AND jd.job_id = f.job_id)
+        AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = f.domain_id AND w.job_id = f.job_id)
+    """,
+    "I1 nothing hangs on a domain or a job that is not there": """
+        SELECT jd.domain_id, jd.job_id FROM job_domains jd
+        WHERE NOT EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id) OR NOT EXISTS (SELECT FROM crawl_jobs j WHERE j.id = jd.job_id)
+    """,
     "I1 discovered = waiting + done + denied + failed": """
         SELECT domain_id, job_id FROM job_domains WHERE discovered <> waiting + done + denied + failed
     """,

@@ -18,7 +18,6 @@ import pytest
 import typer.main
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from tests.support.invariants import CHECKS
 
 from holdfast import __version__
 from holdfast.cli.program import app
@@ -26,6 +25,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
 from holdfast.settings import catalog, groups
 from holdfast.settings.sources import NOT_SETTINGS
+from tests.support.invariants import CHECKS
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "src" / "holdfast"

@@ -74,6 +74,7 @@ _TARGET: Final[dict[Event, Status]] = {
 }
 
 _ONLY_FROM: Final[dict[Event, frozenset[Status]]] = {
+    Event.OUTCOME: frozenset({Status.PENDING, Status.ACTIVE}),
     Event.COOLDOWN_ENDED: frozenset({Status.BLOCKED, Status.UNREACHABLE}),
     Event.REFRESH_DUE: frozenset({Status.EXHAUSTED}),
     Event.WOKEN: frozenset({Status.EXHAUSTED}),
@@ -83,8 +84,8 @@ _ONLY_FROM: Final[dict[Event, frozenset[Status]]] = {
 
 
 def decide(status: Status, event: Event) -> Status:
-    """The status after the event; the same one where the event has no meaning for it (a page of a blocked domain that
-    still arrives makes it active again, an empty frontier does not exhaust a domain that was never crawled)."""
+    """The status after the event; the same one where the event has no meaning for it: a page that still arrives does not
+    overwrite what a person or a block decided, an empty frontier does not exhaust a domain that was never crawled."""
     target = _TARGET[event]
     if event is Event.RESET:
         return target

@@ -25,7 +25,7 @@ WITH found AS MATERIALIZED (
     SELECT d.id, jd.priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
     WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
-      AND (d.next_crawl_after IS NULL OR d.next_crawl_after <= clock_timestamp())
+      AND d.next_crawl_after IS NULL
       AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND state IN ('pending', 'processing'))
     ORDER BY jd.priority DESC, jd.domain_id
     LIMIT %(count)s
@@ -48,7 +48,7 @@ ORDER BY found.priority DESC, t.id
 
 _RECLAIM: Final = """
 WITH mine AS MATERIALIZED (
-    SELECT id FROM domains WHERE claimed_by = %(worker)s ORDER BY id FOR NO KEY UPDATE
+    SELECT id FROM domains WHERE claimed_by = %(worker)s AND (%(only)s::bigint IS NULL OR id = %(only)s) ORDER BY id FOR NO KEY UPDATE
 ), taken AS (
     UPDATE domains d SET claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
     FROM mine WHERE d.id = mine.id
@@ -86,8 +86,8 @@ UPDATE domains d SET
     total_error_count = d.total_error_count + p.errors,
     consecutive_error_count = COALESCE(p.streak, d.consecutive_error_count),
     crawl_depth_reached = GREATEST(d.crawl_depth_reached, p.depth),
-    status = CASE WHEN p.outcomes > 0 AND d.status <> 'active' THEN 'active' ELSE d.status END,
-    status_reason = CASE WHEN p.outcomes > 0 AND d.status <> 'active' THEN %(first)s ELSE d.status_reason END,
+    status = CASE WHEN p.outcomes > 0 AND d.status = 'pending' THEN 'active' ELSE d.status END,
+    status_reason = CASE WHEN p.outcomes > 0 AND d.status = 'pending' THEN %(first)s ELSE d.status_reason END,
     claim_expires_at = clock_timestamp() + %(lease)s
 FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s::int[], %(stored)s::int[], %(errors)s::int[],
             %(streaks)s::int[], %(depths)s::int[]) AS p(id, outcomes, pages, found, stored, errors, streak, depth)
@@ -115,7 +115,26 @@ def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) ->
     Before: `worker` holds its name, so that earlier life is dead. After: its claims are this life's, under new epochs, and the
     tenures of the old ones ended as reclaimed; whatever the old life still has on its way to the server is fenced off.
     """
-    return [_as_claim(*row) for row in connection.execute(_RECLAIM, {"worker": worker, "lease": lease})]
+    try:
+        return _reclaim(connection, worker, lease)
+    except psycopg.Error:
+        if connection.broken:
+            raise
+    # One row that cannot be taken back does not keep the rest from it; its lease will end.
+    taken: list[Claim] = []
+    for (domain_id,) in connection.execute(
+        "SELECT id FROM domains WHERE claimed_by = %s ORDER BY id", (worker,)
+    ).fetchall():
+        try:
+            taken += _reclaim(connection, worker, lease, domain_id)
+        except psycopg.Error:
+            if connection.broken:
+                raise
+    return taken
+
+
+def _reclaim(connection: psycopg.Connection, worker: str, lease: timedelta, only: int | None = None) -> list[Claim]:
+    return [_as_claim(*row) for row in connection.execute(_RECLAIM, {"worker": worker, "lease": lease, "only": only})]
 
 
 def renew(

@@ -45,7 +45,8 @@ class Database:
                 "The address of the database cannot be read (and is not shown: it may hold a password). Write it as "
                 "postgresql://user:password@host:port/database, with %25 for a %, %2F for a / and %40 for an @ in the password.",
             )
-        options = f"-c timezone=UTC -c statement_timeout={int(self.statement_timeout * 1000)}"
+        given = conninfo.conninfo_to_dict(self.url).get("options") or ""
+        options = f"-c timezone=UTC -c statement_timeout={int(self.statement_timeout * 1000)} {given}"
         try:
             connection = psycopg.connect(
                 self.url,

@@ -17,7 +17,6 @@ from psycopg.types.datetime import TimestamptzLoader
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status, reason
 from holdfast.store import readiness
-from holdfast.store.release import SCORE
 
 PRIORITY_CHUNK: Final = 5_000
 
@@ -162,7 +161,7 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         key = {"id": row[0], "reason": reason(Event.RESET, why)}
         connection.execute(_END_TENURE, key)
         connection.execute(_RESET, key)
-        connection.execute(SCORE, key)
+        readiness.rescore(connection, [row[0]])
         connection.execute(_START_OVER, key)
     return int(row[0])
 

@@ -21,13 +21,18 @@ UPDATE job_domains jd SET ready = want.ready, priority = want.priority
 FROM (
     SELECT jd.domain_id, jd.job_id,
            jd.state = 'open' AND j.state IN ('pending', 'processing') AND d.is_active AND d.claimed_by IS NULL
-               AND (d.next_crawl_after IS NULL OR d.next_crawl_after <= clock_timestamp())
+               AND d.next_crawl_after IS NULL
                AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()) AS ready,
            d.priority_score + CASE WHEN d.status = 'active' THEN %(bonus)s ELSE 0 END AS priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id
     WHERE jd.domain_id = ANY(%(ids)s)
 ) want
 WHERE jd.domain_id = want.domain_id AND jd.job_id = want.job_id AND (jd.ready, jd.priority) IS DISTINCT FROM (want.ready, want.priority)
+"""
+
+_SCORE: Final = """
+UPDATE domains d SET priority_score = domain_score(d), priority_computed_at = clock_timestamp()
+WHERE d.id = ANY(%(ids)s) AND d.status NOT IN ('blocked', 'unreachable')
 """
 
 # The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
@@ -91,6 +96,14 @@ def refresh(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
     """
     if domain_ids:
         connection.execute(_REFRESH, {"ids": list(domain_ids), "bonus": UNDER_WAY_BONUS})
+
+
+def rescore(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Recompute the stored scores of these domains, blocked and unreachable ones apart. `priority` is the caller's to refresh.
+
+    Before: the domain rows are locked by this transaction.
+    """
+    connection.execute(_SCORE, {"ids": list(domain_ids)})
 
 
 def fold(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:

@@ -66,11 +66,6 @@ UPDATE domains SET
 WHERE id = %(id)s
 """
 
-SCORE: Final = """
-UPDATE domains d SET priority_score = domain_score(d), priority_computed_at = clock_timestamp()
-WHERE d.id = %(id)s AND d.status NOT IN ('blocked', 'unreachable')
-"""
-
 _END_TENURE: Final = (
     "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'released' WHERE domain_id = %(id)s AND epoch = %(epoch)s"
 )
@@ -80,7 +75,7 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
     """Let go of a domain; its status afterwards. Raises ClaimLost, with nothing written, if `worker` no longer holds it.
 
     Before: everything that the visit learnt is committed; no transaction is open. After: the domain is free; it is exhausted if
-    and only if no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down; rows that can be
+    it was under way and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down; rows that can be
     claimed again are ready; the tenure in the claim log has ended.
     """
     key = {"id": ending.domain_id, "epoch": ending.epoch}
@@ -107,7 +102,7 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
                 },
             )
         connection.execute(_LET_GO, key | {"crawled": ending.crawled, "run": ending.run_id})
-        connection.execute(SCORE, key)
+        readiness.rescore(connection, [ending.domain_id])
         connection.execute(_END_TENURE, key)
         readiness.refresh(connection, [ending.domain_id])
     return after

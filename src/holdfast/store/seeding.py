@@ -11,6 +11,7 @@ from typing import Final
 import psycopg
 
 from holdfast.model.domain import Seed
+from holdfast.store import readiness
 from holdfast.store.domains import NewDomains
 
 # Made once a session and emptied by each commit: a table made and dropped per batch would churn the catalogue.
@@ -87,6 +88,7 @@ WITH free AS MATERIALIZED (
 UPDATE domains d SET seed_rank = r.rank
 FROM free JOIN (SELECT id, min(rank_for) AS rank FROM seed_found WHERE rank_for IS NOT NULL GROUP BY id) r USING (id)
 WHERE d.id = free.id
+RETURNING d.id
 """
 
 
@@ -131,7 +133,16 @@ def add(
         connection.execute("ANALYZE seed_fresh")
         connection.execute(_FIND, parameters)
         connection.execute("ANALYZE seed_found (id)")
+        _rank(
+            connection
+        )  # before anything is inserted: who waits for a domain must not have a frontier key that its holder wants
         connection.execute(_SHARE)
         row = connection.execute(_URLS, parameters).fetchone()
-        connection.execute(_RANKS)
     return Seeded(domains, row[0] if row else 0)
+
+
+def _rank(connection: psycopg.Connection) -> None:
+    ranked = [row[0] for row in connection.execute(_RANKS)]
+    if ranked:
+        readiness.rescore(connection, ranked)
+        readiness.refresh(connection, ranked)

@@ -11,6 +11,7 @@ from typing import Final
 
 import psycopg
 
+from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
 from holdfast.store import readiness, runs
 from holdfast.store.connect import first_line
@@ -104,16 +105,27 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
 
 
 def release_expired(connection: psycopg.Connection) -> int:
-    """Free the claims whose lease ended; how many. After: none of them is held, their work is ready."""
-    return _in_chunks(connection, _EXPIRED, _take_away("expired"), [], wait=True)
+    """Free the claims whose lease ended; how many. After: none of them is held, their work is ready. StoreError names those
+    that could not be freed; the rest are."""
+    faults: list[str] = []
+    return _or_complain(_in_chunks(connection, _EXPIRED, _take_away("expired"), faults, wait=True), faults)
 
 
 def force_release(connection: psycopg.Connection, *, worker: str | None) -> int:
     """Take away all claims of `worker`, or of everybody (None), running or not; how many.
 
-    After: none of them is held and their work is ready; what the old holders still write is fenced off.
+    After: none of them is held and their work is ready; what the old holders still write is fenced off. StoreError names those
+    that could not be freed; the rest are.
     """
-    return _in_chunks(connection, _FORCED, _take_away("forced"), [], {"worker": worker}, wait=True)
+    faults: list[str] = []
+    return _or_complain(
+        _in_chunks(connection, _FORCED, _take_away("forced"), faults, {"worker": worker}, wait=True), faults
+    )
+
+
+def wake_all(connection: psycopg.Connection) -> int:
+    """Fold all wakes of domains that nobody holds, instead of at the next sweep; how many domains had news."""
+    return _in_chunks(connection, _WOKEN, _wake, [], wait=True)
 
 
 def wake_now(connection: psycopg.Connection, domain_id: int) -> None:
@@ -123,6 +135,12 @@ def wake_now(connection: psycopg.Connection, domain_id: int) -> None:
             "SELECT FROM domains WHERE id = %s AND claimed_by IS NULL FOR NO KEY UPDATE", (domain_id,)
         ).rowcount:
             _wake(connection, [domain_id])
+
+
+def _or_complain(freed: int, faults: Sequence[str]) -> int:
+    if faults:
+        raise StoreError(f"{freed} claims were released, but these could not be: {'; '.join(faults)}.")
+    return freed
 
 
 _Apply = Callable[[psycopg.Connection, Sequence[int]], None]

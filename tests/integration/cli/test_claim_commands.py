@@ -3,11 +3,11 @@
 import re
 
 import pytest
+
+from holdfast.store import runs
 from tests.support.cli import Cli
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
-
-from holdfast.store import runs
 
 FORCE = ["release-stuck-claims", "--force"]
 NOBODY_TO_ASK = "There is no terminal to ask on: say --yes to do it without being asked."

@@ -5,13 +5,13 @@ import shutil
 
 import psycopg
 import pytest
-from tests.support.cli import Cli, program
-from tests.support.factories import Store
 
 from holdfast.control import server
 from holdfast.settings import load
 from holdfast.store import migrate
 from holdfast.store.connect import Database
+from tests.support.cli import Cli, program
+from tests.support.factories import Store
 
 
 def test_the_schema_goes_down_and_up(cli: Cli, database: Database) -> None:

@@ -4,11 +4,11 @@ import re
 from datetime import timedelta
 
 import pytest
+
+from holdfast.model.domain import Event, Status
 from tests.support.cli import Cli
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
-
-from holdfast.model.domain import Event, Status
 
 TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.cli import Cli, command, only_ours, program
 
 from holdfast.store import embedded, migrate
+from tests.support.cli import Cli, command, only_ours, program
 
 STARTED = "Started PostgreSQL 18"
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.support.cli import Cli, command, program
 from tests.support.factories import Store
 
@@ -34,8 +35,14 @@ def _on_a_terminal(*arguments: str, typed: bytes = b"", width: int = 80) -> tupl
     return process.wait(), shown.decode().replace("\r\n", "\n")
 
 
-def test_a_reader_who_leaves_early_is_no_failure(cli: Cli, store: Store) -> None:
-    store.domains(1500)  # more than a pipe holds
+@pytest.fixture(autouse=True)
+def cli(shared_cli: Cli) -> Cli:
+    """All tests here are on one database."""
+    return shared_cli
+
+
+def test_a_reader_who_leaves_early_is_no_failure(shared_store: Store) -> None:
+    shared_store.domains(1500)  # more than a pipe holds
     for form in ([], ["--json"]):
         process = subprocess.Popen(
             command("domain-status", "--limit", "1500", *form), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -49,14 +56,14 @@ def test_a_reader_who_leaves_early_is_no_failure(cli: Cli, store: Store) -> None
         assert process.wait() == 0
 
 
-def test_an_answer_that_cannot_be_written_is_a_sentence(cli: Cli) -> None:
+def test_an_answer_that_cannot_be_written_is_a_sentence() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command("claims"), stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.stderr == b"Error: The answer cannot be written: No space left on device.\n"
     assert done.returncode == 1
 
 
-def test_streams_that_are_closed(cli: Cli) -> None:
+def test_streams_that_are_closed() -> None:
     shell = f"{sys.executable} -m holdfast"
     for line, code in ((f"{shell} claims >&-", 0), (f"{shell} bogus 2>&-", 2), (f"{shell} seeds load - <&-", 2)):
         done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=False)
@@ -64,17 +71,17 @@ def test_streams_that_are_closed(cli: Cli) -> None:
         assert b"Traceback" not in done.stderr
 
 
-def test_a_terminal_that_lacks_our_characters(cli: Cli, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.seed("example.com")
+def test_a_terminal_that_lacks_our_characters(shared_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_store.seed("latin.example")
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    code, shown = _on_a_terminal("domain-info", "example.com")
+    code, shown = _on_a_terminal("domain-info", "latin.example")
     assert code == 0
     assert "\nWork\n" in shown
 
 
-def test_domain_status_on_a_terminal(cli: Cli, store: Store) -> None:
-    store.seed("example.com", f"{'x' * 60}.{'y' * 60}.example")
-    code, shown = _on_a_terminal("domain-status", width=70)
+def test_domain_status_on_a_terminal(shared_store: Store) -> None:
+    shared_store.seed(f"{'x' * 60}.{'y' * 60}.example", rank=1)
+    code, shown = _on_a_terminal("domain-status", "--limit", "1", width=70)
     assert code == 0
     assert "\x1b[1mDOMAIN\x1b[0m" in shown
     assert "\x1b[36mpending\x1b[0m" in shown
@@ -82,9 +89,9 @@ def test_domain_status_on_a_terminal(cli: Cli, store: Store) -> None:
     assert "─" * 71 not in shown
 
 
-def test_a_question_on_a_terminal(cli: Cli, store: Store) -> None:
-    store.seed("example.com")
-    store.claim_one("dead")
+def test_a_question_on_a_terminal(shared_store: Store) -> None:
+    shared_store.seed("held.example", rank=1)
+    shared_store.claim_one("dead")
     code, shown = _on_a_terminal("release-stuck-claims", "--force", "--worker-id", "dead", typed=b"n\n")
     assert code == 5
     assert shown.endswith("Release 1 claim of worker dead? [y/N] \x1b[1;31mError:\x1b[0m Nothing was released.\n")
@@ -93,29 +100,33 @@ def test_a_question_on_a_terminal(cli: Cli, store: Store) -> None:
     assert shown.endswith("? [y/N] Released 1 claim.\n")
 
 
-def test_seeds_typed_on_a_terminal_end_with_one_ctrl_d(cli: Cli) -> None:
-    code, shown = _on_a_terminal("seeds", "load", "-", typed=b"example.com\n\x04")
+def test_seeds_typed_on_a_terminal_end_with_one_ctrl_d() -> None:
+    code, shown = _on_a_terminal("seeds", "load", "-", typed=b"typed.example\n\x04")
     assert code == 0
     assert "Type a URL or a domain a line; Ctrl-D ends.\n" in shown
     assert shown.endswith("1 line: 1 seed (1 new domain, 1 new URL).\n")
 
 
-def test_ctrl_c_while_seeds_load(cli: Cli, store: Store) -> None:
+def test_ctrl_c_while_seeds_load(shared_store: Store) -> None:
     """What was read by whole batches is in the store, and the person is told."""
     process = subprocess.Popen(
-        command("seeds", "load", "-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command("seeds", "load", "-", "--source", "interrupted"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdin
-    process.stdin.write(b"".join(b"%d,d%d.example\n" % (i, i) for i in range(1, 24_001)))
+    process.stdin.write(b"".join(b"%d,interrupted%d.example\n" % (i, i) for i in range(1, 24_001)))
     process.stdin.flush()
+    loaded = "SELECT count(*) FROM domains WHERE source = 'interrupted'"
     deadline = time.monotonic() + 60
-    while not store.value("SELECT count(*) FROM domains") and time.monotonic() < deadline:
+    while not shared_store.value(loaded) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
     assert err == b"Interrupted; what was done so far is in the store.\n"
-    assert store.value("SELECT count(*) FROM domains") == 20_000
+    assert shared_store.value(loaded) == 20_000
 
 
 def test_ctrl_c_while_the_program_loads_is_no_traceback(cli: Cli) -> None:
@@ -125,7 +136,7 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback(cli: Cli) -> None:
     assert (done.code, done.out, done.err) == (130, "", "")
 
 
-def test_messages_do_not_spoil_an_answer_in_json(cli: Cli) -> None:
+def test_messages_do_not_spoil_an_answer_in_json() -> None:
     answer = program("seeds", "load", "-", "--json", stdin=b"a.example\nb ad\n")
     assert answer.code == 1
     assert answer.json["seeds"] == 1

@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from tests.support.cli import Cli
 
 from holdfast import __version__
 from holdfast.cli.program import app
 from holdfast.store.connect import Database
+from tests.support.cli import Cli
 
 COMMANDS = [
     ["seeds", "add"],
@@ -44,9 +44,8 @@ def test_every_command_is_in_the_list_above() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_of_every_command(bare_cli: Cli, command: list[str], option: str) -> None:
-    answer = bare_cli(*command, option)
+def test_help_of_every_command(bare_cli: Cli, command: list[str]) -> None:
+    answer = bare_cli(*command, "--help")
     assert (answer.code, answer.err) == (0, "")
     text = re.sub(r" +\n", "\n", answer.out)
     name = " ".join(command)
@@ -66,6 +65,10 @@ def test_without_a_command_the_help_is_shown(bare_cli: Cli, group: list[str], me
     assert (answer.code, answer.err) == (2, "")
     assert member in answer.out
     assert answer.out.strip() == bare_cli(*group, "--help").out.strip()
+
+
+def test_help_has_a_short_name(bare_cli: Cli) -> None:
+    assert bare_cli("claims", "-h").out == bare_cli("claims", "--help").out
 
 
 def test_version(bare_cli: Cli) -> None:

@@ -4,14 +4,14 @@ import random
 from datetime import timedelta
 
 import pytest
-from tests.support.factories import LEASE, Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import Claim, Event, Status
 from holdfast.model.work import Progress
 from holdfast.store import claims, domains, reports, sweep
 from holdfast.store.connect import Database
+from tests.support.factories import LEASE, Store
+from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 
@@ -73,8 +73,11 @@ def test_what_nobody_may_claim(store: Store) -> None:
     store.seed(*spoil, "good.example", "cooled.example")
     for name, statement in spoil.items():
         store.connection.execute(statement, (name,))
+    # A cool-down is over when the sweep has said so, and changed the status with it.
     store.connection.execute("UPDATE domains SET next_crawl_after = clock_timestamp() WHERE domain = 'cooled.example'")
-    assert {claim.domain for claim in store.claim("w1", 10)} == {"good.example", "cooled.example"}
+    assert {claim.domain for claim in store.claim("w1", 10)} == {"good.example"}
+    sweep.sweep(store.connection, run_silence=HOUR)
+    assert {claim.domain for claim in store.claim("w1", 10)} == {"cooled.example"}
     assert {claim.domain for claim in store.claim("w2", 10)} == set()
 
 
@@ -156,6 +159,18 @@ def test_a_restarted_worker_takes_back_its_own_claims_and_no_others(store: Store
     assert not store.flush(mine[0], "w1", outcomes=1), "the former life is fenced off"
     assert all(store.flush(claim, "w1", outcomes=1) for claim in back)
     assert claims.reclaim(store.connection, worker="w3", lease=LEASE) == []
+    assert_invariants(store.connection)
+
+
+def test_one_row_that_cannot_be_taken_back_does_not_keep_the_rest_from_it(store: Store) -> None:
+    store.domains(3)
+    bad, *good = store.claim("w1", 3)
+    store.connection.execute(f"""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'this row is cursed'; END $$;
+        CREATE TRIGGER cursed BEFORE UPDATE ON domains FOR EACH ROW WHEN (OLD.id = {bad.domain_id}) EXECUTE FUNCTION refuse()
+    """)
+    back = claims.reclaim(store.connection, worker="w1", lease=LEASE)
+    assert sorted(held(*back)) == sorted((claim.domain_id, claim.epoch + 1) for claim in good)
     assert_invariants(store.connection)
 
 
@@ -247,6 +262,16 @@ def test_the_first_outcome_makes_a_domain_active_and_progress_without_one_does_n
     assert (change["to_status"], change["worker"]) == ("active", "w1")
     assert change["reason"].startswith(Event.OUTCOME)
     assert_invariants(store.connection)
+
+
+def test_a_page_that_still_arrives_does_not_overwrite_what_was_decided(store: Store) -> None:
+    for status in (Status.EXHAUSTED, Status.BLOCKED, Status.UNREACHABLE):
+        name = f"{status}.example"
+        store.seed(name)
+        claim = store.claim_one()
+        store.become(name, status)
+        assert store.flush(claim, outcomes=1, pages_crawled=1)
+        assert (store.status(name), store.row(name)["pages_crawled"]) == (status, 1)
 
 
 def test_after_every_flush_counters_and_signals_are_right(store: Store) -> None:

@@ -4,13 +4,13 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.support.factories import Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
 from holdfast.store import domains, readiness, reports, sweep
 from holdfast.store.connect import Database
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 NOW = datetime.now(UTC)

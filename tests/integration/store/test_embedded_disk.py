@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.integration.store import test_embedded as case
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
+from tests.integration.store import test_embedded as case
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 

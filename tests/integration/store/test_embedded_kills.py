@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from tests.integration.store import test_embedded as case
 
 from holdfast.store import embedded
 from holdfast.store.embedded import account, binaries, files, place, process, sockets
+from tests.integration.store import test_embedded as case
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,11 +18,11 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from tests.integration.store import test_embedded as case
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
 from holdfast.store.embedded import account, binaries, files, place
+from tests.integration.store import test_embedded as case
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and become them")
 

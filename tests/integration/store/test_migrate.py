@@ -12,12 +12,12 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from psycopg import sql
-from tests.support.factories import Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.errors import SchemaMismatch, StoreError, UsageError
 from holdfast.store import embedded, migrate
 from holdfast.store.connect import Database, prompt_environment
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from tests.support.factories import LEASE, Store
-from tests.support.invariants import assert_invariants
-from tests.support.severing import Cut, SeveringProxy
 
 from holdfast.errors import RolledBack
 from holdfast.model.domain import Status
 from holdfast.model.work import Progress
 from holdfast.store import claims, release, transaction
 from holdfast.store.connect import Database
+from tests.support.factories import LEASE, Store
+from tests.support.invariants import assert_invariants
+from tests.support.severing import Cut, SeveringProxy
 
 
 @contextmanager

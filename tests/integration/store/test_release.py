@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.factories import Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import BLOCKING, UNREACHING, Claim, Event, Status
-from holdfast.store import reports, runs, sweep
+from holdfast.store import claims, reports, runs, sweep
+from tests.support.factories import LEASE, Store
+from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 DAYS = {
@@ -190,13 +190,21 @@ def test_links_that_arrived_during_the_visit_are_counted_at_its_end(store: Store
     assert_invariants(store.connection)
 
 
-def test_a_visit_that_had_nothing_to_do_changes_neither_status_nor_clock(store: Store) -> None:
+def test_a_wrong_hint_gets_no_exhausted_domain_claimed(store: Store) -> None:
     store.seed("a.example")
     store.crawl_to_the_end()
-    store.end_cooldowns()
     before = store.row("a.example")
-    store.connection.execute("UPDATE job_domains SET ready = true, state = 'open'")  # a hint that was wrong
-    assert store.release(store.claim_one(), crawled=False) is Status.EXHAUSTED
+    store.connection.execute("UPDATE job_domains SET ready = true, state = 'open'")
+    assert store.claim() == []
+    assert store.row("a.example") == before
+
+
+def test_a_visit_that_had_nothing_to_do_changes_neither_status_nor_clock(store: Store) -> None:
+    store.seed("a.example")
+    store.finish_urls(store.claim_one())  # a visit whose pages were all counted elsewhere: nothing was fetched in it
+    claim = claims.reclaim(store.connection, worker="w1", lease=LEASE)[0]
+    before = store.row("a.example")
+    assert store.release(claim, crawled=False) is Status.PENDING
     after = store.row("a.example")
     for column in ("status", "status_reason", "next_crawl_after", "last_crawled_at", "version", "retry_count"):
         assert after[column] == before[column], column

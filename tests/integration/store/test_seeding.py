@@ -1,11 +1,10 @@
 """Seeds: inserts only. What is there already stays as it is, and hears of news by a wake."""
 
+import math
 import threading
 from datetime import timedelta
 
 import pytest
-from tests.support.factories import Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.errors import NotFound
 from holdfast.model.domain import Event, Status
@@ -14,6 +13,8 @@ from holdfast.store import domains, jobs, seeding, sweep
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
 from holdfast.store.seeding import Seeded
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 
@@ -141,7 +142,10 @@ def test_a_rank_is_filled_in_where_it_is_missing_and_nowhere_else(store: Store, 
         other.execute("SELECT FROM domains WHERE domain = 'locked.example' FOR NO KEY UPDATE")
         assert store.seed("unranked.example", "locked.example", "ranked.example", rank=20) == Seeded()
     after = store.row("unranked.example")
-    assert after == before | {"seed_rank": 20, "updated_at": after["updated_at"]}
+    scored = {name: after[name] for name in ("priority_score", "priority_computed_at", "updated_at")}
+    assert after == before | {"seed_rank": 20} | scored
+    assert after["priority_score"] == before["priority_score"] + round(1000 - 150 * math.log10(20))
+    assert store.work("unranked.example")["priority"] == after["priority_score"]
     assert store.row("ranked.example")["seed_rank"] == 500
     assert store.row("locked.example")["seed_rank"] is None, "in use: left for another time"
     store.seed("unranked.example/x", rank=3)

@@ -1,15 +1,17 @@
 """What time brings about, and what a person takes away: each row once, whatever stands beside it."""
 
+import re
 from datetime import timedelta
 
 import psycopg
 import pytest
-from tests.support.factories import LEASE, Store
-from tests.support.invariants import assert_invariants
 
+from holdfast.errors import StoreError
 from holdfast.model.domain import Event, Status
 from holdfast.store import claims, readiness, reports, runs, sweep
 from holdfast.store.connect import Database
+from tests.support.factories import LEASE, Store
+from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 
@@ -101,6 +103,8 @@ def test_force_takes_living_claims_away_from_one_worker_or_all(
 def test_a_stopped_domain_may_be_tried_again_when_its_cooldown_ended(store: Store, event: Event) -> None:
     store.seed("a.example")
     claim = store.claim_one()
+    store.finish_urls(claim)
+    store.insert_foreign(claim.domain_id, "https://a.example/x")
     store.flush(claim, outcomes=1, errors=10, consecutive_errors=10)
     store.release(claim, event=event)
     assert sweep_now(store).cooled == 0
@@ -110,7 +114,10 @@ def test_a_stopped_domain_may_be_tried_again_when_its_cooldown_ended(store: Stor
     assert (row["status"], row["status_reason"]) == (Status.PENDING, Event.COOLDOWN_ENDED)
     assert (row["consecutive_error_count"], row["next_crawl_after"], row["block_reason_code"]) == (0, None, None)
     assert row["total_error_count"] == 10
-    assert store.value("SELECT count(*) FROM url_frontier WHERE state = 'waiting' AND kind = 'discovery'") == 1
+    states = store.connection.execute("SELECT url, state::text FROM url_frontier ORDER BY url").fetchall()
+    assert states == [("https://a.example/", "done"), ("https://a.example/x", "waiting")], (
+        "crawled pages are not crawled again"
+    )
     assert store.claim_one().domain == "a.example"
     assert_invariants(store.connection)
 
@@ -214,6 +221,18 @@ def test_the_wakes_of_a_held_domain_are_left_to_its_holder(store: Store) -> None
     assert_invariants(store.connection)
 
 
+def test_wakes_that_must_wait_for_a_holder_do_not_stand_before_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "CHUNK", 1)
+    store.domains(3)
+    held = {claim.domain for claim in store.claim("w1", 2)}
+    store.seed(*(f"d{number}.example/new" for number in range(3)))
+    assert sweep_now(store).woken == 1
+    waiting = {f"d{number}.example": store.work(f"d{number}.example")["waiting"] for number in range(3)}
+    assert waiting == {name: 1 if name in held else 2 for name in waiting}
+
+
 def test_folding_is_done_for_the_domains_that_were_asked_for(store: Store) -> None:
     store.domains(2)
     first, second = store.claim("w1", 2)
@@ -286,6 +305,20 @@ def test_one_bad_row_is_set_aside_and_reported_and_the_rest_is_swept(
     assert left == ([] if kind == "woken" else [(bad,)])
     if kind == "woken":
         assert store.value("SELECT array_agg(domain_id) FROM domain_wakes") == [bad]
+
+
+def test_a_claim_that_cannot_be_released_is_named_and_the_others_are_released(store: Store) -> None:
+    store.domains(3)
+    batch = store.claim("w1", 3)
+    store.expire(batch[0].domain_id, batch[1].domain_id)
+    bad = make_unsweepable(store, batch[0].domain)
+    sentence = f"1 claims were released, but these could not be: domain {bad}: this row is cursed."
+    with pytest.raises(StoreError, match=re.escape(sentence)):
+        sweep.release_expired(store.connection)
+    with pytest.raises(StoreError, match=re.escape(sentence)):
+        sweep.force_release(store.connection, worker="w1")
+    assert store.value("SELECT array_agg(id) FROM domains WHERE claimed_by IS NOT NULL") == [bad]
+    assert_invariants(store.connection)
 
 
 def test_a_second_sweeper_at_the_same_time_leaves_the_work_to_the_first(store: Store, database: Database) -> None:

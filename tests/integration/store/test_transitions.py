@@ -5,11 +5,11 @@ from itertools import product
 
 import psycopg
 import pytest
-from tests.support.factories import Store
-from tests.support.invariants import assert_invariants
 
 from holdfast.model.domain import ALLOWED, STOPPING, Status
 from holdfast.store import reports, sweep
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
 
 PAIRS = list(product(Status, Status))
 HOUR = timedelta(hours=1)

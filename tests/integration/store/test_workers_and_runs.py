@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from tests.support.factories import Store
 
 from holdfast.errors import NameInUse
 from holdfast.model.domain import Event
 from holdfast.store import reports, runs, workers
 from holdfast.store.connect import Database
 from holdfast.store.workers import Identity
+from tests.support.factories import Store
 
 HOUR = timedelta(hours=1)
 

@@ -28,9 +28,10 @@ def test_an_event_leads_to_one_status_only(event: Event) -> None:
         # The first outcome, of whatever kind, says that a domain is under way.
         (PENDING, Event.OUTCOME, ACTIVE),
         (ACTIVE, Event.OUTCOME, ACTIVE),
-        (EXHAUSTED, Event.OUTCOME, ACTIVE),
-        (BLOCKED, Event.OUTCOME, ACTIVE),
-        (UNREACHABLE, Event.OUTCOME, ACTIVE),
+        # A page that still arrives does not overwrite what was decided.
+        (EXHAUSTED, Event.OUTCOME, EXHAUSTED),
+        (BLOCKED, Event.OUTCOME, BLOCKED),
+        (UNREACHABLE, Event.OUTCOME, UNREACHABLE),
         # Only what was crawled can be exhausted.
         (ACTIVE, Event.FRONTIER_EMPTY, EXHAUSTED),
         (PENDING, Event.FRONTIER_EMPTY, PENDING),

@@ -88,7 +88,7 @@ CREATE TABLE domains (
     domain                    varchar(255) COLLATE "C" NOT NULL UNIQUE,
     parent_domain             varchar(255) COLLATE "C" NOT NULL,
     base_url                  varchar(512) NOT NULL,
-    -- how to crawl it; NULL means: as the settings say
+    -- how to crawl it: as the settings said when it was first seen, until a person changes it
     max_pages_per_run         integer DEFAULT 1000,
     parser_name               varchar(100) NOT NULL DEFAULT 'generic',
     crawl_delay_seconds       double precision NOT NULL DEFAULT 1,
