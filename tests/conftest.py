@@ -13,7 +13,10 @@ from psycopg import sql
 
 from holdfast.store import embedded, migrate
 from holdfast.store.connect import Database
-from tests.support.factories import Store
+
+pytest.register_assert_rewrite("tests.support.factories", "tests.support.invariants")  # so that they say what differs
+
+from tests.support.factories import Store  # noqa: E402
 
 _TEMPLATE = "holdfast_template"
 _numbers = itertools.count(1)

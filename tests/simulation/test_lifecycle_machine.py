@@ -213,6 +213,8 @@ class Lifecycle(RuleBasedStateMachine):
         model.row_done = model.waiting == 0
         if event is None and model.row_done:
             event = Event.FRONTIER_EMPTY
+        if held.crawled and event not in STOPPING:
+            model.blocks = 0
         before = model.status
         model.status = decide(before, event) if event else before
         assert status is model.status

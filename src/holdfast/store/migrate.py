@@ -53,7 +53,11 @@ def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str
 
 def downgrade(database: Database, revision: str = "-1") -> tuple[str | None, str | None]:
     """Take the schema back; (revision before, revision after). `base` removes everything that Holdfast made."""
-    return _migrate(database, lambda command, config: command.downgrade(config, revision))
+    change = _migrate(database, lambda command, config: command.downgrade(config, revision))
+    if change[1] is None:
+        with database.session() as connection:
+            connection.execute("DROP TABLE IF EXISTS schema_version")
+    return change
 
 
 def _migrate(database: Database, change: Callable[[Any, Any], None]) -> tuple[str | None, str | None]:

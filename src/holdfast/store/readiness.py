@@ -10,7 +10,7 @@ import psycopg
 
 from holdfast.model.domain import Event, reason
 
-UNDER_WAY_BONUS: Final = 10_000_000
+UNDER_WAY_BONUS: Final = 100_000_000
 """Domains that are under way come before all others: finishing one is worth more than beginning another."""
 
 REOPEN_CHUNK: Final = 10_000
@@ -76,7 +76,8 @@ WITH chunk AS MATERIALIZED (
     RETURNING c.state AS was
 ), counted AS (
     UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied,
-        failed = jd.failed - n.failed, budget_used = 0, state = CASE WHEN n.total > 0 OR jd.state = 'spent' THEN 'open' ELSE jd.state END
+        failed = jd.failed - n.failed, budget_used = CASE WHEN %(after)s::bytea = '' THEN 0 ELSE jd.budget_used END,
+        state = CASE WHEN jd.state = 'spent' OR (n.total > 0 AND jd.state = 'done') THEN 'open' ELSE jd.state END
     FROM (SELECT count(*) AS total, count(*) FILTER (WHERE was = 'done') AS done, count(*) FILTER (WHERE was = 'denied') AS denied,
                  count(*) FILTER (WHERE was = 'failed') AS failed FROM reopened) n
     WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s

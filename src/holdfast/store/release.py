@@ -52,6 +52,7 @@ SELECT NOT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job
 _LET_GO: Final = """
 UPDATE domains SET
     claimed_by = NULL, claim_expires_at = NULL,
+    retry_count = CASE WHEN %(crawled)s AND NOT %(stopped)s THEN 0 ELSE retry_count END,
     last_crawled_at = CASE WHEN %(crawled)s THEN clock_timestamp() ELSE last_crawled_at END,
     last_crawl_run_id = CASE WHEN %(crawled)s THEN COALESCE(%(run)s, last_crawl_run_id) ELSE last_crawl_run_id END
 WHERE id = %(id)s
@@ -101,7 +102,9 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
                     "cooldown": cooldown(event, row[1], ending.retry_after),
                 },
             )
-        connection.execute(_LET_GO, key | {"crawled": ending.crawled, "run": ending.run_id})
+        connection.execute(
+            _LET_GO, key | {"crawled": ending.crawled, "stopped": ending.event in STOPPING, "run": ending.run_id}
+        )
         readiness.rescore(connection, [ending.domain_id])
         connection.execute(_END_TENURE, key)
         readiness.refresh(connection, [ending.domain_id])

@@ -43,7 +43,7 @@ ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 _WOKEN: Final = """
 SELECT id FROM domains
 WHERE id IN (SELECT DISTINCT w.domain_id FROM domain_wakes w JOIN domains d ON d.id = w.domain_id
-             WHERE d.claimed_by IS NULL AND w.domain_id <> ALL(%(aside)s) LIMIT %(chunk)s) AND claimed_by IS NULL
+             WHERE d.claimed_by IS NULL AND w.domain_id <> ALL(%(aside)s) ORDER BY w.domain_id LIMIT %(chunk)s) AND claimed_by IS NULL
 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 _DELAYED: Final = """
@@ -59,20 +59,22 @@ WITH gone AS (
 )
 UPDATE claim_log l SET ended_at = clock_timestamp(), why = %(why)s FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.claim_epoch
 """
+# An exhausted domain that no job asks for any more stays exhausted, without a date.
 _THAW: Final = """
-WITH due AS (
+WITH wanted AS MATERIALIZED (
+    SELECT jd.domain_id, jd.job_id FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+    WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused')
+), due AS (
     UPDATE domains SET
-        status = CASE WHEN status IN ('blocked', 'unreachable', 'exhausted') THEN 'pending' ELSE status END,
-        status_reason = CASE WHEN status IN ('blocked', 'unreachable') THEN %(cooled)s
-                             WHEN status = 'exhausted' THEN %(due)s ELSE status_reason END,
-        next_crawl_after = NULL, consecutive_error_count = 0
-    FROM (SELECT id AS old_id, status AS was FROM domains WHERE id = ANY(%(ids)s)) old
-    WHERE id = old.old_id RETURNING id, was
+        status = CASE WHEN old.again THEN 'pending' ELSE status END,
+        status_reason = CASE WHEN NOT old.again THEN status_reason WHEN old.was = 'exhausted' THEN %(due)s ELSE %(cooled)s END,
+        next_crawl_after = NULL
+    FROM (SELECT id AS old_id, status AS was, status IN ('blocked', 'unreachable') OR
+                 (status = 'exhausted' AND id IN (SELECT domain_id FROM wanted)) AS again FROM domains WHERE id = ANY(%(ids)s)) old
+    WHERE id = old.old_id RETURNING id, old.was
 )
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-SELECT due.id, jd.job_id, 0, ''::bytea
-FROM due JOIN job_domains jd ON jd.domain_id = due.id JOIN crawl_jobs j ON j.id = jd.job_id
-WHERE due.was = 'exhausted' AND j.state IN ('pending', 'processing')
+SELECT due.id, wanted.job_id, 0, ''::bytea FROM due JOIN wanted ON wanted.domain_id = due.id WHERE due.was = 'exhausted'
 """
 
 

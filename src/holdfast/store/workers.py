@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.errors import NameInUse
+from holdfast.errors import NameInUse, UsageError
 
 _HOLD: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast worker ' || %(name)s, 0))"
 _REGISTER: Final = """
@@ -23,6 +23,7 @@ ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = exc
 RETURNING boot_epoch
 """
 _MOST_NAMES: Final = 1000
+_LONGEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ def hold_name(connection: psycopg.Connection, wanted: str) -> Identity:
 
     Before: `connection` stays open as long as the worker lives. After: no other session can hold the name until it closes.
     """
+    if not 0 < len(wanted) <= _LONGEST:
+        raise UsageError(f"A worker's name has 1 to {_LONGEST} characters; {wanted[:40]!r}… has {len(wanted)}.")
     for name in _candidates(wanted):
         row = connection.execute(_HOLD, {"name": name}).fetchone()
         if row and row[0]:

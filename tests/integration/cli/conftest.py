@@ -23,7 +23,7 @@ def cli(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 def shared_store(server: embedded.Server, template: str) -> Iterator[Store]:
     """A database for a whole module, where a test of its own for each would cost more than the test."""
     with psycopg.connect(server.admin_url(), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE shared TEMPLATE {template} OWNER holdfast")
+        admin.execute(f"CREATE DATABASE shared TEMPLATE {template} OWNER holdfast STRATEGY file_copy")
         with Database(server.url("shared")).connect() as connection:
             yield Store(connection)
         admin.execute("DROP DATABASE shared WITH (FORCE)")

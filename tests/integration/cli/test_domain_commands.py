@@ -15,7 +15,7 @@ TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d"
 
 @pytest.fixture
 def story(store: Store) -> Store:
-    """The domains of 000 §10.2, each in its status."""
+    """Five domains, each in its status."""
     pages = {
         "unsplash.com": {"pages_crawled": 450, "images_stored": 3200},
         "wikipedia.org": {"pages_crawled": 50, "images_stored": 12},

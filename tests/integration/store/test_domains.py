@@ -19,7 +19,7 @@ NOW = datetime.now(UTC)
 def learnt_points(
     *, seed_rank: int | None = None, discovered: int = 1, crawled: int = 0, stored: int = 0, errors: int = 0
 ) -> int:
-    """000 §6.2 without staleness, as decision 16 mends it: a better rank scores higher."""
+    """a better rank scores higher."""
     rank = max(0, round(1000 - 150 * math.log10(seed_rank))) if seed_rank else 0
     image_yield = stored / crawled * 1000 if crawled else 0
     error_rate = errors / crawled * 500 if crawled else 0

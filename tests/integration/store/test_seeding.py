@@ -118,7 +118,7 @@ def test_a_known_domain_hears_of_new_urls_by_a_wake_and_its_row_is_untouched(sto
 
 
 def test_a_new_job_wakes_an_exhausted_domain_and_the_same_job_does_not(store: Store) -> None:
-    """000 §9: an exhausted domain is not crawled again because it is in the seeds."""
+    """an exhausted domain is not crawled again because it is in the seeds."""
     store.seed("a.example")
     store.crawl_to_the_end()
     assert store.seed("a.example") == Seeded()

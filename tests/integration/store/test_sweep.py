@@ -124,11 +124,12 @@ def test_a_stopped_domain_may_be_tried_again_when_its_cooldown_ended(store: Stor
 
 def test_an_exhausted_domain_that_is_due_gets_its_pages_back_as_refresh(store: Store) -> None:
     store.seed("a.example", "a.example/denied", "a.example/failed")
-    paused = store.new_job("paused")
+    paused, ended = store.new_job("paused"), store.new_job("completed")
     store.seed("a.example/paused", job=paused)
+    store.seed("a.example/ended", job=ended)
     sweep_now(store)
     store.crawl_to_the_end()
-    store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (paused,))
+    store.connection.execute("UPDATE crawl_jobs SET state = name::job_state WHERE id = ANY(%s)", ([paused, ended],))
     for state in ("denied", "failed"):
         store.connection.execute(
             "UPDATE url_frontier SET state = %s, reason = 'why', attempts = 3 WHERE url LIKE %s", (state, f"%/{state}")
@@ -140,18 +141,35 @@ def test_an_exhausted_domain_that_is_due_gets_its_pages_back_as_refresh(store: S
     swept = sweep_now(store)
     assert (swept.cooled, swept.woken) == (1, 1)
     row = store.row("a.example")
-    assert (row["status"], row["status_reason"], row["frontier_size"]) == (Status.PENDING, Event.REFRESH_DUE, 3)
+    assert (row["status"], row["status_reason"], row["frontier_size"]) == (Status.PENDING, Event.REFRESH_DUE, 4)
     rows = store.connection.execute(
         "SELECT url, state::text, kind::text, attempts FROM url_frontier ORDER BY url"
     ).fetchall()
     assert rows == [
         ("https://a.example/", "waiting", "refresh", 0),
         ("https://a.example/denied", "waiting", "discovery", 0),
+        ("https://a.example/ended", "done", "discovery", 0),
         ("https://a.example/failed", "waiting", "discovery", 0),
-        ("https://a.example/paused", "done", "discovery", 0),
+        ("https://a.example/paused", "waiting", "refresh", 0),
     ]
     assert store.work("a.example", paused)["ready"] is False
     assert store.claim_one().domain == "a.example"
+    assert_invariants(store.connection)
+
+
+def test_an_exhausted_domain_that_no_job_asks_for_stays_exhausted_without_a_date(store: Store) -> None:
+    store.seed("a.example")
+    store.crawl_to_the_end()
+    store.connection.execute("UPDATE crawl_jobs SET state = 'completed'")
+    store.end_cooldowns()
+    assert sweep_now(store).cooled == 1
+    row = store.row("a.example")
+    assert (row["status"], row["next_crawl_after"], store.work("a.example")["state"]) == (
+        Status.EXHAUSTED,
+        None,
+        "done",
+    )
+    assert sweep_now(store).cooled == 0, "it is not looked at again and again"
     assert_invariants(store.connection)
 
 
@@ -197,7 +215,7 @@ def test_wakes_are_counted_and_take_an_exhausted_domain_back(store: Store) -> No
 
 
 def test_a_wake_does_not_lift_a_block(store: Store) -> None:
-    """000 §9: a blocked domain that is seeded again is not crawled until its cool-down ends."""
+    """a blocked domain that is seeded again is not crawled until its cool-down ends."""
     store.seed("a.example")
     claim = store.claim_one()
     store.release(claim, event=Event.FORBIDDEN)

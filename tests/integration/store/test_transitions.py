@@ -102,7 +102,7 @@ def test_a_stop_by_hand_is_called_manual_and_leaving_it_forgets_why(store: Store
 
 
 def test_exhausted_to_pending_by_hand_means_that_the_pages_are_crawled_again(store: Store) -> None:
-    """000 §9: to force a re-crawl, UPDATE domains SET status = 'pending'."""
+    """The way to force a re-crawl in SQL: UPDATE domains SET status = 'pending'."""
     store.seed("a.example", "a.example/b", "other.example")
     for _ in range(2):
         store.crawl_to_the_end()
@@ -118,8 +118,11 @@ def test_exhausted_to_pending_by_hand_means_that_the_pages_are_crawled_again(sto
     assert_invariants(store.connection)
 
 
+@pytest.mark.parametrize("again", [Status.PENDING, Status.ACTIVE])
 @pytest.mark.parametrize("stop", [Status.BLOCKED, Status.UNREACHABLE])
-def test_a_stop_lifted_by_hand_is_crawled_on_without_crawling_the_old_pages_again(store: Store, stop: Status) -> None:
+def test_a_stop_lifted_by_hand_is_crawled_on_without_crawling_the_old_pages_again(
+    store: Store, stop: Status, again: Status
+) -> None:
     store.seed("a.example", "a.example/b")
     claim = store.claim_one()
     store.connection.execute(
@@ -128,9 +131,9 @@ def test_a_stop_lifted_by_hand_is_crawled_on_without_crawling_the_old_pages_agai
     )
     assert store.flush(claim, outcomes=1)
     store.release(claim)
-    store.connection.execute("UPDATE domains SET status = %s, next_crawl_after = 'infinity'", (stop,))
-    assert store.claim() == []
-    store.connection.execute("UPDATE domains SET status = 'pending'")
+    store.connection.execute("UPDATE domains SET status = %s", (stop,))
+    assert store.claim() == [], "who stops a domain by hand means it, until a hand lifts the stop"
+    store.connection.execute("UPDATE domains SET status = %s", (again,))
     sweep.sweep(store.connection, run_silence=HOUR)
     assert store.claim_one().domain == "a.example"
     assert (store.work("a.example")["waiting"], store.work("a.example")["done"]) == (1, 1)

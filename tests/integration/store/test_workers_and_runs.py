@@ -94,7 +94,7 @@ def test_a_run_has_an_end_if_and_only_if_it_is_over(store: Store) -> None:
 
 
 def test_what_operators_see_of_claims(store: Store) -> None:
-    """000 §7.4: claims by worker, expired claims, domains waiting."""
+    """claims by worker, expired claims, domains waiting."""
     store.domains(8)
     mine = store.claim("w1", 3)
     (theirs,) = store.claim("w2", 1)

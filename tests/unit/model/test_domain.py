@@ -1,4 +1,4 @@
-"""What may happen to a domain: `decide` against the matrix and the events of 000 §4.2 and §7.2."""
+"""What may happen to a domain: `decide` against the matrix."""
 
 from itertools import product
 

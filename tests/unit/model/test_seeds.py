@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import BadUrl
@@ -125,6 +125,7 @@ def test_a_line_shorter_than_its_header_is_bad() -> None:
         reader.read(b"1,2\n")
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=5))
 @example([b"domain,rank\n", b","])
 @example([b"\xef\xbb\xbf", b"\xef\xbb\xbf# x"])
@@ -135,6 +136,7 @@ def test_no_line_stops_the_file(lines: list[bytes]) -> None:
             reader.read(line)
 
 
+@settings(deadline=None)  # the first look at a domain loads the list of public suffixes
 @given(
     st.integers(1, 10**9 - 1),
     st.from_regex(r"(www\.)?[a-z0-9-]{1,9}(\.[A-Za-z0-9_-]{1,9}){0,3}(:[0-9]{1,5})?", fullmatch=True),

@@ -168,9 +168,12 @@ BEGIN
     -- Each event leads to one status only, so two changes in a row never have the same reason: the same text means none was given.
     IF NEW.status_reason IS NOT DISTINCT FROM OLD.status_reason THEN
         NEW.status_reason := 'manual: changed in SQL as ' || session_user;
-        IF NEW.status = 'pending' THEN
+        IF NEW.status IN ('pending', 'active') THEN
             INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-            SELECT NEW.id, job_id, 0, CASE WHEN OLD.status = 'exhausted' THEN ''::bytea END FROM job_domains WHERE domain_id = NEW.id;
+            SELECT NEW.id, jd.job_id, 0, CASE WHEN OLD.status = 'exhausted' THEN ''::bytea END
+            FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id WHERE jd.domain_id = NEW.id AND j.state <> 'cancelled';
+        ELSIF NEW.status IN ('blocked', 'unreachable') THEN
+            NEW.next_crawl_after := COALESCE(NEW.next_crawl_after, 'infinity');
         END IF;
     END IF;
     IF NEW.status IN ('blocked', 'unreachable') THEN
@@ -179,9 +182,9 @@ BEGIN
     ELSE
         NEW.block_reason_code := NULL;
         NEW.block_reason := NULL;
-        IF NEW.status = 'pending' THEN
+        IF NEW.status IN ('pending', 'active') THEN
             NEW.next_crawl_after := NULL;
-            NEW.consecutive_error_count := 0;
+            NEW.consecutive_error_count := CASE WHEN OLD.status = 'pending' THEN NEW.consecutive_error_count ELSE 0 END;
         END IF;
     END IF;
     NEW.version := OLD.version + 1;
