@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -87,6 +88,12 @@ app.add_typer(db.app, name="db", rich_help_panel="Database and settings")
 app.add_typer(config.app, name="config", rich_help_panel="Database and settings")
 
 
+@cache
+def _command() -> Any:
+    """The commands as Typer runs them; made once, for programs (and tests) that run several."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one invocation; its exit code. Every expected failure ends with a sentence."""
     for stream in (sys.stdout, sys.stderr):
@@ -94,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a character that the terminal lacks is no failure
     try:
         # Not Typer's standalone mode: it would end silently after Ctrl-C, and draw a box around what went wrong.
-        code = int(app(list(arguments), prog_name="holdfast", standalone_mode=False) or 0)
+        code = int(_command().main(list(arguments), prog_name="holdfast", standalone_mode=False) or 0)
     except HoldfastError as problem:
         for line in str(problem).split("\n"):
             output.print_error(line)

@@ -4,7 +4,7 @@ The rule: inserts only. What is there already stays as it is; a domain that exis
 may hold it. Rows go in in key order, so two loaders never wait for each other in a circle.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,14 +19,13 @@ _TABLES: Final = """
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_batch (
     domain text COLLATE "C", parent_domain text, base_url text, url text, url_key bytea, seed_rank integer
 ) ON COMMIT DELETE ROWS;
-CREATE TEMPORARY TABLE IF NOT EXISTS seed_fresh (id bigint, domain text COLLATE "C") ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_found (id bigint, url_key bytea, url text, rank_for integer) ON COMMIT DELETE ROWS;
 """
 _COPY: Final = "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank) FROM STDIN (FORMAT BINARY)"
 
-# A domain that this very statement inserts is unknown to everybody else, so its work can be made ready at once.
-_DOMAINS: Final = """
-WITH wanted AS (
+# A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
+_FRESH: Final = """
+WITH wanted AS MATERIALIZED (
     SELECT domain, min(parent_domain) AS parent_domain, min(base_url) AS base_url, min(seed_rank) AS seed_rank,
            count(DISTINCT url_key) AS urls
     FROM seed_batch GROUP BY domain
@@ -44,28 +43,27 @@ WITH wanted AS (
     INSERT INTO job_domains (domain_id, job_id, priority, ready, discovered, waiting)
     SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing'), pages_discovered, pages_discovered
     FROM fresh CROSS JOIN crawl_jobs j WHERE j.id = %(job)s
+), urls AS (
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url)
+    SELECT f.id, %(job)s, b.url_key, min(b.url) FROM seed_batch b JOIN fresh f USING (domain)
+    GROUP BY f.id, b.url_key ORDER BY f.id, b.url_key
 )
-INSERT INTO seed_fresh SELECT id, domain FROM fresh
+SELECT (SELECT count(*) FROM wanted), count(*), COALESCE(sum(pages_discovered), 0)::bigint FROM fresh
 """
 
-# A statement of its own: the one above cannot see the ids of rows that were there before. Only what is really missing is kept.
+# What of the batch is missing on domains that were there before: URLs, or a rank. (The fresh ones have theirs by now.)
 _FIND: Final = """
 INSERT INTO seed_found
-SELECT f.id, b.url_key, min(b.url), NULL FROM seed_batch b JOIN seed_fresh f USING (domain) GROUP BY f.id, b.url_key
-UNION ALL
 SELECT d.id, b.url_key, min(b.url), CASE WHEN d.seed_rank IS NULL THEN min(b.seed_rank) END
 FROM seed_batch b JOIN domains d USING (domain)
-WHERE NOT EXISTS (SELECT FROM seed_fresh f WHERE f.domain = b.domain)
-  AND ((d.seed_rank IS NULL AND b.seed_rank IS NOT NULL)
-       OR NOT EXISTS (SELECT FROM url_frontier u WHERE u.domain_id = d.id AND u.job_id = %(job)s AND u.url_key = b.url_key))
+WHERE (d.seed_rank IS NULL AND b.seed_rank IS NOT NULL)
+   OR NOT EXISTS (SELECT FROM url_frontier u WHERE u.domain_id = d.id AND u.job_id = %(job)s AND u.url_key = b.url_key)
 GROUP BY d.id, b.url_key
 """
 
 # Makes the release of a domain wait for us, so that none becomes exhausted while a URL for it is on its way.
 _SHARE: Final = """
-SELECT count(*) FROM (
-    SELECT FROM domains WHERE id IN (SELECT id FROM seed_found EXCEPT SELECT id FROM seed_fresh) ORDER BY id FOR KEY SHARE
-) known
+SELECT count(*) FROM (SELECT FROM domains WHERE id IN (SELECT id FROM seed_found) ORDER BY id FOR KEY SHARE) known
 """
 
 _URLS: Final = """
@@ -75,7 +73,7 @@ WITH added AS (
     RETURNING domain_id
 ), woken AS (
     INSERT INTO domain_wakes (domain_id, job_id, inserted)
-    SELECT domain_id, %(job)s, count(*) FROM added WHERE domain_id NOT IN (SELECT id FROM seed_fresh) GROUP BY domain_id ORDER BY domain_id
+    SELECT domain_id, %(job)s, count(*) FROM added GROUP BY domain_id ORDER BY domain_id
 )
 SELECT count(*) FROM added
 """
@@ -129,16 +127,24 @@ def add(
             for seed in seeds:
                 copy.write_row((seed.domain, seed.parent_domain, seed.base_url, seed.url, seed.url_key, seed.rank))
         connection.execute("ANALYZE seed_batch (domain, url_key)")
-        domains = connection.execute(_DOMAINS, parameters).rowcount
-        connection.execute("ANALYZE seed_fresh")
-        connection.execute(_FIND, parameters)
-        connection.execute("ANALYZE seed_found (id)")
-        _rank(
-            connection
-        )  # before anything is inserted: who waits for a domain must not have a frontier key that its holder wants
-        connection.execute(_SHARE)
-        row = connection.execute(_URLS, parameters).fetchone()
-    return Seeded(domains, row[0] if row else 0)
+        wanted, domains, urls = connection.execute(_FRESH, parameters).fetchone() or (0, 0, 0)
+        if domains < wanted:
+            urls += _add_to_known(connection, parameters)
+    return Seeded(domains, urls)
+
+
+def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, object]) -> int:
+    """The part of the batch on domains that were there before; how many URLs were new.
+
+    Ranks go first: who waits for a domain's row must not have a frontier key that its holder waits for.
+    """
+    found = connection.execute(_FIND, parameters).rowcount
+    if not found:
+        return 0
+    _rank(connection)
+    connection.execute(_SHARE)
+    row = connection.execute(_URLS, parameters).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _rank(connection: psycopg.Connection) -> None:

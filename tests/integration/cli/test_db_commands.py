@@ -1,6 +1,5 @@
 """`holdfast db` on a shared server: schema up and down, the address, the prompt."""
 
-import re
 import shutil
 
 import psycopg
@@ -61,14 +60,11 @@ def test_a_server_that_is_not_ours_is_not_stopped(cli: Cli) -> None:
 def test_psql_takes_arguments_and_the_matrix_is_enforced_there_too(cli: Cli, store: Store) -> None:
     """Must show 6."""
     store.seed("example.com")
-    answer = program("db", "psql", "-At", "-c", "SELECT domain, status FROM domains")
-    assert (answer.code, answer.out, answer.err) == (0, "example.com|pending\n", "")
-    answer = program("db", "psql", "-c", "UPDATE domains SET status='exhausted' WHERE status='pending'")
-    assert (answer.code, answer.out) == (1, "")
+    update = "UPDATE domains SET status='exhausted' WHERE status='pending'"
+    answer = program("db", "psql", "-At", "-c", "SELECT domain, status FROM domains", "-c", update)
+    assert (answer.code, answer.out) == (1, "example.com|pending\n")
     assert answer.err.startswith("ERROR:  domain example.com: a domain that is pending cannot become exhausted\n")
     assert store.status("example.com") == "pending"
-    answer = program("db", "psql", stdin=b"SELECT 6 * 7;\n")
-    assert re.search(r"^ +42$", answer.out, re.MULTILINE)
 
 
 def test_psql_comes_from_the_wheel_where_the_machine_has_none(

@@ -19,8 +19,9 @@ STARTED = "Started PostgreSQL 18"
 
 @pytest.fixture(scope="module")
 def data() -> Iterator[Path]:
-    """A data folder that the server's user can reach; its server is stopped at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-cli-"))
+    """A data folder that the server's user can reach, in memory if possible; its server is stopped at the end."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-cli-", dir=memory if os.access(memory, os.W_OK) else None))
     folder.chmod(0o755)
     try:
         yield folder / "data"
