@@ -11,9 +11,12 @@ import re
 import stat
 import sys
 import zlib
+from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,10 +25,11 @@ from holdfast.model.domain import Seed
 from holdfast.model.seeds import LineReader, make_seed
 from holdfast.model.url import UrlRules
 from holdfast.store import jobs, seeding, sweep
-from holdfast.store.connect import Database
+from holdfast.store.connect import Connection, Database
 from holdfast.store.domains import NewDomains
 
 BATCH: Final = 20_000
+WRITERS: Final = 2
 LONGEST_LINE: Final = 64 * 1024
 BAD_LINES_KEPT: Final = 1_000
 
@@ -112,23 +116,33 @@ class Sower:
     def load(self, file: BinaryIO, source: str) -> Generator[Loaded]:
         """Seed every line of `file` (plain or gzip); yields how far it is, the last time at the end.
 
-        One thread reads and understands, another feeds the database: each batch is written while the next one is read.
+        One thread reads and understands while others feed the database, each over a connection of its own: the server is the
+        slower side (50 µs a line against 14), and two of its processes do it in little more than half the time.
         """
         loaded = Loaded()
         reader = LineReader(self.rules, self.registrable)
-        with self.database.session() as connection, ThreadPoolExecutor(1) as writer:
-            job = jobs.find(connection, jobs.DEFAULT)
-            under_way: Future[seeding.Seeded] | None = None
+        with ExitStack() as stack:
+            free = deque(stack.enter_context(self.database.session()) for _ in range(WRITERS))
+            writers = stack.enter_context(ThreadPoolExecutor(WRITERS))
+            add = partial(
+                seeding.add, job_id=jobs.find(free[0], jobs.DEFAULT), source=source[:100], defaults=self.defaults
+            )
+            under_way: deque[tuple[Future[seeding.Seeded], Connection]] = deque()
+
+            def settle_oldest() -> None:
+                written, connection = under_way.popleft()
+                loaded.add(written.result())
+                free.append(connection)
+
             for batch in self._batches(file, reader, loaded):
-                if under_way:
-                    loaded.add(under_way.result())
-                under_way = writer.submit(
-                    seeding.add, connection, batch, job_id=job, source=source[:100], defaults=self.defaults
-                )
+                if not free:
+                    settle_oldest()
+                connection = free.popleft()
+                under_way.append((writers.submit(add, connection, batch), connection))
                 loaded.seeds += len(batch)
                 yield loaded
-            if under_way:
-                loaded.add(under_way.result())
+            while under_way:
+                settle_oldest()
         yield loaded
 
     def _batches(self, file: BinaryIO, reader: LineReader, loaded: Loaded) -> Iterator[list[Seed]]:

@@ -13,6 +13,9 @@ from psycopg import conninfo
 
 from holdfast.errors import StoreError, StoreUnavailable
 
+Connection = psycopg.Connection
+"""What the functions of this package take; for callers that pass it on without knowing psycopg."""
+
 OLDEST_SERVER: Final = 15
 _UNREADABLE: Final = "(an address that cannot be read)"
 
