@@ -32,7 +32,7 @@ lint: setup
 	@$(BIN)/lint-imports
 
 unit: setup
-	@$(BIN)/pytest --cov --cov-report=term
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term
 
 bench-store: setup  ## What the store costs at a million domains (about 5 minutes)
 	@$(BIN)/python benchmarks/store.py

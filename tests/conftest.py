@@ -4,7 +4,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,7 +19,23 @@ pytest.register_assert_rewrite("tests.support.factories", "tests.support.invaria
 from tests.support.factories import Store  # noqa: E402
 
 _TEMPLATE = "holdfast_template"
+_FIGURE = "figure"
 _numbers = itertools.count(1)
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Says a figure that a reader of the test run wants to see; it is printed at the end, passed or not."""
+    return lambda text: record_property(_FIGURE, text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    figures = [str(text) for report in reports for name, text in report.user_properties if name == _FIGURE]
+    if figures:
+        terminalreporter.section("figures")
+        for text in figures:
+            terminalreporter.line(text)
 
 
 @pytest.fixture(scope="session")

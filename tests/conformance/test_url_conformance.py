@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,15 @@ def to_ascii(host: str) -> str | None:
         return None
 
 
-def test_every_http_url_and_every_host(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_http_url_and_every_host(figure: Callable[[str], None]) -> None:
     urls = [case for case in cases("urltestdata.json") if concerns_us(case)]
     hosts = cases("toascii.json")
     wrong_urls = [case for case in urls if read(case["input"], case.get("base")) != case.get("href")]
     wrong_hosts = [case for case in hosts if to_ascii(case["input"]) != case["output"]]
-    with capsys.disabled():
-        print(f"\nurl: {len(urls) - len(wrong_urls)} of {len(urls)}", end=", ")
-        print(f"toascii: {len(hosts) - len(wrong_hosts)} of {len(hosts)} (web-platform-tests)")
+    passed = (
+        f"url {len(urls) - len(wrong_urls)} of {len(urls)}, toascii {len(hosts) - len(wrong_hosts)} of {len(hosts)}"
+    )
+    figure(f"conformance, web-platform-tests: {passed}")
     assert urls
     assert hosts
     assert wrong_urls == []

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ def _running(data: Path) -> embedded.Server:
     return server
 
 
-def test_the_server_outlives_the_process_that_started_it(own: Cli, data: Path) -> None:
+def test_the_server_outlives_the_process_that_started_it(own: Cli, data: Path, figure: Callable[[str], None]) -> None:
     embedded.stop(data)
     with subprocess.Popen(
         command("seeds", "load", "-"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -58,7 +58,7 @@ def test_the_server_outlives_the_process_that_started_it(own: Cli, data: Path) -
     answer = program("domain-status")
     assert answer.code == 0
     assert STARTED not in answer.err
-    assert time.monotonic() - began < 20  # a second; this machine may be busy
+    figure(f"domain-status after kill -9 of the server's starter: {time.monotonic() - began:.1f} s")
     assert _running(data).pid == pid
 
 

@@ -10,15 +10,9 @@ import pytest
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
-from tests.integration.store import test_embedded as case
+from tests.support import servers as case
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _users() -> Iterator[None]:
-    with case.no_new_user():
-        yield
 
 
 @pytest.fixture

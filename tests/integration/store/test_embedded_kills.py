@@ -5,7 +5,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -14,13 +14,7 @@ import pytest
 
 from holdfast.store import embedded
 from holdfast.store.embedded import account, binaries, files, place, process, sockets
-from tests.integration.store import test_embedded as case
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _users() -> Iterator[None]:
-    with case.no_new_user():
-        yield
+from tests.support import servers as case
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +110,7 @@ def test_what_a_killed_process_left_is_removed(data: Path) -> None:
     theirs.unlink()
 
 
-def test_kill_of_the_postmaster_costs_nothing_committed(data: Path) -> None:
+def test_kill_of_the_postmaster_costs_nothing_committed(data: Path, figure: Callable[[str], None]) -> None:
     server = embedded.ensure_running(data)
     case.query(server, "DROP TABLE IF EXISTS counted; CREATE TABLE counted (n int)")
     for n in range(3):
@@ -126,7 +120,7 @@ def test_kill_of_the_postmaster_costs_nothing_committed(data: Path) -> None:
             case.kill(server)
             began = time.perf_counter()
             server = embedded.ensure_running(data)
-            print(f"back after a kill of the postmaster: {(time.perf_counter() - began) * 1000:.0f} ms")
+            figure(f"back after a kill of the postmaster: {(time.perf_counter() - began) * 1000:.0f} ms")
     assert case.query(server, "SELECT array_agg(n ORDER BY n) FROM counted") == [0, 1, 2]
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import pytest
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
-from holdfast.store.embedded import account, binaries, files, place
-from tests.integration.store import test_embedded as case
+from holdfast.store.embedded import account, binaries, files
+from tests.support import servers as case
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and become them")
 
@@ -51,28 +51,6 @@ def become(uid: int, gid: int, action: Callable[[], Any]) -> Any:
         answer = json.loads(pipe.read())
     os.waitpid(pid, 0)
     return answer["returned"] if "returned" in answer else answer["raised"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _users() -> Iterator[None]:
-    with case.no_new_user():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _shared_folder() -> Iterator[None]:
-    """Leave /var/lib/holdfast as it was, as far as copies of binaries go; each test removes its own clusters."""
-    existed = place.SHARED.exists()
-    before = set(place.SHARED.iterdir()) if existed else set()
-    yield
-    for new in (set(place.SHARED.iterdir()) if place.SHARED.exists() else set()) - before:
-        if new.name.startswith("postgresql-"):
-            shutil.rmtree(new)
-        elif new.name == "postgresql.lock":
-            new.unlink()
-    if not existed:
-        with suppress(OSError):  # something of another session is in it
-            place.SHARED.rmdir()
 
 
 @contextmanager
@@ -247,7 +225,7 @@ def test_binaries_that_its_user_cannot_read_are_copied_once(
     assert server.bin.is_relative_to(closed), "the caller itself can run psql in place"
     copy = Path(psutil.Process(server.pid).exe()).parents[3]
     assert copy.parent == Path("/var/lib/holdfast")
-    assert copy.name.startswith("postgresql-18.4-")
+    assert copy.name.startswith("postgresql-18.")
     writable = [path for path in (copy, *copy.rglob("*")) if path.lstat().st_mode & 0o022 or path.lstat().st_uid]
     assert not writable
     assert not list(copy.rglob("include"))

@@ -18,7 +18,7 @@ DAYS = {
     Event.UNAVAILABLE: 7,
     Event.FORBIDDEN: 14,
     Event.ROBOTS_DENIED: 90,
-    **dict.fromkeys(UNREACHING, 7),
+    **dict.fromkeys(sorted(UNREACHING), 7),
 }
 
 

@@ -15,7 +15,7 @@ DAYS = {
     Event.UNAVAILABLE: 7,
     Event.FORBIDDEN: 14,
     Event.ROBOTS_DENIED: 90,
-    **dict.fromkeys(UNREACHING, 7),
+    **dict.fromkeys(sorted(UNREACHING), 7),
     Event.FRONTIER_EMPTY: 14,
 }
 NONE = sorted(set(Event) - set(DAYS))
