@@ -1,9 +1,6 @@
 """Fixtures for all tests: one embedded server a session, one database a test."""
 
 import itertools
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from holdfast.store.connect import Database
 pytest.register_assert_rewrite("tests.support.factories", "tests.support.invariants")  # so that they say what differs
 
 from tests.support.factories import Store  # noqa: E402
+from tests.support.servers import data_in_memory  # noqa: E402
 
 _TEMPLATE = "holdfast_template"
 _FIGURE = "figure"
@@ -40,16 +38,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Iterator[Path]:
-    """A data folder that the server's user can reach, as a checkout outside a home folder would be. In memory where there is
-    such a thing: a copy of the template is 300 files, 50 ms there and ten times that on a disk."""
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-tests-", dir=memory if os.access(memory, os.W_OK) else None))
-    folder.chmod(0o755)
-    try:
-        yield folder / "data"
-    finally:
-        embedded.stop(folder / "data")
-        shutil.rmtree(folder)
+    """Where the session's server lives."""
+    with data_in_memory() as data:
+        yield data
 
 
 @pytest.fixture(scope="session")

@@ -86,3 +86,18 @@ def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.005)
+
+
+@contextmanager
+def data_in_memory() -> Iterator[Path]:
+    """A data folder that the server's user can reach, as a checkout outside a home folder would be; stopped and gone
+    afterwards. In memory where there is such a thing: a copy of the template is 300 files, 50 ms there and ten times that on
+    a disk."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-tests-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder.chmod(0o755)
+    try:
+        yield folder / "data"
+    finally:
+        embedded.stop(folder / "data")
+        shutil.rmtree(folder)

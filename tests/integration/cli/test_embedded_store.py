@@ -1,10 +1,8 @@
 """The command line with the bundled server: it starts by itself and comes back after any kill (Must show 9)."""
 
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,21 +11,15 @@ import pytest
 
 from holdfast.store import embedded, migrate
 from tests.support.cli import Cli, command, only_ours, program
+from tests.support.servers import data_in_memory
 
 STARTED = "Started PostgreSQL 18"
 
 
 @pytest.fixture(scope="module")
 def data() -> Iterator[Path]:
-    """A data folder that the server's user can reach, in memory if possible; its server is stopped at the end."""
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-cli-", dir=memory if os.access(memory, os.W_OK) else None))
-    folder.chmod(0o755)
-    try:
-        yield folder / "data"
-    finally:
-        embedded.stop(folder / "data")
-        shutil.rmtree(folder)
+    with data_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture

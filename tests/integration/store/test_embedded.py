@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,26 +17,7 @@ import pytest
 from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
 from holdfast.store.embedded import account, config, files, process
-from tests.support.servers import child, open_folder, query
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Path]:
-    """A data folder whose server may be stopped and killed, but is not damaged. Its name is all that shells hate."""
-    with open_folder() as folder:
-        yield folder / 'it\'s a "$HOME" `id` \\ of data'
-
-
-@pytest.fixture
-def data(shared: Path) -> Path:
-    embedded.ensure_running(shared)
-    return shared
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with open_folder() as made:
-        yield made
+from tests.support.servers import child, query
 
 
 def test_starts_stops_and_starts_again(data: Path) -> None:

@@ -15,12 +15,6 @@ from tests.support import servers as case
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with case.open_folder() as made:
-        yield made
-
-
 @contextmanager
 def small_disk(where: Path, size: str) -> Iterator[None]:
     where.mkdir()

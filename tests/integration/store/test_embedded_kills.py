@@ -5,35 +5,15 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import psycopg
-import pytest
 
 from holdfast.store import embedded
 from holdfast.store.embedded import account, binaries, files, place, process, sockets
 from tests.support import servers as case
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Path]:
-    """A data folder whose server may be stopped and killed, but is not damaged. Its name is all that shells hate."""
-    with case.open_folder() as folder:
-        yield folder / 'it\'s a "$HOME" `id` \\ of data'
-
-
-@pytest.fixture
-def data(shared: Path) -> Path:
-    embedded.ensure_running(shared)
-    return shared
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with case.open_folder() as made:
-        yield made
 
 
 def test_survives_the_kill_of_its_starter(data: Path) -> None:

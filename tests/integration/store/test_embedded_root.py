@@ -92,12 +92,6 @@ def wheel_for_all(folder: Path, alice: pwd.struct_passwd, monkeypatch: pytest.Mo
         monkeypatch.syspath_prepend(folder / "wheel")
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with case.open_folder() as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def data() -> Iterator[Path]:
     with case.open_folder() as made:

@@ -1,6 +1,5 @@
 """Domain identity and registrable domains, held against the idna and publicsuffixlist packages."""
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from holdfast.errors import BadUrl
 from holdfast.model import host as module
 from holdfast.model.host import canonical_domain, host_to_ascii, parent_domain
 from holdfast.model.url import normalize
+from tests.support.refusals import outcome
 
 thorough = settings(deadline=None, max_examples=100)
 
@@ -32,14 +32,6 @@ TEXT = st.tuples(
     HOSTISH,
     st.sampled_from(["", "/", "/a b", "?x", "#y", "\\z", "/\n", "/@"]),
 ).map("".join)
-
-
-def outcome(function: Callable[..., object], *arguments: object) -> object:
-    """The value, or that it was refused."""
-    try:
-        return function(*arguments)
-    except BadUrl:
-        return BadUrl
 
 
 @pytest.mark.parametrize(

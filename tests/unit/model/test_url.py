@@ -1,7 +1,6 @@
 """Reading, joining and normalizing URLs; tables for what is meant, generated text for what must hold of all."""
 
 import hashlib
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -22,6 +21,7 @@ from holdfast.model.url import (
     seed_url,
     url_key,
 )
+from tests.support.refusals import outcome
 
 thorough = settings(deadline=None, max_examples=100)
 
@@ -52,14 +52,6 @@ PLAINISH = st.lists(
     | st.sampled_from(["/.", "/..", "//", "%2e", "/%2E", "%41", "xn--", "0x1"]),
     max_size=10,
 ).map("".join)
-
-
-def outcome(function: Callable[..., object], *arguments: object) -> object:
-    """The value, or that it was refused."""
-    try:
-        return function(*arguments)
-    except BadUrl:
-        return BadUrl
 
 
 @pytest.mark.parametrize(
