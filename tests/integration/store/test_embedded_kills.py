@@ -59,7 +59,8 @@ def test_a_starter_killed_in_the_first_milliseconds_of_the_server(data: Path) ->
     """The server lives but has not written its process number yet: it is joined, not taken for a left-over."""
     embedded.stop(data)
     here = place.settle(data, print)
-    launched = process._launch(here, binaries.wheel(), sockets.choose(here), {}, time.monotonic(), print)
+    programs, _ = binaries.usable(here.account, embedded._shelves(here), print)  # a home folder's are not for its user
+    launched = process._launch(here, programs, sockets.choose(here), {}, time.monotonic(), print)
     assert launched
     os.kill(launched.pid, signal.SIGSTOP)
     waiter = threading.Thread(target=embedded.ensure_running, args=(data,))
