@@ -133,6 +133,8 @@ def test_a_stop_lifted_by_hand_is_crawled_on_without_crawling_the_old_pages_agai
     store.release(claim)
     store.connection.execute("UPDATE domains SET status = %s", (stop,))
     assert store.claim() == [], "who stops a domain by hand means it, until a hand lifts the stop"
+    sweep.sweep(store.connection, run_silence=HOUR)
+    assert not store.work("a.example")["ready"], "the claim does not meet it again and again"
     store.connection.execute("UPDATE domains SET status = %s", (again,))
     sweep.sweep(store.connection, run_silence=HOUR)
     assert store.claim_one().domain == "a.example"

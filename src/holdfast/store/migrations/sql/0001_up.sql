@@ -168,13 +168,13 @@ BEGIN
     -- Each event leads to one status only, so two changes in a row never have the same reason: the same text means none was given.
     IF NEW.status_reason IS NOT DISTINCT FROM OLD.status_reason THEN
         NEW.status_reason := 'manual: changed in SQL as ' || session_user;
-        IF NEW.status IN ('pending', 'active') THEN
-            INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-            SELECT NEW.id, jd.job_id, 0, CASE WHEN OLD.status = 'exhausted' THEN ''::bytea END
-            FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id WHERE jd.domain_id = NEW.id AND j.state <> 'cancelled';
-        ELSIF NEW.status IN ('blocked', 'unreachable') THEN
+        IF NEW.status IN ('blocked', 'unreachable') THEN
             NEW.next_crawl_after := COALESCE(NEW.next_crawl_after, 'infinity');
         END IF;
+        -- The next sweep makes its work ready, or not ready, as it now is; all pages of an exhausted domain are wanted again.
+        INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
+        SELECT NEW.id, jd.job_id, 0, CASE WHEN OLD.status = 'exhausted' THEN ''::bytea END
+        FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id WHERE jd.domain_id = NEW.id AND j.state <> 'cancelled';
     END IF;
     IF NEW.status IN ('blocked', 'unreachable') THEN
         NEW.block_reason_code := COALESCE(NEW.block_reason_code, 'manual');
