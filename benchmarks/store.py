@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def show_plan(database: Database) -> list[str]:
         connection.execute("ANALYZE domains, job_domains")
         job = jobs.find(connection, jobs.DEFAULT)
         rows = connection.execute(
-            f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claims._CLAIM}",
+            f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claims._TAKE}",
             {"worker": "plan", "job": job, "count": BATCH, "lease": LEASE},
         ).fetchall()
     plan = [str(row[0]) for row in rows]
@@ -202,20 +202,23 @@ def _take(database: Database, worker: str, wanted: int, pace: float | None) -> t
                 time.sleep(max(0.0, due - time.monotonic()))
                 due += 1 / pace
             asked = time.perf_counter()
-            with connection.pipeline():
-                first = connection.execute("SELECT clock_timestamp()")
-                rows = connection.execute(claims._CLAIM, parameters)
-                last = connection.execute("SELECT clock_timestamp()")
+            with connection.transaction():  # as `claims.claim` does it, between two looks at the server's clock
+                first = _clock(connection)
+                taken = connection.execute(claims._TAKE, parameters).fetchall()
+                batch = {"ids": [row[0] for row in taken], "epochs": [row[1] for row in taken], "worker": worker}
+                connection.execute(claims._ENTER, batch)
+                last = _clock(connection)
             client.append((time.perf_counter() - asked) * 1000)
-            server.append((_moment(last) - _moment(first)).total_seconds() * 1000)
-            ids += [row[0] for row in rows]
+            server.append((last - first).total_seconds() * 1000)
+            ids += batch["ids"]
     return ids, server, client
 
 
-def _moment(cursor: "psycopg.Cursor[Any]") -> Any:
-    row = cursor.fetchone()
+def _clock(connection: psycopg.Connection) -> datetime:
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
     assert row
-    return row[0]
+    moment: datetime = row[0]
+    return moment
 
 
 def _hold(database: Database, count: int) -> None:
@@ -271,7 +274,7 @@ def _flush(connection: psycopg.Connection, held: list[Claim], pages: int) -> Non
     with connection.transaction():
         passed = claims.fence(connection, worker="flusher", held=[(c.domain_id, c.epoch) for c in held])
         assert len(passed) == len(held)
-        progress = [Progress(c.domain_id, c.epoch, outcomes=pages, pages_crawled=pages, images_found=3) for c in held]
+        progress = [Progress(c.domain_id, outcomes=pages, pages_crawled=pages, images_found=3) for c in held]
         claims.flush(connection, progress=progress, lease=LEASE)
 
 

@@ -69,7 +69,7 @@ class Store:
         with self.connection.transaction():
             if not claims.fence(self.connection, worker=worker, held=[(claim.domain_id, claim.epoch)]):
                 return False
-            progress = Progress(claim.domain_id, claim.epoch, **counters)
+            progress = Progress(claim.domain_id, **counters)
             claims.flush(self.connection, progress=[progress], lease=LEASE)
         return True
 

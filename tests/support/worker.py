@@ -48,7 +48,7 @@ def main() -> None:
                         passed = claims.fence(connection, worker=identity.name, held=pairs)
                         if options.no_fence:
                             passed = set(held)
-                        progress = [Progress(i, held[i].epoch, outcomes=1, pages_crawled=1) for i in sorted(passed)]
+                        progress = [Progress(i, outcomes=1, pages_crawled=1) for i in sorted(passed)]
                         claims.flush(connection, progress=progress, lease=timedelta(minutes=30))
                     answer(sorted(held[i].domain for i in passed))
 

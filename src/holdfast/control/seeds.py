@@ -24,7 +24,7 @@ from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.seeds import LineReader, make_seed
 from holdfast.model.url import UrlRules
-from holdfast.store import jobs, seeding, sweep
+from holdfast.store import domains, jobs, seeding, sweep
 from holdfast.store.connect import Connection, Database
 from holdfast.store.domains import NewDomains
 
@@ -110,7 +110,10 @@ class Sower:
             with self.database.session() as connection:
                 job = jobs.find(connection, jobs.DEFAULT)
                 loaded.add(seeding.add(connection, seeds, job_id=job, source="command line", defaults=self.defaults))
-                sweep.wake_all(connection)  # a person looks at once; a file's seeds are left to the next sweep
+                for domain_id in domains.ids(connection, {seed.domain for seed in seeds}):
+                    sweep.wake_now(
+                        connection, domain_id
+                    )  # a person looks at once; a file's seeds are left to the sweep
         return loaded
 
     def load(self, file: BinaryIO, source: str) -> Generator[Loaded]:

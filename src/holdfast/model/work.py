@@ -11,10 +11,9 @@ from holdfast.model.domain import Event
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a batch of outcomes changed on one held domain."""
+    """What a batch of outcomes changed on one held domain. One a domain and batch."""
 
     domain_id: int
-    epoch: int
     outcomes: int = 0
     pages_crawled: int = 0
     images_found: int = 0

@@ -4,9 +4,9 @@ The rules: the database's clock decides about leases; the row lock on `domains` 
 and a write that carries an old one changes nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import psycopg
@@ -18,9 +18,8 @@ _DEADLOCK_RETRIES: Final = 5
 """A claim locks in the order of priority, and SKIP LOCKED is no promise (see the heartbeat below). The loser took nothing."""
 
 # MATERIALIZED, or the planner may run the locking select more than once and take more than was asked for.
-# NO KEY UPDATE, because the foreign keys of other workers' inserts hold KEY SHARE on the same rows.
-# The tenure before is not always epoch - 1: a reset raises the epoch too.
-_CLAIM: Final = """
+# NO KEY UPDATE, because other workers' inserts hold KEY SHARE on the same rows.
+_TAKE: Final = """
 WITH found AS MATERIALIZED (
     SELECT d.id, jd.priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
@@ -33,33 +32,39 @@ WITH found AS MATERIALIZED (
 ), taken AS (
     UPDATE domains d SET claimed_by = %(worker)s, claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
     FROM found WHERE d.id = found.id
-    RETURNING d.id, d.domain, d.status, d.claim_epoch, d.claim_expires_at, clock_timestamp() AS claimed_at
-), quiet AS (
-    UPDATE job_domains jd SET ready = false FROM taken WHERE jd.domain_id = taken.id AND jd.ready
-), logged AS (
-    INSERT INTO claim_log (domain_id, epoch, worker, claimed_at) SELECT id, claim_epoch, %(worker)s, claimed_at FROM taken
+    RETURNING d.id, d.claim_epoch, d.domain, d.status, d.claim_expires_at, found.priority
 )
-SELECT t.id, t.claim_epoch, t.domain, t.status, t.claim_expires_at, COALESCE(before.why = 'released', true) AS clean
-FROM taken t LEFT JOIN LATERAL (
-    SELECT why FROM claim_log l WHERE l.domain_id = t.id AND l.epoch < t.claim_epoch ORDER BY l.epoch DESC LIMIT 1
-) before ON true JOIN found ON found.id = t.id
-ORDER BY found.priority DESC, t.id
+SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY priority DESC, id
 """
 
-_RECLAIM: Final = """
+_TAKE_BACK: Final = """
 WITH mine AS MATERIALIZED (
     SELECT id FROM domains WHERE claimed_by = %(worker)s AND (%(only)s::bigint IS NULL OR id = %(only)s) ORDER BY id FOR NO KEY UPDATE
 ), taken AS (
     UPDATE domains d SET claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
-    FROM mine WHERE d.id = mine.id
-    RETURNING d.id, d.domain, d.status, d.claim_epoch, d.claim_expires_at, clock_timestamp() AS claimed_at
+    FROM mine WHERE d.id = mine.id RETURNING d.id, d.claim_epoch, d.domain, d.status, d.claim_expires_at
 ), ended AS (
-    UPDATE claim_log l SET ended_at = t.claimed_at, why = 'reclaimed'
+    UPDATE claim_log l SET ended_at = GREATEST(clock_timestamp(), l.claimed_at), why = 'reclaimed'
     FROM taken t WHERE l.domain_id = t.id AND l.epoch = t.claim_epoch - 1
-), logged AS (
-    INSERT INTO claim_log (domain_id, epoch, worker, claimed_at) SELECT id, claim_epoch, %(worker)s, claimed_at FROM taken
 )
-SELECT id, claim_epoch, domain, status, claim_expires_at, false AS clean FROM taken ORDER BY id
+SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY id
+"""
+
+# A statement of its own, because only one that begins after the rows are locked sees all that was done to the domains before.
+# The tenure before is not always epoch - 1 (a reset raises the epoch too), and begins after its end whatever the clock says.
+_ENTER: Final = """
+WITH mine AS MATERIALIZED (
+    SELECT t.id, t.epoch, last.why, last.ended_at
+    FROM unnest(%(ids)s::bigint[], %(epochs)s::bigint[]) AS t(id, epoch) LEFT JOIN LATERAL (
+        SELECT l.why, l.ended_at FROM claim_log l WHERE l.domain_id = t.id AND l.epoch < t.epoch ORDER BY l.epoch DESC LIMIT 1
+    ) last ON true
+), quiet AS (
+    UPDATE job_domains jd SET ready = false FROM mine WHERE jd.domain_id = mine.id AND jd.ready
+), logged AS (
+    INSERT INTO claim_log (domain_id, epoch, worker, claimed_at)
+    SELECT id, epoch, %(worker)s, GREATEST(clock_timestamp(), ended_at) FROM mine
+)
+SELECT id, COALESCE(why = 'released', true) FROM mine
 """
 
 _HELD: Final = """
@@ -99,14 +104,14 @@ def claim(connection: psycopg.Connection, *, worker: str, job_id: int, count: in
     """Take up to `count` of the best domains that `job_id` has work on.
 
     Before: `worker` holds its name (`store/workers`); no transaction is open. After: each returned domain is held by `worker` alone,
-    under a new epoch, until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means
-    that there is no more.
+    under a new epoch, until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means that
+    no more could be had at this moment: others may be locked.
     """
     parameters = {"worker": worker, "job": job_id, "count": count, "lease": lease}
     for _ in range(_DEADLOCK_RETRIES):
         with suppress(psycopg.errors.DeadlockDetected):
-            return [_as_claim(*row) for row in connection.execute(_CLAIM, parameters)]
-    return [_as_claim(*row) for row in connection.execute(_CLAIM, parameters)]
+            return _acquire(connection, _TAKE, parameters)
+    return _acquire(connection, _TAKE, parameters)
 
 
 def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) -> list[Claim]:
@@ -116,7 +121,7 @@ def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) ->
     tenures of the old ones ended as reclaimed; whatever the old life still has on its way to the server is fenced off.
     """
     try:
-        return _reclaim(connection, worker, lease)
+        return _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": None})
     except psycopg.Error:
         if connection.broken:
             raise
@@ -126,15 +131,11 @@ def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) ->
         "SELECT id FROM domains WHERE claimed_by = %s ORDER BY id", (worker,)
     ).fetchall():
         try:
-            taken += _reclaim(connection, worker, lease, domain_id)
+            taken += _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": domain_id})
         except psycopg.Error:
             if connection.broken:
                 raise
     return taken
-
-
-def _reclaim(connection: psycopg.Connection, worker: str, lease: timedelta, only: int | None = None) -> list[Claim]:
-    return [_as_claim(*row) for row in connection.execute(_RECLAIM, {"worker": worker, "lease": lease, "only": only})]
 
 
 def renew(
@@ -190,5 +191,13 @@ def _held(worker: str, held: Sequence[tuple[int, int]]) -> dict[str, object]:
     return {"worker": worker, "ids": [pair[0] for pair in held], "epochs": [pair[1] for pair in held]}
 
 
-def _as_claim(domain_id: int, epoch: int, domain: str, status: str, expires_at: datetime, clean: bool) -> Claim:
-    return Claim(domain_id, epoch, domain, Status(status), expires_at, clean)
+def _acquire(connection: psycopg.Connection, take: str, parameters: Mapping[str, object]) -> list[Claim]:
+    """Take domains and enter their tenures, in one transaction."""
+    with connection.transaction():
+        taken = connection.execute(take, parameters).fetchall()
+        if not taken:
+            return []
+        ids, epochs = [row[0] for row in taken], [row[1] for row in taken]
+        entered = connection.execute(_ENTER, {"ids": ids, "epochs": epochs, "worker": parameters["worker"]})
+        clean: dict[int, bool] = dict(entered.fetchall())
+    return [Claim(i, epoch, name, Status(status), until, clean[i]) for i, epoch, name, status, until in taken]

@@ -3,7 +3,7 @@
 The rule: whoever changes a domain here locks its row first. Workers never come here; they write under their fence.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -46,13 +46,13 @@ UPDATE domains SET
     version = version + CASE WHEN status = 'pending' THEN 1 ELSE 0 END
 WHERE id = %(id)s
 """
-_END_TENURE: Final = (
-    "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'reset' WHERE domain_id = %(id)s AND ended_at IS NULL"
-)
+_END_TENURE: Final = """
+UPDATE claim_log SET ended_at = GREATEST(clock_timestamp(), claimed_at), why = 'reset' WHERE domain_id = %(id)s AND ended_at IS NULL
+"""
 _START_OVER: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled'
+WHERE jd.domain_id = %(id)s AND j.state IN ('pending', 'processing', 'paused')
 """
 
 _RECALCULATE: Final = """
@@ -97,6 +97,14 @@ def get(connection: psycopg.Connection, domain: str) -> dict[str, Any]:
     if row is None:
         raise NotFound(f"There is no domain {domain!r}; `holdfast seeds add {domain}` makes it known.")
     return row
+
+
+def ids(connection: psycopg.Connection, names: Iterable[str]) -> list[int]:
+    """The ids of the domains among `names` that are known."""
+    return [
+        row[0]
+        for row in connection.execute("SELECT id FROM domains WHERE domain = ANY(%s) ORDER BY id", (list(names),))
+    ]
 
 
 def listing(

@@ -53,11 +53,14 @@ def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str
 
 def downgrade(database: Database, revision: str = "-1") -> tuple[str | None, str | None]:
     """Take the schema back; (revision before, revision after). `base` removes everything that Holdfast made."""
-    change = _migrate(database, lambda command, config: command.downgrade(config, revision))
-    if change[1] is None:
-        with database.session() as connection:
-            connection.execute("DROP TABLE IF EXISTS schema_version")
-    return change
+
+    def change(command: Any, config: Any) -> None:
+        command.downgrade(config, revision)
+        connection = config.attributes["connection"]
+        if not connection.exec_driver_sql("SELECT count(*) FROM schema_version").scalar():
+            connection.exec_driver_sql("DROP TABLE schema_version")  # Alembic would leave it
+
+    return _migrate(database, change)
 
 
 def _migrate(database: Database, change: Callable[[Any, Any], None]) -> tuple[str | None, str | None]:

@@ -48,6 +48,7 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
     ON CONFLICT (domain_id, job_id) DO UPDATE SET
         discovered = job_domains.discovered + excluded.discovered,
         waiting = job_domains.waiting + excluded.waiting,
+        not_before = CASE WHEN excluded.waiting > 0 THEN NULL ELSE job_domains.not_before END,
         state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
 ), per_domain AS (
     SELECT domain_id, sum(inserted)::bigint AS inserted FROM sums GROUP BY domain_id
@@ -71,15 +72,16 @@ WITH chunk AS MATERIALIZED (
     WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key > %(after)s ORDER BY url_key LIMIT %(chunk)s
 ), reopened AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL,
-        kind = CASE WHEN c.state = 'done' THEN 'refresh'::frontier_kind ELSE 'discovery' END
-    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key AND c.state <> 'waiting'
+        kind = CASE c.state WHEN 'done' THEN 'refresh'::frontier_kind WHEN 'waiting' THEN f.kind ELSE 'discovery' END
+    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key
+      AND (c.state <> 'waiting' OR f.attempts > 0 OR f.not_before IS NOT NULL)
     RETURNING c.state AS was
 ), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied,
+    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied, not_before = NULL,
         failed = jd.failed - n.failed, budget_used = CASE WHEN %(after)s::bytea = '' THEN 0 ELSE jd.budget_used END,
         state = CASE WHEN jd.state = 'spent' OR (n.total > 0 AND jd.state = 'done') THEN 'open' ELSE jd.state END
-    FROM (SELECT count(*) AS total, count(*) FILTER (WHERE was = 'done') AS done, count(*) FILTER (WHERE was = 'denied') AS denied,
-                 count(*) FILTER (WHERE was = 'failed') AS failed FROM reopened) n
+    FROM (SELECT count(*) FILTER (WHERE was <> 'waiting') AS total, count(*) FILTER (WHERE was = 'done') AS done,
+                 count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed FROM reopened) n
     WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
     RETURNING n.total
 ), sized AS (

@@ -67,9 +67,9 @@ UPDATE domains SET
 WHERE id = %(id)s
 """
 
-_END_TENURE: Final = (
-    "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'released' WHERE domain_id = %(id)s AND epoch = %(epoch)s"
-)
+_END_TENURE: Final = """
+UPDATE claim_log SET ended_at = GREATEST(clock_timestamp(), claimed_at), why = 'released' WHERE domain_id = %(id)s AND epoch = %(epoch)s
+"""
 
 
 def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cooldown: Cooldown) -> Status:

@@ -49,7 +49,7 @@ ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 _DELAYED: Final = """
 SELECT id FROM domains
 WHERE id IN (SELECT domain_id FROM job_domains WHERE not_before <= clock_timestamp() AND domain_id <> ALL(%(aside)s)
-             ORDER BY not_before LIMIT %(chunk)s)
+             GROUP BY domain_id ORDER BY min(not_before) LIMIT %(chunk)s)
 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -57,12 +57,14 @@ _TAKE_AWAY: Final = """
 WITH gone AS (
     UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL WHERE id = ANY(%(ids)s) RETURNING id, claim_epoch
 )
-UPDATE claim_log l SET ended_at = clock_timestamp(), why = %(why)s FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.claim_epoch
+UPDATE claim_log l SET ended_at = GREATEST(clock_timestamp(), l.claimed_at), why = %(why)s
+FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.claim_epoch
 """
-# An exhausted domain that no job asks for any more stays exhausted, without a date.
+# An exhausted domain that no job asks for any more stays exhausted, without a date. A stopped one whose last URL had gone (all its
+# attempts used, say) has nothing left to try: its pages are wanted again.
 _THAW: Final = """
 WITH wanted AS MATERIALIZED (
-    SELECT jd.domain_id, jd.job_id FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+    SELECT jd.domain_id, jd.job_id, jd.state <> 'done' AS open FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
     WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused')
 ), due AS (
     UPDATE domains SET
@@ -74,7 +76,8 @@ WITH wanted AS MATERIALIZED (
     WHERE id = old.old_id RETURNING id, old.was
 )
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-SELECT due.id, wanted.job_id, 0, ''::bytea FROM due JOIN wanted ON wanted.domain_id = due.id WHERE due.was = 'exhausted'
+SELECT due.id, wanted.job_id, 0, ''::bytea FROM due JOIN wanted ON wanted.domain_id = due.id
+WHERE due.was = 'exhausted' OR NOT EXISTS (SELECT FROM wanted w WHERE w.domain_id = due.id AND w.open)
 """
 
 
@@ -123,11 +126,6 @@ def force_release(connection: psycopg.Connection, *, worker: str | None) -> int:
     return _or_complain(
         _in_chunks(connection, _FORCED, _take_away("forced"), faults, {"worker": worker}, wait=True), faults
     )
-
-
-def wake_all(connection: psycopg.Connection) -> int:
-    """Fold all wakes of domains that nobody holds, instead of at the next sweep; how many domains had news."""
-    return _in_chunks(connection, _WOKEN, _wake, [], wait=True)
 
 
 def wake_now(connection: psycopg.Connection, domain_id: int) -> None:

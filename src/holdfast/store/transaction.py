@@ -1,58 +1,78 @@
 """Commits whose end is always known.
 
-The rule: a COMMIT that was sent but not answered is settled by asking the server about its transaction id. Looking for the
-rows would be wrong (the old backend may commit after the look), and so would a blind retry.
+The rule: a COMMIT that was sent but not answered is settled by asking the server about its transaction id until that is over,
+and only then by looking for what it wrote. Looking first would be wrong (the old backend may commit after the look); trusting the
+id alone would be, too: an id whose record was lost in a crash of the server is given to another transaction.
 """
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import psycopg
 
-from holdfast.errors import RolledBack, Unsettled
+from holdfast.errors import RolledBack, StoreUnavailable, Unsettled
 
 _PATIENCE: Final = 1.0
 """Seconds for the old backend to finish by itself before it is ended."""
 
-XID = "SELECT pg_current_xact_id()::text"
+_MARK: Final = """
+INSERT INTO commit_markers (worker, token) VALUES (%(worker)s, %(token)s) ON CONFLICT (worker) DO UPDATE SET token = excluded.token
+RETURNING pg_current_xact_id()::text
+"""
+_MARKED: Final = "SELECT EXISTS (SELECT FROM commit_markers WHERE worker = %(worker)s AND token = %(token)s)"
+_END_BACKEND: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %(xid)s::xid8::xid AND pid <> pg_backend_pid()
+"""
+
+Connect = Callable[[], psycopg.Connection]
 
 
-def settle(connect: Callable[[], psycopg.Connection], xid: str, *, deadline: float = 60.0) -> bool:
-    """Whether transaction `xid` committed.
+def settle(connect: Connect, *, xid: str, worker: str, token: uuid.UUID, deadline: float = 60.0) -> bool:
+    """Whether the transaction `xid`, which wrote `token` for `worker`, committed.
 
-    Before: the connection that ran it is gone, and its COMMIT may or may not have arrived.
-    After: True, it is committed; False, it is rolled back for good. Asks until one of the two holds; a backend that still
-    sits on the transaction (its client is gone) is ended, which cannot turn an answer that was given.
+    Before: the connection that ran it is gone, its COMMIT may or may not have arrived, and `worker` has begun nothing since.
+    After: True, it is committed; False, it is rolled back for good. Asks until one of the two holds, also while the server is
+    away; a backend that still sits on the transaction (its client is gone) is ended, which cannot turn an answer that was given.
     """
     asked = time.monotonic()
-    with connect() as connection:
-        while True:
-            row = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
-            verdict = row[0] if row else None
-            if verdict in {"committed", "aborted"}:
-                return bool(verdict == "committed")
-            waited = time.monotonic() - asked
-            if verdict is None or waited > deadline:
-                raise Unsettled(f"The server cannot say how transaction {xid} ended ({verdict or 'too old'}).")
-            if waited > _PATIENCE:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid AND pid <> pg_backend_pid()",
-                    (xid,),
-                )
-            time.sleep(0.02)
+    problem: Exception | None = None
+    while (waited := time.monotonic() - asked) < deadline:
+        try:
+            with connect() as connection:
+                if _is_over(connection, xid, patient=waited < _PATIENCE):
+                    row = connection.execute(_MARKED, {"worker": worker, "token": token}).fetchone()
+                    return bool(row and row[0])
+        except (StoreUnavailable, psycopg.OperationalError) as away:
+            problem = away
+        time.sleep(0.02)
+    raise Unsettled(f"The server did not say within {deadline:.0f} s how transaction {xid} ended.") from problem
+
+
+def _is_over(connection: psycopg.Connection, xid: str, *, patient: bool) -> bool:
+    try:
+        row = connection.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()
+    except psycopg.errors.InvalidParameterValue:  # "is in the future": lost in a crash, and not given away again yet
+        return True
+    if row is None or row[0] != "in progress":
+        return True
+    if not patient:
+        connection.execute(_END_BACKEND, {"xid": xid})
+    return False
 
 
 @contextmanager
-def settled(connection: psycopg.Connection, connect: Callable[[], psycopg.Connection]) -> Iterator[None]:
-    """A transaction that ends committed (normal exit) or rolled back (RolledBack, or the body's own exception).
+def settled(connection: psycopg.Connection, connect: Connect, *, worker: str) -> Iterator[None]:
+    """A transaction of `worker` that ends committed (normal exit) or rolled back (RolledBack, or the body's own exception).
 
-    Before: `connection` is in autocommit mode and idle. After: nothing is in doubt. If the connection broke it stays broken;
-    the caller opens another.
+    Before: `connection` is in autocommit mode and idle, and this is the only such transaction of `worker` (it holds its name).
+    After: nothing is in doubt. If the connection broke it stays broken; the caller opens another.
     """
+    token = uuid.uuid4()
     connection.execute("BEGIN")
-    row = connection.execute(XID).fetchone()
+    row = connection.execute(_MARK, {"worker": worker, "token": token}).fetchone()
     xid = str(row[0]) if row else ""
     try:
         yield
@@ -64,9 +84,12 @@ def settled(connection: psycopg.Connection, connect: Callable[[], psycopg.Connec
             raise RolledBack(f"The connection broke and transaction {xid} was rolled back.") from problem
         raise
     try:
-        connection.execute("COMMIT")
+        answer = connection.execute("COMMIT").statusmessage
     except psycopg.Error as problem:
         if not (connection.broken or connection.closed):
             raise
-        if not settle(connect, xid):
+        if not settle(connect, xid=xid, worker=worker, token=token):
             raise RolledBack(f"The connection broke and transaction {xid} was rolled back.") from problem
+        return
+    if answer != "COMMIT":  # an error was swallowed inside, so the server has rolled back
+        raise RolledBack(f"Transaction {xid} had failed before its end and was rolled back.")

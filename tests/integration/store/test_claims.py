@@ -348,7 +348,7 @@ def test_one_batch_flushes_many_domains(store: Store) -> None:
     with store.connection.transaction():
         passed = claims.fence(store.connection, worker="w1", held=held(*batch))
         progress = [
-            Progress(claim.domain_id, claim.epoch, outcomes=1, pages_crawled=number)
+            Progress(claim.domain_id, outcomes=1, pages_crawled=number)
             for number, claim in enumerate(batch)
             if claim.domain_id in passed
         ]

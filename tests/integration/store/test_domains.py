@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
-from holdfast.store import domains, readiness, reports, sweep
+from holdfast.store import claims, domains, readiness, reports, sweep
 from holdfast.store.connect import Database
-from tests.support.factories import Store
+from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
@@ -50,6 +50,34 @@ SCORES: list[tuple[dict[str, int | None], timedelta | None]] = [
     ({"seed_rank": 250, "discovered": 900, "crawled": 3, "stored": 1000, "errors": 3}, timedelta(hours=7)),
     ({"seed_rank": 7, "discovered": 5, "crawled": 3, "stored": 0, "errors": 3_000}, timedelta(days=1)),
 ]
+
+
+def test_a_reset_leaves_the_work_of_ended_jobs_alone(store: Store) -> None:
+    ended = store.new_job("ended")
+    store.seed("a.example")
+    store.seed("a.example/x", job=ended)
+    sweep.sweep(store.connection, run_silence=timedelta(hours=1))
+    store.crawl_to_the_end()
+    store.connection.execute("UPDATE crawl_jobs SET state = 'completed' WHERE id = %s", (ended,))
+    sweep.wake_now(store.connection, domains.reset(store.connection, "a.example", why="test"))
+    assert (store.work("a.example")["waiting"], store.work("a.example", ended)["waiting"]) == (1, 0)
+    store.crawl_to_the_end()
+    assert store.status("a.example") is Status.EXHAUSTED
+    assert_invariants(store.connection)
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_from_ending_a_tenure(store: Store) -> None:
+    store.domains(4)
+    held = store.claim("w1", 4)
+    store.connection.execute("UPDATE claim_log SET claimed_at = claimed_at + interval '1 hour'")
+    store.release(held[0])
+    domains.reset(store.connection, held[1].domain, why="test")
+    store.expire(held[2].domain_id)
+    assert sweep.sweep(store.connection, run_silence=timedelta(hours=1)).expired == 1
+    claims.reclaim(store.connection, worker="w1", lease=LEASE)
+    assert sweep.force_release(store.connection, worker="w1") == 1
+    assert len(store.claim("w2", 4)) == 4
+    assert_invariants(store.connection)
 
 
 def test_priorities_are_those_of_the_formula(store: Store) -> None:

@@ -3,14 +3,15 @@
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
 
-from holdfast.errors import RolledBack
+from holdfast.errors import RolledBack, StoreUnavailable, Unsettled
 from holdfast.model.domain import Status
 from holdfast.model.work import Progress
 from holdfast.store import claims, release, transaction
@@ -95,7 +96,7 @@ def _commit_and_renew(database: Database, store: Store, seconds: float) -> tuple
                 assert len(passed) == 10
                 for claim in sorted(chance.sample(foreign, 5), key=lambda c: c.domain_id):
                     Store(connection).insert_foreign(claim.domain_id, f"https://{claim.domain}/{chance.random()}")
-                progress = [Progress(c.domain_id, c.epoch, outcomes=1, pages_crawled=1) for c in mine]
+                progress = [Progress(c.domain_id, outcomes=1, pages_crawled=1) for c in mine]
                 claims.flush(connection, progress=progress, lease=LEASE)
 
         return step
@@ -150,9 +151,9 @@ def test_an_unknown_commit_is_settled(database: Database, store: Store, cut: Cut
     claim = store.claim_one()
 
     def write(connection: psycopg.Connection) -> None:
-        with transaction.settled(connection, database.connect):
+        with transaction.settled(connection, database.connect, worker="w1"):
             assert claims.fence(connection, worker="w1", held=[(claim.domain_id, claim.epoch)])
-            progress = Progress(claim.domain_id, claim.epoch, outcomes=1, pages_crawled=1)
+            progress = Progress(claim.domain_id, outcomes=1, pages_crawled=1)
             claims.flush(connection, progress=[progress], lease=LEASE)
 
     with SeveringProxy(database.url, cut) as proxy:
@@ -177,17 +178,52 @@ def test_looking_for_the_rows_would_be_wrong(database: Database, store: Store) -
     store.domains(1)
     with database.connect() as slow:
         slow.execute("BEGIN")
-        xid = str(slow.execute(transaction.XID).fetchone()[0])  # type: ignore[index]
+        token = uuid.uuid4()
+        xid = str(slow.execute(transaction._MARK, {"worker": "w1", "token": token}).fetchone()[0])  # type: ignore[index]
         slow.execute("UPDATE domains SET pages_crawled = 1")
         assert store.value("SELECT pages_crawled FROM domains") == 0
         assert store.value("SELECT pg_xact_status(%s::xid8)", xid) == "in progress"
         with ThreadPoolExecutor(1) as thread:
-            verdict = thread.submit(transaction.settle, database.connect, xid)
+            verdict = thread.submit(transaction.settle, database.connect, xid=xid, worker="w1", token=token)
             time.sleep(0.1)
             assert not verdict.done()
             slow.execute("COMMIT")
             assert verdict.result() is True
     assert store.value("SELECT pages_crawled FROM domains") == 1
+
+
+def test_an_id_that_a_crash_gave_to_another_transaction_proves_nothing(database: Database, store: Store) -> None:
+    """What a server forgets in a crash it may number again: the id is committed, but what we wrote is not there."""
+    others = store.value("INSERT INTO crawl_runs (worker) VALUES ('another') RETURNING pg_current_xact_id()::text")
+    assert store.value("SELECT pg_xact_status(%s::xid8)", others) == "committed"
+    for xid in (str(others), "123456789012"):  # the second is one that the server has not come to again yet
+        assert transaction.settle(database.connect, xid=xid, worker="w1", token=uuid.uuid4()) is False
+
+
+def test_settling_waits_for_a_server_that_is_away(database: Database) -> None:
+    failures = iter([StoreUnavailable("away"), psycopg.OperationalError("gone again")])
+
+    def connect() -> psycopg.Connection:
+        if failure := next(failures, None):
+            raise failure
+        return database.connect()
+
+    assert transaction.settle(connect, xid="123456789012", worker="w1", token=uuid.uuid4()) is False
+    nowhere = Database("postgresql://nobody@localhost:1/x").connect
+    with pytest.raises(Unsettled):
+        transaction.settle(nowhere, xid="1", worker="w1", token=uuid.uuid4(), deadline=0.1)
+
+
+def test_an_error_swallowed_inside_is_no_commit(database: Database, store: Store) -> None:
+    def swallow() -> None:
+        with transaction.settled(store.connection, database.connect, worker="w1"):
+            store.connection.execute("INSERT INTO crawl_jobs (name) VALUES ('lost')")
+            with suppress(psycopg.Error):
+                store.connection.execute("SELECT 1 / 0")
+
+    with pytest.raises(RolledBack):
+        swallow()
+    assert store.value("SELECT count(*) FROM crawl_jobs WHERE name = 'lost'") == 0
 
 
 def test_many_claimers_never_share_a_domain(database: Database, store: Store) -> None:

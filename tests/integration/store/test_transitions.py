@@ -118,6 +118,17 @@ def test_exhausted_to_pending_by_hand_means_that_the_pages_are_crawled_again(sto
     assert_invariants(store.connection)
 
 
+@pytest.mark.parametrize("status", [Status.BLOCKED, Status.UNREACHABLE, Status.EXHAUSTED])
+def test_a_stop_by_hand_with_a_reason_is_a_stop_too(store: Store, status: Status) -> None:
+    store.seed("a.example")
+    store.become("a.example", Status.ACTIVE)
+    store.connection.execute("UPDATE domains SET status = %s, status_reason = 'legal asked us'", (status,))
+    assert store.claim() == []
+    sweep.sweep(store.connection, run_silence=HOUR)
+    assert (store.claim(), store.work("a.example")["ready"]) == ([], False)
+    assert store.row("a.example")["status_reason"] == "legal asked us"
+
+
 @pytest.mark.parametrize("again", [Status.PENDING, Status.ACTIVE])
 @pytest.mark.parametrize("stop", [Status.BLOCKED, Status.UNREACHABLE])
 def test_a_stop_lifted_by_hand_is_crawled_on_without_crawling_the_old_pages_again(

@@ -153,6 +153,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 CREATE FUNCTION domain_status_changes() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    by_hand boolean := false;
 BEGIN
     -- A reset by a person is allowed from every state, but it must take the claim away.
     IF NOT domain_transition_allowed(OLD.status, NEW.status)
@@ -168,13 +170,20 @@ BEGIN
     -- Each event leads to one status only, so two changes in a row never have the same reason: the same text means none was given.
     IF NEW.status_reason IS NOT DISTINCT FROM OLD.status_reason THEN
         NEW.status_reason := 'manual: changed in SQL as ' || session_user;
-        IF NEW.status IN ('blocked', 'unreachable') THEN
-            NEW.next_crawl_after := COALESCE(NEW.next_crawl_after, 'infinity');
-        END IF;
-        -- The next sweep makes its work ready, or not ready, as it now is; all pages of an exhausted domain are wanted again.
+        by_hand := true;
+    END IF;
+    -- Holdfast itself always says until when. A hand that does not means: until a hand says otherwise, or the usual refresh.
+    IF NEW.status IN ('blocked', 'unreachable', 'exhausted') AND NEW.next_crawl_after IS NULL THEN
+        NEW.next_crawl_after := CASE WHEN NEW.status = 'exhausted' THEN clock_timestamp() + NEW.default_crawl_frequency ELSE 'infinity' END;
+        by_hand := true;
+    END IF;
+    IF by_hand THEN
+        -- The next sweep makes its work ready, or not ready, as it now is. Where nothing is left to do, all pages are wanted again.
         INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-        SELECT NEW.id, jd.job_id, 0, CASE WHEN OLD.status = 'exhausted' THEN ''::bytea END
-        FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id WHERE jd.domain_id = NEW.id AND j.state <> 'cancelled';
+        SELECT NEW.id, jd.job_id, 0, CASE WHEN NEW.status IN ('pending', 'active')
+            AND NOT bool_or(jd.state <> 'done') OVER () THEN ''::bytea END
+        FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+        WHERE jd.domain_id = NEW.id AND j.state IN ('pending', 'processing', 'paused');
     END IF;
     IF NEW.status IN ('blocked', 'unreachable') THEN
         NEW.block_reason_code := COALESCE(NEW.block_reason_code, 'manual');
@@ -258,6 +267,12 @@ CREATE TABLE domain_wakes (
 COMMENT ON TABLE domain_wakes IS 'News for a domain from one who does not hold it: so many frontier rows were inserted. Folded by the holder or the sweep.';
 COMMENT ON COLUMN domain_wakes.again_after IS 'Not NULL: everything behind this key is to be crawled again (a reset). A fold moves it on, a chunk at a time.';
 CREATE INDEX domain_wakes_domain ON domain_wakes (domain_id);
+
+CREATE TABLE commit_markers (
+    worker  varchar(255) PRIMARY KEY,
+    token   uuid NOT NULL
+) WITH (fillfactor = 50);
+COMMENT ON TABLE commit_markers IS 'The last transaction of each worker whose end may have to be asked for.';
 
 CREATE TABLE claim_log (
     domain_id   bigint NOT NULL,
