@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -119,17 +119,25 @@ def show_plan(database: Database) -> list[str]:
 
 def bench_claims(database: Database, cooling: int) -> list[dict[str, Any]]:
     """Eight processes claim batches, as fast as they can and paced, with more and more claims held and domains cooling."""
-    _settle(database)
-    print(f"\nClaims: {PROCESSES} processes, batches of {BATCH}; server and client times of one statement in ms")
+    print(
+        f"\nClaims: {PROCESSES} processes, batches of {BATCH}; times of a claim in the server and at the client in ms"
+    )
     widths = {"held": 8, "cooling": 9, "pace": 10, "taken": 8, "twice": 7, "claims/s": 10}
     times = {"server p50": 12, "server p99": 12, "client p50": 12, "client p99": 12}
     print("".join(f"{name:>{width}}" for name, width in (widths | times).items()))
     results = []
-    for held, cold in ((0, 0), (10_000, 0), (30_000, 0), (30_000, cooling)):
+    cases = [
+        (0, 0),
+        (10_000, 0),
+        (30_000, 0),
+        (30_000, cooling),
+        (0, cooling),
+    ]  # the last tells growth from a slower machine
+    for number, (held, cold) in enumerate(cases):
         _hold(database, held)
-        if cold:
+        if cold and not cases[number - 1][1]:
             _cool(database, cold)
-            _settle(database)
+        _settle(database)
         for pace in (None, 10.0):
             taken = 10_000 if pace is None else 4_000
             result = _race(database, taken, pace) | {"held": held, "cooling": cold, "pace": pace}
@@ -163,14 +171,8 @@ def _race(database: Database, wanted: int, pace: float | None) -> dict[str, Any]
     ids = Counter(i for part in parts for i in part[0])
     server = sorted(t for part in parts for t in part[1])
     client = sorted(t for part in parts for t in part[2])
-    with database.session() as connection:  # as a sweep would free them; the work of a released domain is ready again
-        connection.execute(
-            "UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL WHERE claimed_by LIKE 'racer-%'"
-        )
-        connection.execute(
-            "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'released' WHERE ended_at IS NULL AND worker LIKE 'racer-%'"
-        )
-        connection.execute("UPDATE job_domains SET ready = true WHERE domain_id = ANY(%s)", (list(ids),))
+    with database.session() as connection:
+        _free(connection, "racer-%")
     return {
         "taken": len(ids),
         "twice": sum(n > 1 for n in ids.values()),
@@ -202,23 +204,39 @@ def _take(database: Database, worker: str, wanted: int, pace: float | None) -> t
                 time.sleep(max(0.0, due - time.monotonic()))
                 due += 1 / pace
             asked = time.perf_counter()
-            with connection.transaction():  # as `claims.claim` does it, between two looks at the server's clock
-                first = _clock(connection)
-                taken = connection.execute(claims._TAKE, parameters).fetchall()
+            with connection.transaction():  # as `claims.claim` does it
+                taken, in_take = _timed(connection, claims._TAKE, parameters)
                 batch = {"ids": [row[0] for row in taken], "epochs": [row[1] for row in taken], "worker": worker}
-                connection.execute(claims._ENTER, batch)
-                last = _clock(connection)
+                _, in_enter = _timed(connection, claims._ENTER, batch)
             client.append((time.perf_counter() - asked) * 1000)
-            server.append((last - first).total_seconds() * 1000)
+            server.append(in_take + in_enter)
             ids += batch["ids"]
     return ids, server, client
 
 
-def _clock(connection: psycopg.Connection) -> datetime:
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    assert row
-    moment: datetime = row[0]
-    return moment
+def _free(connection: psycopg.Connection, workers: str) -> None:
+    """Give back what these workers hold, as their releases would: free, logged, ready again."""
+    end = "UPDATE claim_log SET ended_at = clock_timestamp(), why = 'released' WHERE ended_at IS NULL AND domain_id = ANY(%s)"
+    with connection.transaction():
+        freed = connection.execute(
+            "UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL WHERE claimed_by LIKE %s RETURNING id",
+            (workers,),
+        )
+        ids = [row[0] for row in freed]
+        connection.execute(end, (ids,))
+        connection.execute("UPDATE job_domains SET ready = true WHERE domain_id = ANY(%s)", (ids,))
+
+
+def _timed(connection: psycopg.Connection, query: str, parameters: Any) -> tuple[list[tuple[Any, ...]], float]:
+    """The rows, and the milliseconds between two looks at the server's clock, with no turn of ours in between."""
+    with connection.pipeline():
+        first = connection.execute("SELECT clock_timestamp()")
+        rows = connection.execute(query, parameters)
+        last = connection.execute("SELECT clock_timestamp()")
+    begin, end = first.fetchone(), last.fetchone()
+    assert begin
+    assert end
+    return rows.fetchall(), (end[0] - begin[0]).total_seconds() * 1000
 
 
 def _hold(database: Database, count: int) -> None:
@@ -227,6 +245,8 @@ def _hold(database: Database, count: int) -> None:
         job = jobs.find(connection, jobs.DEFAULT)
         row = connection.execute("SELECT count(*) FROM domains WHERE claimed_by LIKE 'holder-%'").fetchone()
         missing = count - (row[0] if row else 0)
+        if missing < 0:
+            _free(connection, "holder-%")
         while missing > 0:
             taken = claims.claim(
                 connection, worker=f"holder-{missing % 100}", job_id=job, count=min(1000, missing), lease=LEASE
