@@ -194,6 +194,7 @@ def test_a_reader_who_has_gone_is_no_failure(pipe: tuple[int, io.TextIOWrapper])
     os.close(reading)
     output.write(stream, ["first\n"] * 100_000)
     output.write(stream, ["more\n"])
+    assert os.fstat(stream.fileno()).st_rdev == Path(os.devnull).stat().st_rdev, "the rest goes nowhere"
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
