@@ -14,9 +14,11 @@ LONGEST = 400
 NO_SUCH_FOLDER = {"utils", "util", "helpers", "common", "core", "misc", "lib"}
 
 LAYERS = [
-    {"errors"},
+    {"errors", "failpoints"},
     {"settings", "model"},
-    {"store", "politeness"},
+    {"telemetry"},
+    {"store", "politeness", "fetch", "archive", "parse", "simweb"},
+    {"engine"},
     {"control"},
     {"wiring"},
     {"cli"},
@@ -32,6 +34,16 @@ CONFINED = {
     "pydantic": {"settings", "control"},
     "ada_url": {"model"},
     "publicsuffixlist": {"model"},
+    "pycurl": {"fetch"},
+    "aiodns": {"fetch"},
+    "pycares": {"fetch"},
+    "protego": {"politeness"},
+    "selectolax": {"parse"},
+    "isal": {"archive"},
+    "warcio": set[str](),
+    "pyarrow": {"control"},
+    "zstandard": {"engine", "control"},
+    "uvloop": {"engine", "simweb"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

@@ -1,8 +1,9 @@
 """Settings: one frozen tree, loaded once at the start and passed to constructors, never fetched.
 
-`tree` declares the settings, `sources` loads them, `duration` reads and writes times.
+`tree` and `crawling` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and writes times.
 """
 
+from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
 from holdfast.settings.duration import render as render_duration
 from holdfast.settings.sources import load
@@ -23,17 +24,22 @@ from holdfast.settings.tree import (
 )
 
 __all__ = [
+    "Archive",
     "Claims",
     "Cooldown",
+    "Crawl",
     "Domains",
     "Duration",
+    "Fetch",
     "Flush",
     "Origin",
+    "Politeness",
     "Rollout",
     "Setting",
     "Settings",
     "Store",
     "Urls",
+    "Worker",
     "catalog",
     "groups",
     "load",

@@ -11,18 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
+from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
+from holdfast.settings.kinds import INT4, ONE_DAY, Count, Fraction, Group, Names, folder, header, word
 
 PREFIX = "HOLDFAST_"
 
@@ -40,8 +33,6 @@ SEED_NAMES = {
 _DATABASE_URL = re.compile(r"postgres(?:ql)?://(?:[^\s/?@]*@)?[^\s/?@]*(?:/[^\s?@]*)?(?:\?[^\s@]*)?")
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/?]*@")
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
-_ONE_DAY = timedelta(days=1)
-_INT4 = 2**31 - 1
 
 
 def masked(url: SecretStr) -> str:
@@ -52,49 +43,6 @@ def masked(url: SecretStr) -> str:
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
 
 
-def _no_bool(value: object) -> object:
-    if isinstance(value, bool):  # which pydantic would take for 0 or 1
-        raise ValueError("must be a number")  # noqa: TRY004  pydantic makes a sentence of a ValueError only
-    return value
-
-
-def _names(value: object) -> object:
-    """A text is names separated by commas, as an environment variable must write a list."""
-    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-
-
-def _plain_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    if any(not re.fullmatch(r"(?=.)[^\s*,&=#]*\*?", name) for name in names):
-        raise ValueError("must be names of query parameters, each perhaps with one * at its end")
-    return names
-
-
-def _folder(path: object) -> object:
-    """A folder that can be made: ~ is the home folder also where no shell has expanded it."""
-    text = str(path) if isinstance(path, Path) else path
-    if not isinstance(text, str):
-        return path
-    if not text or "\0" in text:
-        raise ValueError("must be the path of a folder")
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise ValueError("begins with ~, but that home folder is not known") from None
-
-
-def _header(text: str | None) -> str | None:
-    # Anything else could end the header and begin another one.
-    if text is not None and not re.fullmatch(r"[\x21-\x7e]+( +[\x21-\x7e]+)*", text):
-        raise ValueError("must be plain ASCII text on one line")
-    return text
-
-
-def _word(text: str) -> str:
-    if not re.fullmatch(r"\S+", text):
-        raise ValueError("must be one word")
-    return text
-
-
 def _postgresql(url: SecretStr | None) -> SecretStr | None:
     if url is not None and not _DATABASE_URL.fullmatch(url.get_secret_value()):
         raise ValueError(
@@ -103,29 +51,17 @@ def _postgresql(url: SecretStr | None) -> SecretStr | None:
     return url
 
 
-Count = Annotated[int, BeforeValidator(_no_bool)]
-Fraction = Annotated[float, BeforeValidator(_no_bool)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_plain_names)]
-
-
-class Group(BaseModel):
-    """Settings that belong together; the part of the tree that a constructor takes."""
-
-    # Validators are built when first needed, which makes a quarter of the import the business of `load`.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, hide_input_in_errors=True)
-
-
 class Store(Group):
     """How Holdfast speaks to PostgreSQL."""
 
     connect_timeout: Duration = Field(
         default=timedelta(seconds=5),
         ge=timedelta(seconds=1),
-        le=_ONE_DAY,
+        le=ONE_DAY,
         description="How long to wait for the database to answer.",
     )
     statement_timeout: Duration = Field(
-        default=timedelta(seconds=60), le=_ONE_DAY, description="The longest that one statement may take; 0 = no limit."
+        default=timedelta(seconds=60), le=ONE_DAY, description="The longest that one statement may take; 0 = no limit."
     )
 
 
@@ -141,7 +77,7 @@ class Claims(Group):
     sweep_interval: Duration = Field(
         default=timedelta(seconds=5),
         ge=timedelta(seconds=0.1),
-        le=_ONE_DAY,
+        le=ONE_DAY,
         description="How often expired claims and ended cool-downs are looked for.",
     )
 
@@ -153,44 +89,44 @@ class Domains(Group):
         default=False, description="A domain is the registrable domain (example.com), not the host (www.example.com)."
     )
     max_errors: Count = Field(
-        default=10, ge=1, le=_INT4, description="Consecutive errors after which a domain is blocked."
+        default=10, ge=1, le=INT4, description="Consecutive errors after which a domain is blocked."
     )
     max_block_retries: Count = Field(
         default=3,
         ge=0,
-        le=_INT4,
+        le=INT4,
         description="How often a blocked domain is tried again before only a person can reset it.",
     )
     max_pages_per_run: Count = Field(
-        default=1000, ge=1, le=_INT4, description="Pages of one domain that one crawl may fetch."
+        default=1000, ge=1, le=INT4, description="Pages of one domain that one crawl may fetch."
     )
     crawl_delay: Duration = Field(
-        default=timedelta(seconds=1), le=_ONE_DAY, description="Pause between two requests to a domain."
+        default=timedelta(seconds=1), le=ONE_DAY, description="Pause between two requests to a domain."
     )
     max_concurrent_requests: Count = Field(
         default=5, ge=1, le=1000, description="Requests to one domain at the same time."
     )
-    parser: Annotated[str, AfterValidator(_word)] = Field(
+    parser: Annotated[str, AfterValidator(word)] = Field(
         default="generic", description="The parser for a domain's pages."
     )
-    user_agent: Annotated[str | None, AfterValidator(_header)] = Field(
+    user_agent: Annotated[str | None, AfterValidator(header)] = Field(
         default=None, description="The User-Agent sent to the web; not set = Holdfast's own."
     )
     crawl_frequency: Duration = Field(
-        default=_ONE_DAY, ge=timedelta(seconds=1), description="How often a recurring task on a domain is due."
+        default=ONE_DAY, ge=timedelta(seconds=1), description="How often a recurring task on a domain is due."
     )
 
 
 class Cooldown(Group):
     """How long a domain is left alone, by reason."""
 
-    login_required: Duration = Field(default=30 * _ONE_DAY, description="After a login wall (401, or a login page).")
-    rate_limited: Duration = Field(default=7 * _ONE_DAY, description="After too many requests (429).")
-    forbidden: Duration = Field(default=14 * _ONE_DAY, description="After access was forbidden (403).")
-    robots_denied: Duration = Field(default=90 * _ONE_DAY, description="After robots.txt denied everything.")
-    unavailable: Duration = Field(default=7 * _ONE_DAY, description="After the server was unavailable (503).")
-    unreachable: Duration = Field(default=7 * _ONE_DAY, description="After DNS or connection failures.")
-    exhausted: Duration = Field(default=14 * _ONE_DAY, description="After the last known page, until the refresh.")
+    login_required: Duration = Field(default=30 * ONE_DAY, description="After a login wall (401, or a login page).")
+    rate_limited: Duration = Field(default=7 * ONE_DAY, description="After too many requests (429).")
+    forbidden: Duration = Field(default=14 * ONE_DAY, description="After access was forbidden (403).")
+    robots_denied: Duration = Field(default=90 * ONE_DAY, description="After robots.txt denied everything.")
+    unavailable: Duration = Field(default=7 * ONE_DAY, description="After the server was unavailable (503).")
+    unreachable: Duration = Field(default=7 * ONE_DAY, description="After DNS or connection failures.")
+    exhausted: Duration = Field(default=14 * ONE_DAY, description="After the last known page, until the refresh.")
     jitter: Fraction = Field(
         default=0.1,
         ge=0,
@@ -244,7 +180,7 @@ class Flush(Group):
         description="Commit after so many pages; 0 = only at the end, whatever `seconds` says.",
     )
     seconds: Duration = Field(
-        default=timedelta(seconds=1), ge=timedelta(seconds=0.01), le=_ONE_DAY, description="Commit after so much time."
+        default=timedelta(seconds=1), ge=timedelta(seconds=0.01), le=ONE_DAY, description="Commit after so much time."
     )
 
 
@@ -261,7 +197,7 @@ class Origin(NamedTuple):
 class Settings(Group):
     """Everything that can be set. `Settings()` is the built-in defaults; `load` asks the sources."""
 
-    data: Annotated[Path, BeforeValidator(_folder)] = Field(
+    data: Annotated[Path, BeforeValidator(folder)] = Field(
         default=Path(".holdfast"), description="Where the crawl is kept; a relative path begins at the current folder."
     )
     database_url: Annotated[SecretStr | None, AfterValidator(_postgresql)] = Field(
@@ -274,6 +210,11 @@ class Settings(Group):
     urls: Urls = Field(default_factory=Urls)
     rollout: Rollout = Field(default_factory=Rollout)
     flush: Flush = Field(default_factory=Flush)
+    fetch: Fetch = Field(default_factory=Fetch)
+    politeness: Politeness = Field(default_factory=Politeness)
+    crawl: Crawl = Field(default_factory=Crawl)
+    worker: Worker = Field(default_factory=Worker)
+    archive: Archive = Field(default_factory=Archive)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 

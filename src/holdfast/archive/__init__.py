@@ -1,0 +1,1 @@
+"""Bytes into durable WARC records, and back."""

@@ -1,0 +1,39 @@
+"""Named places where tests kill the process, to show that any moment will do.
+
+The rule: nothing is armed unless the program was told to at its start; then the process dies there as by `kill -9`, without a
+word, without clean-up.
+"""
+
+import os
+import signal
+from typing import Final
+
+NAMES: Final = frozenset(
+    {
+        "in_claim",
+        "after_fetch",
+        "in_batch",
+        "archive_written",
+        "before_commit",
+        "after_commit",
+        "in_heartbeat",
+        "in_migration",
+    }
+)
+_armed: dict[str, int] = {}
+
+
+def arm(name: str, nth: int = 1) -> None:
+    """Die the `nth` time that `name` is reached."""
+    if name not in NAMES:
+        raise ValueError(f"There is no failpoint {name!r}; there are: {', '.join(sorted(NAMES))}.")
+    _armed[name] = nth
+
+
+def reach(name: str) -> None:
+    """Here the process may be killed."""
+    if not _armed or name not in _armed:
+        return
+    _armed[name] -= 1
+    if _armed[name] <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)

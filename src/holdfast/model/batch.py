@@ -1,0 +1,134 @@
+"""What a worker commits in one transaction: a part for each domain that it holds.
+
+The rule: a batch holds differences and rows, ready to be written. What it says about times is relative ("in 0.7 s"), because the
+database's clock decides.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page import ArchiveRef
+
+
+class Waiting(NamedTuple):
+    """A URL as a visit takes it from the frontier."""
+
+    url_key: bytes
+    url: str
+    depth: int
+    attempts: int
+    hops: int
+    """Redirects that led here, one after the other."""
+    parent_key: bytes | None
+    refresh: bool
+    etag: str | None
+    """Of the page as it is known, for a refresh."""
+    last_modified: str | None
+
+
+class FoundUrl(NamedTuple):
+    """A URL that a page led to. `domain` names a foreign one; None is the domain of the part that it stands in."""
+
+    job_id: int
+    url_key: bytes
+    url: str
+    depth: int
+    priority: int
+    parent_key: bytes
+    hops: int = 0
+    state: UrlState = UrlState.WAITING
+    """WAITING, or DENIED with the reason."""
+    reason: str | None = None
+    domain: str | None = None
+    parent_domain: str | None = None
+    base_url: str | None = None
+
+
+@dataclass(slots=True)
+class PageRow:
+    """What `crawled_pages` keeps of an answer."""
+
+    status: int | None
+    content_type: str | None = None
+    content_length: int = 0
+    content_hash: bytes | None = None
+    title: str | None = None
+    description: str | None = None
+    canonical: str | None = None
+    charset: str | None = None
+    links_count: int = 0
+    images_count: int = 0
+    noindex: bool = False
+    nofollow: bool = False
+    etag: str | None = None
+    last_modified: str | None = None
+    problem: str | None = None
+    archive: ArchiveRef | None = None
+    text: bytes | None = None
+    """Compressed by zstd; None: not kept."""
+
+
+@dataclass(slots=True)
+class UrlOutcome:
+    """What came of one URL: a row of the frontier changes, and if it was asked for, the log gets a row."""
+
+    job_id: int
+    url_key: bytes
+    url: str
+    depth: int
+    outcome: Outcome
+    state: UrlState
+    """WAITING means: another attempt, `retry_in` seconds from now."""
+    reason: str | None = None
+    attempts: int = 0
+    retry_in: float | None = None
+    fetched: bool = True
+    """False: decided without a request (robots, a trap …); no log row."""
+    status: int | None = None
+    duration_ms: int | None = None
+    bytes: int | None = None
+    images_found: int = 0
+    age: float = 0.0
+    """Seconds since it ended, when the batch is committed."""
+    page: PageRow | None = None
+
+
+@dataclass(slots=True)
+class Clocks:
+    """A domain's politeness, as the store keeps it between visits. Seconds are from now."""
+
+    next_request_in: float = 0.0
+    """The delay's clock: no request before."""
+    back_off_in: float = 0.0
+    """The back-off's clock: no request before either."""
+    back_off_level: int = 0
+    response_ms: float | None = None
+    """Moving average of the time to answer."""
+    best_response_ms: float | None = None
+    """How fast the server has been; what "slower" is measured by."""
+    circuit_failures: int = 0
+    circuit_successes: int = 0
+    circuit_open_in: float | None = None
+    """None: closed. Otherwise open until then, and half-open after."""
+
+
+@dataclass(slots=True)
+class VisitPart:
+    """What one visit adds to a batch."""
+
+    domain_id: int
+    epoch: int
+    outcomes: list[UrlOutcome] = field(default_factory=list)
+    found: list[FoundUrl] = field(default_factory=list)
+    clocks: Clocks | None = None
+    consecutive_errors: int | None = None
+    """The present streak of blocking or unreachable outcomes; None leaves the stored one."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Everything since the last commit of this worker process."""
+
+    run_id: int
+    parts: list[VisitPart] = field(default_factory=list)

@@ -1,0 +1,137 @@
+"""What can come of a URL, and what follows from it.
+
+The rule: every end of a fetch, and every URL that is not fetched, is one `Outcome`, and `TREATMENT` says for each of them what it means
+for the URL, the domain's circuit and its status. The table is data and total; nobody else decides.
+"""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from holdfast.model.domain import Event
+
+
+class Outcome(StrEnum):
+    """How a URL ended, or why it was not asked for."""
+
+    # an answer that is a page
+    OK = "ok"
+    NOT_MODIFIED = "not_modified"
+    # an answer that is none
+    REDIRECT = "redirect"
+    REDIRECT_LOOP = "redirect_loop"
+    TOO_MANY_REDIRECTS = "too_many_redirects"
+    NOT_FOUND = "not_found"
+    CLIENT_ERROR = "client_error"
+    LOGIN_WALL = "login_wall"
+    FORBIDDEN = "forbidden"
+    RATE_LIMITED = "rate_limited"
+    UNAVAILABLE = "unavailable"
+    SERVER_ERROR = "server_error"
+    WRONG_TYPE = "wrong_type"
+    TOO_LARGE = "too_large"
+    BAD_ENCODING = "bad_encoding"
+    BAD_RESPONSE = "bad_response"
+    # no answer
+    DNS_FAILURE = "dns_failure"
+    NO_SUCH_HOST = "no_such_host"
+    CONNECTION_FAILED = "connection_failed"
+    TLS_FAILURE = "tls_failure"
+    TIMEOUT = "timeout"
+    TOO_SLOW = "too_slow"
+    ADDRESS_REFUSED = "address_refused"
+    # not asked for
+    ROBOTS_DENIED = "robots_denied"
+    OUT_OF_SCOPE = "out_of_scope"
+    EXCLUDED = "excluded"
+    TOO_DEEP = "too_deep"
+    TRAP = "trap"
+    URL_REFUSED = "url_refused"
+
+
+class UrlState(StrEnum):
+    """Where a URL of the frontier stands."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    DENIED = "denied"
+    FAILED = "failed"
+
+
+class Circuit(StrEnum):
+    """What an outcome says about the server's health."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NOTHING = "nothing"
+
+
+class Treatment(NamedTuple):
+    """What follows from an outcome."""
+
+    state: UrlState
+    """The URL's, once no attempt is left or none is due."""
+    retry: bool = False
+    """Worth another attempt later."""
+    page: bool = False
+    """Counts as a page: in counters, budgets and the log."""
+    error: bool = False
+    """Counts as an error of the domain."""
+    circuit: Circuit = Circuit.NOTHING
+    back_off: bool = False
+    """The server asks for less: one step of back-off an incident."""
+    event: Event | None = None
+    """What the domain ends with after too many of these in a row."""
+
+
+_ANSWERED: Final = Treatment(UrlState.DONE, circuit=Circuit.SUCCESS)
+_ODD: Final = Treatment(UrlState.FAILED, error=True)
+_DENIED: Final = Treatment(UrlState.DENIED)
+
+
+def _blocking(event: Event, *, retry: bool) -> Treatment:
+    return Treatment(
+        UrlState.FAILED,
+        retry=retry,
+        error=True,
+        circuit=Circuit.FAILURE if retry else Circuit.NOTHING,
+        back_off=retry,
+        event=event,
+    )
+
+
+def _unreachable(event: Event, *, retry: bool = True) -> Treatment:
+    return Treatment(UrlState.FAILED, retry=retry, error=True, circuit=Circuit.FAILURE, event=event)
+
+
+TREATMENT: Final[dict[Outcome, Treatment]] = {
+    Outcome.OK: _ANSWERED._replace(page=True),
+    Outcome.NOT_MODIFIED: _ANSWERED._replace(page=True),
+    Outcome.REDIRECT: _ANSWERED,
+    Outcome.REDIRECT_LOOP: _ANSWERED._replace(state=UrlState.FAILED),
+    Outcome.TOO_MANY_REDIRECTS: _ANSWERED._replace(state=UrlState.FAILED),
+    Outcome.NOT_FOUND: _ANSWERED,
+    Outcome.CLIENT_ERROR: _ANSWERED._replace(state=UrlState.FAILED, error=True),
+    Outcome.LOGIN_WALL: _blocking(Event.LOGIN_REQUIRED, retry=False),
+    Outcome.FORBIDDEN: _blocking(Event.FORBIDDEN, retry=False),
+    Outcome.RATE_LIMITED: _blocking(Event.RATE_LIMITED, retry=True),
+    Outcome.UNAVAILABLE: _blocking(Event.UNAVAILABLE, retry=True),
+    Outcome.SERVER_ERROR: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
+    Outcome.WRONG_TYPE: _ANSWERED,
+    Outcome.TOO_LARGE: _ODD,
+    Outcome.BAD_ENCODING: _ODD,
+    Outcome.BAD_RESPONSE: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
+    Outcome.DNS_FAILURE: _unreachable(Event.DNS_FAILURE),
+    Outcome.NO_SUCH_HOST: _unreachable(Event.DNS_FAILURE),
+    Outcome.CONNECTION_FAILED: _unreachable(Event.CONNECTION_FAILED),
+    Outcome.TLS_FAILURE: _unreachable(Event.TLS_FAILURE),
+    Outcome.TIMEOUT: _unreachable(Event.TIMEOUT),
+    Outcome.TOO_SLOW: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
+    Outcome.ADDRESS_REFUSED: _ODD,
+    Outcome.ROBOTS_DENIED: _DENIED,
+    Outcome.OUT_OF_SCOPE: _DENIED,
+    Outcome.EXCLUDED: _DENIED,
+    Outcome.TOO_DEEP: _DENIED,
+    Outcome.TRAP: _DENIED,
+    Outcome.URL_REFUSED: _DENIED,
+}
+PAGES: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.page)

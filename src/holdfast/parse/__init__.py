@@ -1,0 +1,1 @@
+"""What a page means: bytes in, `Parsed` out."""

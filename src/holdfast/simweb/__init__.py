@@ -1,0 +1,1 @@
+"""A web made up on the spot: seeded, endless, hostile where it is told to be, with an access log of its own."""

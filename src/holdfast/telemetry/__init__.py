@@ -1,0 +1,1 @@
+"""What the program says about itself, and what time it is."""
