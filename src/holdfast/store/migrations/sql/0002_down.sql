@@ -1,0 +1,10 @@
+DROP TABLE page_texts, crawled_pages;
+ALTER TABLE url_frontier DROP COLUMN hops;
+ALTER TABLE job_domains DROP COLUMN crawl_id, DROP COLUMN granted;
+ALTER TABLE domain_robots DROP COLUMN status, DROP COLUMN reachable, DROP COLUMN expires_at, DROP COLUMN problem;
+ALTER TABLE domains DROP COLUMN next_request_at, DROP COLUMN back_off_until, DROP COLUMN back_off_level, DROP COLUMN response_ms,
+    DROP COLUMN best_response_ms, DROP COLUMN circuit_failures, DROP COLUMN circuit_successes, DROP COLUMN circuit_open_until;
+ALTER TABLE crawl_runs DROP COLUMN crawl_id, DROP COLUMN errors, DROP COLUMN bytes, DROP COLUMN in_window;
+DROP TABLE crawls;
+ALTER TABLE crawl_jobs DROP COLUMN spec, DROP COLUMN fingerprint, DROP COLUMN completed_at;
+DROP TYPE crawl_state;
