@@ -1,7 +1,11 @@
 """The only place that picks implementations: which server, which rules, made from the settings."""
 
+import socket
 from collections.abc import Callable
+from pathlib import Path
 
+from holdfast import __version__
+from holdfast.engine.worker import Plan
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
 from holdfast.store import embedded, migrate
@@ -54,4 +58,39 @@ def new_domains(settings: Settings) -> NewDomains:
         max_concurrent_requests=settings.domains.max_concurrent_requests,
         crawl_frequency=settings.domains.crawl_frequency,
         user_agent=settings.domains.user_agent,
+    )
+
+
+def user_agent(settings: Settings) -> str:
+    """How Holdfast names itself, where a domain has no other name for it."""
+    contact = f" (+{settings.fetch.contact})" if settings.fetch.contact else ""
+    return settings.domains.user_agent or f"Holdfast/{__version__}{contact}"
+
+
+def worker_name(number: int) -> str:
+    """A stable name for a worker of this machine, so that its next life takes its claims back."""
+    return f"{socket.gethostname()[:150]}-{number}"
+
+
+def archive_folder(settings: Settings) -> Path:
+    """Where this machine keeps the bytes of pages."""
+    return settings.data / "archive"
+
+
+def log_folder(settings: Settings) -> Path:
+    """Where worker processes write what they have to say."""
+    return settings.data / "logs"
+
+
+def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | None) -> Plan:
+    """What a worker process is to do."""
+    return Plan(
+        settings=settings,
+        database=chosen,
+        name=name,
+        agent=user_agent(settings),
+        rules=url_rules(settings),
+        defaults=new_domains(settings),
+        archive_folder=archive_folder(settings),
+        job_id=job_id,
     )

@@ -177,7 +177,7 @@ class Lifecycle(RuleBasedStateMachine):
             held=[(h.claim.domain_id, h.claim.epoch) for h in newest.values()],
             lease=LEASE,
         )
-        assert lost == {h.claim.domain_id for h in newest.values() if not self._really_held(h)}
+        assert lost.lost == {h.claim.domain_id for h in newest.values() if not self._really_held(h)}
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), pages=st.integers(0, 3))

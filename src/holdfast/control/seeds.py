@@ -5,6 +5,7 @@ interruption is in the store; loading the same file again adds what is missing.
 """
 
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -12,9 +13,9 @@ import stat
 import sys
 import zlib
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -88,12 +89,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Sower:
-    """Puts seeds of one origin into the standing job."""
+    """Puts seeds of one origin into a job."""
 
     database: Database
     rules: UrlRules
     defaults: NewDomains
     registrable: bool = False
+    job: str = jobs.DEFAULT
 
     def add(self, texts: list[str]) -> Loaded:
         """Seed URLs or domains one by one; bad ones are counted, the rest go in."""
@@ -108,7 +110,7 @@ class Sower:
         loaded.seeds = len(seeds)
         if seeds:
             with self.database.session() as connection:
-                job = jobs.find(connection, jobs.DEFAULT)
+                job = jobs.find(connection, self.job)
                 loaded.add(seeding.add(connection, seeds, job_id=job, source="command line", defaults=self.defaults))
                 for domain_id in domains.ids(connection, {seed.domain for seed in seeds}):
                     sweep.wake_now(
@@ -127,9 +129,7 @@ class Sower:
         with ExitStack() as stack:
             free = deque(stack.enter_context(self.database.session()) for _ in range(WRITERS))
             writers = stack.enter_context(ThreadPoolExecutor(WRITERS))
-            add = partial(
-                seeding.add, job_id=jobs.find(free[0], jobs.DEFAULT), source=source[:100], defaults=self.defaults
-            )
+            add = partial(seeding.add, job_id=jobs.find(free[0], self.job), source=source[:100], defaults=self.defaults)
             under_way: deque[tuple[Future[seeding.Seeded], Connection]] = deque()
 
             def settle_oldest() -> None:
@@ -167,6 +167,26 @@ class Sower:
             loaded.stopped = f"Reading stopped after line {loaded.lines}: {problem}."
         if batch:
             yield batch
+
+
+def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterator[Seed]:
+    """The seeds of a file (plain or gzip); lines that are none are passed over."""
+    reader = LineReader(rules, registrable)
+    with suppress(_Damaged):
+        for line in _lines(file, Loaded()):
+            with suppress(BadUrl):
+                if seed := reader.read(line):
+                    yield seed
+
+
+def fingerprint(seeds: Iterable[Seed], *extra: str) -> bytes:
+    """What a job is known by that was not named: its seeds, in any order, and how they are to be crawled."""
+    total = count = 0
+    for seed in seeds:
+        total = (total + int.from_bytes(seed.url_key)) % 2**128
+        count += 1
+    text = "\n".join((total.to_bytes(16).hex(), str(count), *extra))
+    return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def open_seeds(name: str) -> tuple[BinaryIO, int | None, str]:

@@ -99,8 +99,8 @@ def _blocking(event: Event, *, retry: bool) -> Treatment:
     )
 
 
-def _unreachable(event: Event, *, retry: bool = True) -> Treatment:
-    return Treatment(UrlState.FAILED, retry=retry, error=True, circuit=Circuit.FAILURE, event=event)
+def _unreachable(event: Event) -> Treatment:
+    return Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE, event=event)
 
 
 TREATMENT: Final[dict[Outcome, Treatment]] = {

@@ -6,6 +6,7 @@ The rule: these are differences, never totals. The store adds them under the fen
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from holdfast.model.batch import Clocks
 from holdfast.model.domain import Event
 
 
@@ -22,6 +23,12 @@ class Progress:
     consecutive_errors: int | None = None
     """The length of the present streak of errors; None leaves the stored one alone."""
     depth_reached: int = 0
+    discovered: int = 0
+    """Rows that the frontier got on this domain."""
+    waiting: int = 0
+    """By how much the number of its waiting URLs changed."""
+    clocks: Clocks | None = None
+    """None leaves the stored ones alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +45,6 @@ class Ending:
     """False: nothing was fetched, so the day of the last crawl stays."""
     spent_jobs: frozenset[int] = field(default_factory=frozenset)
     """Jobs whose budget on this domain is used up."""
+    wait: float | None = None
+    """Seconds for which nobody need claim it: the server asked for them, or its circuit is open."""
     run_id: int | None = None

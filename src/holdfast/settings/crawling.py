@@ -1,11 +1,12 @@
 """Settings of the engine: fetching, politeness, crawls, workers, the archive."""
 
 from datetime import timedelta
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from holdfast.settings.duration import Duration
-from holdfast.settings.kinds import INT4, ONE_DAY, Count, Group, Names
+from holdfast.settings.kinds import INT4, ONE_DAY, Count, Group, Names, header
 
 _SECOND = timedelta(seconds=1)
 
@@ -36,6 +37,9 @@ class Fetch(Group):
     )
     max_redirects: Count = Field(default=5, ge=0, le=100, description="Redirects in a row that are followed.")
     connections: Count = Field(default=1000, ge=1, le=100_000, description="Open connections of a worker process.")
+    contact: Annotated[str | None, AfterValidator(header)] = Field(
+        default=None, description="A web or mail address in the User-Agent, where sites can reach you."
+    )
     allow_private: bool = Field(
         default=False, description="Visit private, loopback and other addresses that are not of the public internet."
     )

@@ -7,15 +7,19 @@ and a write that carries an old one changes nothing.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 
+from holdfast import failpoints
+from holdfast.model.batch import Clocks
 from holdfast.model.domain import Claim, Event, Status, reason
 from holdfast.model.work import Progress
 
 _DEADLOCK_RETRIES: Final = 5
 """A claim locks in the order of priority, and SKIP LOCKED is no promise (see the heartbeat below). The loser took nothing."""
+
+_NO_CLOCKS: Final = Clocks()
 
 # MATERIALIZED, or the planner may run the locking select more than once and take more than was asked for.
 # NO KEY UPDATE, because other workers' inserts hold KEY SHARE on the same rows.
@@ -36,10 +40,14 @@ WITH found AS MATERIALIZED (
 )
 SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY priority DESC, id
 """
+_TAKE_IN_TURN: Final = _TAKE.replace("priority DESC, ", "")
+"""The same in the order of ids, in which domains were met."""
 
 _TAKE_BACK: Final = """
 WITH mine AS MATERIALIZED (
-    SELECT id FROM domains WHERE claimed_by = %(worker)s AND (%(only)s::bigint IS NULL OR id = %(only)s) ORDER BY id FOR NO KEY UPDATE
+    SELECT id FROM domains
+    WHERE claimed_by = %(worker)s AND (%(only)s::bigint IS NULL OR id = %(only)s) AND id <> ALL(%(besides)s::bigint[])
+    ORDER BY id FOR NO KEY UPDATE
 ), taken AS (
     UPDATE domains d SET claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
     FROM mine WHERE d.id = mine.id RETURNING d.id, d.claim_epoch, d.domain, d.status, d.claim_expires_at
@@ -83,8 +91,12 @@ UPDATE domains d SET claim_expires_at = clock_timestamp() + %(lease)s FROM mine 
 
 _FENCE: Final = f"{_HELD} ORDER BY d.id FOR NO KEY UPDATE OF d"
 
+# No column here is in an index. Clocks are from now; a part without clocks leaves them.
 _FLUSH: Final = """
 UPDATE domains d SET
+    pages_discovered = d.pages_discovered + p.discovered,
+    frontier_size = d.frontier_size + p.waiting,
+    frontier_updated_at = CASE WHEN p.discovered <> 0 OR p.waiting <> 0 THEN clock_timestamp() ELSE d.frontier_updated_at END,
     pages_crawled = d.pages_crawled + p.pages,
     images_found = d.images_found + p.found,
     images_stored = d.images_stored + p.stored,
@@ -93,35 +105,53 @@ UPDATE domains d SET
     crawl_depth_reached = GREATEST(d.crawl_depth_reached, p.depth),
     status = CASE WHEN p.outcomes > 0 AND d.status = 'pending' THEN 'active' ELSE d.status END,
     status_reason = CASE WHEN p.outcomes > 0 AND d.status = 'pending' THEN %(first)s ELSE d.status_reason END,
-    claim_expires_at = clock_timestamp() + %(lease)s
+    claim_expires_at = clock_timestamp() + %(lease)s,
+    next_request_at = CASE WHEN p.clocked THEN clock_timestamp() + p.next_request * interval '1 second' ELSE d.next_request_at END,
+    back_off_until = CASE WHEN p.clocked THEN clock_timestamp() + NULLIF(p.back_off, 0) * interval '1 second' ELSE d.back_off_until END,
+    back_off_level = CASE WHEN p.clocked THEN p.level ELSE d.back_off_level END,
+    response_ms = CASE WHEN p.clocked THEN p.response ELSE d.response_ms END,
+    best_response_ms = CASE WHEN p.clocked THEN p.best ELSE d.best_response_ms END,
+    circuit_failures = CASE WHEN p.clocked THEN p.failures ELSE d.circuit_failures END,
+    circuit_successes = CASE WHEN p.clocked THEN p.successes ELSE d.circuit_successes END,
+    circuit_open_until = CASE WHEN p.clocked THEN clock_timestamp() + p.open * interval '1 second' ELSE d.circuit_open_until END
 FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s::int[], %(stored)s::int[], %(errors)s::int[],
-            %(streaks)s::int[], %(depths)s::int[]) AS p(id, outcomes, pages, found, stored, errors, streak, depth)
+            %(streaks)s::int[], %(depths)s::int[], %(discovered)s::int[], %(waiting)s::int[], %(clocked)s::boolean[],
+            %(next_request)s::float8[], %(back_off)s::float8[], %(level)s::int[], %(response)s::float8[], %(best)s::float8[],
+            %(failures)s::int[], %(successes)s::int[], %(open)s::float8[])
+    AS p(id, outcomes, pages, found, stored, errors, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
+         response, best, failures, successes, open)
 WHERE d.id = p.id
 """
 
 
-def claim(connection: psycopg.Connection, *, worker: str, job_id: int, count: int, lease: timedelta) -> list[Claim]:
-    """Take up to `count` of the best domains that `job_id` has work on.
+def claim(
+    connection: psycopg.Connection, *, worker: str, job_id: int, count: int, lease: timedelta, by_priority: bool = True
+) -> list[Claim]:
+    """Take up to `count` of the best domains that `job_id` has work on; or, not by priority, of the ones met first.
 
     Before: `worker` holds its name (`store/workers`); no transaction is open. After: each returned domain is held by `worker` alone,
     under a new epoch, until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means that
     no more could be had at this moment: others may be locked.
     """
     parameters = {"worker": worker, "job": job_id, "count": count, "lease": lease}
+    take = _TAKE if by_priority else _TAKE_IN_TURN
     for _ in range(_DEADLOCK_RETRIES):
         with suppress(psycopg.errors.DeadlockDetected):
-            return _acquire(connection, _TAKE, parameters)
-    return _acquire(connection, _TAKE, parameters)
+            return _acquire(connection, take, parameters)
+    return _acquire(connection, take, parameters)
 
 
-def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) -> list[Claim]:
-    """Take back what an earlier life of `worker` held.
+def reclaim(
+    connection: psycopg.Connection, *, worker: str, lease: timedelta, besides: Sequence[int] = ()
+) -> list[Claim]:
+    """Take back what an earlier life of `worker` held, or what this one was granted without hearing of it (`besides` it knows of).
 
     Before: `worker` holds its name, so that earlier life is dead. After: its claims are this life's, under new epochs, and the
     tenures of the old ones ended as reclaimed; whatever the old life still has on its way to the server is fenced off.
     """
+    known = list(besides)
     try:
-        return _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": None})
+        return _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": None, "besides": known})
     except psycopg.Error:
         if connection.broken:
             raise
@@ -131,28 +161,33 @@ def reclaim(connection: psycopg.Connection, *, worker: str, lease: timedelta) ->
         "SELECT id FROM domains WHERE claimed_by = %s ORDER BY id", (worker,)
     ).fetchall():
         try:
-            taken += _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": domain_id})
+            taken += _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": domain_id, "besides": known})
         except psycopg.Error:
             if connection.broken:
                 raise
     return taken
 
 
-def renew(
-    connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]], lease: timedelta
-) -> set[int]:
-    """Renew the leases of `held` (domain id, epoch); the ids that are lost.
+class Renewal(NamedTuple):
+    """What a heartbeat achieved, in domain ids. What is in neither set is locked, and left to whoever locked it."""
 
-    Before: nothing. After: every held row that no other transaction had locked expires a full lease from now; a locked one is
-    left to whoever locked it. A domain in the answer belongs to somebody else, or its lease ended: drop its visit.
+    renewed: set[int]
+    lost: set[int]
+    """They belong to somebody else, or their leases ended: drop their visits."""
+
+
+def renew(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]], lease: timedelta) -> Renewal:
+    """Renew the leases of `held` (domain id, epoch).
+
+    Before: nothing. After: every held row that no other transaction had locked expires a full lease from now.
     """
     held = list(held)
     parameters = _held(worker, held) | {"lease": lease}
     renewed = {row[0] for row in connection.execute(_RENEW, parameters)}
     if len(renewed) == len(held):
-        return set()
+        return Renewal(renewed, set())
     still_held = {row[0] for row in connection.execute(_HELD, parameters)}
-    return {domain_id for domain_id, _ in held} - renewed - still_held
+    return Renewal(renewed, {domain_id for domain_id, _ in held} - renewed - still_held)
 
 
 def fence(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]]) -> set[int]:
@@ -170,6 +205,7 @@ def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease
     Before: every domain in `progress` passed the fence of this transaction. After (with its commit): counters and signals are
     right, a pending domain with an outcome is active, the lease is a full one again. Touches no indexed column otherwise.
     """
+    clocks = [p.clocks or _NO_CLOCKS for p in progress]
     connection.execute(
         _FLUSH,
         {
@@ -183,6 +219,17 @@ def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease
             "errors": [p.errors for p in progress],
             "streaks": [p.consecutive_errors for p in progress],
             "depths": [p.depth_reached for p in progress],
+            "discovered": [p.discovered for p in progress],
+            "waiting": [p.waiting for p in progress],
+            "clocked": [p.clocks is not None for p in progress],
+            "next_request": [c.next_request_in for c in clocks],
+            "back_off": [max(c.back_off_in, 0.0) for c in clocks],
+            "level": [c.back_off_level for c in clocks],
+            "response": [c.response_ms for c in clocks],
+            "best": [c.best_response_ms for c in clocks],
+            "failures": [c.circuit_failures for c in clocks],
+            "successes": [c.circuit_successes for c in clocks],
+            "open": [c.circuit_open_in for c in clocks],
         },
     )
 
@@ -197,6 +244,7 @@ def _acquire(connection: psycopg.Connection, take: str, parameters: Mapping[str,
         taken = connection.execute(take, parameters).fetchall()
         if not taken:
             return []
+        failpoints.reach("in_claim")
         ids, epochs = [row[0] for row in taken], [row[1] for row in taken]
         entered = connection.execute(_ENTER, {"ids": ids, "epochs": epochs, "worker": parameters["worker"]})
         clean: dict[int, bool] = dict(entered.fetchall())

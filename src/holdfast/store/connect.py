@@ -98,6 +98,17 @@ def redact(url: str) -> str:
     return _UNREADABLE if "@" in shown else shown
 
 
+def is_gone(problem: BaseException, connection: psycopg.Connection | None) -> bool:
+    """Whether this problem means that the server is away or going, so that the same call may succeed later."""
+    if isinstance(
+        problem, psycopg.errors.AdminShutdown | psycopg.errors.CrashShutdown | psycopg.errors.CannotConnectNow
+    ):
+        return True
+    if not isinstance(problem, psycopg.Error):
+        return False
+    return connection is None or connection.closed or connection.broken
+
+
 def first_line(problem: BaseException) -> str:
     """The first sentence of what PostgreSQL or libpq said."""
     text = str(problem).strip() or type(problem).__name__

@@ -16,7 +16,7 @@ from psycopg.types.datetime import TimestamptzLoader
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status, reason
-from holdfast.store import readiness
+from holdfast.store import budget, readiness
 
 PRIORITY_CHUNK: Final = 5_000
 
@@ -88,6 +88,17 @@ class NewDomains:
     max_concurrent_requests: int = 5
     crawl_frequency: timedelta = timedelta(days=1)
     user_agent: str | None = None
+
+    def columns(self) -> dict[str, object]:
+        """As parameters of a statement that inserts domains."""
+        return {
+            "max_pages_per_run": self.max_pages_per_run,
+            "parser": self.parser,
+            "crawl_delay": self.crawl_delay,
+            "max_concurrent_requests": self.max_concurrent_requests,
+            "crawl_frequency": self.crawl_frequency,
+            "user_agent": self.user_agent,
+        }
 
 
 def get(connection: psycopg.Connection, domain: str) -> dict[str, Any]:
@@ -169,6 +180,7 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         key = {"id": row[0], "reason": reason(Event.RESET, why)}
         connection.execute(_END_TENURE, key)
         connection.execute(_RESET, key)
+        budget.give_back(connection, [row[0]])
         readiness.rescore(connection, [row[0]])
         connection.execute(_START_OVER, key)
     return int(row[0])

@@ -66,6 +66,7 @@ RETURNING d.id
 _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL ORDER BY id
 """
+# Its own budget begins anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched.
 _REOPEN: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT url_key, state FROM url_frontier
@@ -78,10 +79,14 @@ WITH chunk AS MATERIALIZED (
     RETURNING c.state AS was
 ), counted AS (
     UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied, not_before = NULL,
-        failed = jd.failed - n.failed, budget_used = CASE WHEN %(after)s::bytea = '' THEN 0 ELSE jd.budget_used END,
+        failed = jd.failed - n.failed, budget_used = CASE WHEN n.anew THEN 0 ELSE jd.budget_used END,
+        granted = CASE WHEN n.anew THEN 0 ELSE jd.granted END,
         state = CASE WHEN jd.state = 'spent' OR (n.total > 0 AND jd.state = 'done') THEN 'open' ELSE jd.state END
     FROM (SELECT count(*) FILTER (WHERE was <> 'waiting') AS total, count(*) FILTER (WHERE was = 'done') AS done,
-                 count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed FROM reopened) n
+                 count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed,
+                 %(after)s::bytea = '' AND NOT EXISTS (SELECT FROM crawls WHERE job_id = %(job)s AND state <> 'finished'
+                                                       AND max_pages IS NOT NULL) AS anew
+          FROM reopened) n
     WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
     RETURNING n.total
 ), sized AS (

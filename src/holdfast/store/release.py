@@ -13,7 +13,7 @@ import psycopg
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import STOPPING, Event, Status, decide, reason
 from holdfast.model.work import Ending
-from holdfast.store import readiness
+from holdfast.store import budget, readiness
 
 Cooldown = Callable[[Event, int, timedelta | None], timedelta | None]
 """How long to leave a domain alone after an event, given the blocks so far and what the server asked for; None: until a reset."""
@@ -31,7 +31,7 @@ UPDATE job_domains jd SET
         WHEN jd.job_id = ANY(%(spent)s) THEN 'spent'
         WHEN jd.state = 'done' THEN 'open'
         ELSE jd.state END,
-    not_before = look.not_before
+    not_before = GREATEST(look.not_before, clock_timestamp() + %(wait)s * interval '1 second')
 FROM (
     SELECT r.job_id,
         EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = %(id)s AND f.job_id = r.job_id AND f.state = 'waiting') AS waiting,
@@ -77,7 +77,8 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
 
     Before: everything that the visit learnt is committed; no transaction is open. After: the domain is free; it is exhausted if
     it was under way and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down; rows that can be
-    claimed again are ready; the tenure in the claim log has ended.
+    claimed again are ready, those that are to wait (their URLs, or the domain) when it is time; unused pages of the crawl are its own
+    again; the tenure in the claim log has ended.
     """
     key = {"id": ending.domain_id, "epoch": ending.epoch}
     with connection.transaction():
@@ -85,7 +86,8 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         if row is None:
             raise ClaimLost(f"Domain {ending.domain_id} is no longer held by {worker} under epoch {ending.epoch}.")
         readiness.fold(connection, [ending.domain_id])
-        connection.execute(_RECOUNT, key | {"spent": list(ending.spent_jobs)})
+        connection.execute(_RECOUNT, key | {"spent": list(ending.spent_jobs), "wait": ending.wait})
+        budget.give_back(connection, [ending.domain_id])
         before = _status_now(connection, ending.domain_id)
         event = ending.event or _proof_of_the_end(connection, ending.domain_id)
         after = decide(before, event) if event else before

@@ -9,6 +9,18 @@ from psycopg.rows import class_row
 
 _SILENT: Final = "status = 'running' AND heartbeat_at < clock_timestamp() - %(older_than)s"
 
+_BEAT: Final = """
+WITH beat AS (
+    UPDATE crawl_runs SET heartbeat_at = clock_timestamp(), in_window = %(in_window)s WHERE id = %(run)s RETURNING worker
+)
+UPDATE workers w SET heartbeat_at = clock_timestamp() FROM beat WHERE w.name = beat.worker
+"""
+_END: Final = """
+UPDATE crawl_runs SET status = CASE WHEN %(error)s::text IS NULL THEN 'completed' ELSE 'failed' END::run_status, error_message = %(error)s,
+    completed_at = clock_timestamp(), in_window = 0
+WHERE id = %(run)s AND status = 'running'
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SilentRun:
@@ -40,10 +52,22 @@ def fail_silent(connection: psycopg.Connection, *, older_than: timedelta, messag
     return [row[0] for row in connection.execute(query, {"older_than": older_than, "message": message})]
 
 
-def begin(connection: psycopg.Connection, *, worker: str, job_id: int | None = None) -> int:
-    """A new run of `worker`; its id."""
+def begin(
+    connection: psycopg.Connection, *, worker: str, job_id: int | None = None, crawl_id: int | None = None
+) -> int:
+    """A new run of `worker`, perhaps in a crawl of one job; its id."""
     row = connection.execute(
-        "INSERT INTO crawl_runs (worker, job_id) VALUES (%s, %s) RETURNING id", (worker, job_id)
+        "INSERT INTO crawl_runs (worker, job_id, crawl_id) VALUES (%s, %s, %s) RETURNING id", (worker, job_id, crawl_id)
     ).fetchone()
     assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
     return int(row[0])
+
+
+def beat(connection: psycopg.Connection, run_id: int, *, in_window: int) -> None:
+    """A sign of life of a run and its worker, with the number of URLs in its memory."""
+    connection.execute(_BEAT, {"run": run_id, "in_window": in_window})
+
+
+def end(connection: psycopg.Connection, run_id: int, *, error: str | None) -> None:
+    """A run ends, well or with an error. After: it has an end; one that had been given up as silent keeps what was said then."""
+    connection.execute(_END, {"run": run_id, "error": error})

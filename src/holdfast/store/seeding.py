@@ -109,16 +109,7 @@ def add(
     Before: no transaction is open. After: each seed's domain and URL are in the store; new domains are ready to be claimed, known
     ones hear of their new URLs by a wake; whatever a domain has learnt is untouched.
     """
-    parameters = {
-        "job": job_id,
-        "source": source,
-        "max_pages_per_run": defaults.max_pages_per_run,
-        "parser": defaults.parser,
-        "crawl_delay": defaults.crawl_delay,
-        "max_concurrent_requests": defaults.max_concurrent_requests,
-        "crawl_frequency": defaults.crawl_frequency,
-        "user_agent": defaults.user_agent,
-    }
+    parameters = {"job": job_id, "source": source, **defaults.columns()}
     with connection.transaction():
         connection.execute(_TABLES)
         connection.execute("SET LOCAL work_mem = '64MB'")

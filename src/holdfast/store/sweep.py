@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
-from holdfast.store import readiness, runs
+from holdfast.store import budget, readiness, runs
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
@@ -226,6 +226,7 @@ def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
 def _take_away(why: str) -> _Apply:
     def apply(connection: psycopg.Connection, ids: Sequence[int]) -> None:
         connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why})
+        budget.give_back(connection, ids)
         readiness.refresh(connection, ids)
 
     return apply

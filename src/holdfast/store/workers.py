@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.errors import NameInUse, UsageError
+from holdfast.errors import NameInUse, Refused, UsageError
 
 _HOLD: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast worker ' || %(name)s, 0))"
 _REGISTER: Final = """
@@ -22,6 +22,8 @@ ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = exc
     started_at = clock_timestamp(), heartbeat_at = clock_timestamp()
 RETURNING boot_epoch
 """
+_SHARE: Final = "SELECT pg_try_advisory_lock_shared(hashtextextended('holdfast workers', 0))"
+_ALONE: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast workers', 0))"
 _MOST_NAMES: Final = 1000
 _LONGEST: Final = 200
 
@@ -49,6 +51,20 @@ def hold_name(connection: psycopg.Connection, wanted: str) -> Identity:
             ).fetchone()
             return Identity(name, int(boot[0]) if boot else 1)
     raise NameInUse(f"{_MOST_NAMES} workers called {wanted!r} are alive; choose another name.")
+
+
+def share(connection: psycopg.Connection, *, alone: bool) -> None:
+    """Be one of several workers, or (without claims) the only one. Refused where another worker forbids it.
+
+    Before: `connection` stays open as long as the worker lives. After: until it closes, nobody is alone beside us; nobody at all,
+    if we are.
+    """
+    row = connection.execute(_ALONE if alone else _SHARE).fetchone()
+    if row and row[0]:
+        return
+    if alone:
+        raise Refused("Without claims only one worker may run, and another one does; stop it, or switch claims on.")
+    raise Refused("A worker runs without claims, which forbids any other; stop it first.")
 
 
 def _candidates(wanted: str) -> Iterator[str]:

@@ -187,13 +187,13 @@ def test_renewing_extends_what_is_held_and_names_what_is_lost(store: Store) -> N
     )
     store.connection.execute("UPDATE domains SET claim_epoch = claim_epoch + 1 WHERE id = %s", (old.domain_id,))
     version = store.row(kept.domain)["version"]
-    lost = claims.renew(store.connection, worker="w1", held=held(kept, expired, taken, forced, old), lease=LEASE)
+    lost = claims.renew(store.connection, worker="w1", held=held(kept, expired, taken, forced, old), lease=LEASE).lost
     assert lost == {expired.domain_id, taken.domain_id, forced.domain_id, old.domain_id}
     assert timedelta() < LEASE - lease_left(store, kept) < timedelta(minutes=1)
     assert lease_left(store, taken) < timedelta(minutes=1)
     assert lease_left(store, expired) < timedelta(), "what has ended is not brought back to life"
     assert store.row(kept.domain)["version"] == version
-    assert claims.renew(store.connection, worker="w1", held=[], lease=LEASE) == set()
+    assert claims.renew(store.connection, worker="w1", held=[], lease=LEASE) == (set(), set())
 
 
 def test_a_locked_row_is_left_to_who_locked_it_and_counts_as_held(store: Store, database: Database) -> None:
@@ -202,7 +202,7 @@ def test_a_locked_row_is_left_to_who_locked_it_and_counts_as_held(store: Store, 
     first, second = store.claim("w1", 2, timedelta(minutes=1))
     with database.connect() as committer, committer.transaction():
         assert claims.fence(committer, worker="w1", held=held(first)) == {first.domain_id}
-        assert claims.renew(store.connection, worker="w1", held=held(first, second), lease=LEASE) == set()
+        assert claims.renew(store.connection, worker="w1", held=held(first, second), lease=LEASE).lost == set()
     assert lease_left(store, first) < timedelta(minutes=1)
     assert lease_left(store, second) > timedelta(minutes=29)
 

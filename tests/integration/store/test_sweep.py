@@ -90,7 +90,7 @@ def test_force_takes_living_claims_away_from_one_worker_or_all(
         lost = claims.renew(
             store.connection, worker=name, held=[(claim.domain_id, claim.epoch) for claim in batch], lease=LEASE
         )
-        assert lost == (mine if worker in {None, name} else set())
+        assert lost.lost == (mine if worker in {None, name} else set())
     assert store.value("SELECT count(*) FROM claim_log WHERE why = 'forced'") == freed
     assert len(store.claim("w3", 9)) == freed
     assert_invariants(store.connection)

@@ -1,0 +1,88 @@
+"""HTTP heads as the archive keeps them: what the server said, in a shape that no reader stumbles over.
+
+The rule: whatever the bytes are, what comes out is one start line and lines of `name: value`, each ended by CRLF, and an empty
+line at the very end only. The body is stored decoded, so headers that speak of other bytes are kept under another name.
+"""
+
+import re
+from http.client import responses
+from typing import Final
+
+from holdfast.model.page import FetchResult
+
+ORIGINAL: Final = b"X-Archive-Orig-"
+"""What other archives put before the name of a header that no longer holds."""
+
+_LENGTH: Final = b"content-length"
+_DECODED: Final = frozenset({b"content-encoding", b"transfer-encoding"})
+_SECRET: Final = re.compile(rb"^((?:proxy-)?authorization|cookie) *:.*", re.IGNORECASE | re.MULTILINE)
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] [1-9][0-9]{2}(?: |$)")
+_REQUEST_VERSION: Final = re.compile(rb" HTTP/[0-9.]+$")
+_CONTROLS: Final = bytes(set(range(32)) - {0x0A}) + b"\x7f"
+_SPACED: Final = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
+_END: Final = b"\r\n\r\n"
+
+
+def response_head(result: FetchResult) -> bytes:
+    """The head to be stored before `result.body`, with a Content-Length that holds.
+
+    Before: `result` is an answer, so it has a status. HTTP/2 and 3 have no text form: their heads are written as HTTP/1.1.
+    """
+    lines = _lines(result.response_head)
+    if not lines or not lines[0].startswith(b"HTTP/"):
+        lines = [b"", *(_line(name, value) for name, value in result.headers.items())]
+    if not _STATUS_LINE.match(lines[0]):
+        lines[0] = f"HTTP/1.1 {result.status} {responses.get(result.status or 0, '')}".rstrip().encode()
+    length = b"%d" % len(result.body)
+    told = False
+    for i in range(1, len(lines)):
+        name, colon, value = lines[i].partition(b":")
+        name = name.rstrip().lower()
+        if not colon or not name:
+            lines[i] = ORIGINAL + b"Line: " + lines[i]
+        elif name == _LENGTH and value.strip() == length and not told:
+            told = True
+        elif name == _LENGTH or name in _DECODED:
+            lines[i] = ORIGINAL + lines[i]
+    if not told:
+        lines.append(b"Content-Length: " + length)
+    return b"\r\n".join(lines) + _END
+
+
+def request_head(sent: bytes) -> bytes:
+    """The request as it was sent, but for secrets; empty where it is not known."""
+    lines = _lines(sent)
+    if not lines:
+        return b""
+    lines[0] = _REQUEST_VERSION.sub(b" HTTP/1.1", lines[0])
+    return b"\r\n".join(_SECRET.sub(rb"\1: [redacted]", b"\n".join(lines)).split(b"\n")) + _END
+
+
+def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
+    """Status and headers of a stored head, the headers in the shape of `FetchResult.headers`."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return int(first.split(" ", 2)[1]), headers
+
+
+def _lines(head: bytes) -> list[bytes]:
+    """The lines of a head: control characters are spaces, empty lines are left out, and folded ones are unfolded."""
+    lines: list[bytes] = []
+    for line in head.translate(_SPACED).split(b"\n"):
+        text = line.strip()
+        if not text:
+            continue
+        if line[0] == 0x20 and lines:
+            lines[-1] += b" " + text
+        else:
+            lines.append(text)
+    return lines
+
+
+def _line(name: str, value: str) -> bytes:
+    """A header that is known by name and value only."""
+    return b" ".join(f"{name}: {value}".encode("utf-8", "replace").split())

@@ -1,0 +1,263 @@
+"""`holdfast crawl` and `holdfast worker`: do it."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from types import FrameType
+from typing import Annotated, Any, Final
+
+import typer
+
+from holdfast import failpoints, wiring
+from holdfast.cli import output, session
+from holdfast.cli.display import Display, size
+from holdfast.cli.help import Command
+from holdfast.cli.session import Session, say
+from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
+from holdfast.control.seeds import Sower
+from holdfast.engine.process import INTERRUPTED, run_worker
+from holdfast.engine.supervisor import Supervisor
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.job import Job, Scope
+from holdfast.store.connect import Connection
+from holdfast.store.reports import Progress, progress
+from holdfast.telemetry import log
+
+TICK: Final = 0.1
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command("crawl", cls=Command)(crawl)
+    app.command("worker", cls=Command)(worker)
+
+
+def crawl(
+    context: typer.Context,
+    urls: Annotated[list[str] | None, typer.Argument(metavar="URL", help="Where to begin: URLs or domains.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="FILE", help="More of them, a line each; - is standard input.")
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", callback=session.readable, help="Give the job a name, or go on with it by its name."
+        ),
+    ] = None,
+    max_pages: Annotated[int | None, typer.Option(min=1, help="Pages in all.")] = None,
+    max_pages_per_domain: Annotated[int | None, typer.Option(min=1, help="Pages of each domain.")] = None,
+    max_depth: Annotated[int | None, typer.Option(min=0, help="Links to follow from a seed.")] = None,
+    delay: Annotated[
+        float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Requests to a domain at the same time.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Worker processes (default: one a core).")
+    ] = None,
+    scope: Annotated[
+        Scope | None, typer.Option(help="Which links to follow: of the same host, domain, or any.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="REGEX", help="Only URLs that match (may be repeated).")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="REGEX", help="No URLs that match (may be repeated).")
+    ] = None,
+    allow_private: Annotated[
+        bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")
+    ] = False,
+    no_robots: Annotated[
+        bool, typer.Option("--no-robots", help="Do not ask for robots.txt (your own sites only).")
+    ] = False,
+    no_archive: Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Start anew, also where nothing is left to do.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Crawl, and go on where it was if it was interrupted.
+
+    The same command again continues the same crawl, whatever killed it. Ctrl-C stops in order; twice stops at once, and
+    is as safe. Without a URL it crawls what `holdfast seeds` has loaded. The exit code is 0 when there is nothing more to
+    do for now, and 130 after Ctrl-C.
+
+    Examples:
+        holdfast crawl https://example.com
+        holdfast crawl https://example.com --max-pages 500 --delay 2
+        holdfast crawl --seeds sites.txt --job news --scope domain --text
+        holdfast crawl --job news
+    """
+    options: dict[str, Any] = {
+        name: value
+        for name, value in {
+            "max_pages": max_pages,
+            "max_pages_per_domain": max_pages_per_domain,
+            "max_depth": max_depth,
+            "delay": delay,
+            "concurrency": concurrency,
+            "scope": scope,
+            "include": tuple(include) if include else None,
+            "exclude": tuple(exclude) if exclude else None,
+            "allow_private": allow_private or None,
+            "robots": False if no_robots else None,
+            "archive": False if no_archive else None,
+            "text": text or None,
+        }.items()
+        if value is not None
+    }
+    of = session.of(context)
+    desk = _desk(of)
+    wish = Wish(tuple(urls or ()), seeds, job, options, again)
+    with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
+        begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines))
+    _announce(begun)
+    stopped = _work(of, begun.job, workers or _default_workers(desk, begun.job))
+    if stopped:
+        done = desk.stop(begun.job)
+        if as_json:
+            output.print_json({"job": begun.job.name, "completed": False, "interrupted": True, **_figures(done)})
+        raise typer.Exit(INTERRUPTED)
+    _report(begun, desk.end(begun.job), as_json)
+
+
+def worker(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A name that stays the same over restarts (default: this machine's)."),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Serve this job only, and end when it has nothing more to do.")
+    ] = None,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    failpoint: Annotated[list[str] | None, typer.Option("--failpoint", hidden=True)] = None,
+) -> None:
+    """Run one worker process: it serves every job in turn until it is stopped.
+
+    Run as many as you like, on as many machines, with the same HOLDFAST_DATABASE_URL. A worker may be killed at any moment.
+
+    Examples:
+        holdfast worker
+        holdfast worker --name crawler-1 --job news
+    """
+    log.set_up()
+    for point in failpoint or ():
+        place, _, nth = point.partition(":")
+        failpoints.arm(place, int(nth or 1))
+    of = session.of(context)
+    database = of.store()
+    job_id = _desk(of).job(job).id if job is not None else None
+    plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id)
+    if run_worker(plan, supervised=supervised) and not supervised:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _desk(of: Session) -> CrawlDesk:
+    settings = of.settings
+    database = of.store()
+    sower = Sower(database, wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
+    return CrawlDesk(database, sower)
+
+
+def _default_workers(desk: CrawlDesk, job: Job) -> int:
+    """One a core, but not more than there are domains where no link leads to another."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, max(1, desk.standing(job).rows)) if job.spec.scope is Scope.HOST else cores
+
+
+def _announce(begun: Begun) -> None:
+    for bad in begun.loaded.bad_lines[:20]:
+        say(f"not a seed: {output.safe(bad.problem)}")
+    if begun.loaded.stopped:
+        raise HoldfastError(begun.loaded.stopped)
+    how = "Going on with" if begun.known else "Crawling"
+    say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command goes on.")
+
+
+def _work(of: Session, job: Job, count: int) -> bool:
+    """Run the workers until they end; True if they were told to stop."""
+    look = _looker(of, job)
+    with Display(look, f"Job {output.safe(job.name)}") as display:
+        if count == 1 and of.settings.rollout.claim_protocol:
+            logging.getLogger().setLevel(logging.ERROR)
+            return run_worker(wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id))
+        return _supervise(of, job, 1 if not of.settings.rollout.claim_protocol else count, display)
+
+
+def _looker(of: Session, job: Job) -> Callable[[bool], Progress]:
+    database = of.store()
+    kept: list[Connection] = []
+
+    def look(spread: bool) -> Progress:
+        if not kept or kept[0].closed or kept[0].broken:
+            kept[:] = [database.named("holdfast display").connect()]
+        return progress(kept[0], job.id, job.crawl_id or 0, spread=spread)
+
+    return look
+
+
+def _supervise(of: Session, job: Job, count: int, display: Display) -> bool:
+    def command(number: int) -> Sequence[str]:
+        words = [sys.executable, "-m", "holdfast", "--data", str(of.settings.data)]
+        words += ["--config", str(of.config_file)] if of.config_file else []
+        return [*words, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised"]
+
+    supervisor = Supervisor(command, count, wiring.log_folder(of.settings))
+    told = 0
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        told += 1
+        if told == 1:
+            display.note = "stopping: waiting for what is in flight (Ctrl-C again to stop at once)"
+            supervisor.stop()
+        else:
+            supervisor.kill()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        supervisor.start()
+        while supervisor.tick():
+            if supervisor.restarts and not told:
+                display.note = f"{output.counted(supervisor.restarts, 'worker')} died and came back"
+            time.sleep(TICK)
+    finally:
+        supervisor.kill()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if supervisor.refusal is not None and not told:
+        raise UsageError(f"The workers could not begin; {supervisor.log_file(1)} says why.")
+    return told > 0
+
+
+def _figures(done: Progress) -> dict[str, Any]:
+    spread = asdict(done.spread) if done.spread else {}
+    return {"pages": done.pages, "errors": done.errors, "bytes": done.bytes, **spread}
+
+
+def _report(begun: Begun, ended: Ended, as_json: bool) -> None:
+    done, standing = ended.progress, ended.standing
+    if as_json:
+        output.print_json({"job": begun.job.name, "completed": ended.completed, **_figures(done)})
+        return
+    spread = done.spread
+    failed = f", {spread.failed:,} failed, {spread.denied:,} denied" if spread else ""
+    output.print_line(
+        f"{output.counted(done.pages, 'page')}, {size(done.bytes)}, {output.counted(done.errors, 'error')}{failed}."
+    )
+    if ended.completed:
+        more = "" if done.pages else " Nothing was left to do; --again starts anew."
+        output.print_line(f"Job {output.safe(begun.job.name)} is complete: every URL is dealt with.{more}")
+        return
+    for count, what in (
+        (standing.spent, "has used its budget; the same command goes on with a new one"),
+        (standing.cooling, "is left alone for a while (see `holdfast domain-status`)"),
+        (standing.delayed, "waits for another attempt"),
+    ):
+        if count:
+            output.print_line(f"{output.counted(count, 'domain')}: {what}.")

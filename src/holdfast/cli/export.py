@@ -1,0 +1,72 @@
+"""`holdfast export`: pages, URLs or the log, for other programs."""
+
+import sys
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from holdfast import wiring
+from holdfast.cli import output, session
+from holdfast.cli.help import Command
+from holdfast.control import export as exports
+from holdfast.control.export import KINDS, STDOUT, Exporter, Wanted
+
+Job = Annotated[
+    str | None, typer.Option("--job", metavar="NAME", callback=session.readable, help="Only what this job crawled.")
+]
+Domain = Annotated[str | None, typer.Option("--domain", metavar="NAME", help="Only of this domain.")]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command to the program."""
+    app.command("export", cls=Command, rich_help_panel=panel)(export)
+
+
+def export(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to export.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="FILE.jsonl, FILE.csv or FILE.parquet; - is standard output, as JSON lines."
+        ),
+    ],
+    text: Annotated[bool, typer.Option("--text", help="With the visible text of pages.")] = False,
+    job: Job = None,
+    domain: Domain = None,
+    as_json: output.Json = False,
+) -> None:
+    """Write pages, URLs or the log of outcomes to a file.
+
+    pages has a row for each URL that was answered, as it was the last time; urls every URL that was met, with its state
+    and the reason; log every single outcome. The file appears under its name when it is whole. Crawling may go on.
+
+    --text takes texts from the store, where the job kept them, and otherwise from the archive of this machine.
+
+    Examples:
+        holdfast export pages pages.parquet
+        holdfast export pages texts.jsonl --text --domain example.com
+        holdfast export urls - --job default | grep denied
+    """
+    wanted = Wanted(what, text, job, domain)
+    exports.check(file, wanted)
+    exporter = _exporter(session.of(context))
+    if file == STDOUT:
+        output.write(sys.stdout, exporter.lines(wanted))
+        return
+    total = exporter.expected(wanted)
+    written = 0
+    # Closed in any case, so that Ctrl-C leaves nothing half-written behind.
+    with output.ProgressBar(f"Exporting {what}", total, "row") as bar, closing(exporter.write(file, wanted)) as steps:
+        for written in steps:
+            bar.show(written, written, max(total, written) if total else None)
+    if as_json:
+        output.print_json({"file": file, "kind": what, "rows": written})
+    else:
+        output.print_line(f"{output.counted(written, 'row')} in {output.safe(file)}.")
+
+
+def _exporter(of: session.Session) -> Exporter:
+    folder = wiring.archive_folder(of.settings)
+    return Exporter(of.store(), of.settings.domains.registrable, folder if folder.is_dir() else None)

@@ -1,0 +1,114 @@
+"""`holdfast status`: how things stand, at a glance."""
+
+from datetime import datetime
+from typing import Any
+
+import typer
+
+from holdfast.cli import output, session
+from holdfast.cli.help import Command
+from holdfast.cli.output import counted
+from holdfast.control.status import Overview, overview
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command to the program."""
+    app.command("status", cls=Command, rich_help_panel=panel)(status)
+
+
+def status(context: typer.Context, as_json: output.Json = False) -> None:
+    """Show how things stand: jobs, workers, domains, pace, and what is due next.
+
+    Examples:
+        holdfast status
+        watch holdfast status
+    """
+    found = overview(session.of(context).store())
+    if as_json:
+        output.print_json(found)
+    elif found.empty:
+        output.print_line("Nothing to crawl yet. `holdfast seeds add URL` says what.")
+    else:
+        _print(found)
+
+
+def _print(found: Overview) -> None:
+    rows = [_job(job) for job in found.jobs if job["domains"] or job["pages"] or job["name"] != "default"]
+    output.print_table(
+        ["JOB", "STATE", "PAGES", "ERRORS", "WAITING", "DOMAINS"], rows, right="PAGES ERRORS WAITING DOMAINS"
+    )
+    output.print_line()
+    by_status = ", ".join(f"{count:,} {name}" for name, count in found.domains.items() if count)
+    facts = [
+        ("Domains", by_status),
+        ("Pace", _pace(found)),
+        ("Workers", _workers(found)),
+        ("Database", size(found.database_bytes)),
+    ]
+    facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due)]
+    if found.stay_blocked:
+        facts.append(("Blocked for good", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
+    output.print_facts(facts)
+    silent = [worker for worker in found.workers if not worker["alive"]]
+    for worker in silent:
+        session.say(
+            f"Worker {output.safe(worker['name'])} was last heard of at {output.when(worker['heartbeat_at'])} UTC and holds "
+            f"{counted(worker['held'], 'domain')}; others take them over when its claims expire."
+        )
+
+
+def _job(job: dict[str, Any]) -> tuple[object, ...]:
+    state = job["state"] if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
+    most = f" of {job['max_pages']:,}" if job["max_pages"] else ""
+    return (
+        job["name"],
+        state,
+        f"{job['pages']:,}{most}",
+        f"{job['errors']:,}",
+        f"{job['waiting']:,}",
+        f"{job['domains']:,}",
+    )
+
+
+def _pace(found: Overview) -> str:
+    if not (found.pages_per_second or found.errors_per_second):
+        return "nothing in the last minute"
+    return (
+        f"{found.pages_per_second:,.1f} pages/s, {found.errors_per_second:,.1f} errors/s, "
+        f"{size(round(found.bytes_per_second))}/s in the last minute"
+    )
+
+
+def _workers(found: Overview) -> str:
+    alive = [worker for worker in found.workers if worker["alive"]]
+    if not alive:
+        return "none is running"
+    held = sum(worker["held"] for worker in alive)
+    window = sum(worker["in_window"] for worker in alive)
+    return f"{len(alive):,} alive, {counted(held, 'domain')} held, {counted(window, 'URL')} in memory"
+
+
+def _due(row: dict[str, Any], now: datetime) -> str:
+    return f"{row['what']}: {until(row['at'], now)} ({counted(row['domains'], 'domain')})"
+
+
+def until(at: datetime, now: datetime) -> str:
+    """A moment as people wait for it: `in 40 s`, `in 3 h (2026-02-05 12:30)`."""
+    seconds = (at - now).total_seconds()
+    if seconds <= 0:
+        return "now"
+    if seconds < 120:
+        return f"in {seconds:.0f} s"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"in {seconds / length:.0f} {unit} ({output.when(at)} UTC)"
+    raise AssertionError(seconds)  # two minutes and more are caught above
+
+
+def size(number: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"

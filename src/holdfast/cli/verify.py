@@ -1,0 +1,110 @@
+"""`holdfast verify`: whether the store is what it promises to be."""
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast import wiring
+from holdfast.cli import output, session
+from holdfast.cli.help import Command
+from holdfast.cli.output import counted
+from holdfast.control.verify import Verifier
+from holdfast.store.verify import Finding
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command to the program."""
+    app.command("verify", cls=Command, rich_help_panel=panel)(verify)
+
+
+def verify(
+    context: typer.Context,
+    archive: Annotated[
+        bool, typer.Option("--archive/--no-archive", help="Also read every page in the archive of this machine.")
+    ] = True,
+    as_json: output.Json = False,
+) -> None:
+    """Check that nothing is lost, doubled or miscounted. Exit code 1 if something is.
+
+    All of the database is compared with itself: every URL is accounted for, no domain has two holders, every counter is
+    what the log says. Then every page is looked up in the archive, if it is on this machine, and compared with its hash.
+    Nothing is changed, and workers may go on meanwhile; on a large store better when few do.
+
+    Examples:
+        holdfast verify
+        holdfast verify --no-archive --json
+    """
+    of = session.of(context)
+    folder = wiring.archive_folder(of.settings)
+    wanted = folder if archive and folder.is_dir() else None
+    shared = of.settings.database_url is not None
+    verifier = Verifier(of.store(), of.settings.politeness.retries, wanted, shared)
+    findings: list[Finding] = []
+    with output.ProgressBar("Verifying", None, "page") as bar:
+        for step in verifier.run():
+            bar.show(step.number - 1 + bool(step.finding), step.looked_at, step.total)
+            if step.finding:
+                findings.append(step.finding)
+    bad = [finding for finding in findings if finding.faults]
+    if as_json:
+        output.print_json({"ok": not bad, "archive": wanted is not None, "checks": [_json(f) for f in findings]})
+    else:
+        _print(findings, verifier.names_of(bad), archive=wanted is not None)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> None:
+    rows = [
+        (*finding.check.split(" ", 1), counted(finding.faults, "fault") if finding.faults else "ok")
+        for finding in findings
+    ]
+    notes = {
+        number: "\n".join(_words(row, names) for row in finding.rows)
+        for number, finding in enumerate(findings)
+        if finding.faults
+    }
+    output.print_table(["#", "CHECK", "RESULT"], rows)
+    for number, text in notes.items():
+        output.print_line(f"\n{findings[number].check}:")
+        for line in text.split("\n"):
+            output.print_line(f"  {output.safe(line)}")
+        if findings[number].faults > len(findings[number].rows):
+            output.print_line(f"  … {findings[number].faults:,} in all")
+    skipped = sum(finding.skipped for finding in findings)
+    if skipped:
+        session.say(f"{counted(skipped, 'page')} were not read: their archive is on other machines.")
+    if not archive:
+        session.say("The archive was not read.")
+    bad = len(notes)
+    holds = (
+        f"{counted(len(findings), 'check')}: all hold."
+        if not bad
+        else f"{bad} of {counted(len(findings), 'check')} failed."
+    )
+    output.print_line(f"\n{holds}")
+
+
+def _words(row: dict[str, Any], names: dict[int, str]) -> str:
+    """A row of a finding: the domain by its name, keys in hexadecimal."""
+    shown = dict(row)
+    domain_id = shown.pop("domain_id", None)
+    front = [names.get(domain_id) or f"domain {domain_id}"] if domain_id is not None else []
+    rest = [f"{name}={_value(value)}" for name, value in shown.items()]
+    return " ".join([*front, *rest])
+
+
+def _json(finding: Finding) -> dict[str, Any]:
+    rows = [{name: bytes(v).hex() if isinstance(v, bytes) else v for name, v in row.items()} for row in finding.rows]
+    return {
+        "invariant": finding.check.split(" ", 1)[0],
+        "check": finding.check.split(" ", 1)[1],
+        "faults": finding.faults,
+        "rows": rows,
+        "seconds": round(finding.seconds, 3),
+        "skipped": finding.skipped,
+    }
+
+
+def _value(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value

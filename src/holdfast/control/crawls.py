@@ -1,0 +1,170 @@
+"""A crawl, from what a person asks for to its end: find or make the job, sow its seeds, begin, look, end.
+
+The rule: asking for the same again goes on where it was. Nothing here is needed for that to be true; the store knows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
+from holdfast.errors import BadUrl, NotFound, UsageError
+from holdfast.model.domain import Seed
+from holdfast.model.job import Job, JobSpec
+from holdfast.model.seeds import make_seed
+from holdfast.politeness.scope import compile_rules
+from holdfast.store import crawls, jobs, reports
+from holdfast.store.connect import Database
+
+STDIN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asks for."""
+
+    urls: tuple[str, ...] = ()
+    seeds_file: str | None = None
+    job: str | None = None
+    options: dict[str, Any] | None = None
+    """Fields of a JobSpec that were given; the others stay as they are."""
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A crawl that can be worked on."""
+
+    job: Job
+    resumed: bool
+    """It goes on with one that was interrupted."""
+    known: bool
+    """The job was there before."""
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a crawl ended."""
+
+    completed: bool
+    """Every URL of the job is dealt with."""
+    standing: crawls.Standing
+    progress: reports.Progress
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlDesk:
+    """Crawls of one store."""
+
+    database: Database
+    sower: Sower
+
+    def begin(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> Begun:
+        """Find or make the job of this wish, sow its seeds, and open a crawl of it; `watch` hears how far the seeds are."""
+        compile_rules(JobSpec(**(wish.options or {})))  # a pattern that is none is refused before anything is made
+        seeds, bad = self._read(wish.urls)
+        if not (seeds or wish.seeds_file or wish.job) and wish.urls:
+            raise BadUrl(bad.bad_lines[0].problem)
+        with self.database.session() as connection:
+            job = self._find(connection, wish, seeds)
+            known = job is not None
+            if job is None:
+                job = self._create(connection, wish, seeds)
+            elif wish.options:
+                crawls.set_spec(connection, job.id, replace(job.spec, **wish.options))
+        loaded = self._sow(job, wish, seeds, bad, watch)
+        with self.database.session() as connection:
+            if wish.again and known:
+                crawls.again(connection, job.id)
+            _, resumed = crawls.begin(connection, job.id)
+            return Begun(crawls.get(connection, job.id), resumed, known, loaded)
+
+    def job(self, name: str) -> Job:
+        """The job of that name; NotFound if there is none."""
+        with self.database.session() as connection:
+            found = crawls.find(connection, name=name)
+        if found is None:
+            raise NotFound(f"There is no job called {name!r}.")
+        return found
+
+    def standing(self, job: Job) -> crawls.Standing:
+        """What there is still to do."""
+        with self.database.session() as connection:
+            return crawls.standing(connection, job.id, _crawl(job))
+
+    def progress(self, job: Job) -> reports.Progress:
+        """How far it is."""
+        with self.database.session() as connection:
+            return reports.progress(connection, job.id, _crawl(job))
+
+    def stop(self, job: Job) -> reports.Progress:
+        """It was interrupted: the same crawl goes on the next time."""
+        with self.database.session() as connection:
+            crawls.stop(connection, _crawl(job))
+            return reports.progress(connection, job.id, _crawl(job))
+
+    def end(self, job: Job) -> Ended:
+        """Its workers found nothing more to do. After: the crawl is over; the job too, if that is proven."""
+        with self.database.session() as connection:
+            standing = crawls.standing(connection, job.id, _crawl(job))
+            progress = reports.progress(connection, job.id, _crawl(job))
+            return Ended(crawls.finish(connection, _crawl(job)), standing, progress)
+
+    def _read(self, urls: Iterable[str]) -> tuple[list[Seed], Loaded]:
+        loaded = Loaded()
+        seeds = []
+        for text in urls:
+            loaded.lines += 1
+            try:
+                seeds.append(make_seed(text, rules=self.sower.rules, registrable=self.sower.registrable))
+            except BadUrl as problem:
+                loaded.refuse(str(problem))
+        return seeds, loaded
+
+    def _find(self, connection: Any, wish: Wish, seeds: list[Seed]) -> Job | None:
+        if wish.job is not None:
+            found = crawls.find(connection, name=wish.job)
+            if found is None and not seeds and wish.seeds_file is None:
+                raise NotFound(f"There is no job called {wish.job!r}; name what to crawl and it is made.")
+            return found
+        if not seeds and wish.seeds_file is None:
+            return crawls.find(connection, name=jobs.DEFAULT)
+        return crawls.by_fingerprint(connection, self._fingerprint(wish, seeds))
+
+    def _create(self, connection: Any, wish: Wish, seeds: list[Seed]) -> Job:
+        spec = JobSpec(**(wish.options or {}))
+        if wish.job is not None:
+            return crawls.create(connection, name=wish.job, spec=spec, fingerprint=None)
+        mark = self._fingerprint(wish, seeds)
+        what = seeds[0].domain if seeds else "seeds"
+        return crawls.create(connection, name=f"{what[:80]}-{mark.hex()[:6]}", spec=spec, fingerprint=mark)
+
+    def _fingerprint(self, wish: Wish, seeds: list[Seed]) -> bytes:
+        def everything() -> Iterator[Seed]:
+            yield from seeds
+            if wish.seeds_file is not None:
+                if wish.seeds_file == STDIN:
+                    raise UsageError("Seeds from standard input need --job NAME, so that the crawl can be found again.")
+                stream, _, _ = open_seeds(wish.seeds_file)
+                with stream:
+                    yield from read_seeds(stream, self.sower.rules, registrable=self.sower.registrable)
+
+        spec = JobSpec(**(wish.options or {}))
+        return fingerprint(everything(), spec.scope, *spec.include, "but", *spec.exclude)
+
+    def _sow(self, job: Job, wish: Wish, seeds: list[Seed], bad: Loaded, watch: Callable[[Loaded], None]) -> Loaded:
+        sower = replace(self.sower, job=job.name)
+        loaded = sower.add(list(wish.urls)) if seeds else bad
+        if wish.seeds_file is not None:
+            stream, _, name = open_seeds(wish.seeds_file)
+            with stream, closing(sower.load(stream, name)) as steps:
+                for loaded in steps:
+                    watch(loaded)
+        return loaded
+
+
+def _crawl(job: Job) -> int:
+    assert job.crawl_id is not None  # noqa: S101 — begin() opened one
+    return job.crawl_id

@@ -1,0 +1,343 @@
+"""Exports: pages, URLs or the log as lines of JSON, CSV or Parquet.
+
+The rule: nothing half-written is ever found under the name that was asked for, and memory stays the same however much there is.
+"""
+
+import csv
+import io
+import json
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+
+import zstandard
+
+from holdfast.archive import reading
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.host import canonical_domain
+from holdfast.model.page import ArchiveRef
+from holdfast.store import domains, exports, jobs
+from holdfast.store.connect import Connection, Database
+
+Row = dict[str, Any]
+TextOf = Callable[[Row, bytes], str]
+"""The visible text of a page: its row, and the body as the archive has it."""
+
+# Types by their names in Arrow, which is loaded only for Parquet: every command would wait for it.
+_TEXT: Final = "string"
+_WHOLE: Final = "int64"
+_SMALL: Final = "int32"
+_YES_NO: Final = "bool"
+_TIME: Final = "timestamp"
+
+COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "pages": {
+        "url": _TEXT,
+        "domain": _TEXT,
+        "job": _TEXT,
+        "status": _SMALL,
+        "outcome": _TEXT,
+        "title": _TEXT,
+        "description": _TEXT,
+        "crawled_at": _TIME,
+        "depth": _SMALL,
+        "content_type": _TEXT,
+        "charset": _TEXT,
+        "content_length": _WHOLE,
+        "content_hash": _TEXT,
+        "canonical": _TEXT,
+        "links_count": _SMALL,
+        "images_count": _SMALL,
+        "noindex": _YES_NO,
+        "nofollow": _YES_NO,
+        "etag": _TEXT,
+        "last_modified": _TEXT,
+        "duration_ms": _SMALL,
+        "problem": _TEXT,
+        "archive_segment": _TEXT,
+        "archive_offset": _WHOLE,
+        "archive_length": _WHOLE,
+        "url_key": _TEXT,
+    },
+    "urls": {
+        "url": _TEXT,
+        "domain": _TEXT,
+        "job": _TEXT,
+        "state": _TEXT,
+        "reason": _TEXT,
+        "kind": _TEXT,
+        "depth": _SMALL,
+        "priority": _SMALL,
+        "attempts": _SMALL,
+        "hops": _SMALL,
+        "discovered_at": _TIME,
+        "not_before": _TIME,
+        "url_key": _TEXT,
+        "parent_key": _TEXT,
+    },
+    "log": {
+        "url": _TEXT,
+        "domain": _TEXT,
+        "job": _TEXT,
+        "crawled_at": _TIME,
+        "outcome": _TEXT,
+        "status": _SMALL,
+        "duration_ms": _SMALL,
+        "bytes": _WHOLE,
+        "images_found": _SMALL,
+        "run": _WHOLE,
+        "claim_epoch": _WHOLE,
+        "url_key": _TEXT,
+    },
+}
+"""What each kind has, by name and in this order; pages may have their `text` behind it."""
+
+KINDS: Final = tuple(COLUMNS)
+SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
+STDOUT: Final = "-"
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet would take for a formula at the beginning of a cell."""
+_SAID_EVERY: Final = 1_000
+_GROUP_ROWS: Final = 50_000
+_GROUP_TEXT: Final = 32 * 1024 * 1024
+_MOST_TEXT: Final = 256 * 1024 * 1024
+"""Characters that a stored text may unpack to; what we wrote is far below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be exported."""
+
+    kind: str
+    text: bool = False
+    job: str | None = None
+    domain: str | None = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Names and types, in their order."""
+        return COLUMNS[self.kind] | ({"text": _TEXT} if self.text else {})
+
+
+def check(file: str, wanted: Wanted) -> None:
+    """Raise UsageError for an export that cannot be meant. Needs no database, so a slip of the pen starts none."""
+    if wanted.kind not in COLUMNS:
+        raise UsageError(f"{wanted.kind!r} cannot be exported; what can: {', '.join(KINDS)}.")
+    if wanted.text and wanted.kind != "pages":
+        raise UsageError("--text is for pages; nothing else has a text.")
+    if wanted.domain is not None:
+        canonical_domain(wanted.domain)
+    if file == STDOUT:
+        return
+    path = Path(file)
+    if path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"The name of {file!r} says how to write it, and must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}; "
+            f"{STDOUT} writes lines of JSON to standard output."
+        )
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{file!r} is not a file that could be replaced.")
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {str(path.parent)!r} to write to.")
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Exports from one store."""
+
+    database: Database
+    registrable: bool = False
+    archive: Path | None = None
+    """Where texts are read from that are not kept, by `text_of`; None: nowhere."""
+    text_of: TextOf | None = None
+
+    def expected(self, wanted: Wanted) -> int | None:
+        """About how many rows there will be; None: nobody knows before."""
+        with self.database.session() as connection:
+            return exports.expected(connection, self._only(connection, wanted)).get(wanted.kind)
+
+    def rows(self, wanted: Wanted) -> Generator[Row, None, None]:
+        """Every row, with the columns of its kind."""
+        with self.database.session() as connection:
+            only = self._only(connection, wanted)
+            if wanted.kind == "pages":
+                chunks = exports.pages(connection, only, text=wanted.text)
+            else:
+                chunks = {"urls": exports.urls, "log": exports.log}[wanted.kind](connection, only)
+            for chunk in chunks:
+                for row in chunk:
+                    yield self._shown(row, wanted)
+
+    def lines(self, wanted: Wanted) -> Iterator[str]:
+        """Lines of JSON in plain ASCII, which can steer no terminal."""
+        return (json.dumps(row, default=_iso) + "\n" for row in self.rows(wanted))
+
+    def write(self, file: str, wanted: Wanted) -> Generator[int, None, None]:
+        """Write a file; after some rows and at the end how many there are.
+
+        After: the file is whole and on the disk, or there is none of that name that was not there before.
+        """
+        check(file, wanted)
+        path = Path(os.path.realpath(file))
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        rows = self.rows(wanted)
+        try:
+            with closing(rows), _open(part) as stream:
+                yield from _drain(rows, _WRITERS[path.suffix](stream, wanted.columns))
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+        except OSError as problem:
+            raise HoldfastError(f"{file!r} cannot be written: {problem.strerror or problem}.") from problem
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def _only(self, connection: Connection, wanted: Wanted) -> exports.Only:
+        job = jobs.find(connection, wanted.job) if wanted.job is not None else None
+        if wanted.domain is None:
+            return exports.Only(job)
+        name = canonical_domain(wanted.domain, registrable=self.registrable)
+        return exports.Only(job, domains.get(connection, name)["id"])
+
+    def _shown(self, row: Row, wanted: Wanted) -> Row:
+        row["run"] = row.get("crawl_run_id")
+        row["url"] = row["page_url"] if wanted.kind == "log" else row["url"]
+        for key in ("url_key", "parent_key", "content_hash"):
+            if row.get(key) is not None:
+                row[key] = bytes(row[key]).hex()
+        if wanted.text:
+            row["text"] = self._text(row)
+        return {name: row[name] for name in wanted.columns}
+
+    def _text(self, row: Row) -> str | None:
+        if row["body"] is not None:
+            packed = zstandard.ZstdDecompressor().decompress(row["body"], max_output_size=_MOST_TEXT)
+            return packed.decode("utf-8", "replace")
+        if self.archive is None or self.text_of is None or row["archive_segment"] is None:
+            return None
+        ref = ArchiveRef(
+            row["archive_segment"], row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b"")
+        )
+        try:
+            return self.text_of(row, reading.read(self.archive, ref).body)
+        except (HoldfastError, OSError):
+            return None  # an archive that is elsewhere, or damaged: `holdfast verify` says which
+
+
+class _Writer(Protocol):
+    def write(self, row: Row) -> None: ...
+
+    def end(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+
+class _JsonLines:
+    def __init__(self, stream: BinaryIO, columns: Mapping[str, str]) -> None:  # noqa: ARG002 — as the others
+        self._stream = stream
+
+    def write(self, row: Row) -> None:
+        self._stream.write(json.dumps(row, default=_iso, ensure_ascii=False).encode() + b"\n")
+
+    def end(self) -> None:
+        """Every line stands for itself."""
+
+    give_up = end
+
+
+class _Csv:
+    """RFC 4180, with a line of names."""
+
+    def __init__(self, stream: BinaryIO, columns: Mapping[str, str]) -> None:
+        self._text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        self._csv = csv.writer(self._text, lineterminator="\r\n")
+        self._csv.writerow(columns)
+
+    def write(self, row: Row) -> None:
+        self._csv.writerow([cell(value) for value in row.values()])
+
+    def end(self) -> None:
+        self._text.detach()
+
+    give_up = end
+
+
+class _Parquet:
+    """A fixed schema whatever the rows have; groups of rows are written as they fill up."""
+
+    def __init__(self, stream: BinaryIO, columns: Mapping[str, str]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        times = {_TIME: pa.timestamp("us", tz="UTC")}
+        self._schema = pa.schema([(name, times.get(kind, kind)) for name, kind in columns.items()])
+        self._table = pa.Table
+        self._file = parquet.ParquetWriter(stream, self._schema, compression="zstd")
+        self._rows: list[Row] = []
+        self._characters = 0
+
+    def write(self, row: Row) -> None:
+        self._rows.append(row)
+        self._characters += len(row.get("text") or "")
+        if len(self._rows) >= _GROUP_ROWS or self._characters >= _GROUP_TEXT:
+            self._flush()
+
+    def end(self) -> None:
+        self._flush()
+        self._file.close()
+
+    def give_up(self) -> None:
+        self._file.is_open = False  # or it would write its last part when it is forgotten, to a file that is gone
+
+    def _flush(self) -> None:
+        self._file.write_table(self._table.from_pylist(self._rows, schema=self._schema))
+        self._rows, self._characters = [], 0
+
+
+_WRITERS: Final[dict[str, Callable[[BinaryIO, Mapping[str, str]], _Writer]]] = {
+    ".jsonl": _JsonLines,
+    ".csv": _Csv,
+    ".parquet": _Parquet,
+}
+
+
+def cell(value: object) -> object:
+    """A cell of a CSV file: times as ISO 8601, yes and no in words, and no text that a spreadsheet would run."""
+    if isinstance(value, datetime):
+        return _iso(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value
+
+
+def _drain(rows: Iterator[Row], writer: _Writer) -> Iterator[int]:
+    written = 0
+    try:
+        for row in rows:
+            writer.write(row)
+            written += 1
+            if written % _SAID_EVERY == 0:
+                yield written
+        writer.end()
+    except BaseException:
+        writer.give_up()
+        raise
+    yield written
+
+
+def _open(part: Path) -> BinaryIO:
+    return part.open("xb", buffering=1 << 20)
+
+
+def _iso(value: object) -> str:
+    assert isinstance(value, datetime)  # noqa: S101 — of all that a row holds only times are no JSON
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

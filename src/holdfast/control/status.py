@@ -1,0 +1,64 @@
+"""How things stand, in a few figures: jobs, workers, domains, pace, what is due."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from holdfast.model.domain import Status
+from holdfast.store import domains, reports
+from holdfast.store.connect import Database
+
+SPAN: Final = timedelta(minutes=1)
+"""The pace is of so long."""
+SILENCE: Final = timedelta(seconds=120)
+"""A worker that was not heard of for so long counts as dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The whole store at a glance."""
+
+    now: datetime
+    jobs: list[dict[str, Any]]
+    workers: list[dict[str, Any]]
+    runs: int
+    """Worker processes that say they run."""
+    domains: dict[str, int]
+    """By status; every status is named."""
+    pages_per_second: float
+    """Of the last minute, like the two below."""
+    errors_per_second: float
+    bytes_per_second: float
+    due: list[dict[str, Any]]
+    stay_blocked: int
+    """Domains that only a person can start over."""
+    wakes: int
+    """News for domains that no sweep has folded yet."""
+    database_bytes: int
+
+    @property
+    def empty(self) -> bool:
+        """Nothing has ever been asked for."""
+        return not any(self.domains.values())
+
+
+def overview(database: Database) -> Overview:
+    """How things stand now."""
+    with database.session() as connection:
+        totals = reports.totals(connection)
+        lately = reports.lately(connection, SPAN)
+        seconds = SPAN.total_seconds()
+        return Overview(
+            now=totals["now"],
+            jobs=reports.jobs(connection),
+            workers=reports.workers(connection, silence=SILENCE),
+            runs=totals["runs"],
+            domains=dict.fromkeys(map(str, Status), 0) | domains.counts(connection),
+            pages_per_second=lately["pages"] / seconds,
+            errors_per_second=lately["errors"] / seconds,
+            bytes_per_second=lately["bytes"] / seconds,
+            due=reports.due(connection),
+            stay_blocked=totals["stay_blocked"],
+            wakes=totals["wakes"],
+            database_bytes=totals["database_bytes"],
+        )

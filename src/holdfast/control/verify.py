@@ -1,0 +1,134 @@
+"""Is the store what it promises to be? Every check that the database can prove, and the bytes of the archive where they are at hand.
+
+The rule: nothing is changed, and nothing is held against workers that go on meanwhile.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.archive import reading
+from holdfast.errors import HoldfastError
+from holdfast.model.page import ArchiveRef
+from holdfast.store import reports
+from holdfast.store import verify as checks
+from holdfast.store.connect import Database
+
+BYTES: Final = "I11 every reference leads to bytes with its hash"
+FILES: Final = "I10 every record of the archive is whole"
+
+_SAID_EVERY: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far it is: a check that begins, with what it has looked at so far, or one that has ended (`finding`)."""
+
+    number: int
+    total: int
+    check: str
+    looked_at: int = 0
+    finding: checks.Finding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """One store, and the folder of its archive; None: it is not on this machine, or not wanted."""
+
+    database: Database
+    retries: int
+    archive: Path | None = None
+    shared: bool = False
+    """Other machines write to the same database, each with an archive of its own."""
+
+    def run(self) -> Iterator[Step]:
+        """Every check in turn: a step when it begins, more while it reads the archive, and one with its finding."""
+        names = [*checks.CHECKS, *((BYTES, FILES) if self.archive else ())]
+        with self.database.session() as connection:
+            found = checks.verify(connection, retries=self.retries)
+            for number, name in enumerate(checks.CHECKS, 1):
+                yield Step(number, len(names), name)
+                yield Step(number, len(names), name, finding=next(found))
+            found.close()  # its snapshot ends here, before the long reading
+        if self.archive:
+            for offset, (name, look) in enumerate(((BYTES, self._bytes), (FILES, self._files)), 1):
+                number = len(checks.CHECKS) + offset
+                yield Step(number, len(names), name)
+                for looked_at, finding in look(self.archive):
+                    yield Step(number, len(names), name, looked_at, finding)
+
+    def names_of(self, findings: list[checks.Finding]) -> dict[int, str]:
+        """The domains that the rows of findings speak of, by id."""
+        ids = {row["domain_id"] for finding in findings for row in finding.rows if row.get("domain_id")}
+        with self.database.session() as connection:
+            return reports.domain_names(connection, sorted(ids))
+
+    def _bytes(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
+        tally = _Tally(BYTES)
+        with self.database.session() as connection:
+            for chunk in checks.references(connection):
+                for row in chunk:
+                    tally.looked_at += 1
+                    if self.shared and not (folder / row["archive_segment"]).parent.is_dir():
+                        tally.skipped += 1
+                    elif problem := _problem(folder, row):
+                        tally.fault(
+                            {
+                                "domain_id": row["domain_id"],
+                                "job_id": row["job_id"],
+                                "url": row["url"],
+                                "problem": problem,
+                            }
+                        )
+                    if tally.is_time():
+                        yield tally.looked_at, None
+        yield tally.looked_at, tally.finding()
+
+    def _files(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
+        tally = _Tally(FILES)
+        for problem in reading.check(folder):
+            tally.looked_at += 1
+            tally.fault({"segment": problem.segment, "offset": problem.offset, "problem": problem.detail})
+            if tally.is_time():
+                yield tally.looked_at, None
+        yield tally.looked_at, tally.finding()
+
+
+class _Tally:
+    """Faults of one check as they are found, and when to say so."""
+
+    def __init__(self, check: str) -> None:
+        self.looked_at = self.skipped = 0
+        self._check = check
+        self._faults = 0
+        self._rows: list[dict[str, Any]] = []
+        self._begun = self._said = time.monotonic()
+
+    def fault(self, row: dict[str, Any]) -> None:
+        self._faults += 1
+        if len(self._rows) < checks.ROWS_SHOWN:
+            self._rows.append(row)
+
+    def is_time(self) -> bool:
+        now = time.monotonic()
+        if now - self._said < _SAID_EVERY:
+            return False
+        self._said = now
+        return True
+
+    def finding(self) -> checks.Finding:
+        return checks.Finding(self._check, self._faults, self._rows, time.monotonic() - self._begun, self.skipped)
+
+
+def _problem(folder: Path, row: dict[str, Any]) -> str | None:
+    """Why the bytes of a page cannot be had; None: they are there and they are the right ones."""
+    ref = ArchiveRef(
+        row["archive_segment"], row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b"")
+    )
+    try:
+        reading.read(folder, ref)
+    except (HoldfastError, OSError) as problem:
+        return str(problem)
+    return None

@@ -1,0 +1,314 @@
+"""What a worker process has learnt since its last commit, and the thread that writes it down.
+
+The rule: bytes first, row second, all or nothing. One batch is being committed while the next one fills; when both are full,
+fetching waits. So what a crash can cost is bounded, and so is memory while the database is away.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Protocol
+
+import zstandard
+
+from holdfast import failpoints
+from holdfast.archive.segments import Segments
+from holdfast.archive.warc import Exchange
+from holdfast.engine.desk import Away, Desk
+from holdfast.engine.halves import give_up_on, split
+from holdfast.engine.lease import Leases
+from holdfast.errors import RolledBack, StoreError, StoreUnavailable
+from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome, VisitPart
+from holdfast.settings import Flush
+from holdfast.store import commit
+from holdfast.store.connect import Database
+from holdfast.store.domains import NewDomains
+from holdfast.telemetry.clock import Clock
+
+log: Final = logging.getLogger(__name__)
+
+URGENT_PAUSE: Final = 0.05
+"""Seconds between two commits that visits without work ask for."""
+MOST_UNFLUSHED: Final = 10_000
+"""With `flush.pages` = 0 only a visit's end commits; this is where memory ends."""
+DISK_PAUSE: Final = 2.0
+
+
+class Holder(Protocol):
+    """A visit, as the committer sees it."""
+
+    domain_id: int
+    epoch: int
+
+    def clocks(self) -> Clocks:
+        """Its politeness at this moment."""
+        ...
+
+    @property
+    def streak(self) -> int:
+        """Errors in a row."""
+        ...
+
+    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int) -> None:
+        """These are in the store."""
+        ...
+
+    def lose(self) -> None:
+        """The claim is somebody else's."""
+        ...
+
+
+@dataclass(slots=True)
+class _Part:
+    holder: Holder
+    outcomes: list[UrlOutcome] = field(default_factory=list)
+    ended_at: list[float] = field(default_factory=list)
+    found: list[FoundUrl] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Filling:
+    """The batch that is being filled."""
+
+    parts: dict[int, _Part] = field(default_factory=dict)
+    exchanges: list[tuple[UrlOutcome, Exchange]] = field(default_factory=list)
+    count: int = 0
+    since: float = 0.0
+
+
+class Committer:
+    """Fills batches on the event loop, commits them in a thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        leases: Leases,
+        clock: Clock,
+        *,
+        worker: str,
+        run_id: int,
+        lease: timedelta,
+        flush: Flush,
+        defaults: NewDomains,
+        archive: Callable[[], Segments],
+    ) -> None:
+        self._database = database
+        self._desk = Desk(database, "committer")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
+        self._leases = leases
+        self._clock = clock
+        self._worker = worker
+        self._run_id = run_id
+        self._lease = lease
+        self._flush = flush
+        self._limit = flush.pages or MOST_UNFLUSHED
+        self._defaults = defaults
+        self._open_archive = archive
+        self._segments: Segments | None = None
+        self._squeeze = zstandard.ZstdCompressor(level=3)
+        self._filling = _Filling()
+        self._committing = False
+        self._urgent = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._stop = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.trouble: str | None = None
+        """What keeps commits from succeeding at this moment, for people."""
+
+    # On the event loop ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to commit. Before: on the running event loop."""
+        self._task = asyncio.create_task(self._run(), name="committer")
+
+    def when_failed(self, fall: Callable[[str], None]) -> None:
+        """Call this if commits end by a fault of ours."""
+
+        def look(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (problem := task.exception()) is not None:
+                log.error("commits ended", exc_info=problem)
+                fall(f"Commits ended by a fault of ours: {problem}")
+
+        if self._task is not None:
+            self._task.add_done_callback(look)
+
+    def add(
+        self, holder: Holder, outcome: UrlOutcome, found: Sequence[FoundUrl] = (), exchange: Exchange | None = None
+    ) -> None:
+        """Something came of a URL. It is in the store when `holder.committed` hears of it."""
+        part = self._part(holder)
+        part.outcomes.append(outcome)
+        part.ended_at.append(self._clock.now())
+        part.found.extend(found)
+        if exchange is not None:
+            self._filling.exchanges.append((outcome, exchange))
+        self._filling.count += 1
+        if self._filling.count >= self._limit:
+            self._room.clear()
+            self._changed.set()
+
+    def note(self, holder: Holder) -> None:
+        """Only its clocks are to be kept with the next commit."""
+        self._part(holder)
+
+    def _part(self, holder: Holder) -> _Part:
+        filling = self._filling
+        part = filling.parts.get(holder.domain_id)
+        if part is None:
+            part = filling.parts[holder.domain_id] = _Part(holder)
+            if len(filling.parts) == 1:
+                filling.since = self._clock.now()
+                self._changed.set()
+        return part
+
+    def forget(self, holder: Holder) -> None:
+        """Its claim is lost: what it has in the batch would be refused anyway."""
+        part = self._filling.parts.get(holder.domain_id)
+        if part is not None and part.holder is holder:
+            del self._filling.parts[holder.domain_id]
+
+    async def room(self) -> None:
+        """Return when another page may be begun."""
+        await self._room.wait()
+
+    def hurry(self) -> None:
+        """Somebody waits for what is in the batch: commit it soon."""
+        if self._filling.parts:
+            self._urgent = True
+            self._changed.set()
+
+    async def close(self) -> None:
+        """After: everything that was added is committed, or the database was away and it is as if it had not been fetched."""
+        if self._task is None:
+            return
+        self._stop.set()
+        self._changed.set()
+        await asyncio.wait({self._task})
+        self._thread.shutdown(wait=True)
+        self._desk.close()
+        if self._segments is not None:
+            self._segments.close()
+
+    def give_up(self) -> None:
+        """Do not wait for a database that is away."""
+        self._stop.set()
+        self._desk.give_up()
+        self._room.set()
+
+    async def _run(self) -> None:
+        while not (self._stop.is_set() and not self._filling.parts):
+            await self._wait_until_due()
+            if not self._filling.parts:
+                continue
+            filling, self._filling = self._filling, _Filling()
+            self._urgent = False
+            self._room.set()
+            try:
+                await self._write(filling)
+            except Away:
+                return
+            if not self._stop.is_set():
+                await asyncio.sleep(URGENT_PAUSE if self._filling.count < self._limit else 0)
+
+    async def _wait_until_due(self) -> None:
+        while not self._stop.is_set():
+            filling = self._filling
+            if filling.parts and (self._urgent or filling.count >= self._limit):
+                return
+            left: float | None = None
+            if filling.parts and self._flush.pages:
+                left = filling.since + self._flush.seconds.total_seconds() - self._clock.now()
+                if left <= 0:
+                    return
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError:
+                return
+
+    async def _write(self, filling: _Filling) -> None:
+        loop = asyncio.get_running_loop()
+        asked_at = self._clock.now()
+        batch = self._batch(filling, asked_at)
+        done = await loop.run_in_executor(self._thread, self._commit, batch, filling.exchanges)
+        kept = [part for domain_id, part in filling.parts.items() if domain_id not in done.refused]
+        self._leases.renewed((part.holder.domain_id for part in kept), asked_at)
+        for part in filling.parts.values():
+            if part.holder.domain_id in done.refused:
+                part.holder.lose()
+            else:
+                part.holder.committed(part.outcomes, done.discovered.get(part.holder.domain_id, 0))
+
+    def _batch(self, filling: _Filling, now: float) -> Batch:
+        parts = []
+        for domain_id, part in filling.parts.items():
+            for outcome, ended_at in zip(part.outcomes, part.ended_at, strict=True):
+                outcome.age = max(0.0, now - ended_at)
+            holder = part.holder
+            parts.append(VisitPart(domain_id, holder.epoch, part.outcomes, part.found, holder.clocks(), holder.streak))
+        return Batch(self._run_id, parts)
+
+    # In the thread ----------------------------------------------------------------------------------------------------
+
+    def _commit(self, batch: Batch, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> commit.Committed:
+        for part in batch.parts:
+            for outcome in part.outcomes:
+                if outcome.page is not None and outcome.page.text is not None:
+                    outcome.page.text = self._squeeze.compress(outcome.page.text)
+        self._archive(exchanges)
+        failpoints.reach("archive_written")
+        return self._store(batch)
+
+    def _store(self, batch: Batch) -> commit.Committed:
+        try:
+            return self._desk.run(
+                commit.commit,
+                self._database.connect,
+                worker=self._worker,
+                batch=batch,
+                lease=self._lease,
+                defaults=self._defaults,
+            )
+        except (RolledBack, StoreUnavailable):
+            raise
+        except StoreError as problem:
+            # One page that the database cannot hold must not keep the others from it, nor come back for ever.
+            log.error("a batch of %d parts was refused: %s", len(batch.parts), problem)  # noqa: TRY400 — no traceback
+            halves = split(batch)
+            if halves is None:
+                give_up_on(batch, str(problem))
+                halves = [batch]
+            done = commit.Committed()
+            for half in halves:
+                part = self._store(half)
+                done.refused |= part.refused
+                for domain_id, count in part.discovered.items():
+                    done.discovered[domain_id] = done.discovered.get(domain_id, 0) + count
+            return done
+
+    def _archive(self, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> None:
+        """Bytes on disk, before any row points to them. A full disk is waited for: nothing is lost and nothing goes on."""
+        while exchanges:
+            try:
+                if self._segments is None:
+                    self._segments = self._open_archive()
+                refs = self._segments.append([exchange for _, exchange in exchanges])
+                self._segments.sync()
+            except OSError as problem:
+                if self.trouble is None:
+                    log.error("the archive cannot be written: %s; fetching waits until it can", problem)  # noqa: TRY400 — no traceback
+                self.trouble = f"the archive cannot be written: {problem.strerror or problem}"
+                if self._stop.wait(DISK_PAUSE):
+                    raise Away("The archive cannot be written, and we were told to stop.") from problem
+            else:
+                self.trouble = None
+                for (outcome, _), ref in zip(exchanges, refs, strict=True):
+                    if outcome.page is not None:
+                        outcome.page.archive = ref
+                return

@@ -1,0 +1,147 @@
+"""How long a worker may act on its domains, and the heartbeat that keeps them.
+
+The rule: no request begins unless its domain's lease outlasts it, counted by a clock that goes on while the process is frozen, from
+before the renewal was sent. A worker that wakes from a freeze must not even ask: no fence can undo a request.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Final
+
+from holdfast import failpoints
+from holdfast.engine.desk import Away, Desk
+from holdfast.errors import NameInUse
+from holdfast.store import claims, runs, workers
+from holdfast.store.connect import Connection, Database
+from holdfast.telemetry.clock import Clock
+
+log: Final = logging.getLogger(__name__)
+
+
+class Leases:
+    """What is held, under which epoch, and until when by our own clock. Used by several threads."""
+
+    def __init__(self, clock: Clock, lease: timedelta) -> None:
+        self._clock = clock
+        self._seconds = lease.total_seconds()
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[int, float]] = {}
+
+    def begin(self, held: Iterable[tuple[int, int]], asked_at: float) -> None:
+        """Domains (id, epoch) that a claim asked for at `asked_at` has got."""
+        with self._lock:
+            for domain_id, epoch in held:
+                self._held[domain_id] = (epoch, asked_at + self._seconds)
+
+    def renewed(self, domain_ids: Iterable[int], asked_at: float) -> None:
+        """Their leases are full again, counted from `asked_at`."""
+        with self._lock:
+            for domain_id in domain_ids:
+                if domain_id in self._held:
+                    epoch, until = self._held[domain_id]
+                    self._held[domain_id] = (epoch, max(until, asked_at + self._seconds))
+
+    def drop(self, domain_id: int) -> None:
+        """It is released or lost."""
+        with self._lock:
+            self._held.pop(domain_id, None)
+
+    def left(self, domain_id: int) -> float:
+        """Seconds that the lease has left for certain; negative if it may have ended."""
+        with self._lock:
+            _, until = self._held.get(domain_id, (0, 0.0))
+        return until - self._clock.now()
+
+    def all(self) -> list[tuple[int, int]]:
+        """Every held (domain id, epoch)."""
+        with self._lock:
+            return [(domain_id, epoch) for domain_id, (epoch, _) in sorted(self._held.items())]
+
+
+class Heartbeat:
+    """A thread that renews leases, says that the run lives, and holds the worker's name.
+
+    A thread of its own, because a page that keeps the event loop busy for seconds must not cost the claims.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        leases: Leases,
+        clock: Clock,
+        *,
+        wanted: str,
+        lease: timedelta,
+        every: timedelta,
+        lost: Callable[[set[int]], None],
+        doomed: Callable[[str], None],
+        in_window: Callable[[], int],
+    ) -> None:
+        self._desk = Desk(database, "heartbeat")
+        self._leases = leases
+        self._clock = clock
+        self._lease = lease
+        self._every = min(every.total_seconds(), lease.total_seconds() / 3)
+        self._lost = lost
+        self._doomed = doomed
+        self._in_window = in_window
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._wanted = wanted
+        self._held_on: Connection | None = None
+        self.name = ""
+        self.run_id = 0
+
+    def take_name(self, *, alone: bool) -> workers.Identity:
+        """Hold the wanted name, or the next free one. Before: not started. Raises Refused where another worker forbids it."""
+        identity = self._desk.run(self._hold, wanted=self._wanted, alone=alone)
+        self.name = identity.name
+        self._alone = alone
+        return identity
+
+    def _hold(self, connection: Connection, *, wanted: str, alone: bool) -> workers.Identity:
+        workers.share(connection, alone=alone)
+        identity = workers.hold_name(connection, wanted)
+        self._held_on = connection
+        return identity
+
+    def start(self, run_id: int) -> None:
+        """Begin to beat for this run."""
+        self.run_id = run_id
+        self._thread.start()
+
+    def stop(self) -> None:
+        """After: it beats no more, and the name is free."""
+        self._stop.set()
+        self._desk.give_up()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._desk.close()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._every):
+            try:
+                self._desk.run(self._once)
+            except Away:
+                return
+            except NameInUse as problem:
+                self._doomed(str(problem))
+                return
+
+    def _once(self, connection: Connection) -> None:
+        if connection is not self._held_on:
+            # The name went with the session. If somebody has it now, our claims are his.
+            identity = self._hold(connection, wanted=self.name, alone=self._alone)
+            if identity.name != self.name:
+                raise NameInUse(f"While the database was away another worker took the name {self.name}.")
+        held = self._leases.all()
+        asked_at = self._clock.now()
+        renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)
+        failpoints.reach("in_heartbeat")
+        self._leases.renewed(renewal.renewed, asked_at)
+        if renewal.lost:
+            log.warning("lost %d domains: their leases ended or somebody took them", len(renewal.lost))
+            self._lost(renewal.lost)
+        runs.beat(connection, self.run_id, in_window=self._in_window())

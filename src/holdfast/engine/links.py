@@ -1,0 +1,151 @@
+"""From what a page points to, to rows of the frontier.
+
+The rule: every address on a page becomes a row, waiting or denied with its reason, or is known already. A small memory of addresses
+as they were written drops most repeats before they cost anything; the unique key in the store drops the rest.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from holdfast.errors import BadUrl
+from holdfast.model.batch import FoundUrl
+from holdfast.model.host import canonical_domain, parent_domain
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.url import UrlRules, resolve, url_key
+from holdfast.politeness.priority import url_priority
+from holdfast.politeness.scope import ScopeRules
+from holdfast.politeness.traps import TemplateCounter, trap
+from holdfast.settings import Crawl
+
+_LONGEST_KEPT: Final = 2000
+"""Characters of a refused address that the store keeps."""
+
+
+class Site(NamedTuple):
+    """Whose a host is."""
+
+    domain: str
+    parent: str
+    base_url: str
+
+
+class Sites:
+    """The domains of hosts, remembered: a crawl meets the same ones again and again."""
+
+    def __init__(self, *, registrable: bool, most: int = 50_000) -> None:
+        self._registrable = registrable
+        self._most = most
+        self._known: dict[str, Site] = {}
+
+    def of(self, url: str) -> Site:
+        """The site of a normalized URL. Raises BadUrl where nobody could listen."""
+        origin = url[: url.index("/", 8)]
+        site = self._known.get(origin)
+        if site is None:
+            domain = canonical_domain(url, registrable=self._registrable)
+            if len(self._known) >= self._most:
+                self._known.clear()
+            site = self._known[origin] = Site(domain, parent_domain(domain), origin)
+        return site
+
+
+class RecentLinks:
+    """Addresses as they were written that this visit has dealt with; old ones are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._new: set[str] = set()
+        self._old: set[str] = set()
+
+    def seen(self, key: str) -> bool:
+        """Whether it was asked for before; it has been now."""
+        if key in self._new or key in self._old:
+            return True
+        self._new.add(key)
+        if len(self._new) >= self._most:
+            self._old, self._new = self._new, set()
+        return False
+
+
+class LinkFinder:
+    """Judges the links of one visit's pages."""
+
+    def __init__(
+        self,
+        job_id: int,
+        site: Site,
+        *,
+        scope: ScopeRules,
+        sites: Sites,
+        rules: UrlRules,
+        limits: Crawl,
+        max_depth: int,
+        this_year: int,
+        memory: int,
+    ) -> None:
+        self._job_id = job_id
+        self._site = site
+        self._scope = scope
+        self._sites = sites
+        self._rules = rules
+        self._limits = limits
+        self._max_depth = max_depth
+        self._this_year = this_year
+        self._recent = RecentLinks(memory)
+        self._templates = TemplateCounter(limits.template_cap)
+
+    def find(
+        self, page_url: str, page_key: bytes, depth: int, base: str | None, hrefs: Iterable[str]
+    ) -> Iterator[FoundUrl]:
+        """What these addresses on a page mean, but for those that this visit has met lately."""
+        try:
+            start = resolve(page_url, base, self._rules) if base else page_url
+        except BadUrl:
+            start = page_url
+        folder = start[: start.rindex("/") + 1]
+        for href in hrefs:
+            # What begins with a slash or names its host means the same on every page of the site.
+            if self._recent.seen(href if href[:1] == "/" or "://" in href[:10] else folder + href):
+                continue
+            yield self._judge(start, href, page_key, depth + 1)
+
+    def follow(self, page_url: str, page_key: bytes, target: str, depth: int, hops: int) -> FoundUrl:
+        """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""
+        return self._judge(page_url, target, page_key, depth, hops=hops, anywhere=depth == 0)
+
+    def _judge(
+        self, base: str, href: str, page_key: bytes, depth: int, *, hops: int = 0, anywhere: bool = False
+    ) -> FoundUrl:
+        try:
+            url = resolve(base, href, self._rules)
+            site = self._sites.of(url)
+        except BadUrl as problem:
+            return self._refused(href, str(problem), page_key, depth)
+        key = url_key(url)
+        if not anywhere:
+            denial = self._scope.judge(
+                self._site.domain, self._site.parent, site.domain, site.parent, url, depth, max_depth=self._max_depth
+            )
+            if denial is not None:
+                outcome, why = denial
+                return self._denied(outcome, why, url, key, page_key, depth)
+        why_not = trap(url, self._limits, self._this_year)
+        if why_not is None and site.domain == self._site.domain and self._templates.over(url):
+            why_not = "too many URLs of this pattern"
+        if why_not is not None:
+            return self._denied(Outcome.TRAP, why_not, url, key, page_key, depth)
+        priority = url_priority(url, depth)
+        if site.domain == self._site.domain:
+            return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops)
+        return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, UrlState.WAITING, None, *site)
+
+    def _denied(self, outcome: Outcome, why: str, url: str, key: bytes, page_key: bytes, depth: int) -> FoundUrl:
+        """A row of the domain where it was met, also for an address elsewhere: no domain is made for what is not wanted."""
+        reason = f"{outcome}: {why}" if why else str(outcome)
+        return FoundUrl(self._job_id, key, url, depth, 1, page_key, 0, UrlState.DENIED, reason)
+
+    def _refused(self, href: str, why: str, page_key: bytes, depth: int) -> FoundUrl:
+        """An address that is no URL: kept as it was written, under a key of its own."""
+        written = href[:_LONGEST_KEPT].encode("ascii", "backslashreplace").decode("ascii").replace("\\x00", "")
+        key = url_key(f"refused:{written}")
+        return self._denied(Outcome.URL_REFUSED, why, written, key, page_key, depth)

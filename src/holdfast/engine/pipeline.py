@@ -1,0 +1,145 @@
+"""The walk of one URL, from its turn to the batch. Read this first.
+
+The rule: whatever the web does, exactly one `UrlOutcome` goes into the batch, together with everything that the page led to. Nothing
+here writes to the store; the committer does, all at once.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from holdfast import failpoints
+from holdfast.archive.warc import Exchange
+from holdfast.model.batch import FoundUrl, PageRow, UrlOutcome, Waiting
+from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.page import FetchRequest, FetchResult, Parsed
+from holdfast.politeness.retry import next_attempt
+from holdfast.politeness.streak import is_login_redirect
+
+if TYPE_CHECKING:
+    from holdfast.engine.visit import Visit
+
+
+async def walk(visit: "Visit", item: Waiting) -> None:
+    """Fetch a URL, read it, find its links, and add what came of it to the batch.
+
+    Before: robots, scope, traps, pace, circuit and lease have said go. After: the batch has its outcome; `visit` has learnt how the
+    server behaved.
+    """
+    result = await visit.ask(_request(visit, item))
+    failpoints.reach("after_fetch")
+    parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
+    outcome, found = _judge(visit, item, result, parsed)
+    visit.learn(outcome, result)
+    retry = next_attempt(
+        outcome, item.attempts + 1, visit.tools.settings.politeness, visit.tools.chance, result.retry_after
+    )
+    over = retry.state is not UrlState.WAITING
+    row = UrlOutcome(
+        visit.job.id,
+        item.url_key,
+        item.url,
+        item.depth,
+        outcome,
+        retry.state,
+        reason=_reason(outcome, result),
+        attempts=item.attempts + 1,
+        retry_in=retry.retry_in,
+        status=result.status,
+        duration_ms=round(result.duration * 1000),
+        bytes=result.wire_bytes,
+        images_found=len(parsed.images) if parsed else 0,
+        page=_page(visit, result, parsed)
+        if over and result.status is not None and outcome is not Outcome.REDIRECT
+        else None,
+    )
+    visit.tools.committer.add(visit, row, found, _exchange(visit, item, result, row))
+
+
+def _request(visit: "Visit", item: Waiting) -> FetchRequest:
+    return FetchRequest(
+        item.url,
+        visit.agent,
+        etag=item.etag if item.refresh else None,
+        last_modified=item.last_modified if item.refresh else None,
+        allow_private=visit.allow_private,
+    )
+
+
+async def _parse(visit: "Visit", result: FetchResult) -> Parsed:
+    headers = result.headers
+    return await visit.tools.parser.parse(
+        result.body, content_type=headers.get("content-type"), x_robots_tag=headers.get("x-robots-tag")
+    )
+
+
+def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | None) -> tuple[Outcome, list[FoundUrl]]:
+    """What the answer really is, and where it leads."""
+    if result.outcome is Outcome.REDIRECT:
+        return _redirected(visit, item, result)
+    if parsed is None:
+        return result.outcome, []
+    if parsed.password_form and not is_login_redirect(item.url):
+        return Outcome.LOGIN_WALL, []
+    if parsed.nofollow:
+        return result.outcome, []
+    hrefs = parsed.links + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
+    return result.outcome, list(visit.links.find(item.url, item.url_key, item.depth, parsed.base, hrefs))
+
+
+def _redirected(visit: "Visit", item: Waiting, result: FetchResult) -> tuple[Outcome, list[FoundUrl]]:
+    """A redirect's target is a URL of its own: it waits its turn, and robots, scope and guard are asked again."""
+    if item.hops >= visit.tools.settings.fetch.max_redirects:
+        return Outcome.TOO_MANY_REDIRECTS, []
+    target = visit.links.follow(item.url, item.url_key, result.redirect or "", item.depth, item.hops + 1)
+    if target.url_key in (item.url_key, item.parent_key if item.hops else None):
+        return Outcome.REDIRECT_LOOP, []
+    if is_login_redirect(target.url, item.url):
+        return Outcome.LOGIN_WALL, []
+    return Outcome.REDIRECT, [target]
+
+
+def _reason(outcome: Outcome, result: FetchResult) -> str | None:
+    if outcome in (Outcome.OK, Outcome.NOT_MODIFIED):
+        return None
+    detail = result.redirect if outcome is Outcome.REDIRECT else result.detail
+    return f"{outcome}: {detail[:500]}" if detail else str(outcome)
+
+
+def _page(visit: "Visit", result: FetchResult, parsed: Parsed | None) -> PageRow:
+    """What is kept. A page that asks not to be indexed is only counted: its words are not kept."""
+    headers = result.headers
+    page = PageRow(
+        result.status,
+        content_type=(headers.get("content-type") or "")[:255] or None,
+        content_length=len(result.body),
+        etag=headers.get("etag"),
+        last_modified=headers.get("last-modified"),
+    )
+    if parsed is not None:
+        page.content_hash = parsed.content_hash
+        page.charset = parsed.charset[:50]
+        page.links_count = len(parsed.links)
+        page.images_count = len(parsed.images)
+        page.noindex = parsed.noindex
+        page.nofollow = parsed.nofollow
+        page.problem = parsed.problem
+        page.canonical = parsed.canonical
+        if not parsed.noindex:
+            page.title = parsed.title
+            page.description = parsed.description
+            if visit.job.spec.text and parsed.text:
+                page.text = parsed.text.encode("utf-8", "replace")
+    return page
+
+
+def _exchange(visit: "Visit", item: Waiting, result: FetchResult, row: UrlOutcome) -> Exchange | None:
+    """What the archive gets: every answer that is a page, with what led to it."""
+    if not visit.job.spec.archive or row.page is None or not TREATMENT[row.outcome].page:
+        return None
+    facts = {
+        "job": visit.job.name,
+        "depth": str(item.depth),
+        "run": str(visit.tools.run_id),
+        "outcome": str(row.outcome),
+    }
+    return Exchange(item.url, result, datetime.now(UTC), facts)

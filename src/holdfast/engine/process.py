@@ -1,0 +1,49 @@
+"""A worker as a process: its event loop, its signals, its end.
+
+The rule: the first SIGINT or SIGTERM asks the worker to finish what is in flight; the second ends the process at once, which is as
+safe as any other moment. A worker whose supervisor is gone (end of its standard input) stops as well.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+import uvloop
+
+from holdfast.engine.worker import Plan, Worker
+
+INTERRUPTED = 130
+
+
+def run_worker(plan: Plan, *, supervised: bool = False) -> bool:
+    """Run a worker in this process, from its main thread, until it ends; True if it was told to stop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_main(plan, supervised=supervised))
+
+
+async def _main(plan: Plan, *, supervised: bool) -> bool:
+    loop = asyncio.get_running_loop()
+    worker = Worker(plan)
+    told = 0
+
+    def stop() -> None:
+        nonlocal told
+        told += 1
+        if told > 1:
+            os._exit(INTERRUPTED)
+        worker.stop()
+
+    def ask_to_stop() -> None:
+        if not told:
+            stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    if supervised:
+        threading.Thread(
+            target=lambda: (sys.stdin.buffer.read(), loop.call_soon_threadsafe(ask_to_stop)), daemon=True
+        ).start()
+    await worker.run()
+    return told > 0

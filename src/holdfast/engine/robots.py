@@ -1,0 +1,132 @@
+"""What a visit knows of robots.txt: kept with the domain, asked for when it is too old.
+
+The rule: no page of an origin is asked for before its robots.txt is known (RFC 9309). One that cannot be had denies everything for
+now; a copy from before serves meanwhile.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from holdfast.errors import BadUrl
+from holdfast.model.outcome import Outcome
+from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.model.url import join
+from holdfast.politeness import robots as rules
+from holdfast.settings import Politeness
+from holdfast.store.visits import StoredRobots
+from holdfast.telemetry.clock import Clock
+
+MOST_BYTES: Final = 500 * 1024
+MOST_REDIRECTS: Final = 5
+TIMEOUT: Final = 10.0
+RETRIES: Final = (2.0, 4.0)
+"""Pauses before asking again for one that could not be had."""
+
+Ask = Callable[[FetchRequest], Awaitable[FetchResult | None]]
+"""Send one request when it is this domain's turn; None: the visit has to end first."""
+Save = Callable[..., Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Known:
+    """The robots.txt of one origin."""
+
+    robots: rules.Robots
+    until: float
+    """By the engine's clock; then it is asked for again."""
+    reachable: bool = True
+    """False: nothing is allowed now (and there is no copy from before)."""
+
+
+class RobotsKeeper:
+    """The robots.txt of a visit's origins."""
+
+    def __init__(
+        self,
+        stored: dict[str, StoredRobots],
+        settings: Politeness,
+        clock: Clock,
+        *,
+        agent: str,
+        allow_private: bool,
+        ask: Ask,
+        save: Save,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._agent = agent
+        self._allow_private = allow_private
+        self._ask = ask
+        self._save = save
+        self._known: dict[str, Known] = {}
+        for url, row in stored.items():
+            if row.content is not None or row.reachable:
+                self._known[url] = Known(self._read(row.content), clock.now() + row.fresh_for)
+            else:
+                self._known[url] = Known(rules.NOT_NOW, clock.now() + row.fresh_for, reachable=False)
+
+    def _read(self, text: str | None) -> rules.Robots:
+        if text is None:
+            return rules.ALLOW_ALL
+        return rules.Robots(text, max_crawl_delay=self._settings.max_crawl_delay.total_seconds())
+
+    async def of(self, url: str) -> Known | None:
+        """What holds for a URL's origin; None: the visit has to end before it could be asked."""
+        where = url[: url.index("/", 8)] + "/robots.txt"
+        known = self._known.get(where)
+        if known is None or known.until <= self._clock.now():
+            known = await self._fetch(where, known)
+            if known is not None:
+                self._known[where] = known
+        return known
+
+    async def _fetch(self, where: str, before: Known | None) -> Known | None:
+        result, answer = None, rules.Answer.NOT_NOW
+        for pause in (*RETRIES, None):
+            result = await self._follow(where)
+            if result is None:
+                return None
+            answer = rules.policy(result.outcome, result.status)
+            if answer is not rules.Answer.NOT_NOW or pause is None:
+                break
+            await self._clock.sleep(pause)
+        assert result is not None  # noqa: S101 — there is at least one attempt
+        if answer is rules.Answer.NOT_NOW:
+            return await self._unavailable(where, result, before)
+        text = rules.text_of(result.body) if answer is rules.Answer.READ else None
+        ttl = self._settings.robots_ttl.total_seconds()
+        await self._save(url=where, status=result.status, content=text, reachable=True, problem=None, ttl=ttl)
+        return Known(self._read(text), self._clock.now() + ttl)
+
+    async def _unavailable(self, where: str, result: FetchResult, before: Known | None) -> Known:
+        retry = self._settings.robots_retry.total_seconds()
+        problem = f"{result.outcome}: {result.detail}" if result.detail else str(result.outcome)
+        await self._save(url=where, status=result.status, content=None, reachable=False, problem=problem, ttl=retry)
+        until = self._clock.now() + retry
+        if before is not None and before.reachable:
+            return Known(before.robots, until)
+        return Known(rules.NOT_NOW, until, reachable=False)
+
+    async def _follow(self, where: str) -> FetchResult | None:
+        """The answer behind up to five redirects. More of them, or one to nowhere, is as good as none: a 4xx."""
+        url, result = where, None
+        for _ in range(MOST_REDIRECTS + 1):
+            result = await self._ask(
+                FetchRequest(
+                    url,
+                    self._agent,
+                    any_type=True,
+                    max_bytes=MOST_BYTES,
+                    cut=True,
+                    timeout=TIMEOUT,
+                    allow_private=self._allow_private,
+                )
+            )
+            if result is None or result.outcome is not Outcome.REDIRECT or result.redirect is None:
+                return result
+            try:
+                url = join(url, result.redirect)
+            except BadUrl:
+                break
+        return replace(result, outcome=Outcome.TOO_MANY_REDIRECTS) if result else None

@@ -1,0 +1,110 @@
+"""When a visit may ask its server: pace, circuit, lease and room, and the one place where a request is sent.
+
+The rule: no request starts unless all four say so at that moment, and every request, also for robots.txt, goes through here.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from holdfast.engine.tools import Tools
+from holdfast.model.batch import Clocks
+from holdfast.model.outcome import TREATMENT, Circuit, Outcome
+from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.politeness.circuit import CircuitBreaker
+from holdfast.politeness.pace import Pace
+
+NEVER: Final = float("inf")
+LEASE_LOOK: Final = 1.0
+"""Seconds between two looks at a lease that is too short for a request."""
+
+
+class Turns:
+    """The turns of one visit."""
+
+    def __init__(
+        self, tools: Tools, domain_id: int, clocks: Clocks, *, delay: float, concurrency: int, over: Callable[[], bool]
+    ) -> None:
+        now = tools.clock.now()
+        politeness = tools.settings.politeness
+        self._tools = tools
+        self._domain_id = domain_id
+        self._concurrency = concurrency
+        self._over = over
+        self._circuit = CircuitBreaker(politeness, clocks, now)
+        self._changed = asyncio.Event()
+        self._flying = 0
+        self.pace = Pace(politeness, tools.settings.crawl, clocks, now, tools.chance, delay=delay)
+        self.asked = False
+        """Something was asked for."""
+
+    async def turn(self) -> float | None:
+        """Return when a request may start; seconds, if that is so far off that somebody else had better use the time.
+
+        Returns as well when the visit is over: the caller looks.
+        """
+        settings, clock = self._tools.settings, self._tools.clock
+        while not self._over():
+            await self._tools.committer.room()
+            if self._tools.leases.left(self._domain_id) <= settings.fetch.timeout.total_seconds():
+                await self.wait(LEASE_LOOK)  # the heartbeat renews it, or tells that it is lost
+                continue
+            now = clock.now()
+            wait = max(self.pace.wait(now), self._circuit.wait(now))
+            if self._flying >= self._concurrency or wait == NEVER:
+                await self.wait(NEVER)
+            elif wait <= 0:
+                return None
+            elif wait > settings.crawl.patience.total_seconds():
+                return wait
+            else:
+                await self.wait(wait)
+        return None
+
+    async def ask_in_turn(self, request: FetchRequest) -> FetchResult | None:
+        """A request that is no page's, in its turn like all others; None: the visit has to end first."""
+        if await self.turn() is not None or self._over():
+            return None
+        return await self.ask(request)
+
+    async def ask(self, request: FetchRequest) -> FetchResult:
+        """Send a request now, and let the clocks know. Before: `turn` has just said so."""
+        clock = self._tools.clock
+        self.asked = True
+        self._flying += 1
+        flight, generation = self.pace.started(), self._circuit.started()
+
+        def sent() -> None:
+            self.pace.sent(flight, clock.now())
+            self._changed.set()
+
+        outcome, latency, retry_after = Outcome.OK, None, None  # cancelled: it says nothing about the server
+        try:
+            result = await self._tools.client.fetch(replace(request, on_sent=sent))
+            outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
+        finally:
+            self._flying -= 1
+            self.pace.ended(flight, clock.now(), latency, outcome, retry_after)
+            verdict = TREATMENT[outcome].circuit if latency is not None else Circuit.NOTHING
+            self._circuit.record(generation, verdict, clock.now())
+            self._changed.set()
+        return result
+
+    def clocks(self) -> Clocks:
+        """The politeness at this moment, for the store."""
+        now = self._tools.clock.now()
+        clocks = self.pace.clocks(now)
+        self._circuit.write(clocks, now)
+        return clocks
+
+    def changed(self) -> None:
+        """Whoever waits looks again."""
+        self._changed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until something changes, or that long."""
+        self._changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), None if seconds == NEVER else seconds)

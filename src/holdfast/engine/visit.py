@@ -1,0 +1,379 @@
+"""A visit: one domain, from its claim to its release, by one worker.
+
+The rule: a visit takes URLs from the frontier into memory and asks for them one after the other as politeness allows. It owns nothing
+but its claim; what it knows and has not committed may be lost at any moment, and nothing is.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from holdfast.engine.links import LinkFinder, Site
+from holdfast.engine.pipeline import walk
+from holdfast.engine.robots import RobotsKeeper
+from holdfast.engine.tools import Tools
+from holdfast.engine.turns import NEVER, Turns
+from holdfast.model.batch import Clocks, UrlOutcome, Waiting
+from holdfast.model.domain import Claim, Event
+from holdfast.model.job import Job
+from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.model.work import Ending
+from holdfast.politeness.robots import product_token
+from holdfast.politeness.scope import ScopeRules
+from holdfast.politeness.streak import Streak
+from holdfast.store import budget, crawls, frontier, visits
+
+log: Final = logging.getLogger(__name__)
+
+LINK_MEMORY: Final = 200_000
+"""Recent links that a worker remembers, shared among the domains that it holds at once."""
+
+
+class Visit:
+    """One tenure of one domain, for one job."""
+
+    def __init__(self, tools: Tools, claim: Claim, job: Job, state: visits.VisitState, scope: ScopeRules) -> None:
+        settings, spec = tools.settings, job.spec
+        now = tools.clock.now()
+        self.tools = tools
+        self.job = job
+        self.domain = claim.domain
+        self.domain_id = claim.domain_id
+        self.epoch = claim.epoch
+        self.agent = state.user_agent or tools.agent
+        self.allow_private = spec.allow_private or settings.fetch.allow_private
+        self.stopping = False
+        self.lost = False
+        self._clean = claim.clean
+        self._began = now
+        self._per_domain = None
+        if settings.rollout.per_domain_budget:
+            self._per_domain = spec.max_pages_per_domain or state.max_pages_per_run
+        self._budget: int | None = None
+        self._pages = 0
+        self._turns = Turns(
+            tools,
+            claim.domain_id,
+            state.clocks,
+            delay=state.crawl_delay if spec.delay is None else spec.delay,
+            concurrency=spec.concurrency or state.max_concurrent,
+            over=lambda: self._over,
+        )
+        if not claim.clean:
+            self._turns.pace.unclean(now)
+        self._streak = Streak(
+            settings.domains.max_errors, length=state.consecutive_errors, had_pages=state.pages_crawled > 0
+        )
+        self._event: Event | None = None
+        self._detail = ""
+        self._hold: float | None = None
+        """Robots cannot be had: seconds until it is asked for again."""
+        self._retry_after: float | None = None
+        self._robots = RobotsKeeper(
+            dict(state.robots),
+            settings.politeness,
+            tools.clock,
+            agent=self.agent,
+            allow_private=self.allow_private,
+            ask=self._turns.ask_in_turn,
+            save=self._save_robots,
+        )
+        self.links = LinkFinder(
+            job.id,
+            Site(state.domain, state.parent_domain, state.base_url),
+            scope=scope,
+            sites=tools.sites,
+            rules=tools.rules,
+            limits=settings.crawl,
+            max_depth=settings.crawl.max_depth if spec.max_depth is None else spec.max_depth,
+            this_year=datetime.now(UTC).year,
+            memory=max(1000, LINK_MEMORY // settings.worker.domains),
+        )
+        self._window: deque[Waiting] = deque()
+        self._in_memory: set[bytes] = set()
+        """Keys in the window, in flight, or not committed yet: not to be taken again."""
+        self._uncommitted = 0
+        self._noted = False
+        self._flying: set[asyncio.Task[None]] = set()
+        self._took_all = False
+        """The last look at the frontier found nothing more, and no commit has been since."""
+        self._next_in: float | None = None
+
+    # The visit --------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> Ending | None:
+        """Crawl until there is a reason to end; how it ends. None: the claim is lost, and there is nothing to release.
+
+        Before: the claim is held. After: nothing is in flight, and everything that it learnt is committed.
+        """
+        try:
+            ending = await self._crawl()
+        finally:
+            await self._land()
+        if self._turns.asked and not self.lost:
+            self._noted = True
+            self.tools.committer.note(self)
+        await self._settle()
+        return None if self.lost else ending
+
+    async def _crawl(self) -> Ending:
+        self._budget = await self._ask_budget()
+        while not (self.stopping or self.lost):
+            await self.tools.committer.room()
+            if self._event is not None:
+                return self._end(self._event)
+            if self._slice_over() and await self.tools.desk.call(crawls.another_waits, self.domain_id, self.job.id):
+                return self._end()
+            if self._budget is not None and not await self._within_budget():
+                return self._end(spent=True)
+            item = await self._next()
+            if item is None:
+                return self._end(None if self._next_in is not None else self._streak.verdict_at_end())
+            if not await self._allowed(item):
+                if self._hold is not None:
+                    return self._end(wait=self._hold)
+                continue
+            wait = await self._turns.turn()
+            if wait is not None:
+                return self._end(wait=wait)
+            if self._over:
+                continue
+            self._launch(item)
+        return self._end()
+
+    def _end(self, event: Event | None = None, *, wait: float | None = None, spent: bool = False) -> Ending:
+        tracking = self.tools.settings.rollout.domain_tracking
+        if not self._clean and not self._turns.asked and wait is None:
+            wait = self._turns.pace.wait(
+                self.tools.clock.now()
+            )  # whoever comes next may not know of the request before
+        return Ending(
+            self.domain_id,
+            self.epoch,
+            event if tracking else None,
+            self._detail,
+            None if self._retry_after is None else timedelta(seconds=self._retry_after),
+            crawled=self._turns.asked,
+            spent_jobs=frozenset({self.job.id} if spent else ()),
+            run_id=self.tools.run_id,
+            wait=wait,
+        )
+
+    def _slice_over(self) -> bool:
+        return self.tools.clock.now() - self._began > self.tools.settings.crawl.slice.total_seconds()
+
+    @property
+    def _over(self) -> bool:
+        """Nothing more is to be begun."""
+        return self.stopping or self.lost or self._event is not None
+
+    # Taking URLs ------------------------------------------------------------------------------------------------------
+
+    async def _next(self) -> Waiting | None:
+        """The next URL; None if there is none now, nothing is in flight and everything is committed."""
+        while not self._over:
+            if self._window:
+                return self._window.popleft()
+            if not self._took_all:
+                await self._refill()
+                continue
+            if self._flying:
+                await self._turns.wait(NEVER)
+            elif self._uncommitted:
+                self.tools.committer.hurry()
+                await self._turns.wait(NEVER)
+            elif self._next_in is None or self._next_in > self.tools.settings.crawl.patience.total_seconds():
+                return None
+            else:
+                await self._turns.wait(self._next_in)
+                self._took_all = False
+        return None
+
+    async def _refill(self) -> None:
+        self._took_all = True  # unless a commit comes in between
+        room = self.tools.settings.worker.window
+        taken = await self.tools.desk.call(
+            frontier.take, domain_id=self.domain_id, job_id=self.job.id, count=room, besides=list(self._in_memory)
+        )
+        self._next_in = taken.next_in
+        for item in taken.urls:
+            if item.url_key not in self._in_memory:
+                self._in_memory.add(item.url_key)
+                self._window.append(item)
+        if len(taken.urls) >= room:
+            self._took_all = False
+
+    async def _within_budget(self) -> bool:
+        """Whether another page may be begun; waits for those in flight that may or may not be pages."""
+        while self._budget is not None and self._pages + len(self._flying) >= self._budget:
+            if self._flying:
+                await self._turns.wait(NEVER)
+                if self._over:
+                    return True  # the caller looks at these first
+                continue
+            await self._settle()
+            if self.lost:
+                return True
+            self._budget, self._pages = await self._ask_budget(), 0
+            if not self._budget:
+                return self._budget is None
+        return True
+
+    async def _ask_budget(self) -> int | None:
+        return await self.tools.desk.call(
+            budget.ask,
+            worker=self.tools.worker,
+            domain_id=self.domain_id,
+            epoch=self.epoch,
+            job=self.job,
+            per_domain=self._per_domain,
+        )
+
+    # Politeness -------------------------------------------------------------------------------------------------------
+
+    async def _allowed(self, item: Waiting) -> bool:
+        """What robots.txt says; a URL that is denied goes into the batch with its reason."""
+        if not self.job.spec.robots:
+            return True
+        known = await self._robots.of(item.url)
+        if known is None:
+            self._window.appendleft(item)
+            return False
+        if not known.reachable:
+            wait = max(1.0, known.until - self.tools.clock.now())
+            if not self._pages:
+                self._hold = wait
+                return False
+            # The domain has another origin that answers; only this URL waits.
+            self._deny(
+                item, Outcome.ROBOTS_DENIED, UrlState.WAITING, "robots_unavailable: asked again later", retry_in=wait
+            )
+            return False
+        token = product_token(self.agent)
+        self._turns.pace.set_crawl_delay(known.robots.crawl_delay(token))
+        decision = known.robots.allowed(item.url, token)
+        if not decision.allowed:
+            self._deny(item, Outcome.ROBOTS_DENIED, UrlState.DENIED, f"robots_denied: {decision.line or ''}"[:500])
+            if not self._pages and known.robots.denies_everything(token):
+                self._event, self._detail = Event.ROBOTS_DENIED, "robots.txt denies everything"
+            return False
+        return True
+
+    def _deny(
+        self, item: Waiting, outcome: Outcome, state: UrlState, reason: str, retry_in: float | None = None
+    ) -> None:
+        self._uncommitted += 1
+        row = UrlOutcome(
+            self.job.id,
+            item.url_key,
+            item.url,
+            item.depth,
+            outcome,
+            state,
+            reason,
+            item.attempts,
+            retry_in,
+            fetched=False,
+        )
+        self.tools.committer.add(self, row)
+
+    async def ask(self, request: FetchRequest) -> FetchResult:
+        """Send a page's request. Before: it is its turn."""
+        return await self._turns.ask(request)
+
+    def learn(self, outcome: Outcome, result: FetchResult) -> None:
+        """What an answer means for the domain."""
+        if TREATMENT[outcome].page:
+            self._pages += 1
+        if result.retry_after is not None:
+            self._retry_after = result.retry_after.total_seconds()
+        event = self._streak.record(outcome)
+        if event is not None and self._event is None:
+            self._event, self._detail = (
+                event,
+                f"{self._streak.length} in a row, the last: {result.detail or outcome}"[:500],
+            )
+
+    # In flight --------------------------------------------------------------------------------------------------------
+
+    def _launch(self, item: Waiting) -> None:
+        task = asyncio.create_task(walk(self, item))
+        self._flying.add(task)
+        self._uncommitted += 1
+        task.add_done_callback(lambda done: self._landed(done, item))
+
+    def _landed(self, task: asyncio.Task[None], item: Waiting) -> None:
+        self._flying.discard(task)
+        self._turns.changed()
+        if task.cancelled() or task.exception() is not None:
+            # It stays in the frontier as it was.
+            self._uncommitted -= 1
+            if not task.cancelled():
+                log.error("%s: %s", item.url, "could not be dealt with", exc_info=task.exception())
+                self.lose()
+
+    async def _land(self) -> None:
+        """Wait for what is in flight, as long as a drain may take."""
+        if self._flying and not self.lost:
+            await asyncio.wait(self._flying, timeout=self.tools.settings.worker.drain.total_seconds())
+        for task in list(self._flying):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def _settle(self) -> None:
+        """Wait until everything that was learnt is committed."""
+        while (self._uncommitted or self._noted) and not self.lost:
+            self.tools.committer.hurry()
+            await self._turns.wait(NEVER)
+
+    async def _save_robots(self, **facts: Any) -> object:
+        return await self.tools.desk.call(
+            visits.save_robots, worker=self.tools.worker, domain_id=self.domain_id, epoch=self.epoch, **facts
+        )
+
+    # What the committer and the worker call ---------------------------------------------------------------------------
+
+    def clocks(self) -> Clocks:
+        """Its politeness at this moment, for the store."""
+        return self._turns.clocks()
+
+    @property
+    def streak(self) -> int:
+        """Errors in a row."""
+        return self._streak.length
+
+    @property
+    def in_window(self) -> int:
+        """URLs in memory."""
+        return len(self._in_memory)
+
+    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int) -> None:
+        """These outcomes are in the store; what they led to can be taken."""
+        self._uncommitted -= len(outcomes)
+        self._noted = False
+        self._in_memory.difference_update(outcome.url_key for outcome in outcomes)
+        self._took_all = False
+        if discovered:
+            self._turns.pace.discovered(discovered, self.tools.clock.now())
+        self._turns.changed()
+
+    def lose(self) -> None:
+        """The claim is somebody else's: nothing more is asked for, nothing is written."""
+        if not self.lost:
+            self.lost = True
+            self.tools.leases.drop(self.domain_id)
+            self.tools.committer.forget(self)
+            for task in self._flying:
+                task.cancel()
+            self._turns.changed()
+
+    def stop(self) -> None:
+        """Begin nothing more, finish what is in flight."""
+        self.stopping = True
+        self._turns.changed()

@@ -1,0 +1,370 @@
+"""A worker process: it holds domains, visits them, and lets them go.
+
+The rule: nothing that it does needs to be undone. It may be killed at any instant; the next life under its name takes its claims
+back, and whoever else is alive goes on without waiting for it.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.archive.segments import Segments
+from holdfast.engine.committer import Committer
+from holdfast.engine.desk import Away, Desk
+from holdfast.engine.lease import Heartbeat, Leases
+from holdfast.engine.links import Sites
+from holdfast.engine.tools import Tools
+from holdfast.engine.visit import Visit
+from holdfast.errors import ClaimLost, SettingsError
+from holdfast.fetch.client import Client
+from holdfast.fetch.dns import Resolver
+from holdfast.model.domain import Claim
+from holdfast.model.job import Job
+from holdfast.model.url import UrlRules
+from holdfast.model.work import Ending
+from holdfast.parse.page import PageParser
+from holdfast.politeness.cooldown import CooldownPolicy
+from holdfast.politeness.scope import ScopeRules, compile_rules
+from holdfast.settings import Settings
+from holdfast.store import claims, crawls, jobs, release, runs, sweep, visits
+from holdfast.store.connect import Database
+from holdfast.store.domains import NewDomains
+from holdfast.telemetry.clock import Clock, SystemClock
+
+log: Final = logging.getLogger(__name__)
+
+JOB_LOOK: Final = 1.0
+"""Seconds between two looks at whether a job is still to be crawled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker process is to do."""
+
+    settings: Settings
+    database: Database
+    name: str
+    agent: str
+    rules: UrlRules
+    defaults: NewDomains
+    archive_folder: Path
+    job_id: int | None = None
+    """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""
+
+
+class Worker:
+    """One process at work."""
+
+    def __init__(self, plan: Plan, clock: Clock | None = None, chance: random.Random | None = None) -> None:
+        self._plan = plan
+        self._settings = plan.settings
+        self._clock = clock or SystemClock()
+        self._chance = chance or random.Random()  # noqa: S311 — jitter, not secrets
+        self._lease = plan.settings.claims.lease
+        if self._lease <= plan.settings.fetch.timeout:
+            raise SettingsError(
+                "claims.lease must be longer than fetch.timeout: no request begins unless the lease outlasts it."
+            )
+        self._leases = Leases(self._clock, self._lease)
+        self._desk = Desk(plan.database, "desk")
+        self._sweeper = Desk(plan.database, "sweeper")
+        self._visits: dict[int, asyncio.Task[None]] = {}
+        self._by_domain: dict[int, Visit] = {}
+        self._jobs: dict[int, tuple[Job, ScopeRules]] = {}
+        self._turn = 0
+        self._stop = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._doom: str | None = None
+        self._cooldown = CooldownPolicy(plan.settings.cooldown, plan.settings.domains.max_block_retries, self._chance)
+        self.tools: Tools
+
+    async def run(self) -> None:
+        """Work until told to stop, or until the job has nothing more to do.
+
+        After: nothing is held, and everything that was learnt is in the store; or the database was away, and it is as if what was
+        not committed had never been fetched.
+        """
+        loop = asyncio.get_running_loop()
+        alone = not self._settings.rollout.claim_protocol
+        heartbeat = Heartbeat(
+            self._plan.database,
+            self._leases,
+            self._clock,
+            wanted=self._plan.name,
+            lease=self._lease,
+            every=self._settings.worker.heartbeat,
+            lost=lambda ids: _from_thread(loop, lambda: self._lose(ids)),
+            doomed=lambda why: _from_thread(loop, lambda: self._fall(why)),
+            in_window=lambda: sum(visit.in_window for visit in list(self._by_domain.values())),
+        )
+        identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)
+        run_id = await self._begin_run(identity.name)
+        heartbeat.start(run_id)
+        log.info("worker %s, life %d, run %d: %s", identity.name, identity.boot_epoch, run_id, self._mode())
+        error: str | None = None
+        try:
+            async with Client(self._settings.fetch, Resolver(self._settings.fetch)) as client:
+                self.tools = self._make_tools(identity.name, run_id, client)
+                await self._work()
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"[:1000]
+            raise
+        finally:
+            await self._end_run(run_id, error or self._doom)
+            await asyncio.to_thread(heartbeat.stop)
+            self._desk.close()
+            self._sweeper.close()
+        if self._doom:
+            raise ClaimLost(self._doom)
+
+    def stop(self) -> None:
+        """Begin nothing more, finish what is in flight, commit, let go."""
+        if not self._stop.is_set():
+            log.info("told to stop: %d domains held", len(self._visits))
+        self._stop.set()
+        self._changed.set()
+        for visit in self._by_domain.values():
+            visit.stop()
+
+    def _make_tools(self, name: str, run_id: int, client: Client) -> Tools:
+        plan, settings = self._plan, self._settings
+        committer = Committer(
+            plan.database,
+            self._leases,
+            self._clock,
+            worker=name,
+            run_id=run_id,
+            lease=self._lease,
+            flush=settings.flush,
+            defaults=plan.defaults,
+            archive=lambda: Segments(plan.archive_folder, name, settings.archive, software=plan.agent),
+        )
+        return Tools(
+            settings=settings,
+            worker=name,
+            run_id=run_id,
+            agent=plan.agent,
+            rules=plan.rules,
+            sites=Sites(registrable=settings.domains.registrable),
+            clock=self._clock,
+            chance=self._chance,
+            desk=self._desk,
+            leases=self._leases,
+            committer=committer,
+            client=client,
+            parser=PageParser(links_per_page=settings.crawl.links_per_page),
+        )
+
+    async def _begin_run(self, name: str) -> int:
+        crawl_id = None
+        if self._plan.job_id is not None:
+            crawl_id = (await self._desk.call(crawls.get, self._plan.job_id)).crawl_id
+        return await self._desk.call(runs.begin, worker=name, job_id=self._plan.job_id, crawl_id=crawl_id)
+
+    async def _end_run(self, run_id: int, error: str | None) -> None:
+        try:
+            await asyncio.wait_for(self._desk.call(runs.end, run_id, error=error), 5)
+        except (Away, TimeoutError):
+            log.warning("run %d could not be ended: the database is away", run_id)
+
+    def _mode(self) -> str:
+        rollout = self._settings.rollout
+        order = "by priority" if rollout.smart_scheduling else "in the order of their seeds"
+        hold = "held by claims" if rollout.claim_protocol else "by this worker alone (claims are off)"
+        return f"domains are chosen {order} and {hold}"
+
+    # The work ---------------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        self.tools.committer.start()
+        self.tools.committer.when_failed(self._fall)
+        sweeping = asyncio.create_task(self._sweep())
+        looking = asyncio.create_task(self._look_at_jobs())
+        try:
+            await self._take_back()
+            while not self._stop.is_set():
+                if not await self._claim() and not self._visits and await self._is_over():
+                    break
+                await self._wait(self._settings.worker.idle.total_seconds())
+        finally:
+            for task in (sweeping, looking):
+                task.cancel()
+            await asyncio.gather(sweeping, looking, return_exceptions=True)
+            await self._let_go()
+
+    async def _take_back(self) -> None:
+        """What an earlier life held is this one's again. Its last request may be unknown: a full delay passes first."""
+        asked_at = self._clock.now()
+        taken = await self._desk.call(claims.reclaim, worker=self.tools.worker, lease=self._lease)
+        if taken:
+            log.info("took back %d domains from an earlier life", len(taken))
+            self._leases.begin(((claim.domain_id, claim.epoch) for claim in taken), asked_at)
+            await self._visit(taken, await self._job_in_turn())
+
+    async def _claim(self) -> int:
+        """Claim for the free slots; how many domains were got."""
+        room = self._settings.worker.domains - len(self._visits)
+        count = min(room, self._settings.claims.batch)
+        job = await self._job_in_turn() if count > 0 else None
+        if job is None:
+            return 0
+        asked_at = self._clock.now()
+        broke = self._desk.broke
+        taken = await self._desk.call(
+            claims.claim,
+            worker=self.tools.worker,
+            job_id=job.id,
+            count=count,
+            lease=self._lease,
+            by_priority=self._settings.rollout.smart_scheduling,
+        )
+        if self._desk.broke != broke:
+            # A claim may have been granted and its answer lost: what is ours and not known to us is taken back.
+            mine = [domain_id for domain_id, _ in self._leases.all()] + [claim.domain_id for claim in taken]
+            taken += await self._desk.call(claims.reclaim, worker=self.tools.worker, lease=self._lease, besides=mine)
+        self._leases.begin(((claim.domain_id, claim.epoch) for claim in taken), asked_at)
+        await self._visit(taken, job)
+        return len(taken)
+
+    async def _visit(self, taken: list[Claim], job: Job | None) -> None:
+        if not taken:
+            return
+        states = await self._desk.call(visits.load, [claim.domain_id for claim in taken])
+        for claim in taken:
+            if job is None or claim.domain_id not in states:
+                await self._release(Ending(claim.domain_id, claim.epoch, crawled=False))
+                continue
+            visit = Visit(self.tools, claim, job, states[claim.domain_id], self._jobs[job.id][1])
+            self._by_domain[claim.domain_id] = visit
+            task = asyncio.create_task(self._run_visit(visit), name=f"visit {claim.domain}")
+            self._visits[claim.domain_id] = task
+            if self._stop.is_set():
+                visit.stop()
+
+    async def _run_visit(self, visit: Visit) -> None:
+        try:
+            ending = await visit.run()
+            if ending is not None:
+                await self._release(ending)
+        except Away:
+            log.warning("%s: let go without a release, the database is away", visit.domain)
+        except Exception:
+            log.exception("%s: the visit failed", visit.domain)
+            self._fall(f"The visit of {visit.domain} failed by a fault of ours.")
+        finally:
+            self._leases.drop(visit.domain_id)
+            self._by_domain.pop(visit.domain_id, None)
+            self._visits.pop(visit.domain_id, None)
+            self._changed.set()
+
+    async def _release(self, ending: Ending) -> None:
+        try:
+            status = await self._desk.call(
+                release.release, worker=self.tools.worker, ending=ending, cooldown=self._cooldown
+            )
+            log.debug("domain %d released: %s", ending.domain_id, status)
+        except ClaimLost:
+            log.info("domain %d was not ours any more at its release", ending.domain_id)
+        finally:
+            self._leases.drop(ending.domain_id)
+
+    async def _job_in_turn(self) -> Job | None:
+        """The job to claim for next: the one that this worker serves, or each in turn."""
+        if self._plan.job_id is not None:
+            if self._plan.job_id not in self._jobs:
+                self._remember(await self._desk.call(crawls.get, self._plan.job_id))
+            return self._jobs[self._plan.job_id][0]
+        runnable = await self._desk.call(crawls.runnable)
+        if not runnable:
+            return None
+        self._turn += 1
+        job = runnable[self._turn % len(runnable)]
+        self._remember(job)
+        return job
+
+    def _remember(self, job: Job) -> None:
+        known = self._jobs.get(job.id)
+        if known is None or known[0] != job:
+            self._jobs[job.id] = (job, compile_rules(job.spec))
+
+    async def _is_over(self) -> bool:
+        """Whether the job has nothing to do that would not take longer than a crawl waits for."""
+        if self._plan.job_id is None:
+            return False
+        job = self._jobs[self._plan.job_id][0]
+        crawl_id = job.crawl_id or 0
+        if not await self._desk.call(jobs.is_runnable, job.id):
+            return True
+        standing = await self._desk.call(crawls.standing, job.id, crawl_id)
+        patience = self._settings.crawl.patience.total_seconds()
+        soon = standing.next_in is not None and standing.next_in <= patience
+        if standing.held or standing.ready or standing.wakes or soon:
+            return False
+        return not await self._desk.call(crawls.next_round, job.id, crawl_id)
+
+    # Time passes ------------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        """What time brings about. Any worker may do it; one at a time does."""
+        every = self._settings.claims.sweep_interval.total_seconds()
+        while True:
+            swept = await self._sweeper.call(
+                sweep.sweep,
+                run_silence=max(4 * self._settings.worker.heartbeat, self._lease),
+                refresh=self._settings.rollout.refresh_mode,
+            )
+            for fault in swept.faults:
+                log.error("sweep: %s", fault)
+            if swept.woken or swept.expired or swept.cooled or swept.delayed:
+                self._changed.set()
+            await self._clock.sleep(every * self._chance.uniform(0.8, 1.2))
+
+    async def _look_at_jobs(self) -> None:
+        """A job that was paused, cancelled or deleted is let go of within a second or two."""
+        while True:
+            await self._clock.sleep(JOB_LOOK)
+            for job_id in {visit.job.id for visit in self._by_domain.values()}:
+                if not await self._desk.call(jobs.is_runnable, job_id):
+                    for visit in [visit for visit in self._by_domain.values() if visit.job.id == job_id]:
+                        visit.stop()
+
+    async def _wait(self, seconds: float) -> None:
+        self._changed.clear()
+        if self._stop.is_set():
+            return
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _let_go(self) -> None:
+        self.stop()
+        drain = self._settings.worker.drain.total_seconds()
+        if self._visits:
+            _, late = await asyncio.wait(list(self._visits.values()), timeout=drain + 5)
+            if late:
+                self._desk.give_up()
+                self.tools.committer.give_up()
+                await asyncio.wait(late, timeout=5)
+        await self.tools.committer.close()
+        await self.tools.parser.aclose()
+
+    def _lose(self, domain_ids: set[int]) -> None:
+        for domain_id in domain_ids:
+            if visit := self._by_domain.get(domain_id):
+                visit.lose()
+
+    def _fall(self, why: str) -> None:
+        """Our own fault, or a twin has our name: stop, and say so."""
+        if self._doom is None:
+            self._doom = why
+            log.error("%s", why)
+        self.stop()
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(function)

@@ -1,0 +1,127 @@
+"""What an end of a transfer means: libcurl's error or the server's status, as one `Outcome`.
+
+The rule: the tables are data and total. An error that no table names is a bad response, a status that none names likewise; nobody
+else in `fetch` decides.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import pycurl
+
+from holdfast.model.outcome import Outcome
+
+LONGEST_RETRY_AFTER: Final = timedelta(days=30)
+
+_TOO_LARGE: Final = 100
+"""CURLE_TOO_LARGE: more header than libcurl reads. PycURL has no name for these."""
+_HTTP2_STREAM: Final = 92
+_NO_CONNECTION_AVAILABLE: Final = 89
+_QUIC_CONNECT: Final = 96
+_ECH_REQUIRED: Final = 101
+
+ERRORS: Final[dict[int, Outcome]] = {
+    pycurl.E_UNSUPPORTED_PROTOCOL: Outcome.BAD_RESPONSE,  # what came is no HTTP, or HTTP/0.9
+    pycurl.E_URL_MALFORMAT: Outcome.URL_REFUSED,
+    pycurl.E_COULDNT_RESOLVE_HOST: Outcome.DNS_FAILURE,
+    pycurl.E_COULDNT_CONNECT: Outcome.CONNECTION_FAILED,
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: Outcome.BAD_RESPONSE,
+    pycurl.E_HTTP2: Outcome.BAD_RESPONSE,
+    _HTTP2_STREAM: Outcome.BAD_RESPONSE,
+    pycurl.E_PARTIAL_FILE: Outcome.BAD_RESPONSE,
+    pycurl.E_WRITE_ERROR: Outcome.BAD_RESPONSE,
+    pycurl.E_OPERATION_TIMEDOUT: Outcome.TIMEOUT,
+    pycurl.E_GOT_NOTHING: Outcome.CONNECTION_FAILED,
+    pycurl.E_SEND_ERROR: Outcome.CONNECTION_FAILED,
+    pycurl.E_RECV_ERROR: Outcome.CONNECTION_FAILED,
+    _NO_CONNECTION_AVAILABLE: Outcome.CONNECTION_FAILED,
+    _QUIC_CONNECT: Outcome.CONNECTION_FAILED,
+    pycurl.E_INTERFACE_FAILED: Outcome.CONNECTION_FAILED,
+    pycurl.E_BAD_CONTENT_ENCODING: Outcome.BAD_ENCODING,
+    pycurl.E_FILESIZE_EXCEEDED: Outcome.TOO_LARGE,
+    _TOO_LARGE: Outcome.BAD_RESPONSE,
+    pycurl.E_SSL_CONNECT_ERROR: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_ENGINE_NOTFOUND: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_ENGINE_SETFAILED: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_CERTPROBLEM: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_CIPHER: Outcome.TLS_FAILURE,
+    pycurl.E_PEER_FAILED_VERIFICATION: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_ENGINE_INITFAILED: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_CACERT_BADFILE: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_SHUTDOWN_FAILED: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_CRL_BADFILE: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_ISSUER_ERROR: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_PINNEDPUBKEYNOTMATCH: Outcome.TLS_FAILURE,
+    pycurl.E_SSL_INVALIDCERTSTATUS: Outcome.TLS_FAILURE,
+    _ECH_REQUIRED: Outcome.TLS_FAILURE,
+}
+
+WORDS: Final[tuple[tuple[int, str, Outcome], ...]] = (
+    (pycurl.E_OPERATION_TIMEDOUT, "too slow", Outcome.TOO_SLOW),
+    (pycurl.E_RECV_ERROR, "Too large response", Outcome.BAD_RESPONSE),
+    (pycurl.E_RECV_ERROR, "chunk", Outcome.BAD_RESPONSE),
+)
+"""Errors of which only libcurl's words say which one they are; tests make them happen, so a change of words is noticed."""
+
+STATUSES: Final[dict[int, Outcome]] = {
+    401: Outcome.LOGIN_WALL,
+    403: Outcome.FORBIDDEN,
+    404: Outcome.NOT_FOUND,
+    407: Outcome.LOGIN_WALL,
+    410: Outcome.NOT_FOUND,
+    429: Outcome.RATE_LIMITED,
+    503: Outcome.UNAVAILABLE,
+}
+"""Where one status means more than its class."""
+
+CLASSES: Final[dict[int, Outcome]] = {
+    2: Outcome.OK,
+    3: Outcome.CLIENT_ERROR,  # it points nowhere: the server is well, and another attempt would say the same
+    4: Outcome.CLIENT_ERROR,
+    5: Outcome.SERVER_ERROR,
+}
+
+_REDIRECTS: Final = frozenset((300, 301, 302, 303, 307, 308))
+_NOT_MODIFIED: Final = 304
+_SECONDS: Final = re.compile(r"([+-]?)([0-9]+)")
+
+
+def error(code: int, message: str) -> Outcome:
+    """What libcurl's error *code* means, said with *message*."""
+    for known, words, outcome in WORDS:
+        if code == known and words in message:
+            return outcome
+    return ERRORS.get(code, Outcome.BAD_RESPONSE)
+
+
+def status(code: int, *, location: bool, conditional: bool) -> Outcome:
+    """What the server's status *code* means; *location*: it says where to go; *conditional*: we asked for changes only."""
+    if code == _NOT_MODIFIED:
+        return Outcome.NOT_MODIFIED if conditional else Outcome.BAD_RESPONSE
+    if location and code in _REDIRECTS:
+        return Outcome.REDIRECT
+    return STATUSES.get(code) or CLASSES.get(code // 100, Outcome.BAD_RESPONSE)
+
+
+def retry_after(value: str, now: datetime) -> timedelta | None:
+    """How long a Retry-After asks to wait from *now*: never less than nothing, never more than a month; None: it cannot be read."""
+    value = value.strip()
+    if seconds := _SECONDS.fullmatch(value):
+        sign, digits = seconds.groups()
+        if sign == "-":
+            return timedelta(0)
+        # More digits than this is more than a month, and Python would refuse to read thousands of them.
+        wait = timedelta(seconds=int(digits)) if len(digits) < 10 else LONGEST_RETRY_AFTER
+        return min(wait, LONGEST_RETRY_AFTER)
+    try:
+        until = parsedate_to_datetime(value[:100])
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if until.tzinfo is None:  # "-0000", or a zone that nobody knows; HTTP's dates are in GMT
+        until = until.replace(tzinfo=UTC)
+    try:
+        return min(max(until - now, timedelta(0)), LONGEST_RETRY_AFTER)
+    except OverflowError:
+        return None

@@ -1,0 +1,233 @@
+"""One easy handle of libcurl, with the options that never change and the callbacks that watch a transfer.
+
+The rule: the guard sits in the callbacks. Every socket that is opened and every connection that is used again is judged by the address
+at its other end, and a verdict is recorded where it is reached: libcurl itself only says "could not connect" or "aborted".
+"""
+
+import socket
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import pycurl
+
+from holdfast.fetch.body import Body
+from holdfast.fetch.guard import refusal
+from holdfast.fetch.head import READABLE, Head, status
+from holdfast.fetch.head import read as read_head
+from holdfast.model.outcome import Outcome
+from holdfast.model.page import FetchRequest
+from holdfast.settings import Fetch
+
+MAX_ENCODINGS: Final = 2
+OTHER_BYTES: Final = 64 * 1024
+"""Of the body of a redirect or an error: enough to read to the end of most of them, so that the connection can be used again."""
+ACCEPT_ENCODING: Final = "gzip, deflate, br"
+_STOP: Final = 0
+_DAY: Final = 86_400
+
+
+class _Lent(socket.socket):
+    """A socket of which PycURL makes a copy for libcurl; the original is closed as soon as nobody looks at it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Order(NamedTuple):
+    """What a transfer is to do, in libcurl's terms."""
+
+    request: FetchRequest
+    url: str
+    user_agent: bytes
+    headers: tuple[bytes, ...]
+    pin: str | None
+    """HOST:PORT:ADDRESS…; None where the host is an address."""
+    seconds: float
+    max_bytes: int
+
+
+class Transfer:
+    """A handle and what is known of its transfer. It serves one request after the other."""
+
+    __slots__ = (
+        "_allow_private",
+        "_any_type",
+        "_headers",
+        "_lines",
+        "_max_file",
+        "_on_sent",
+        "_pinned",
+        "_seconds",
+        "_user_agent",
+        "address",
+        "body",
+        "handle",
+        "head",
+        "outcome",
+        "why",
+    )
+
+    def __init__(self, settings: Fetch, ca_file: str | None) -> None:
+        self.handle = pycurl.Curl()
+        self.body = Body()
+        self._lines: list[bytes] = []
+        self._user_agent: bytes | None = None
+        self._headers: tuple[bytes, ...] | None = None
+        self._pinned = False
+        self._seconds = -1.0
+        self._max_file = -1
+        self._on_sent: Callable[[], None] | None = None
+        self._allow_private = False
+        self._any_type = False
+        self.head: Head | None = None
+        self.address: str | None = None
+        self.outcome: Outcome | None = None
+        """What a callback found out, with `why`; it counts for more than libcurl's error."""
+        self.why = ""
+        self._set_up(settings, ca_file)
+
+    def _set_up(self, settings: Fetch, ca_file: str | None) -> None:
+        option = self.handle.setopt
+        option(pycurl.NOSIGNAL, 1)
+        option(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        # Also when no proxy is wanted: libcurl would read http_proxy from the environment, and the guard would see the proxy only.
+        option(pycurl.PROXY, "")
+        option(pycurl.NOPROXY, "*")
+        option(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+        option(pycurl.HTTP09_ALLOWED, 0)
+        option(pycurl.FOLLOWLOCATION, 0)
+        option(pycurl.PATH_AS_IS, 1)
+        option(pycurl.ACCEPT_ENCODING, ACCEPT_ENCODING)
+        option(pycurl.SSL_VERIFYPEER, 1)
+        option(pycurl.SSL_VERIFYHOST, 2)
+        if ca_file is not None:
+            option(pycurl.CAINFO, ca_file)
+        option(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout.total_seconds()))
+        option(pycurl.LOW_SPEED_LIMIT, settings.min_rate)
+        option(pycurl.LOW_SPEED_TIME, max(round(settings.min_rate_time.total_seconds()), 1))
+        # Pinned addresses live in libcurl's own cache for so long. Never shorter than a request: one whose connection turns out to
+        # be dead is sent again by libcurl, and must not find its pin gone.
+        option(pycurl.DNS_CACHE_TIMEOUT, min(int(settings.timeout.total_seconds()), _DAY) + 60)
+        option(pycurl.RESOLVER_START_FUNCTION, self._before_lookup)
+        option(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        option(pycurl.PREREQFUNCTION, self._before_request)
+        option(pycurl.HEADERFUNCTION, self._on_header)
+        option(pycurl.WRITEFUNCTION, self.body.write)
+
+    def begin(self, order: Order) -> None:
+        """Before: the handle is in no multi. After: it is ready to be added to one, and knows nothing of the request before."""
+        option = self.handle.setopt
+        request = order.request
+        option(pycurl.URL, order.url)
+        if order.user_agent != self._user_agent:
+            option(pycurl.USERAGENT, order.user_agent)
+            self._user_agent = order.user_agent
+        if order.headers != self._headers:
+            option(pycurl.HTTPHEADER, order.headers)
+            self._headers = order.headers
+        if order.pin is not None:
+            option(pycurl.RESOLVE, ["+" + order.pin])  # "+": it grows old, so libcurl's cache does not grow for ever
+            self._pinned = True
+        elif self._pinned:
+            option(pycurl.RESOLVE, [])
+            self._pinned = False
+        if order.seconds != self._seconds:
+            option(pycurl.TIMEOUT_MS, _milliseconds(order.seconds))
+            self._seconds = order.seconds
+        max_file = 0 if request.cut else order.max_bytes  # 0: libcurl does not judge by Content-Length
+        if max_file != self._max_file:
+            option(pycurl.MAXFILESIZE_LARGE, max_file)
+            self._max_file = max_file
+        self.body.begin(order.max_bytes, cut=request.cut)
+        self._lines.clear()
+        self._on_sent = request.on_sent
+        self._allow_private = request.allow_private
+        self._any_type = request.any_type
+        self.head = None
+        self.address = None
+        self.outcome = None
+        self.why = ""
+
+    def end(self) -> None:
+        """After: nothing of the request or its answer is kept alive by the handle."""
+        self.body.begin(0, cut=False)
+        self._lines.clear()
+        self._on_sent = None
+        self.head = None
+
+    def close(self) -> None:
+        """After: the handle is gone. Before: it is in no multi."""
+        self.end()
+        self.handle.close()
+
+    def _refuse(self, outcome: Outcome, why: str) -> None:
+        self.outcome = outcome
+        self.why = why
+
+    def _before_lookup(self, *_: object) -> int:
+        """libcurl has no address for the host. Reading a numeric one is its business; asking name servers is not."""
+        if not self._pinned:
+            return 0
+        self._refuse(Outcome.DNS_FAILURE, "the address was forgotten on the way")
+        return 1
+
+    def _open_socket(self, _purpose: int, target: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
+        """libcurl is about to connect."""
+        family, kind, protocol, (address, *_) = target
+        if not self._allow_private and (why := refusal(address)):
+            self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
+            return int(pycurl.SOCKET_BAD)
+        try:
+            return _Lent(family, kind, protocol)
+        except OSError as error:  # no descriptor left, or a family that this machine does not have
+            self._refuse(Outcome.CONNECTION_FAILED, f"no socket: {error.strerror}")
+            return int(pycurl.SOCKET_BAD)
+
+    def _before_request(self, address: str, _local: str, _port: int, _local_port: int) -> int:
+        """The connection stands; the request goes out now. Comes again if libcurl sends again, on a connection used before
+        that turned out to be dead."""
+        self.address = address
+        # A connection that is used again was let through for somebody else, who may go where this request may not.
+        if not self._allow_private and (why := refusal(address)):
+            self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
+            return int(pycurl.PREREQFUNC_ABORT)
+        self.outcome = None  # another address of the host was refused; this one was not
+        if self._on_sent is not None:
+            tell, self._on_sent = self._on_sent, None
+            tell()
+        return int(pycurl.PREREQFUNC_OK)
+
+    def _on_header(self, line: bytes) -> int | None:
+        """A line of a head. Lines after the head was complete are a trailer's, and left out."""
+        if self.head is not None:
+            return None
+        self._lines.append(line)
+        return None if line not in (b"\r\n", b"\n") else self._on_head()
+
+    def _on_head(self) -> int | None:
+        # Read from the line: a handle answers no questions while its callbacks run.
+        code = status(self._lines[0])
+        if not code:
+            self._refuse(Outcome.BAD_RESPONSE, "no status line")
+            return _STOP
+        if code < 200:  # the answer is still to come
+            self._lines.clear()
+            return None
+        head = self.head = read_head(self._lines)
+        if head.encodings > MAX_ENCODINGS:
+            self._refuse(Outcome.BAD_ENCODING, f"packed {head.encodings} times over")
+            return _STOP
+        if head.encodings and head.length is not None:
+            self.body.expect(head.length)
+        if not 200 <= head.status < 300:
+            self.body.shorten(OTHER_BYTES)
+        elif not self._any_type and head.content_type not in READABLE:
+            self._refuse(Outcome.WRONG_TYPE, head.content_type)
+            return _STOP
+        return None
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)

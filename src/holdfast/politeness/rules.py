@@ -1,0 +1,174 @@
+"""The Allow and Disallow lines of one group of a robots.txt, and which of them decides about a path.
+
+The rule: the longest match decides, and of two as long the Allow does (RFC 9309). It takes time that grows with the path and with the
+rules, never with their product to a power: whoever wrote the rules wants our time.
+
+RFC 9309 compares after decoding what needed no escape; the parsers that sites are tested with compare what is written. We take of both
+what forbids more: a Disallow means what RFC 9309 says, an Allow only what it says letter by letter.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+MAX_WILDCARD_RULES: Final = 4000
+MAX_WILDCARD_TEXT: Final = 64 * 1024
+"""Rules with a * are tried one by one; more than this, in number or characters, are cut: a Disallow to what stands before its first *,
+which forbids more, and an Allow is left out."""
+
+_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_SPECIAL: Final = frozenset("*$")  # written %2A and %24 where a rule means the character itself
+
+
+class Rule(NamedTuple):
+    """A line of a robots.txt that is a rule."""
+
+    allow: bool
+    pattern: str
+    number: int
+
+    def __str__(self) -> str:
+        """For people: as one would write it, and where it is."""
+        shown = self.pattern if len(self.pattern) <= 100 else f"{self.pattern[:99]}…"
+        return f"{'Allow' if self.allow else 'Disallow'}: {ascii(shown)[1:-1]} (line {self.number})"
+
+
+class Target(NamedTuple):
+    """A path with its query, in the two spellings that rules are compared with."""
+
+    as_written: str
+    decoded: str
+
+
+def target(path: str) -> Target:
+    """The spellings of `path`, which begins with a slash."""
+    if "%" not in path and path.isascii():
+        return Target(path, path)
+    return Target(_escapes(path, _SPECIAL), _escapes(_encode(path), _SPECIAL | _UNRESERVED))
+
+
+class Rules:
+    """The rules of a group, ready to be asked."""
+
+    __slots__ = ("_allow", "_deny", "count")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        """Of the same pattern twice, the first line is the one that is named."""
+        every = [rule for rule in rules if rule.pattern]
+        self.count = len(every)
+        self._allow = _Table((rule for rule in every if rule.allow), _SPECIAL)
+        self._deny = _Table((rule for rule in every if not rule.allow), _SPECIAL | _UNRESERVED)
+
+    def deciding(self, asked: Target) -> Rule | None:
+        """The rule that decides; None: none matches, so the path is allowed."""
+        length, denying = self._deny.longest(asked.decoded, 0)
+        if denying is None and not self._allow.total:
+            return None
+        # An Allow that is as long wins, so it need only be longer than one octet less.
+        _, allowing = self._allow.longest(asked.as_written, max(length - 1, 0))
+        return allowing or denying
+
+    def deny_everything(self) -> bool:
+        """Whether no path at all can be allowed. Any Allow makes it doubtful, and doubt is no."""
+        return not self._allow.total and self._deny.everything
+
+
+class _Wildcard(NamedTuple):
+    length: int
+    first: str
+    middle: tuple[str, ...]
+    last: str | None
+    """What the path must end with; None: anything."""
+    rule: Rule
+
+    def matches(self, path: str) -> bool:
+        # The leftmost place for each piece leaves the most for the rest, so nothing is ever tried twice.
+        if not path.startswith(self.first):
+            return False
+        at = len(self.first)
+        for piece in self.middle:
+            at = path.find(piece, at)
+            if at < 0:
+                return False
+            at += len(piece)
+        return self.last is None or (len(path) - len(self.last) >= at and path.endswith(self.last))
+
+
+class _Table:
+    """Patterns of one kind. Those without * are looked up, whatever their number."""
+
+    __slots__ = ("_exact", "_lengths", "_prefixes", "_wildcards", "everything", "total")
+
+    def __init__(self, rules: Iterable[Rule], decoded: frozenset[str]) -> None:
+        self._prefixes: dict[str, Rule] = {}
+        self._exact: dict[str, Rule] = {}
+        self._wildcards: list[_Wildcard] = []
+        self.total = 0
+        self.everything = False
+        text = 0
+        for rule in rules:
+            self.total += 1
+            pattern = _encode(rule.pattern)
+            pieces = [_escapes(piece, decoded) for piece in pattern.removesuffix("$").split("*")]
+            anchored = pattern.endswith("$")
+            if len(pieces) > 1:
+                text += len(pattern)
+                if text <= MAX_WILDCARD_TEXT and len(self._wildcards) < MAX_WILDCARD_RULES:
+                    self._add_wildcard(rule, pieces, anchored)
+                    continue
+                if not rule.allow:
+                    self._prefixes.setdefault(pieces[0], rule)
+                continue
+            (self._exact if anchored else self._prefixes).setdefault(pieces[0], rule)
+            self.everything |= pieces[0] == "/" and not anchored
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes}, reverse=True)
+        self._wildcards.sort(key=lambda wildcard: -wildcard.length)
+
+    def _add_wildcard(self, rule: Rule, pieces: list[str], anchored: bool) -> None:
+        length = sum(map(len, pieces)) + len(pieces) - 1 + anchored
+        last = pieces[-1] if anchored else None
+        middle = tuple(piece for piece in pieces[1 : -1 if anchored else None] if piece)
+        self._wildcards.append(_Wildcard(length, pieces[0], middle, last, rule))
+        self.everything |= pieces[0] in ("", "/") and not middle and not last
+
+    def longest(self, path: str, more_than: int) -> tuple[int, Rule | None]:
+        """The longest match if it is longer than `more_than`, and its length."""
+        length, found = more_than, None
+        for size in self._lengths:
+            if size <= length:
+                break
+            if size <= len(path) and (rule := self._prefixes.get(path[:size])):
+                length, found = size, rule
+                break
+        if self._exact and len(path) + 1 > length and (rule := self._exact.get(path)):
+            length, found = len(path) + 1, rule
+        for wildcard in self._wildcards:
+            if wildcard.length <= length:
+                break
+            if wildcard.matches(path):
+                return wildcard.length, wildcard.rule
+        return length, found
+
+
+def _encode(text: str) -> str:
+    if text.isascii():
+        return text
+    return _NOT_ASCII.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), text)
+
+
+def _escapes(text: str, decoded: frozenset[str]) -> str:
+    """Escapes of the characters in `decoded` become these characters, all others are written in capitals."""
+    return _ESCAPE.sub(_DECODERS[decoded], text) if "%" in text else text
+
+
+def _decoder(decoded: frozenset[str]) -> Callable[[re.Match[str]], str]:
+    def one(found: re.Match[str]) -> str:
+        character = chr(int(found[0][1:], 16))
+        return character if character in decoded else found[0].upper()
+
+    return one
+
+
+_DECODERS: Final = {kinds: _decoder(kinds) for kinds in (_SPECIAL, _SPECIAL | _UNRESERVED)}

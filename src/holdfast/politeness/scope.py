@@ -1,0 +1,74 @@
+"""Which links a job follows.
+
+The rule: a link is judged from the page it stands on. Seeds are not judged: somebody asked for them.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.errors import UsageError
+from holdfast.model.job import JobSpec, Scope
+from holdfast.model.outcome import Outcome
+
+
+class Denial(NamedTuple):
+    """Why a URL is not asked for."""
+
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRules:
+    """The scope of a job, ready to judge."""
+
+    scope: Scope
+    include: tuple[re.Pattern[str], ...] = ()
+    exclude: tuple[re.Pattern[str], ...] = ()
+
+    def judge(
+        self,
+        source_domain: str,
+        source_parent: str,
+        target_domain: str,
+        target_parent: str,
+        url: str,
+        depth: int,
+        *,
+        max_depth: int,
+    ) -> Denial | None:
+        """Why the link to `url`, `depth` links away from a seed, is not followed; None: it is.
+
+        Domains are canonical ones, with their port; parents are their registrable domains.
+        """
+        if target_domain != source_domain:
+            if self.scope is Scope.HOST:
+                return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not {source_domain}")
+            if self.scope is Scope.DOMAIN and target_parent != source_parent:
+                return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not under {source_parent}")
+        for pattern in self.exclude:
+            if pattern.search(url):
+                return Denial(Outcome.EXCLUDED, f"it matches the exclude pattern {pattern.pattern}")
+        if self.include and not any(pattern.search(url) for pattern in self.include):
+            return Denial(Outcome.EXCLUDED, "it matches no include pattern")
+        if depth > max_depth:
+            return Denial(Outcome.TOO_DEEP, f"depth {depth} is more than {max_depth}")
+        return None
+
+
+def compile_rules(spec: JobSpec) -> ScopeRules:
+    """The rules of a job; raises UsageError for a pattern that is none."""
+    include, exclude = (
+        tuple(_compiled(kind, text) for text in patterns)
+        for kind, patterns in (("include", spec.include), ("exclude", spec.exclude))
+    )
+    return ScopeRules(spec.scope, include, exclude)
+
+
+def _compiled(kind: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as why:
+        shown = text if len(text) <= 100 else f"{text[:99]}…"
+        raise UsageError(f"The {kind} pattern {shown!a} is not a regular expression: {why}.") from None

@@ -1,0 +1,86 @@
+"""When a domain has refused us, or failed to answer, so often in a row that the visit ends.
+
+The rule: refusals and silence are counted together, and the last one names the event; a proper answer breaks the streak. Redirects and
+server errors neither add to it nor break it: they are met on the way to a refusal as well as on the way to a page.
+"""
+
+import re
+from typing import Final
+
+from holdfast.model.domain import Event
+from holdfast.model.outcome import TREATMENT, Circuit, Outcome
+
+LOGIN_WALLS: Final = 3
+"""Login walls in a row that end a visit to a domain that never gave a proper answer. One that did may have a members' area with many
+links, and ends by the long streak only."""
+
+_NEUTRAL: Final = frozenset({Outcome.REDIRECT})
+BREAKING: Final = frozenset(
+    outcome
+    for outcome, treatment in TREATMENT.items()
+    if treatment.circuit is Circuit.SUCCESS and outcome not in _NEUTRAL
+)
+"""Outcomes that break a streak."""
+
+_LOGIN_PATH: Final = re.compile(
+    r"/(?:wp-)?(?:login|log-in|log_in|signin|sign-in|sign_in|logon|log-on|sso|auth|oauth2?|authorize|authenticate|saml2?)"
+    r"(?:\.[a-z]{2,5})?(?=[/;]|\Z)",
+    re.IGNORECASE,
+)
+_LOGIN_HOST: Final = re.compile(r"https?://(?:login|signin|sso|auth|idp)\.[^/.]+\.", re.IGNORECASE)
+
+
+class Streak:
+    """Refusals and failures in a row on one domain, over its visits."""
+
+    __slots__ = ("_answered", "_last", "_length", "_max_errors", "_refusals", "_walls")
+
+    def __init__(self, max_errors: int, *, length: int = 0, had_pages: bool = False) -> None:
+        """`length` is the streak that the store knows of; `had_pages`: the domain has given a page before."""
+        self._max_errors = max_errors
+        self._length = length
+        self._answered = had_pages
+        self._refusals = 0
+        self._walls = 0
+        self._last: Event | None = None
+
+    @property
+    def length(self) -> int:
+        """Refusals and failures in a row, for the store."""
+        return self._length
+
+    def record(self, outcome: Outcome) -> Event | None:
+        """Count `outcome`. The event that ends the visit, once there are too many in a row; else None."""
+        event = TREATMENT[outcome].event
+        if event is None:
+            if outcome in BREAKING:
+                self._length = self._walls = 0
+                self._answered = True
+            return None
+        self._refusals += 1
+        self._length += 1
+        self._last = event
+        self._walls = self._walls + 1 if event is Event.LOGIN_REQUIRED else 0
+        return event if self._length >= self._max_errors or self._walled() else None
+
+    def verdict_at_end(self) -> Event | None:
+        """What the domain ends with when nothing waits any more: the event, where every request ever was refused or failed."""
+        return None if self._answered else self._last
+
+    def _walled(self) -> bool:
+        """Before the first proper answer, a wall is enough if it is the first that we see; after other refusals it takes some."""
+        if self._answered:
+            return False
+        return self._walls >= LOGIN_WALLS or (self._walls == self._refusals == 1)
+
+
+def is_login_redirect(url: str, asked: str | None = None) -> bool:
+    """Whether a redirect to `url` leads to a login page. If `asked`, the URL that was asked for, is one itself, it is no wall."""
+    if not _looks_like_login(url):
+        return False
+    return asked is None or not _looks_like_login(asked)
+
+
+def _looks_like_login(url: str) -> bool:
+    front = url.partition("?")[0].partition("#")[0]
+    return bool(_LOGIN_PATH.search(front, max(front.find("/", 8), 8)) or _LOGIN_HOST.match(front))

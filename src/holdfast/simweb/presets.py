@@ -1,0 +1,108 @@
+"""Webs that have a name.
+
+The rule: a preset is a plan like any other; what it promises stands in its docstring, and its sites are never deeper than 9 clicks, so
+that a crawl with the default depth gets everywhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from holdfast.errors import UsageError
+from holdfast.simweb.names import chance, draw
+from holdfast.simweb.plan import Odd, Robots, Site, Trap, Wall, Web
+
+_USUAL: Final = {Odd.MISSING: 0.05, Odd.MOVED: 0.05, Odd.COPY: 0.03, Odd.HIDDEN: 0.02, Odd.PRIVATE: 0.03}
+
+
+def _demo(seed: int) -> Web:
+    """A dozen friendly sites, each with a few dead links, redirects and images; nothing that takes long."""
+    site = Site(40, 10, 6000, images=2, external=0.1, latency=0.02, jitter=0.06, robots=Robots.DENY, odd=_USUAL)
+    return Web(seed, 12, site, {0: replace(site, pages=120), 7: replace(site, flaky=0.05), 11: Site(1)})
+
+
+def _torture(seed: int) -> Web:
+    """For crawls that are killed: everything that a crawl must get right, nothing whose end depends on time or luck."""
+    odd = {
+        **_USUAL,
+        **dict.fromkeys((Odd.GONE, Odd.BROKEN, Odd.LOOP, Odd.FAR, Odd.AWAY, Odd.NOFOLLOW, Odd.NOINDEX), 0.01),
+        **dict.fromkeys((Odd.CHARSET, Odd.BINARY, Odd.NUL), 0.02),
+    }
+    site = Site(200, 20, 4000, images=1, external=0.1, latency=0.002, jitter=0.01, robots=Robots.DENY, flaky=0.03)
+    return Web(seed, 8, replace(site, odd=odd), {7: Site(1)})
+
+
+def _hostile(seed: int) -> Web:
+    """Fifty good sites (0 to 49), and after them one of each nasty kind."""
+    good = Site(30, 10, 4000, latency=0.005, jitter=0.02, external=0.05)
+    bad = Site(10, 4, 2000)
+    kinds = (
+        Odd.DRIP, Odd.ENDLESS, Odd.HUGE, Odd.BOMB, Odd.HEADERS, Odd.DEEP, Odd.WIDE, Odd.NUL, Odd.GARBAGE, Odd.RESET, Odd.CUT,
+        Odd.HANG, Odd.LOOP, Odd.FAR, Odd.CHARSET,
+    )  # fmt: skip
+    nasty = [
+        *(replace(bad, odd={kind: 1.0}) for kind in kinds),
+        *(replace(bad, traps=(trap,)) for trap in Trap),
+        *(replace(bad, wall=wall) for wall in Wall if wall),
+        *(replace(bad, robots=robots) for robots in (Robots.DENY_ALL, Robots.ERROR, Robots.TIMEOUT)),
+    ]
+    return Web(seed, 50 + len(nasty), good, {50 + n: site for n, site in enumerate(nasty)})
+
+
+def _polite(seed: int) -> Web:
+    """Sites that watch how they are treated: each kind of robots.txt, a Crawl-delay, limits of rate."""
+    site = Site(12, 6, 1500, odd={Odd.PRIVATE: 0.3, Odd.HIDDEN: 0.2})
+    special = {n: replace(site, robots=robots) for n, robots in enumerate(Robots)}
+    special[len(special)] = replace(site, robots=Robots.DENY, crawl_delay=1.0)
+    special[len(special)] = replace(site, rate_limit=4, rate_window=1.0)
+    special[len(special)] = replace(site, rate_limit=1, rate_window=0.5, latency=0.05)
+    return Web(seed, len(special), site, special)
+
+
+def _fast(seed: int) -> Web:
+    """For benchmarks: plain pages of 20 KB with 50 links, at once."""
+    return Web(seed, 100, Site(10_000, 50, 20_000))
+
+
+def _mixed(seed: int) -> Web:
+    """Two hundred sites, most of them small, some large, some slow, some broken."""
+    special = {}
+    for n in range(200):
+        special[n] = Site(
+            pages=1 + int(600 * chance(seed, n, "pages") ** 4),
+            links=5 + draw(seed, n, "links") % 40,
+            body_bytes=1000 + draw(seed, n, "bytes") % 30_000,
+            images=draw(seed, n, "images") % 4,
+            external=0.2,
+            latency=0.3 * chance(seed, n, "latency") ** 3,
+            jitter=0.05,
+            robots=(Robots.NONE, Robots.ALLOW, Robots.DENY)[draw(seed, n, "robots") % 3],
+            flaky=0.02,
+            changing=0.2,
+            odd={**_USUAL, Odd.BROKEN: 0.02, Odd.BINARY: 0.02, Odd.CHARSET: 0.02},
+        )
+    return Web(seed, len(special), special=special)
+
+
+PRESETS: Final[dict[str, Callable[[int], Web]]] = {
+    "demo": _demo,
+    "torture": _torture,
+    "hostile": _hostile,
+    "polite": _polite,
+    "fast": _fast,
+    "mixed": _mixed,
+}
+
+
+def preset(
+    name: str, *, seed: int = 1, sites: int | None = None, pages: int | None = None, by_port: bool = False
+) -> Web:
+    """The web of that name. *sites* cuts it or adds usual sites, *pages* sets the size of the usual sites."""
+    make = PRESETS.get(name)
+    if make is None:
+        raise UsageError(f"There is no web called {name!r}; there are {', '.join(PRESETS)}.")
+    web = make(seed)
+    count = web.sites if sites is None else sites
+    usual = web.default if pages is None else replace(web.default, pages=pages)
+    special = {n: site for n, site in web.special.items() if n < count}
+    return replace(web, sites=count, default=usual, special=special, by_port=by_port)

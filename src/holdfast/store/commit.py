@@ -1,0 +1,215 @@
+"""The one transaction: everything that a worker has learnt since the last one, or nothing of it.
+
+The rules: the fence comes first, and a domain that fails it leaves the batch with all that was learnt on it. Counters come from what
+the statements really changed, so that nothing counts twice. Locks are taken in the order of docs/architecture.md: own domains by id,
+new ones by name, shared ones by id, then the frontier; inserts before updates. (An insert waits for whoever is updating a row with
+the same key; who updates rows of his own domains waits for nobody any more.)
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import psycopg
+
+from holdfast import failpoints
+from holdfast.errors import RolledBack, StoreError
+from holdfast.model.batch import Batch, VisitPart
+from holdfast.model.work import Progress
+from holdfast.store import claims, enqueue, outcomes
+from holdfast.store.connect import first_line
+from holdfast.store.domains import NewDomains
+from holdfast.store.enqueue import Added
+from holdfast.store.outcomes import Settled
+from holdfast.store.transaction import Connect, settled
+
+# Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
+# a time when they were small: a plan that scans one of them must not even be considered.
+_PLAN: Final = """
+SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true)
+"""
+
+# A budget belongs to the crawl that is open for the job. What was used without a grant, where the crawl has a limit, is granted here.
+_COUNT: Final = """
+WITH news AS MATERIALIZED (
+    SELECT n.*, c.id AS crawl, c.max_pages
+    FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(discovered)s::bigint[], %(waiting)s::bigint[], %(done)s::bigint[],
+                %(denied)s::bigint[], %(failed)s::bigint[], %(pages)s::bigint[])
+        AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages)
+    JOIN crawl_jobs j ON j.id = n.job_id LEFT JOIN crawls c ON c.job_id = n.job_id AND c.state <> 'finished'
+), beyond AS (
+    SELECT n.crawl, sum(n.pages + jd.budget_used - jd.granted)::bigint AS pages
+    FROM news n JOIN job_domains jd ON jd.domain_id = n.domain_id AND jd.job_id = n.job_id
+    WHERE n.max_pages IS NOT NULL AND n.pages > 0 AND jd.crawl_id = n.crawl AND n.pages + jd.budget_used > jd.granted
+    GROUP BY n.crawl
+), locked AS MATERIALIZED (
+    SELECT id FROM crawls WHERE id IN (SELECT crawl FROM beyond) ORDER BY id FOR NO KEY UPDATE
+), granted AS (
+    UPDATE crawls c SET pages_granted = c.pages_granted + b.pages FROM beyond b JOIN locked ON locked.id = b.crawl WHERE c.id = b.crawl
+)
+INSERT INTO job_domains AS jd (domain_id, job_id, discovered, waiting, done, denied, failed, crawl_id, budget_used, granted)
+SELECT domain_id, job_id, discovered, waiting, done, denied, failed, crawl, pages, pages FROM news ORDER BY domain_id, job_id
+ON CONFLICT (domain_id, job_id) DO UPDATE SET
+    discovered = jd.discovered + excluded.discovered,
+    waiting = jd.waiting + excluded.waiting,
+    done = jd.done + excluded.done,
+    denied = jd.denied + excluded.denied,
+    failed = jd.failed + excluded.failed,
+    crawl_id = COALESCE(excluded.crawl_id, jd.crawl_id),
+    budget_used = excluded.budget_used + CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.budget_used END,
+    granted = CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN excluded.budget_used
+                   ELSE GREATEST(jd.granted, jd.budget_used + excluded.budget_used) END,
+    state = CASE WHEN jd.state = 'done' AND excluded.waiting > 0 THEN 'open' ELSE jd.state END
+"""
+
+_RUN: Final = """
+UPDATE crawl_runs SET pages_crawled = pages_crawled + %(pages)s, errors = errors + %(errors)s, bytes = bytes + %(bytes)s,
+    images_found = images_found + %(images)s, heartbeat_at = clock_timestamp()
+WHERE id = %(run)s
+"""
+
+_NONE_ADDED: Final = Added(0, 0)
+_NOTHING: Final = Settled()
+
+
+@dataclass(slots=True)
+class Committed:
+    """What became of a batch."""
+
+    refused: set[int] = field(default_factory=set)
+    """Domains whose fence failed: nothing was written for them, and they are somebody else's."""
+    discovered: dict[int, int] = field(default_factory=dict)
+    """By own domain: rows that its frontier really got."""
+
+
+class _News(NamedTuple):
+    """What a batch changed for one job on one own domain."""
+
+    added: Added
+    settled: Settled
+
+
+def commit(
+    connection: psycopg.Connection,
+    connect: Connect,
+    *,
+    worker: str,
+    batch: Batch,
+    lease: timedelta,
+    defaults: NewDomains,
+) -> Committed:
+    """Write a batch down, all of it that the fence lets through.
+
+    Before: `connection` is idle, and `worker` has no other such transaction; bytes that the batch points to are on disk. After: for
+    every domain that is not refused, its outcomes, log, pages, found URLs, counters and clocks are in the store once, and its lease
+    is a full one. RolledBack: certainly nothing was written, and the same batch may be committed again.
+    """
+    committed = Committed()
+    try:
+        outcomes.prepare(connection)
+        enqueue.prepare(connection)
+        with settled(connection, connect, worker=worker):
+            _write(connection, worker, batch, lease, defaults, committed)
+            failpoints.reach("before_commit")
+    except (
+        psycopg.OperationalError
+    ) as problem:  # a connection, a disk, a time limit, a deadlock: another time it may succeed
+        raise RolledBack(f"The batch was rolled back: {first_line(problem)}.") from problem
+    except psycopg.Error as problem:
+        raise StoreError(f"The batch cannot be written: {first_line(problem)}.") from problem
+    failpoints.reach("after_commit")
+    return committed
+
+
+def _write(
+    connection: psycopg.Connection,
+    worker: str,
+    batch: Batch,
+    lease: timedelta,
+    defaults: NewDomains,
+    committed: Committed,
+) -> None:
+    connection.execute(_PLAN)
+    newest = _newest(batch.parts)
+    held = claims.fence(connection, worker=worker, held=[(part.domain_id, part.epoch) for part in newest.values()])
+    committed.refused = newest.keys() - held
+    parts = [newest[domain_id] for domain_id in sorted(held)]
+    found = ((part.domain_id, url) for part in parts for url in part.found)
+    added = enqueue.add(connection, found, own=held, defaults=defaults)
+    failpoints.reach("in_batch")
+    changed = outcomes.settle(connection, parts, run_id=batch.run_id)
+    news = {
+        key: _News(added.get(key, _NONE_ADDED), changed.get(key, _NOTHING)) for key in added.keys() | changed.keys()
+    }
+    _count(connection, news)
+    per_domain: dict[int, list[_News]] = defaultdict(list)
+    for (domain_id, _), one in news.items():
+        per_domain[domain_id].append(one)
+    claims.flush(connection, progress=[_progress(part, per_domain[part.domain_id]) for part in parts], lease=lease)
+    _count_run(connection, batch.run_id, news.values())
+    committed.discovered = {
+        domain_id: rows
+        for domain_id, some in per_domain.items()
+        if (rows := sum(one.added.waiting + one.added.denied for one in some))
+    }
+
+
+def _newest(parts: Iterable[VisitPart]) -> dict[int, VisitPart]:
+    """By domain the part of its newest tenure; what an earlier one left would be refused."""
+    newest: dict[int, VisitPart] = {}
+    for part in parts:
+        if part.domain_id not in newest or part.epoch > newest[part.domain_id].epoch:
+            newest[part.domain_id] = part
+    return newest
+
+
+def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]) -> None:
+    """Raise the counters of the jobs' work. Before: the domains are own ones."""
+    if not news:
+        return
+    rows = sorted(news.items())
+    connection.execute(
+        _COUNT,
+        {
+            "domains": [domain_id for (domain_id, _), _ in rows],
+            "jobs": [job_id for (_, job_id), _ in rows],
+            "discovered": [one.added.waiting + one.added.denied for _, one in rows],
+            "waiting": [one.added.waiting - one.settled.left for _, one in rows],
+            "done": [one.settled.done for _, one in rows],
+            "denied": [one.added.denied + one.settled.denied for _, one in rows],
+            "failed": [one.settled.failed for _, one in rows],
+            "pages": [one.settled.pages for _, one in rows],
+        },
+    )
+
+
+def _progress(part: VisitPart, news: Iterable[_News]) -> Progress:
+    news = list(news)
+    return Progress(
+        part.domain_id,
+        outcomes=sum(one.settled.outcomes for one in news),
+        pages_crawled=sum(one.settled.pages for one in news),
+        images_found=sum(one.settled.images for one in news),
+        errors=sum(one.settled.errors for one in news),
+        consecutive_errors=part.consecutive_errors,
+        depth_reached=max((one.settled.depth for one in news), default=0),
+        discovered=sum(one.added.waiting + one.added.denied for one in news),
+        waiting=sum(one.added.waiting - one.settled.left for one in news),
+        clocks=part.clocks,
+    )
+
+
+def _count_run(connection: psycopg.Connection, run_id: int, news: Iterable[_News]) -> None:
+    news = list(news)
+    connection.execute(
+        _RUN,
+        {
+            "run": run_id,
+            "pages": sum(one.settled.pages for one in news),
+            "errors": sum(one.settled.errors for one in news),
+            "bytes": sum(one.settled.bytes for one in news),
+            "images": sum(one.settled.images for one in news),
+        },
+    )

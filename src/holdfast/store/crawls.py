@@ -1,0 +1,331 @@
+"""Jobs and their crawls: found, begun, gone on with, judged, ended.
+
+A crawl is one invocation of a job; budgets count in it. The rule: a job is completed by proof only (all its work is done and nobody
+has news for it), and nothing here changes many rows of a big job at once.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from holdfast.errors import NotFound, Refused
+from holdfast.model.domain import Event, reason
+from holdfast.model.job import Job, JobSpec
+from holdfast.store import jobs, readiness
+
+CHUNK: Final = 500
+
+_JOB: Final = """
+SELECT j.id, j.name, j.spec, c.id FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
+"""
+
+_BEGIN: Final = "SELECT state, spec FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
+_PROCESSING: Final = """
+UPDATE crawl_jobs SET state = 'processing', completed_at = NULL WHERE id = %(job)s AND state <> 'processing'
+"""
+_OPEN: Final = """
+SELECT id, state = 'running' AND (max_pages, max_pages_per_domain) IS NOT DISTINCT FROM (%(max_pages)s::bigint, %(per_domain)s::bigint)
+FROM crawls WHERE job_id = %(job)s AND state <> 'finished' FOR NO KEY UPDATE
+"""
+# Where a limit is new, what was used without one counts as granted.
+_GO_ON: Final = """
+UPDATE crawls c SET state = 'running', max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s, pages_granted = CASE
+    WHEN %(max_pages)s::bigint IS NULL OR c.max_pages IS NOT NULL THEN c.pages_granted
+    ELSE (SELECT COALESCE(sum(jd.granted), 0)::bigint FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.crawl_id = c.id) END
+WHERE c.id = %(crawl)s
+"""
+_NEW: Final = """
+INSERT INTO crawls (job_id, max_pages, max_pages_per_domain) VALUES (%(job)s, %(max_pages)s, %(per_domain)s) RETURNING id
+"""
+
+# Work that a crawl before this one left behind: out of its budget, or made while the job was not runnable.
+_LEFT_BEHIND: Final = """
+SELECT d.id FROM domains d WHERE d.id IN (
+    SELECT jd.domain_id FROM job_domains jd
+    WHERE jd.job_id = %(job)s AND jd.state IN ('open', 'spent') AND NOT jd.ready AND jd.domain_id > %(after)s
+    ORDER BY jd.domain_id LIMIT %(chunk)s)
+ORDER BY d.id FOR NO KEY UPDATE
+"""
+_UNSPEND: Final = (
+    "UPDATE job_domains SET state = 'open' WHERE job_id = %(job)s AND domain_id = ANY(%(ids)s) AND state = 'spent'"
+)
+
+_ALL: Final = """
+SELECT d.id, d.claimed_by IS NULL FROM domains d WHERE d.id IN (
+    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.domain_id > %(after)s ORDER BY jd.domain_id LIMIT %(chunk)s)
+ORDER BY d.id FOR NO KEY UPDATE
+"""
+_AGAIN: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
+SELECT domain_id, %(job)s, 0, ''::bytea FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
+"""
+_REVIVE: Final = """
+UPDATE domains SET status = 'pending', status_reason = %(reason)s WHERE id = ANY(%(ids)s) AND status = 'exhausted'
+"""
+
+_STANDING: Final = """
+WITH mine AS (
+    SELECT count(*) AS rows, count(*) FILTER (WHERE ready) AS ready, COALESCE(sum(waiting), 0)::bigint AS waiting,
+           count(*) FILTER (WHERE state = 'open' AND not_before IS NOT NULL) AS delayed,
+           count(*) FILTER (WHERE state = 'spent') AS spent, count(*) FILTER (WHERE state = 'done') AS done,
+           min(not_before) FILTER (WHERE state = 'open') AS next_at
+    FROM job_domains WHERE job_id = %(job)s
+), held AS (
+    SELECT count(*) AS held FROM domains d JOIN job_domains jd ON jd.domain_id = d.id AND jd.job_id = %(job)s
+    WHERE d.claimed_by IS NOT NULL AND jd.state = 'open'
+), cooling AS (
+    SELECT count(*) AS cooling, min(d.next_crawl_after) FILTER (WHERE d.next_crawl_after < 'infinity') AS next_at
+    FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+    WHERE jd.job_id = %(job)s AND jd.state = 'open' AND NOT jd.ready AND d.next_crawl_after IS NOT NULL AND d.claimed_by IS NULL
+)
+SELECT held, ready, waiting, delayed, extract(epoch FROM LEAST(mine.next_at, cooling.next_at) - clock_timestamp())::float8,
+       cooling, spent, (SELECT count(*) FROM domain_wakes WHERE job_id = %(job)s), done, rows,
+       (SELECT GREATEST(max_pages - pages_granted, 0) FROM crawls WHERE id = %(crawl)s)
+FROM mine, held, cooling
+"""
+
+# A share each and a round; `spent` rows whose own limit is not reached yet wait for the next one.
+_ROUND: Final = """
+UPDATE crawls c SET round = c.round + 1
+WHERE c.id = %(crawl)s AND c.state <> 'finished' AND (c.max_pages IS NULL OR c.pages_granted < c.max_pages)
+  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.ready)
+  AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent')
+"""
+_FAIR: Final = """
+SELECT d.id FROM domains d JOIN job_domains jd ON jd.domain_id = d.id
+WHERE jd.job_id = %(job)s AND jd.state = 'spent' AND d.id > %(after)s
+  AND (jd.crawl_id IS DISTINCT FROM %(crawl)s OR jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit)
+ORDER BY d.id LIMIT %(chunk)s FOR NO KEY UPDATE OF d
+"""
+
+_STOP: Final = """
+WITH stopped AS (
+    UPDATE crawls c SET state = 'stopped' WHERE c.id = %(crawl)s AND c.state = 'running'
+      AND NOT EXISTS (SELECT FROM crawl_runs r WHERE r.crawl_id = c.id AND r.status = 'running')
+    RETURNING c.job_id
+)
+UPDATE crawl_jobs j SET state = 'pending' FROM stopped s WHERE j.id = s.job_id AND j.state = 'processing'
+"""
+_LOCK_JOB: Final = """
+SELECT j.id, j.name FROM crawl_jobs j JOIN crawls c ON c.job_id = j.id WHERE c.id = %(crawl)s FOR NO KEY UPDATE OF j
+"""
+_PROOF: Final = """
+SELECT NOT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state <> 'done')
+   AND NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = %(job)s)
+"""
+_FINISH: Final = """
+UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE id = %(crawl)s AND state <> 'finished'
+"""
+_END_JOB: Final = """
+UPDATE crawl_jobs SET state = CASE WHEN %(completed)s THEN 'completed' ELSE 'pending' END::job_state,
+    completed_at = CASE WHEN %(completed)s THEN clock_timestamp() END
+WHERE id = %(job)s AND state IN ('pending', 'processing')
+"""
+
+_RUNNABLE: Final = f"""
+{_JOB} WHERE j.state IN ('pending', 'processing') AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready) ORDER BY j.id
+"""
+_ANOTHER: Final = """
+SELECT EXISTS (
+    SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+    WHERE jd.domain_id = %(domain)s AND jd.job_id <> %(job)s AND jd.state = 'open' AND jd.waiting > 0
+      AND j.state IN ('pending', 'processing') AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job's crawl stands, in domains where nothing else is said."""
+
+    held: int
+    ready: int
+    waiting: int
+    """URLs."""
+    delayed: int
+    next_in: float | None
+    """Seconds until the first of those that are delayed or cooling can go on; None: none of them will by itself."""
+    cooling: int
+    spent: int
+    wakes: int
+    """Pieces of news that nobody has folded yet."""
+    done: int
+    rows: int
+    """All domains on which the job has or had work."""
+    budget_left: int | None
+    """Pages of the crawl that nobody has been promised; None: it has no limit."""
+
+
+# Jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def find(connection: psycopg.Connection, *, name: str) -> Job | None:
+    """The job called `name`, if there is one."""
+    return _one(connection, f"{_JOB} WHERE j.name = %(key)s", name)
+
+
+def by_fingerprint(connection: psycopg.Connection, fingerprint: bytes) -> Job | None:
+    """The job with these seeds and scope, if there is one."""
+    return _one(connection, f"{_JOB} WHERE j.fingerprint = %(key)s", fingerprint)
+
+
+def get(connection: psycopg.Connection, job_id: int) -> Job:
+    """The job with this id; NotFound if there is none."""
+    job = _one(connection, f"{_JOB} WHERE j.id = %(key)s", job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return job
+
+
+def create(connection: psycopg.Connection, *, name: str, spec: JobSpec, fingerprint: bytes | None) -> Job:
+    """A new job. Refused if its name, or its fingerprint, is another's."""
+    try:
+        row = connection.execute(
+            "INSERT INTO crawl_jobs (name, spec, fingerprint) VALUES (%s, %s, %s) RETURNING id",
+            (name, json.dumps(spec.as_json()), fingerprint),
+        ).fetchone()
+    except psycopg.errors.UniqueViolation as problem:
+        raise Refused(f"There is a job called {name!r}, or one with the same seeds, already.") from problem
+    assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
+    return Job(row[0], name, spec, None)
+
+
+def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None:
+    """Change how a job is crawled. After: `begin` makes its limits those of the crawl that is open."""
+    connection.execute("UPDATE crawl_jobs SET spec = %s WHERE id = %s", (json.dumps(spec.as_json()), job_id))
+
+
+def runnable(connection: psycopg.Connection) -> list[Job]:
+    """Jobs that have something ready, each with an open crawl.
+
+    Before: no transaction is open. After: a crawl was begun for those that had none.
+    """
+    found = [_job(row) for row in connection.execute(_RUNNABLE).fetchall()]
+    return [job if job.crawl_id else Job(job.id, job.name, job.spec, begin(connection, job.id)[0]) for job in found]
+
+
+def another_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -> bool:
+    """Whether another job that may run has URLs waiting on this domain."""
+    row = connection.execute(_ANOTHER, {"domain": domain_id, "job": job_id}).fetchone()
+    return bool(row and row[0])
+
+
+# Crawls --------------------------------------------------------------------------------------------------------------
+
+
+def begin(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
+    """The crawl that is open, or a new one; its id, and whether it goes on with an earlier one.
+
+    Before: no transaction is open. After: the job is under way, the crawl has the limits that the job's spec says now, and work
+    that was left behind under others, or by a crawl before, can be claimed. Refused if a person paused or cancelled the job.
+    """
+    key: dict[str, object] = {"job": job_id}
+    with connection.transaction():
+        row = connection.execute(_BEGIN, key).fetchone()
+        if row is None:
+            raise NotFound(f"There is no job {job_id}.")
+        state, spec = row
+        if state in {"paused", "cancelled"}:
+            raise Refused(f"Job {job_id} is {state}.")
+        limits = JobSpec.from_json(spec)
+        key |= {"max_pages": limits.max_pages, "per_domain": limits.max_pages_per_domain}
+        connection.execute(_PROCESSING, key)
+        opened = connection.execute(_OPEN, key).fetchone()
+        if opened is None:
+            opened, goes_on, as_before = connection.execute(_NEW, key).fetchone(), False, False
+        else:
+            connection.execute(_GO_ON, key | {"crawl": opened[0]})
+            goes_on, as_before = True, opened[1] and state in {"pending", "processing"}
+    assert opened is not None  # noqa: S101 — INSERT … RETURNING answers with a row
+    if not as_before:
+        _reopen(connection, _LEFT_BEHIND, key)
+    return int(opened[0]), goes_on
+
+
+def again(connection: psycopg.Connection, job_id: int) -> None:
+    """Start a job anew: all pages that it knows are wanted again.
+
+    Before: no transaction is open. After: every domain of the job has a wake that says so, folded already (or its first chunk)
+    where nobody holds the domain; exhausted domains are pending.
+    """
+    after = 0
+    while True:
+        with connection.transaction():
+            rows = connection.execute(_ALL, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
+            ids = [row[0] for row in rows]
+            connection.execute(_AGAIN, {"job": job_id, "ids": ids})
+            connection.execute(_REVIVE, {"ids": ids, "reason": reason(Event.REFRESH_DUE, "the job was started again")})
+            free = [domain_id for domain_id, is_free in rows if is_free]
+            readiness.fold(connection, free)
+            readiness.refresh(connection, ids)
+        if len(ids) < CHUNK:
+            return
+        after = ids[-1]
+
+
+def standing(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Standing:
+    """How the crawl stands at this moment. One look at all work of the job: not for every second of a big one."""
+    row = connection.execute(_STANDING, {"job": job_id, "crawl": crawl_id}).fetchone()
+    assert row is not None  # noqa: S101 — an aggregate answers with a row
+    return Standing(*row)
+
+
+def next_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> int:
+    """Let domains go on that used up their share, if nothing else is ready and pages are left; how many.
+
+    Before: no transaction is open. After: with an answer above 0, so many are ready (or held by another job's visit); those that
+    reached their own limit stay spent.
+    """
+    if not connection.execute(_ROUND, {"crawl": crawl_id}).rowcount:
+        return 0
+    return _reopen(connection, _FAIR, {"job": job_id, "crawl": crawl_id})
+
+
+def stop(connection: psycopg.Connection, crawl_id: int) -> None:
+    """A crawl is interrupted; it can go on later. Before: the caller's own run has ended. After: stopped, unless others run in it."""
+    connection.execute(_STOP, {"crawl": crawl_id})
+
+
+def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
+    """End a crawl; whether its job is completed, by proof: all its work is done and there is no news.
+
+    Before: no transaction is open. After: the crawl is finished; the job is completed, or pending where work is left. The standing
+    job is never completed: its domains are looked at again when their time comes.
+    """
+    with connection.transaction():
+        row = connection.execute(_LOCK_JOB, {"crawl": crawl_id}).fetchone()
+        if row is None:
+            raise NotFound(f"There is no crawl {crawl_id}.")
+        job_id, name = row
+        # In a statement of its own: seeds that were being added wait for, or made us wait for, the lock of the job's row.
+        proof = connection.execute(_PROOF, {"job": job_id}).fetchone()
+        completed = bool(proof and proof[0])
+        connection.execute(_FINISH, {"crawl": crawl_id})
+        connection.execute(_END_JOB, {"job": job_id, "completed": completed and name != jobs.DEFAULT})
+    return completed
+
+
+def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object]) -> int:
+    """Make spent work open and open work ready, a chunk of locked domains at a time; how many domains."""
+    after = total = 0
+    while True:
+        with connection.transaction():
+            given = {**key, "after": after, "chunk": CHUNK}
+            ids = [row[0] for row in connection.execute(select, given)]
+            connection.execute(_UNSPEND, {"job": key["job"], "ids": ids})
+            readiness.refresh(connection, ids)
+        total += len(ids)
+        if len(ids) < CHUNK:
+            return total
+        after = ids[-1]
+
+
+def _one(connection: psycopg.Connection, query: str, key: object) -> Job | None:
+    row = connection.execute(query, {"key": key}).fetchone()
+    return _job(row) if row else None
+
+
+def _job(row: tuple[int, str, dict[str, object], int | None]) -> Job:
+    job_id, name, spec, crawl_id = row
+    return Job(job_id, name, JobSpec.from_json(spec), crawl_id)

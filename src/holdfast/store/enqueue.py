@@ -1,0 +1,198 @@
+"""URLs that a batch found, into the frontier: of domains that are held, of known ones that are not, and of new ones.
+
+The rule: whoever does not hold a domain only ever inserts for it: the domain itself, rows of the frontier, and a wake that says how
+many. New domains go in by name, known ones are shared by id, then all URLs in one statement by (domain, job, key): two workers
+that found the same things never wait for each other in a circle.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from holdfast.model.batch import FoundUrl
+from holdfast.model.outcome import UrlState
+from holdfast.store.domains import NewDomains
+
+_TABLE: Final = """
+CREATE TEMPORARY TABLE IF NOT EXISTS found_batch (
+    domain_id bigint, job_id bigint, depth smallint, priority smallint, hops smallint, foreign_to_us boolean, state text,
+    url_key bytea, parent_key bytea, url text, reason text
+) ON COMMIT DELETE ROWS
+"""
+_COPY: Final = "COPY found_batch FROM STDIN (FORMAT BINARY)"
+_TYPES: Final = ["int8", "int8", "int2", "int2", "int2", "bool", "text", "bytea", "bytea", "text", "text"]
+
+_KNOWN: Final = "SELECT domain, id FROM domains WHERE domain = ANY(%(names)s)"
+
+# A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
+_FRESH: Final = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%(names)s::text[], %(parents)s::text[], %(bases)s::text[], %(urls)s::int[]) AS w(name, parent, base, urls)
+), fresh AS (
+    INSERT INTO domains (domain, parent_domain, base_url, source, pages_discovered, frontier_size, frontier_updated_at,
+                         priority_score, priority_computed_at, max_pages_per_run, parser_name, crawl_delay_seconds,
+                         max_concurrent_requests, default_crawl_frequency, user_agent)
+    SELECT name, parent, base, 'link', urls, urls, now(),
+           LEAST(urls, 500) * 2 - staleness_points(now() - interval '30 days'), now(),
+           %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
+    FROM wanted ORDER BY name COLLATE "C"
+    ON CONFLICT (domain) DO NOTHING
+    RETURNING id, domain, priority_score
+), work AS (
+    INSERT INTO job_domains (domain_id, job_id, priority, ready, discovered, waiting)
+    SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing'), n.urls, n.urls
+    FROM fresh JOIN unnest(%(work_names)s::text[], %(work_jobs)s::bigint[], %(work_urls)s::int[]) AS n(name, job, urls)
+        ON n.name = fresh.domain JOIN crawl_jobs j ON j.id = n.job
+)
+SELECT domain, id FROM fresh
+"""
+
+# Makes the release of a domain wait for us, so that none becomes exhausted while a URL for it is on its way. Most links are known:
+# their domains need no lock.
+_SHARE: Final = """
+SELECT d.id FROM domains d WHERE d.id IN (
+    SELECT b.domain_id FROM found_batch b WHERE b.foreign_to_us AND NOT EXISTS (
+        SELECT FROM url_frontier f WHERE f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key))
+ORDER BY d.id FOR KEY SHARE
+"""
+
+_INSERT: Final = """
+WITH added AS (
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state, reason)
+    SELECT domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state::frontier_state, reason FROM found_batch
+    WHERE NOT foreign_to_us OR domain_id = ANY(%(shared)s::bigint[])
+    ORDER BY domain_id, job_id, url_key
+    ON CONFLICT DO NOTHING
+    RETURNING domain_id, job_id, state
+), woken AS (
+    INSERT INTO domain_wakes (domain_id, job_id, inserted)
+    SELECT domain_id, job_id, count(*) FROM added WHERE domain_id = ANY(%(shared)s::bigint[])
+    GROUP BY domain_id, job_id ORDER BY domain_id, job_id
+)
+SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'denied') FROM added
+WHERE domain_id = ANY(%(own)s::bigint[]) GROUP BY domain_id, job_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Rows that the frontier got for one job on one domain that is held."""
+
+    waiting: int
+    denied: int
+
+
+def prepare(connection: psycopg.Connection) -> None:
+    """Make what a session needs. Made once and emptied by each commit: a table per batch would churn the catalogue."""
+    connection.execute(_TABLE)
+
+
+def add(
+    connection: psycopg.Connection,
+    found: Iterable[tuple[int, FoundUrl]],
+    *,
+    own: Collection[int],
+    defaults: NewDomains,
+) -> dict[tuple[int, int], Added]:
+    """Insert what was found, each with the id of the domain on which; by (domain, job) what `own` ones got.
+
+    Before: the domains `own` passed the fence of this transaction, which has touched no frontier row yet; `prepare` was called.
+    After (with its commit): every URL is in the frontier once; new domains are ready, known ones that are not `own` have a wake.
+    The counters of `own` domains are the caller's to raise. Of a foreign domain only URLs that wait are kept: why one is denied
+    is for its holder to say.
+    """
+    rows = _without_repeats(found)
+    if not rows:
+        return {}
+    ids, fresh = _domains(connection, {name for name, _, _ in rows if isinstance(name, str)}, rows, defaults)
+    foreign = False
+    with connection.cursor().copy(_COPY) as copy:
+        copy.set_types(_TYPES)
+        for (place, job_id, url_key), url in rows.items():
+            domain_id = ids.get(place) if isinstance(place, str) else place
+            if domain_id is None:  # deleted at this moment
+                continue
+            theirs = domain_id not in own and domain_id not in fresh
+            foreign = foreign or theirs
+            copy.write_row(
+                (
+                    domain_id,
+                    job_id,
+                    url.depth,
+                    url.priority,
+                    url.hops,
+                    theirs,
+                    url.state,
+                    url_key,
+                    url.parent_key,
+                    url.url,
+                    url.reason,
+                )
+            )
+    shared = [row[0] for row in connection.execute(_SHARE)] if foreign else []
+    counts = connection.execute(_INSERT, {"shared": shared, "own": list(own)})
+    return {(domain_id, job_id): Added(waiting, denied) for domain_id, job_id, waiting, denied in counts}
+
+
+_Rows = dict[tuple[int | str, int, bytes], FoundUrl]
+"""By (id of an own domain or name of another, job, key)."""
+
+
+def _without_repeats(found: Iterable[tuple[int, FoundUrl]]) -> _Rows:
+    """The nearest of those with one key; one that may be asked for before one that is denied."""
+    rows: _Rows = {}
+    for domain_id, url in found:
+        if url.domain is not None and url.state is not UrlState.WAITING:
+            continue
+        key = (url.domain or domain_id, url.job_id, url.url_key)
+        known = rows.get(key)
+        if known is None or (url.state is not UrlState.WAITING, url.depth) < (
+            known.state is not UrlState.WAITING,
+            known.depth,
+        ):
+            rows[key] = url
+    return rows
+
+
+def _domains(
+    connection: psycopg.Connection, names: set[str], rows: _Rows, defaults: NewDomains
+) -> tuple[dict[str, int], set[int]]:
+    """The ids of the domains called `names`, and which of them this transaction has made."""
+    if not names:
+        return {}, set()
+    ids: dict[str, int] = dict(connection.execute(_KNOWN, {"names": list(names)}).fetchall())
+    unknown = names - ids.keys()
+    if not unknown:
+        return ids, set()
+    made = _make(connection, unknown, rows, defaults)
+    ids |= made
+    # What somebody else made at the same moment is seen by the next statement only.
+    if missing := names - ids.keys():
+        ids |= dict(connection.execute(_KNOWN, {"names": list(missing)}).fetchall())
+    return ids, set(made.values())
+
+
+def _make(connection: psycopg.Connection, names: set[str], rows: _Rows, defaults: NewDomains) -> dict[str, int]:
+    homes: dict[str, tuple[str, str]] = {}
+    work: Counter[tuple[str, int]] = Counter()
+    for (name, job_id, _), url in rows.items():
+        if isinstance(name, str) and name in names:
+            homes[name] = (url.parent_domain or name, url.base_url or f"https://{name}/")
+            work[name, job_id] += 1
+    urls: Counter[str] = Counter()
+    for (name, _), count in work.items():
+        urls[name] += count
+    parameters = {
+        "names": list(homes),
+        "parents": [parent for parent, _ in homes.values()],
+        "bases": [base for _, base in homes.values()],
+        "urls": [urls[name] for name in homes],
+        "work_names": [name for name, _ in work],
+        "work_jobs": [job_id for _, job_id in work],
+        "work_urls": list(work.values()),
+        **defaults.columns(),
+    }
+    return dict(connection.execute(_FRESH, parameters).fetchall())

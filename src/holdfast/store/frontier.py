@@ -1,0 +1,52 @@
+"""URLs that wait, as a visit takes them.
+
+The rule: taking writes nothing. The claim on the domain is the ownership; a URL stays waiting until its outcome is committed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from holdfast.model.batch import Waiting
+
+_MINE: Final = (
+    "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
+)
+
+# In the order of the index url_frontier_waiting, so that nothing is sorted and nothing behind the last row is looked at.
+_TAKE: Final = f"""
+SELECT f.url_key, f.url, f.depth, f.attempts, f.hops, f.parent_key, f.kind = 'refresh', p.etag, p.last_modified
+FROM url_frontier f LEFT JOIN crawled_pages p ON f.kind = 'refresh'
+    AND p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key
+WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp())
+ORDER BY f.priority DESC, f.depth, f.url_key LIMIT %(count)s
+"""  # noqa: S608 — composed of the constant above only
+_NEXT: Final = f"""
+SELECT extract(epoch FROM min(f.not_before) - clock_timestamp())::float8 FROM url_frontier f WHERE {_MINE} AND f.not_before IS NOT NULL
+"""  # noqa: S608 — composed of the constant above only
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a look at the frontier found."""
+
+    urls: list[Waiting]
+    next_in: float | None
+    """Seconds until the first of those is due that are to wait; None: there is none (or there is enough to do without it)."""
+
+
+def take(connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, besides: Sequence[bytes]) -> Taken:
+    """Up to `count` URLs that are due, best first, without `besides`: the keys that the visit has in memory.
+
+    Before: the caller holds the domain. After: nothing is changed.
+    """
+    parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(besides)}
+    urls = [Waiting(*row) for row in connection.execute(_TAKE, parameters)]
+    if len(urls) >= count:
+        return Taken(urls, None)
+    taken = {waiting.url_key for waiting in urls}
+    parameters["besides"] = [*besides, *taken]
+    row = connection.execute(_NEXT, parameters).fetchone()
+    return Taken(urls, None if row is None or row[0] is None else max(0.0, float(row[0])))

@@ -1,0 +1,269 @@
+"""What came of URLs, written down: frontier, log, pages and texts in one statement.
+
+The rule: a URL that does not wait any more is not settled again. What the update of the frontier really changed is logged, kept and
+counted; the rest of a batch is as if it had not been fetched.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from holdfast.model.batch import PageRow, UrlOutcome, VisitPart
+from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+
+_COLUMNS: Final = {
+    "domain_id": "int8",
+    "job_id": "int8",
+    "epoch": "int8",
+    "bytes": "int8",
+    "age": "float8",
+    "retry_in": "float8",
+    "duration_ms": "int4",
+    "images_found": "int4",
+    "depth": "int2",
+    "attempts": "int2",
+    "status": "int2",
+    "last": "bool",
+    "fetched": "bool",
+    "is_page": "bool",
+    "is_error": "bool",
+    "has_row": "bool",
+    "url_key": "bytea",
+    "outcome": "text",
+    "state": "text",
+    "url": "text",
+    "reason": "text",
+    # of the page
+    "page_status": "int2",
+    "content_length": "int8",
+    "archive_offset": "int8",
+    "archive_length": "int8",
+    "links_count": "int4",
+    "images_count": "int4",
+    "noindex": "bool",
+    "nofollow": "bool",
+    "content_hash": "bytea",
+    "payload_digest": "bytea",
+    "content_type": "text",
+    "charset": "text",
+    "archive_segment": "text",
+    "etag": "text",
+    "last_modified": "text",
+    "title": "text",
+    "description": "text",
+    "canonical": "text",
+    "problem": "text",
+    "body": "bytea",
+}
+_TABLE: Final = f"""
+CREATE TEMPORARY TABLE IF NOT EXISTS outcome_batch ({", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())}) ON COMMIT DELETE ROWS
+"""
+_COPY: Final = "COPY outcome_batch FROM STDIN (FORMAT BINARY)"
+
+_LAST_ANSWER: Final = ("crawled_at", "duration_ms", "depth", "status", "outcome", "problem")
+_CONTENT: Final = (
+    "content_length",
+    "archive_offset",
+    "archive_length",
+    "links_count",
+    "images_count",
+    "noindex",
+    "nofollow",
+    "content_hash",
+    "payload_digest",
+    "content_type",
+    "charset",
+    "archive_segment",
+    "title",
+    "description",
+    "canonical",
+)
+# An answer "not modified" tells nothing about the content; what is known of it stays.
+_NEW_PAGE: Final = ", ".join(
+    [
+        *(f"{name} = excluded.{name}" for name in _LAST_ANSWER),
+        *(
+            f"{name} = CASE WHEN excluded.outcome = '{Outcome.NOT_MODIFIED}' THEN p.{name} ELSE excluded.{name} END"
+            for name in _CONTENT
+        ),
+        *(
+            f"{name} = CASE WHEN excluded.outcome = '{Outcome.NOT_MODIFIED}' THEN COALESCE(excluded.{name}, p.{name})"
+            f" ELSE excluded.{name} END"
+            for name in ("etag", "last_modified")
+        ),
+    ]
+)
+
+# A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was.
+_SETTLE: Final = f"""
+WITH changed AS (
+    UPDATE url_frontier f SET state = o.state::frontier_state, reason = o.reason, attempts = o.attempts,
+        not_before = clock_timestamp() + o.retry_in * interval '1 second'
+    FROM outcome_batch o
+    WHERE o.last AND f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key AND f.state = 'waiting'
+    RETURNING o.*
+), settled AS (
+    SELECT * FROM changed UNION ALL
+    SELECT o.* FROM outcome_batch o WHERE NOT o.last AND EXISTS (
+        SELECT FROM changed c WHERE c.domain_id = o.domain_id AND c.job_id = o.job_id AND c.url_key = o.url_key)
+), timed AS (
+    SELECT s.*, GREATEST(clock_timestamp() - GREATEST(s.age, 0) * interval '1 second', l.claimed_at) AS crawled_at
+    FROM settled s JOIN claim_log l ON l.domain_id = s.domain_id AND l.epoch = s.epoch
+), logged AS (
+    INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawl_run_id, crawled_at, duration_ms, bytes, images_found, status, url_key,
+                           outcome, page_url)
+    SELECT domain_id, job_id, epoch, %(run)s, crawled_at, duration_ms, bytes, images_found, status, url_key, outcome, url
+    FROM timed WHERE fetched
+), kept AS (
+    INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem, etag,
+                                    last_modified, {", ".join(_CONTENT)})
+    SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem, etag, last_modified,
+           {", ".join(_CONTENT)}
+    FROM timed WHERE has_row ORDER BY domain_id, job_id, url_key
+    ON CONFLICT (domain_id, job_id, url_key) DO UPDATE SET {_NEW_PAGE}
+), texts AS (
+    INSERT INTO page_texts (domain_id, job_id, url_key, body)
+    SELECT domain_id, job_id, url_key, body FROM settled WHERE has_row AND body IS NOT NULL ORDER BY domain_id, job_id, url_key
+    ON CONFLICT (domain_id, job_id, url_key) DO UPDATE SET body = excluded.body
+), no_texts AS (
+    DELETE FROM page_texts t USING settled s
+    WHERE s.has_row AND s.body IS NULL AND s.outcome <> '{Outcome.NOT_MODIFIED}'
+      AND t.domain_id = s.domain_id AND t.job_id = s.job_id AND t.url_key = s.url_key
+)
+SELECT domain_id, job_id, count(*),
+       count(*) FILTER (WHERE last AND state = 'done'), count(*) FILTER (WHERE last AND state = 'denied'),
+       count(*) FILTER (WHERE last AND state = 'failed'),
+       count(*) FILTER (WHERE fetched AND is_page), count(*) FILTER (WHERE fetched AND is_error),
+       COALESCE(sum(images_found) FILTER (WHERE fetched), 0)::bigint, COALESCE(sum(bytes) FILTER (WHERE fetched), 0)::bigint,
+       COALESCE(max(depth) FILTER (WHERE fetched), 0)
+FROM settled GROUP BY domain_id, job_id
+"""  # noqa: S608 — composed of the constants above only
+
+_SMALL: Final = 32_767
+_INT: Final = 2_147_483_647
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a batch of outcomes really changed for one job on one domain."""
+
+    outcomes: int = 0
+    done: int = 0
+    denied: int = 0
+    failed: int = 0
+    pages: int = 0
+    errors: int = 0
+    images: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+    @property
+    def left(self) -> int:
+        """URLs that wait no more."""
+        return self.done + self.denied + self.failed
+
+
+def prepare(connection: psycopg.Connection) -> None:
+    """Make what a session needs. Made once and emptied by each commit: a table per batch would churn the catalogue."""
+    connection.execute(_TABLE)
+
+
+def settle(
+    connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int
+) -> dict[tuple[int, int], Settled]:
+    """Write down what came of the URLs of these parts; by (domain, job) what changed.
+
+    Before: every part's domain passed the fence of this transaction; `prepare` was called. After (with its commit): each URL that
+    waited is settled or waits for another attempt, and log, pages and texts have what belongs to it; URLs that did not wait are
+    untouched. The counters are the caller's to raise.
+    """
+    if not any(part.outcomes for part in parts):
+        return {}
+    with connection.cursor().copy(_COPY) as copy:
+        copy.set_types(list(_COLUMNS.values()))
+        for part in parts:
+            for row in _rows(part):
+                copy.write_row(row)
+    settled = connection.execute(_SETTLE, {"run": run_id})
+    return {(domain_id, job_id): Settled(*counts) for domain_id, job_id, *counts in settled}
+
+
+def _rows(part: VisitPart) -> Iterator[tuple[object, ...]]:
+    """The outcomes of a part as rows of the batch, each with whether it is the last of its URL.
+
+    Several outcomes of one URL are attempts, one after the other; what follows on its end is left out, it was settled then.
+    """
+    by_url: dict[tuple[int, bytes], list[UrlOutcome]] = {}
+    for outcome in part.outcomes:
+        attempts = by_url.setdefault((outcome.job_id, outcome.url_key), [])
+        if not attempts or attempts[-1].state is UrlState.WAITING:
+            attempts.append(outcome)
+    for attempts in by_url.values():
+        for outcome in attempts[:-1]:
+            yield _row(part, outcome, last=False, page=None)
+        end = attempts[-1]
+        is_page = TREATMENT[end.outcome].page and end.fetched
+        yield _row(part, end, last=True, page=end.page or (PageRow(end.status) if is_page else None))
+
+
+def _row(part: VisitPart, outcome: UrlOutcome, *, last: bool, page: PageRow | None) -> tuple[object, ...]:
+    """In the order of _COLUMNS. What servers say is cut to what columns hold: one absurd header must not cost the batch."""
+    treatment = TREATMENT[outcome.outcome]
+    head = (
+        part.domain_id,
+        outcome.job_id,
+        part.epoch,
+        outcome.bytes,
+        outcome.age,
+        outcome.retry_in,
+        _at_most(outcome.duration_ms, _INT),
+        _at_most(outcome.images_found, _INT),
+        _at_most(outcome.depth, _SMALL),
+        _at_most(outcome.attempts, _SMALL),
+        _at_most(outcome.status, _SMALL),
+        last,
+        outcome.fetched,
+        treatment.page,
+        treatment.error,
+        page is not None,
+        outcome.url_key,
+        outcome.outcome,
+        outcome.state,
+        outcome.url,
+        outcome.reason,
+    )
+    if page is None:
+        return head + _NO_PAGE
+    archive = page.archive
+    return (
+        *head,
+        _at_most(page.status, _SMALL),
+        page.content_length,
+        archive.offset if archive else None,
+        archive.length if archive else None,
+        _at_most(page.links_count, _INT),
+        _at_most(page.images_count, _INT),
+        page.noindex,
+        page.nofollow,
+        page.content_hash,
+        archive.payload_digest if archive else None,
+        page.content_type[:255] if page.content_type else None,
+        page.charset[:50] if page.charset else None,
+        archive.segment if archive else None,
+        page.etag,
+        page.last_modified,
+        page.title,
+        page.description,
+        page.canonical,
+        page.problem,
+        page.text,
+    )
+
+
+def _at_most(value: int | None, most: int) -> int | None:
+    return None if value is None else min(value, most)
+
+
+_NO_PAGE: Final = (None,) * (len(_COLUMNS) - 21)

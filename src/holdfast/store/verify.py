@@ -1,0 +1,246 @@
+"""What must hold in every store, at every moment when no transaction is open: a query for each part that the store alone can prove.
+
+The rule: a query that finds a row has found a fault. They scan and join whole tables and never loop over rows, so that ten million
+URLs are bearable, and all of them see one snapshot, so that workers may go on meanwhile. `holdfast verify`, the crash tests and the
+simulation judge by the same ones; each name begins with the invariant of docs/testing.md that it proves.
+"""
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast.model.outcome import PAGES, TREATMENT, UrlState
+
+ROWS_SHOWN: Final = 5
+
+_PAGES: Final = sorted(PAGES)
+_ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
+_DONE: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.state is UrlState.DONE)
+
+# Of whole tables: without a limit on time, and with room for their hash tables.
+_ROOM: Final = "SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '128MB'"
+# The count makes the planner plan for all rows; a bare LIMIT would let it choose loops that are quick only where faults are many.
+_FIRST: Final = "SELECT v.*, count(*) OVER () AS faults FROM ({}) v LIMIT {}"
+
+STRUCTURE: Final[dict[str, str]] = {
+    "I1 every URL that was counted is in the frontier, and the other way round": """
+        WITH counted AS (
+            SELECT domain_id, job_id, sum(n)::bigint AS counted FROM (
+                SELECT domain_id, job_id, discovered AS n FROM job_domains
+                UNION ALL SELECT domain_id, job_id, inserted FROM domain_wakes) both_kinds GROUP BY domain_id, job_id
+        ), found AS (SELECT domain_id, job_id, count(*) AS found FROM url_frontier GROUP BY domain_id, job_id)
+        SELECT domain_id, job_id, COALESCE(counted, 0) AS counted, COALESCE(found, 0) AS found
+        FROM counted FULL JOIN found USING (domain_id, job_id) WHERE COALESCE(counted, 0) <> COALESCE(found, 0)
+    """,
+    "I1 every URL belongs to work that somebody will find": """
+        SELECT domain_id, job_id FROM (SELECT domain_id, job_id FROM url_frontier GROUP BY domain_id, job_id) f
+        WHERE NOT EXISTS (SELECT FROM job_domains jd WHERE jd.domain_id = f.domain_id AND jd.job_id = f.job_id)
+        AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = f.domain_id AND w.job_id = f.job_id)
+    """,
+    "I1 nothing hangs on a domain or a job that is not there": """
+        SELECT jd.domain_id, jd.job_id FROM job_domains jd
+        WHERE NOT EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id) OR NOT EXISTS (SELECT FROM crawl_jobs j WHERE j.id = jd.job_id)
+    """,
+    "I1 discovered = waiting + done + denied + failed": """
+        SELECT domain_id, job_id, discovered, waiting, done, denied, failed
+        FROM job_domains WHERE discovered <> waiting + done + denied + failed
+    """,
+    "I1 the counts of a job's work are those of its frontier": """
+        SELECT domain_id, job_id, jd.done, COALESCE(f.done, 0) AS found_done, jd.denied, COALESCE(f.denied, 0) AS found_denied,
+               jd.failed, COALESCE(f.failed, 0) AS found_failed
+        FROM job_domains jd LEFT JOIN (
+            SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'done') AS done, count(*) FILTER (WHERE state = 'denied') AS denied,
+                   count(*) FILTER (WHERE state = 'failed') AS failed
+            FROM url_frontier GROUP BY domain_id, job_id) f USING (domain_id, job_id)
+        WHERE (jd.done, jd.denied, jd.failed) IS DISTINCT FROM (COALESCE(f.done, 0), COALESCE(f.denied, 0), COALESCE(f.failed, 0))
+    """,
+    "I1 a domain discovered what its jobs discovered, and waits for what waits in them": """
+        SELECT d.id AS domain_id, d.pages_discovered, COALESCE(jd.discovered, 0) AS discovered, d.frontier_size,
+               COALESCE(jd.waiting, 0) AS waiting
+        FROM domains d LEFT JOIN (SELECT domain_id, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting
+                                  FROM job_domains GROUP BY domain_id) jd ON jd.domain_id = d.id
+        WHERE d.pages_discovered <> COALESCE(jd.discovered, 0) OR d.frontier_size <> COALESCE(jd.waiting, 0)
+    """,
+    "I1 no domain is exhausted with a URL waiting and no wake to say so": """
+        SELECT d.id AS domain_id FROM domains d WHERE d.status = 'exhausted'
+        AND EXISTS (SELECT FROM url_frontier f JOIN crawl_jobs j ON j.id = f.job_id
+                    WHERE f.domain_id = d.id AND f.state = 'waiting' AND j.state <> 'cancelled')
+        AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id)
+    """,
+    "I1 work that waits can be found: ready, held, cooling, delayed, parked, switched off or about to be woken": """
+        SELECT jd.domain_id, jd.job_id, jd.waiting
+        FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id
+        WHERE jd.waiting > 0 AND jd.state = 'open' AND NOT jd.ready AND d.is_active AND d.claimed_by IS NULL
+        AND j.state IN ('pending', 'processing') AND d.next_crawl_after IS NULL AND jd.not_before IS NULL
+        AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id)
+    """,
+    "I1 the address of every page is in the frontier": """
+        SELECT p.domain_id, p.job_id, p.url_key FROM crawled_pages p WHERE NOT EXISTS (
+            SELECT FROM url_frontier f WHERE f.domain_id = p.domain_id AND f.job_id = p.job_id AND f.url_key = p.url_key)
+    """,
+    "I4 a held domain has one open tenure, under its epoch": """
+        SELECT d.id AS domain_id, d.claimed_by, d.claim_epoch FROM domains d WHERE d.claimed_by IS NOT NULL AND NOT EXISTS (
+            SELECT FROM claim_log l WHERE l.domain_id = d.id AND l.epoch = d.claim_epoch AND l.worker = d.claimed_by AND l.ended_at IS NULL)
+    """,
+    "I4 a free domain has no open tenure, no other domain has an old one open, and none is ahead of its domain": """
+        SELECT l.domain_id, l.epoch, d.claim_epoch, l.worker FROM claim_log l JOIN domains d ON d.id = l.domain_id
+        WHERE l.epoch > d.claim_epoch OR (l.ended_at IS NULL AND (d.claimed_by IS NULL OR d.claim_epoch <> l.epoch))
+    """,
+    "I4 tenures do not overlap and epochs grow with time": """
+        SELECT domain_id, epoch FROM (
+            SELECT domain_id, epoch, claimed_at, lag(ended_at) OVER w AS before, lag(epoch) OVER w AS epoch_before
+            FROM claim_log WINDOW w AS (PARTITION BY domain_id ORDER BY epoch)) t
+        WHERE epoch_before IS NOT NULL AND (before IS NULL OR before > claimed_at)
+    """,
+    "I4 no work of a held domain is ready": """
+        SELECT jd.domain_id, jd.job_id, d.claimed_by FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+        WHERE jd.ready AND d.claimed_by IS NOT NULL
+    """,
+    "I5 every log row lies in the tenure of its epoch": """
+        SELECT c.domain_id, c.job_id, c.url_key, c.claim_epoch, c.crawled_at FROM crawl_log c WHERE NOT EXISTS (
+            SELECT FROM claim_log l WHERE l.domain_id = c.domain_id AND l.epoch = c.claim_epoch AND c.crawled_at >= l.claimed_at
+            AND (l.ended_at IS NULL OR c.crawled_at <= l.ended_at))
+    """,
+    "I6 every status is the last one in the history of its changes": """
+        SELECT d.id AS domain_id, d.status::text, t.to_status::text FROM domains d JOIN (
+            SELECT DISTINCT ON (domain_id) domain_id, to_status FROM domain_transitions ORDER BY domain_id, version DESC) t
+        ON t.domain_id = d.id WHERE d.status <> t.to_status
+    """,
+    "I6 each change begins where the last one ended": """
+        SELECT domain_id, version FROM (
+            SELECT domain_id, version, from_status, lag(to_status) OVER (PARTITION BY domain_id ORDER BY version) AS before
+            FROM domain_transitions) t
+        WHERE before IS NOT NULL AND before <> from_status
+    """,
+    "I7 no domain used more pages of a crawl than it was granted": """
+        SELECT jd.domain_id, jd.job_id, jd.crawl_id, jd.budget_used, jd.granted FROM job_domains jd JOIN crawls c ON c.id = jd.crawl_id
+        WHERE c.max_pages IS NOT NULL AND c.state <> 'finished' AND jd.budget_used > jd.granted
+    """,
+    # A limit may be lowered while a crawl is stopped: what was used by then stays used.
+    "I7 a crawl granted what its domains were granted, and no more than it has": """
+        SELECT c.id AS crawl_id, c.max_pages, c.pages_granted, COALESCE(g.granted, 0) AS granted
+        FROM crawls c LEFT JOIN (SELECT crawl_id, sum(granted)::bigint AS granted, sum(budget_used)::bigint AS used
+                                 FROM job_domains GROUP BY crawl_id) g ON g.crawl_id = c.id
+        WHERE c.max_pages IS NOT NULL AND c.state <> 'finished'
+        AND (c.pages_granted <> COALESCE(g.granted, 0) OR c.pages_granted > GREATEST(c.max_pages, g.used))
+    """,
+    "I11 every reference to the archive is whole": """
+        SELECT domain_id, job_id, url_key FROM crawled_pages
+        WHERE archive_segment IS NOT NULL AND NOT COALESCE(
+            archive_offset >= 0 AND archive_length > 0 AND octet_length(payload_digest) = 32, false)
+    """,
+    "I11 every text that is kept belongs to a page": """
+        SELECT t.domain_id, t.job_id, t.url_key FROM page_texts t WHERE NOT EXISTS (
+            SELECT FROM crawled_pages p WHERE p.domain_id = t.domain_id AND p.job_id = t.job_id AND p.url_key = t.url_key)
+    """,
+    "I13 no URL was tried more often than `politeness.retries` allows": """
+        SELECT domain_id, job_id, url_key, attempts FROM url_frontier WHERE attempts > %(attempts)s
+    """,
+}
+"""What hangs together without the log."""
+
+LOG: Final[dict[str, str]] = {
+    "I1 every URL that is done has an answer in the log": """
+        SELECT f.domain_id, f.job_id, f.url_key FROM url_frontier f WHERE f.state = 'done' AND NOT EXISTS (
+            SELECT FROM crawl_log l WHERE l.domain_id = f.domain_id AND l.job_id = f.job_id AND l.url_key = f.url_key
+            AND l.outcome = ANY(%(done)s))
+    """,
+    # In one tenure and one run nothing sets a URL back to waiting: a reset takes the claim away, a new crawl begins a new run.
+    "I3 no page was counted twice in a tenure": """
+        SELECT domain_id, job_id, claim_epoch, url_key, count(*) AS times FROM crawl_log WHERE outcome = ANY(%(pages)s)
+        GROUP BY domain_id, job_id, claim_epoch, crawl_run_id, url_key HAVING count(*) > 1
+    """,
+    "I3 every page in the log is kept": """
+        SELECT DISTINCT l.domain_id, l.job_id, l.url_key FROM crawl_log l WHERE l.outcome = ANY(%(pages)s) AND NOT EXISTS (
+            SELECT FROM crawled_pages p WHERE p.domain_id = l.domain_id AND p.job_id = l.job_id AND p.url_key = l.url_key)
+    """,
+    "I3 every page that is kept is in the log": """
+        SELECT p.domain_id, p.job_id, p.url_key, p.outcome FROM crawled_pages p WHERE NOT EXISTS (
+            SELECT FROM crawl_log l WHERE l.domain_id = p.domain_id AND l.job_id = p.job_id AND l.url_key = p.url_key
+            AND l.outcome = p.outcome)
+    """,
+    "I7 a domain's pages and errors are those of the log": """
+        SELECT d.id AS domain_id, d.pages_crawled, COALESCE(l.pages, 0) AS logged_pages, d.total_error_count,
+               COALESCE(l.errors, 0) AS logged_errors
+        FROM domains d LEFT JOIN (
+            SELECT domain_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
+                   count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
+            FROM crawl_log GROUP BY domain_id) l ON l.domain_id = d.id
+        WHERE d.pages_crawled <> COALESCE(l.pages, 0) OR d.total_error_count <> COALESCE(l.errors, 0)
+    """,
+    "I7 a run's pages and errors are those of the log": """
+        SELECT r.id AS run_id, r.pages_crawled, COALESCE(l.pages, 0) AS logged_pages, r.errors, COALESCE(l.errors, 0) AS logged_errors
+        FROM crawl_runs r LEFT JOIN (
+            SELECT crawl_run_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
+                   count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
+            FROM crawl_log GROUP BY crawl_run_id) l ON l.crawl_run_id = r.id
+        WHERE r.pages_crawled <> COALESCE(l.pages, 0) OR r.errors <> COALESCE(l.errors, 0)
+    """,
+    "I7 every row of the log belongs to a run": """
+        SELECT crawl_run_id AS run_id, rows FROM (SELECT crawl_run_id, count(*) AS rows FROM crawl_log GROUP BY crawl_run_id) l
+        WHERE NOT EXISTS (SELECT FROM crawl_runs r WHERE r.id = l.crawl_run_id)
+    """,
+}
+"""What the log proves: it is the measure of every counter."""
+
+CHECKS: Final = {**STRUCTURE, **LOG}
+
+_REFERENCES: Final = """
+SELECT p.domain_id, p.job_id, p.url_key, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest, f.url
+FROM crawled_pages p LEFT JOIN url_frontier f USING (domain_id, job_id, url_key)
+WHERE (p.domain_id, p.job_id, p.url_key) > (%(domain)s, %(job)s, %(key)s) AND p.archive_segment IS NOT NULL
+ORDER BY p.domain_id, p.job_id, p.url_key LIMIT %(chunk)s
+"""
+_CHUNK: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one check ended: how many faults it found, and the first of them as rows."""
+
+    check: str
+    faults: int
+    rows: list[dict[str, Any]]
+    seconds: float
+    skipped: int = 0
+    """What could not be judged from this machine."""
+
+
+def verify(
+    connection: psycopg.Connection, *, retries: int, checks: dict[str, str] | None = None
+) -> Generator[Finding, None, None]:
+    """Run the checks (all of them, if none are named), one after the other, on one snapshot; after each what it found.
+
+    Before: no transaction is open. After: nothing is changed. While it runs, its snapshot is open: see docs/operations.md.
+    """
+    parameters = {"attempts": retries + 1, "pages": _PAGES, "errors": _ERRORS, "done": _DONE}
+    with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute(_ROOM)
+        for name, query in (CHECKS if checks is None else checks).items():
+            begun = time.monotonic()
+            rows = cursor.execute(_FIRST.format(query, ROWS_SHOWN), parameters).fetchall()
+            faults = rows[0]["faults"] if rows else 0
+            for row in rows:
+                del row["faults"]
+            yield Finding(name, faults, rows, time.monotonic() - begun)
+
+
+def references(connection: psycopg.Connection) -> Iterator[list[dict[str, Any]]]:
+    """Every reference to the archive with the page's URL, a chunk at a time, each in a short transaction.
+
+    No snapshot is needed: a row never refers to bytes that are not there yet, and bytes stay.
+    """
+    after: dict[str, Any] = {"domain": 0, "job": 0, "key": b""}
+    while True:
+        with connection.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(_REFERENCES, after | {"chunk": _CHUNK}).fetchall()
+        if rows:
+            yield rows
+        if len(rows) < _CHUNK:
+            return
+        after = {"domain": rows[-1]["domain_id"], "job": rows[-1]["job_id"], "key": rows[-1]["url_key"]}

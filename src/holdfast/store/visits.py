@@ -1,0 +1,151 @@
+"""What a visit has to know of its domain before its first request, and the robots.txt that it keeps for the next one.
+
+The rule: times go out and come in as seconds from now, by the database's clock. A worker's own clock never reaches the store.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from holdfast.model.batch import Clocks
+from holdfast.model.domain import Status
+from holdfast.store import claims
+
+_LOAD: Final = """
+SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent, max_pages_per_run,
+       consecutive_error_count, pages_crawled,
+       GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
+       GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
+       back_off_level, response_ms, best_response_ms, circuit_failures, circuit_successes,
+       extract(epoch FROM circuit_open_until - clock_timestamp())::float8
+FROM domains WHERE id = ANY(%(ids)s)
+"""
+_ROBOTS: Final = """
+SELECT domain_id, robots_txt_url, status, robots_txt_content, reachable,
+       COALESCE(extract(epoch FROM expires_at - clock_timestamp()), 0)::float8, problem
+FROM domain_robots WHERE domain_id = ANY(%(ids)s)
+"""
+_SAVE_ROBOTS: Final = """
+INSERT INTO domain_robots AS r (domain_id, robots_txt_url, status, robots_txt_content, reachable, problem, robots_txt_last_fetched,
+                                expires_at)
+VALUES (%(id)s, %(url)s, %(status)s, %(content)s, %(reachable)s, %(problem)s, clock_timestamp(),
+        clock_timestamp() + %(ttl)s * interval '1 second')
+ON CONFLICT (domain_id, robots_txt_url) DO UPDATE SET
+    status = excluded.status, reachable = excluded.reachable, problem = excluded.problem, expires_at = excluded.expires_at,
+    robots_txt_content = CASE WHEN excluded.reachable THEN excluded.robots_txt_content ELSE r.robots_txt_content END,
+    robots_txt_last_fetched = excluded.robots_txt_last_fetched
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRobots:
+    """The robots.txt of one origin, as it was had the last time."""
+
+    status: int | None
+    content: str | None
+    """None: there is none, which allows everything; or, not reachable, there never was one."""
+    reachable: bool
+    fresh_for: float
+    """Seconds until it is to be asked for again; negative: it is too old."""
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VisitState:
+    """A domain as its holder finds it."""
+
+    domain_id: int
+    domain: str
+    parent_domain: str
+    base_url: str
+    status: Status
+    crawl_delay: float
+    max_concurrent: int
+    user_agent: str | None
+    max_pages_per_run: int | None
+    consecutive_errors: int
+    pages_crawled: int
+    clocks: Clocks
+    robots: dict[str, StoredRobots] = field(default_factory=dict)
+    """By the address of the file: each origin of a domain has its own."""
+
+
+def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int, VisitState]:
+    """The state of these domains, by id. Before: the caller holds them, so nothing of it changes under his hands but by people."""
+    parameters = {"ids": list(domain_ids)}
+    states = {row[0]: _state(row) for row in connection.execute(_LOAD, parameters)}
+    for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
+        if domain_id in states:
+            states[domain_id].robots[url] = StoredRobots(*facts)
+    return states
+
+
+def save_robots(
+    connection: psycopg.Connection,
+    *,
+    worker: str,
+    domain_id: int,
+    epoch: int,
+    url: str,
+    status: int | None,
+    content: str | None,
+    reachable: bool,
+    problem: str | None,
+    ttl: float,
+) -> bool:
+    """Keep what came of asking for a robots.txt; False, with nothing written, if `worker` no longer holds the domain.
+
+    After: the file is known until `ttl` seconds from now. One that could not be had leaves the content of the time before.
+    """
+    with connection.transaction():
+        if not claims.fence(connection, worker=worker, held=[(domain_id, epoch)]):
+            return False
+        connection.execute(
+            _SAVE_ROBOTS,
+            {
+                "id": domain_id,
+                "url": url,
+                "status": status,
+                "content": content,
+                "reachable": reachable,
+                "problem": problem,
+                "ttl": ttl,
+            },
+        )
+    return True
+
+
+def _state(row: TupleRow) -> VisitState:
+    (
+        domain_id,
+        domain,
+        parent,
+        base,
+        status,
+        delay,
+        concurrent,
+        agent,
+        most,
+        errors,
+        pages,
+        next_request,
+        back_off,
+        *clocks,
+    ) = row
+    return VisitState(
+        domain_id,
+        domain,
+        parent,
+        base,
+        Status(status),
+        delay,
+        concurrent,
+        agent,
+        most,
+        errors,
+        pages,
+        Clocks(next_request or 0.0, back_off or 0.0, *clocks),
+    )

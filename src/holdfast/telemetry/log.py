@@ -1,0 +1,26 @@
+"""The program's own log: lines for people on standard error, or in a worker's file.
+
+The rule: a line is a line. Whatever crawled text is in it, control characters are shown, not sent.
+"""
+
+import logging
+import re
+import sys
+from typing import Final
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        head, *rest = super().format(record).split("\n")
+        # Only a traceback has lines of its own; in a message a line end is as suspect as any other control character.
+        lines = [head, *(f"    {line}" for line in rest)]
+        return "\n".join(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line) for line in lines)
+
+
+def set_up(level: int = logging.INFO) -> None:
+    """Send the log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,0 +1,282 @@
+"""The client against servers that behave: what is sent, what is kept, what is used again."""
+
+import asyncio
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uvloop
+
+from holdfast.fetch.transfer import OTHER_BYTES
+from holdfast.model.outcome import Outcome
+from holdfast.model.page import FetchResult
+from tests.support.web import Answer, Certificate, Web, ask, client, http2, response, then_close
+
+
+def fetch(answer: Answer, path: str = "/page", **more: Any) -> FetchResult:
+    """What comes of one request to a server with one answer."""
+
+    async def run() -> FetchResult:
+        async with Web({path: answer}) as web, client() as one:
+            return await one.fetch(ask(web.url(path), **more))
+
+    return asyncio.run(run())
+
+
+def test_a_page() -> None:
+    sent: list[str] = []
+
+    async def run() -> tuple[Web, FetchResult]:
+        async with Web({"/page": response(b"<p>hello", ETag='"1"')}) as web, client() as one:
+            return web, await one.fetch(ask(f"{web.url('/page')}?q=%20#part", on_sent=lambda: sent.append("now")))
+
+    web, result = asyncio.run(run())
+    assert (result.outcome, result.status, result.body, result.cut) == (Outcome.OK, 200, b"<p>hello", False)
+    assert result.headers == {"content-length": "8", "content-type": "text/html", "etag": '"1"'}
+    assert result.response_head + result.body == response(b"<p>hello", ETag='"1"')
+    assert result.wire_bytes == len(response(b"<p>hello", ETag='"1"'))
+    assert [result.request_head] == web.heads
+    assert result.request_head.startswith(b"GET /page?q=%20 HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert (result.address, result.http_version) == ("127.0.0.1", "1.1")
+    assert result.duration > 0
+    assert sent == ["now"]
+
+
+def test_conditional_headers_are_one_line_each() -> None:
+    async def run() -> tuple[Web, list[FetchResult]]:
+        async with Web({"/": response(status="304 Not Modified")}) as web, client() as one:
+            return web, [
+                await one.fetch(ask(web.url(), etag='"x"\r\nEvil: 1', last_modified="Sun, 01 Mar 2026 12:01:00 GMT")),
+                await one.fetch(ask(web.url())),
+            ]
+
+    web, (asked, unasked) = asyncio.run(run())
+    assert asked.outcome is Outcome.NOT_MODIFIED
+    assert [asked.request_head, unasked.request_head] == web.heads
+    assert b'\r\nIf-None-Match: "x" Evil: 1\r\nIf-Modified-Since: Sun, 01 Mar 2026 12:01:00 GMT\r\n\r\n' in web.heads[0]
+    assert b"If-" not in web.heads[1]
+    assert unasked.outcome is Outcome.BAD_RESPONSE
+
+
+def test_credentials_are_not_sent() -> None:
+    async def run() -> bytes:
+        async with Web({"/": response()}) as web, client() as one:
+            await one.fetch(ask(web.url().replace("//", "//user:secret@")))
+            return web.heads[0]
+
+    head = asyncio.run(run())
+    assert b"uthorization" not in head
+    assert b"secret" not in head
+
+
+def test_cookies_are_not_sent_back() -> None:
+    async def run() -> list[bytes]:
+        async with Web({"/": response(Set_Cookie="a=b; Path=/")}) as web, client() as one:
+            for _ in range(2):
+                await one.fetch(ask(web.url()))
+            return web.heads
+
+    assert not [head for head in asyncio.run(run()) if b"ookie" in head]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_answers(status: int) -> None:
+    result = fetch(response(b"moved", f"{status} Moved", Location="../other?x=1#y"))
+    assert (result.outcome, result.status, result.redirect) == (Outcome.REDIRECT, status, "../other?x=1#y")
+
+
+def test_a_redirect_to_nowhere() -> None:
+    result = fetch(response(b"", "302 Found"))
+    assert (result.outcome, result.redirect) == (Outcome.CLIENT_ERROR, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("404 Gone", Outcome.NOT_FOUND), ("503 Busy", Outcome.UNAVAILABLE), ("429 Slow", Outcome.RATE_LIMITED)],
+)
+def test_errors(status: str, outcome: Outcome) -> None:
+    result = fetch(response(b"no", status, content_type="application/json", Retry_After="120"))
+    assert (result.outcome, result.body, result.retry_after) == (outcome, b"no", timedelta(seconds=120))
+    assert result.detail == f"HTTP {status[:3]}"
+
+
+def test_the_body_of_an_error_is_cut() -> None:
+    result = fetch(response(b"x" * 200_000, "500 Oops"))
+    assert (result.outcome, len(result.body), result.cut) == (Outcome.SERVER_ERROR, OTHER_BYTES, True)
+    assert fetch(response(b"x" * (20 << 20), "500 Oops")).outcome is Outcome.SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/html; charset=utf-8", "TEXT/HTML", "application/xhtml+xml", "text/plain", None, ""]
+)
+def test_types_that_can_be_parsed(content_type: str | None) -> None:
+    assert fetch(response(b"body", content_type=content_type)).body == b"body"
+
+
+@pytest.mark.parametrize("size", [4, 20 << 20])
+@pytest.mark.parametrize("content_type", ["application/pdf", "image/png", "video/mp4; x=y", "application/json"])
+def test_types_that_cannot(content_type: str, size: int) -> None:
+    result = fetch(response(b"x" * size, content_type=content_type))
+    assert (result.outcome, result.status, result.body) == (Outcome.WRONG_TYPE, 200, b"")
+    assert result.headers["content-type"] == content_type
+    assert result.response_head
+
+
+def test_any_type_may_be_asked_for() -> None:
+    assert fetch(response(b"User-agent: *", content_type="application/json"), any_type=True).body == b"User-agent: *"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_too_large(chunked: bool) -> None:
+    answer: Answer = response(b"x" * 5000)
+    if chunked:
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        answer = head + b"1388\r\n" + b"x" * 5000 + b"\r\n0\r\n\r\n"
+    assert fetch(answer, max_bytes=5000).outcome is Outcome.OK
+    result = fetch(answer, max_bytes=4999)
+    assert (result.outcome, result.body, result.cut) == (Outcome.TOO_LARGE, b"", False)
+
+
+def test_cut() -> None:
+    result = fetch(response(b"x" * 5000), max_bytes=4999, cut=True)
+    assert (result.outcome, len(result.body), result.cut) == (Outcome.OK, 4999, True)
+    result = fetch(response(b"x" * 5000), max_bytes=5000, cut=True)
+    assert (result.outcome, len(result.body), result.cut) == (Outcome.OK, 5000, False)
+
+
+def test_interim_answers_and_trailers_are_left_out() -> None:
+    final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: 1\r\n\r\n"
+    interim = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
+    result = fetch(interim + final + b"2\r\nhi\r\n0\r\nX: trailer\r\n\r\n")
+    assert (result.outcome, result.body, result.response_head) == (Outcome.OK, b"hi", final)
+    assert result.headers["x"] == "1"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h/", "http://", "http://a b/", "nonsense", "file:///etc/passwd", "http://a..b/"]
+)
+def test_urls_that_cannot_be_asked_for(url: str) -> None:
+    async def run() -> FetchResult:
+        async with client() as one:
+            return await one.fetch(ask(url))
+
+    assert asyncio.run(run()).outcome is Outcome.URL_REFUSED
+
+
+@pytest.mark.parametrize("name", ["site.example", "SITE.example", "site.example."])
+def test_connections_and_handles_are_used_again(tmp_path: Path, name: str) -> None:
+    sent: list[int] = []
+
+    async def run() -> tuple[Web, list[FetchResult]]:
+        hosts = tmp_path / "hosts"
+        hosts.write_text("127.0.0.1 site.example other.example")
+        async with Web({"/": response(b"hi"), "/no": response(b"", "404 No")}) as web, client(hosts_file=hosts) as one:
+            results = [
+                await one.fetch(ask(web.url(path, name), on_sent=lambda: sent.append(1)))
+                for path in ("/", "/no", "/", "/")
+            ]
+            assert len(one._free) == 1
+            return web, results
+
+    web, results = asyncio.run(run())
+    assert [result.status for result in results] == [200, 404, 200, 200]
+    assert web.connections == 1
+    assert len(sent) == 4
+    assert b"\r\nHost: site.example:" in web.heads[0]
+
+
+def test_a_connection_that_died_is_opened_again() -> None:
+    """The server closes after each answer without a word: libcurl sends again on a new connection, and we count one request."""
+    sent: list[int] = []
+
+    async def run() -> list[FetchResult]:
+        async with Web({"/": then_close(response(b"hi"))}) as web, client() as one:
+            results = []
+            for _ in range(5):
+                results.append(await one.fetch(ask(web.url(), on_sent=lambda: sent.append(1))))
+                await asyncio.sleep(0.01)
+            return results
+
+    assert [result.outcome for result in asyncio.run(run())] == [Outcome.OK] * 5
+    assert len(sent) == 5
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_many_at_once(loop: Any) -> None:
+    async def run() -> list[FetchResult]:
+        async with Web({"/": response(b"hi")}) as web, client(connections=7) as one:
+            results = await asyncio.gather(*(one.fetch(ask(web.url())) for _ in range(100)))
+            assert web.connections <= 7
+            return results
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert [result.body for result in runner.run(run())] == [b"hi"] * 100
+
+
+def tls(tmp_path: Path, web: Web, certificate: Certificate | None, name: str = "site.example") -> FetchResult:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 site.example other.example")
+
+    async def run() -> FetchResult:
+        trusted = str(certificate.file) if certificate else None
+        async with web, client(hosts_file=hosts, ca_file=trusted) as one:
+            await one.fetch(ask(web.url(host=name)))
+            return await one.fetch(ask(web.url(host=name)))
+
+    return asyncio.run(run())
+
+
+def test_tls_is_verified(tmp_path: Path) -> None:
+    certificate = Certificate.make(tmp_path)
+    page = {"/": response(b"secret")}
+    good = tls(tmp_path, Web(page, tls=certificate.context()), certificate)
+    assert (good.outcome, good.body, good.http_version) == (Outcome.OK, b"secret", "1.1")
+    unknown = tls(tmp_path, Web(page, tls=certificate.context()), None)
+    assert (unknown.outcome, unknown.body, unknown.request_head) == (Outcome.TLS_FAILURE, b"", b"")
+    assert unknown.detail
+    wrong_name = tls(tmp_path, Web(page, tls=certificate.context()), certificate, "other.example")
+    assert wrong_name.outcome is Outcome.TLS_FAILURE
+
+
+def test_no_tls_where_there_should_be() -> None:
+    async def run() -> FetchResult:
+        async with Web(script=then_close(response())) as web, client() as one:
+            return await one.fetch(ask(web.url().replace("http:", "https:")))
+
+    assert asyncio.run(run()).outcome in (Outcome.TLS_FAILURE, Outcome.CONNECTION_FAILED)
+
+
+def test_http2(tmp_path: Path) -> None:
+    certificate = Certificate.make(tmp_path)
+    web = Web(script=http2(b"<p>two"), tls=certificate.context("h2"))
+    result = tls(tmp_path, web, certificate)
+    assert (result.outcome, result.body, result.http_version) == (Outcome.OK, b"<p>two", "2")
+    assert result.response_head.startswith(b"HTTP/2 200")
+    assert result.request_head.startswith(b"GET / HTTP/2\r\nHost: site.example:")
+    assert web.connections == 1
+
+
+def test_the_environment_s_proxy_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> tuple[Web, FetchResult]:
+        async with Web() as proxy, Web({"/": response(b"hi")}) as web, client() as one:
+            for name in ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+                monkeypatch.setenv(name, proxy.url())
+            assert os.environ["http_proxy"] == proxy.url()
+            return proxy, await one.fetch(ask(web.url()))
+
+    proxy, result = asyncio.run(run())
+    assert (result.body, proxy.connections) == (b"hi", 0)
+
+
+def test_nothing_is_left_after_closing() -> None:
+    async def run() -> None:
+        async with Web({"/": response(b"hi")}) as web, client() as one:
+            await asyncio.gather(*(one.fetch(ask(web.url())) for _ in range(20)))
+
+    asyncio.run(run())  # what a loop needs for itself is there from now on
+    before = psutil.Process().num_fds()
+    asyncio.run(run())
+    assert psutil.Process().num_fds() == before

@@ -1,0 +1,307 @@
+"""The pace: the delay from when a request went out, back-off as a second clock, slow servers, bursts of links."""
+
+import math
+import random
+from dataclasses import astuple
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.model.batch import Clocks
+from holdfast.model.outcome import TREATMENT, Outcome
+from holdfast.politeness.pace import BACK_OFF_JITTER, BURST, CALM, WARM, Flight, Pace
+from holdfast.settings import Crawl, Politeness
+
+JITTER = 1 + BACK_OFF_JITTER
+
+
+def make(
+    clocks: Clocks | None = None,
+    now: float = 0.0,
+    *,
+    delay: float = 1.0,
+    crawl_delay: float | None = None,
+    crawl: Crawl | None = None,
+) -> Pace:
+    chance = random.Random(1)
+    return Pace(Politeness(), crawl or Crawl(), clocks or Clocks(), now, chance, delay=delay, crawl_delay=crawl_delay)
+
+
+def fetch(
+    pace: Pace, now: float, outcome: Outcome = Outcome.OK, *, took: float = 0.1, after: float | None = None
+) -> None:
+    flight = pace.started()
+    pace.sent(flight, now)
+    pace.ended(flight, now + took, took, outcome, None if after is None else timedelta(seconds=after))
+
+
+def flying(pace: Pace, count: int, now: float = 0.0) -> list[Flight]:
+    flights = []
+    for _ in range(count):
+        flights.append(pace.started())
+        pace.sent(flights[-1], now)
+    return flights
+
+
+def test_the_first_request_may_start_at_once_and_the_next_after_the_delay() -> None:
+    pace = make()
+    assert pace.wait(0) == 0
+    fetch(pace, 0)
+    assert pace.wait(0.25) == 0.75
+    assert pace.wait(1) == 0
+
+
+def test_the_delay_counts_from_when_the_request_went_out() -> None:
+    pace = make()
+    flight = pace.started()
+    assert pace.wait(5) == math.inf, "it may go out any moment"
+    pace.sent(flight, 5)
+    assert pace.wait(5.5) == 0.5
+    pace.sent(flight, 5.5)  # the connection broke, and it went out once more
+    assert pace.wait(5.5) == 1
+    pace.ended(flight, 9, 9, Outcome.OK)
+    assert pace.wait(9) == 0
+
+
+def test_a_request_that_never_went_out_counts_from_its_end() -> None:
+    pace = make()
+    other = flying(pace, 1)[0]
+    flight = pace.started()
+    pace.ended(other, 2, 2, Outcome.OK)
+    assert pace.wait(2) == math.inf, "another one's end does not set it free"
+    pace.ended(flight, 3, 3, Outcome.DNS_FAILURE)
+    assert pace.wait(3) == 1
+
+
+@pytest.mark.parametrize(
+    ("delay", "crawl_delay", "holds"), [(1, None, 1), (1, 0.2, 1), (1, 5, 5), (0, None, 0), (0, 2, 2)]
+)
+def test_the_longer_delay_holds(delay: float, crawl_delay: float | None, holds: float) -> None:
+    assert make(delay=delay, crawl_delay=crawl_delay).delay == holds
+
+
+def test_a_crawl_delay_holds_from_the_request_that_brought_it() -> None:
+    pace = make()
+    fetch(pace, 0)
+    pace.set_crawl_delay(10)
+    assert pace.wait(1) == 9
+    pace.set_crawl_delay(None)
+    assert pace.wait(1) == 0
+
+
+def test_after_a_crash_one_full_delay_passes() -> None:
+    pace = make(Clocks(next_request_in=0.1), now=50, delay=2)
+    pace.unclean(50)
+    assert pace.wait(50) == 2
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_ends_a_request(outcome: Outcome) -> None:
+    pace = make()
+    fetch(pace, 0, outcome)
+    backs_off = TREATMENT[outcome].back_off
+    assert pace.back_off_level == backs_off
+    assert pace.clocks(0).back_off_in == pytest.approx(1.1, rel=0.25) if backs_off else not pace.clocks(0).back_off_in
+
+
+def test_one_incident_is_one_step() -> None:
+    pace = make(delay=0)
+    burst = flying(pace, 5)
+    for i, flight in enumerate(burst):
+        pace.ended(flight, 1 + i / 10, 1, Outcome.RATE_LIMITED)
+    assert pace.back_off_level == 1
+    assert 1 <= pace.wait(1) <= JITTER, "from the first of them"
+    assert pace.clocks(1).next_request_in == 0, "the delay's clock is another"
+
+
+def test_steps_double_up_to_the_longest() -> None:
+    pace, now = make(delay=3), 0.0
+    for level in range(60):
+        now += pace.wait(now)
+        fetch(pace, now, Outcome.UNAVAILABLE, took=0)
+        step = min(3 * 2**level, 3600)
+        assert step <= pace.wait(now) <= step * JITTER
+
+
+@pytest.mark.parametrize(
+    ("after", "least", "most"), [(None, 1, JITTER), (0, 1, JITTER), (0.5, 1, JITTER), (100, 100, 100)]
+)
+def test_retry_after_makes_a_step_longer_but_never_shorter(after: float | None, least: float, most: float) -> None:
+    pace = make()
+    fetch(pace, 0, Outcome.RATE_LIMITED, took=0, after=after)
+    assert least <= pace.wait(0) <= most
+
+
+def test_a_later_answer_of_the_same_incident_may_ask_for_longer() -> None:
+    pace = make()
+    first, second, third = flying(pace, 3)
+    pace.ended(first, 1, 1, Outcome.RATE_LIMITED)
+    pace.ended(second, 1, 1, Outcome.RATE_LIMITED, timedelta(seconds=60))
+    pace.ended(third, 1, 1, Outcome.RATE_LIMITED, timedelta())
+    assert pace.wait(1) == 60
+    assert pace.back_off_level == 1
+
+
+def test_successes_after_the_back_off_take_it_back_step_by_step() -> None:
+    pace = make(Clocks(back_off_level=2))
+    for second in range(CALM):
+        assert pace.back_off_level == 2
+        fetch(pace, second * 2)
+    assert pace.back_off_level == 1
+    for second in range(CALM + 3):
+        fetch(pace, 100 + second * 2)
+    assert pace.back_off_level == 0
+
+
+def test_answers_from_before_the_incident_are_no_success_after_it() -> None:
+    pace = make()
+    refused, *others = flying(pace, CALM + 1)
+    pace.ended(refused, 1, 1, Outcome.RATE_LIMITED)
+    for flight in others:
+        pace.ended(flight, 1, 1, Outcome.OK)
+    assert pace.back_off_level == 1
+
+
+def test_a_request_that_we_gave_up_says_nothing_about_the_server() -> None:
+    pace = make(Clocks(back_off_level=1))
+    for second in range(2 * CALM):
+        flight = pace.started()
+        pace.ended(flight, second, None, None)
+    assert pace.back_off_level == 1
+    assert pace.clocks(0).response_ms is None
+    assert pace.wait(second) == 1
+
+
+def steady(pace: Pace, count: int, took: float, now: float = 0.0) -> float:
+    for _ in range(count):
+        now += pace.wait(now)
+        fetch(pace, now, took=took)
+        now += took
+    return now
+
+
+def test_it_is_slower_while_the_server_is_and_recovers_with_it() -> None:
+    pace = make()
+    now = steady(pace, 20, took=0.1)
+    assert pace.delay == 1
+    now = steady(pace, 30, took=3, now=now)
+    assert pace.delay == pytest.approx(1 + 2.9, abs=0.1)
+    now = steady(pace, 30, took=0.1, now=now)
+    assert pace.delay == 1
+
+
+def test_small_changes_do_not_slow_it() -> None:
+    pace = make()
+    now = steady(pace, 20, took=0.01)
+    now = steady(pace, 30, took=0.2, now=now)
+    assert pace.delay == 1, "twenty times, but not much"
+    other = make()
+    now = steady(other, 20, took=2)
+    steady(other, 30, took=3.5, now=now)
+    assert other.delay == 1, "much, but not twice"
+
+
+def test_a_first_quick_answer_is_no_measure() -> None:
+    pace = make()
+    now = steady(pace, 1, took=0.001)
+    steady(pace, 30, took=0.5, now=now)
+    assert pace.delay == 1
+
+
+def test_the_slowdown_is_capped() -> None:
+    pace = make(Clocks(response_ms=500_000, best_response_ms=10))
+    assert pace.delay == 61
+
+
+def test_what_was_never_sent_is_no_measure() -> None:
+    pace = make()
+    pace.ended(pace.started(), 30, 30, Outcome.TIMEOUT)
+    assert pace.clocks(30).response_ms is None
+
+
+def test_new_urls_beyond_the_average_make_the_next_request_later() -> None:
+    pace = make(delay=0)
+    pace.discovered(BURST, 0)
+    assert pace.wait(0) == 0
+    pace.discovered(500, 0)
+    assert pace.wait(0) == 5
+    pace.discovered(500, 5)
+    assert pace.wait(5) == 5
+    assert pace.clocks(5).next_request_in == 5
+    pace.discovered(BURST, 1000)
+    assert pace.wait(1000) == 0, "credit is saved up again, to a limit"
+    pace.discovered(100, 1000)
+    assert pace.wait(1000) == 1
+
+
+def test_without_a_limit_new_urls_cost_nothing() -> None:
+    pace = make(delay=0, crawl=Crawl(discovered_per_second=0))
+    pace.discovered(10**6, 0)
+    assert pace.wait(0) == 0
+
+
+def test_the_clocks_go_on_in_the_next_visit() -> None:
+    pace = make(delay=4)
+    now = steady(pace, WARM, took=0.5)
+    now += pace.wait(now)
+    fetch(pace, now, Outcome.RATE_LIMITED, took=1, after=30)
+    kept = pace.clocks(now + 2)
+    assert kept.next_request_in == pytest.approx(2)
+    assert kept.back_off_in == pytest.approx(29)
+    assert kept.back_off_level == 1
+    assert kept.response_ms == pytest.approx(600)
+    assert kept.best_response_ms == pytest.approx(500)
+    again = make(kept, now=5000, delay=4).clocks(5000)
+    assert astuple(again) == pytest.approx(astuple(kept))
+
+
+def test_a_request_under_way_counts_as_sent_when_the_clocks_are_kept() -> None:
+    pace = make(delay=2)
+    pace.started()
+    assert pace.clocks(100).next_request_in == 2
+
+
+@settings(max_examples=150)
+@given(
+    delay=st.sampled_from([0.0, 0.5, 2.0]),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["start", "send", "end", "links"]),
+            st.floats(0, 3),
+            st.sampled_from([Outcome.OK, Outcome.RATE_LIMITED, Outcome.DNS_FAILURE, Outcome.TIMEOUT]),
+            st.sampled_from([None, 0, 5]),
+        ),
+        max_size=60,
+    ),
+)
+def test_whatever_happens_both_clocks_hold(delay: float, steps: list[tuple[str, float, Outcome, int | None]]) -> None:
+    pace, now = make(delay=delay), 0.0
+    unsent: list[Flight] = []
+    flights: list[Flight] = []
+    last_sent = back_off_until = -math.inf
+    for what, later, outcome, after in steps:
+        now += later
+        if what == "start" and pace.wait(now) == 0:
+            assert not unsent
+            assert now >= back_off_until
+            assert now - last_sent >= delay - 1e-9
+            unsent.append(pace.started())
+        elif what == "send" and unsent:
+            assert now - last_sent >= delay - 1e-9
+            flights.append(unsent.pop())
+            pace.sent(flights[-1], now)
+            last_sent = now
+        elif what == "end" and (flights or unsent):
+            flight = (flights or unsent).pop(0)
+            level = pace.back_off_level
+            pace.ended(flight, now, 0.1, outcome, None if after is None else timedelta(seconds=after))
+            if TREATMENT[outcome].back_off:
+                least = 2**level if pace.back_off_level > level else 0
+                back_off_until = max(back_off_until, now + max(least, after or 0))
+        elif what == "links":
+            pace.discovered(200, now)
+        kept = pace.clocks(now)
+        assert kept.next_request_in >= 0
+        assert kept.back_off_in >= back_off_until - now - 1e-9

@@ -1,0 +1,126 @@
+"""When a domain has refused us too often: thresholds, login walls, the end of a one-URL domain."""
+
+import pytest
+
+from holdfast.model.domain import Event
+from holdfast.model.outcome import TREATMENT, Outcome
+from holdfast.politeness.streak import BREAKING, Streak, is_login_redirect
+
+EVENTS = {outcome: treatment.event for outcome, treatment in TREATMENT.items() if treatment.event}
+OTHERS = sorted(set(Outcome) - set(EVENTS) - BREAKING)
+
+
+@pytest.mark.parametrize("outcome", sorted(EVENTS))
+def test_too_many_in_a_row_end_the_visit(outcome: Outcome) -> None:
+    streak = Streak(10, had_pages=True)
+    assert [streak.record(outcome) for _ in range(9)] == [None] * 9
+    assert streak.record(outcome) is EVENTS[outcome]
+    assert streak.length == 10
+
+
+def test_refusals_of_all_kinds_count_together_and_the_last_names_the_event() -> None:
+    streak = Streak(4, had_pages=True)
+    mixed = (Outcome.FORBIDDEN, Outcome.RATE_LIMITED, Outcome.TIMEOUT, Outcome.UNAVAILABLE)
+    assert [streak.record(outcome) for outcome in mixed] == [None, None, None, Event.UNAVAILABLE]
+
+
+@pytest.mark.parametrize("outcome", sorted(BREAKING))
+def test_a_proper_answer_breaks_the_streak(outcome: Outcome) -> None:
+    streak = Streak(2)
+    assert streak.record(Outcome.FORBIDDEN) is None
+    assert streak.record(outcome) is None
+    assert streak.length == 0
+    assert streak.record(Outcome.FORBIDDEN) is None
+
+
+@pytest.mark.parametrize("outcome", OTHERS)
+def test_all_else_neither_adds_nor_breaks(outcome: Outcome) -> None:
+    streak = Streak(2)
+    streak.record(Outcome.FORBIDDEN)
+    assert streak.record(outcome) is None
+    assert streak.length == 1
+    assert streak.record(Outcome.FORBIDDEN) is Event.FORBIDDEN
+
+
+def test_redirects_and_server_errors_are_among_them() -> None:
+    assert {Outcome.REDIRECT, Outcome.SERVER_ERROR} <= set(OTHERS)
+
+
+def test_a_streak_goes_on_over_visits() -> None:
+    assert Streak(10, length=9).record(Outcome.FORBIDDEN) is Event.FORBIDDEN
+
+
+def test_a_login_wall_as_the_first_that_we_see_of_a_domain_ends_the_visit() -> None:
+    assert Streak(10).record(Outcome.LOGIN_WALL) is Event.LOGIN_REQUIRED
+    assert Streak(10, had_pages=True).record(Outcome.LOGIN_WALL) is None
+
+
+def test_later_it_takes_three_login_walls() -> None:
+    streak = Streak(10)
+    streak.record(Outcome.TIMEOUT)
+    walls = [streak.record(Outcome.LOGIN_WALL) for _ in range(3)]
+    assert walls == [None, None, Event.LOGIN_REQUIRED]
+
+
+def test_the_members_area_of_an_open_site_does_not_end_the_visit() -> None:
+    streak = Streak(10)
+    streak.record(Outcome.OK)
+    assert [streak.record(Outcome.LOGIN_WALL) for _ in range(9)] == [None] * 9
+
+
+@pytest.mark.parametrize("outcome", sorted(EVENTS))
+def test_a_domain_that_only_failed_ends_with_that(outcome: Outcome) -> None:
+    streak = Streak(10)
+    for earlier in (Outcome.SERVER_ERROR, Outcome.REDIRECT, outcome, Outcome.ROBOTS_DENIED):
+        streak.record(earlier)
+    assert streak.verdict_at_end() is EVENTS[outcome]
+
+
+def test_a_domain_that_ever_answered_is_exhausted_and_so_is_one_of_which_nothing_is_known() -> None:
+    assert Streak(10).verdict_at_end() is None
+    known = Streak(10, had_pages=True)
+    known.record(Outcome.TIMEOUT)
+    assert known.verdict_at_end() is None
+    answered = Streak(10)
+    answered.record(Outcome.NOT_FOUND)
+    answered.record(Outcome.TIMEOUT)
+    assert answered.verdict_at_end() is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/login",
+        "https://example.com/Account/Login?next=/a",
+        "https://example.com/users/sign_in",
+        "https://example.com/sign-in/",
+        "https://example.com/wp-login.php?redirect_to=x",
+        "https://example.com/login.aspx",
+        "https://example.com/sso;a=b",
+        "https://example.com/auth/realms/x",
+        "https://x.example.com/oauth2/authorize?client_id=1",
+        "https://login.example.com/",
+        "https://accounts.example.com/signin/v2",
+    ],
+)
+def test_login_pages(url: str) -> None:
+    assert is_login_redirect(url)
+    assert is_login_redirect(url, "https://example.com/page")
+    assert not is_login_redirect(url, "https://example.com/login")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/",
+        "https://example.com",
+        "https://example.com/blogin",
+        "https://example.com/authors/x",
+        "https://example.com/page?next=/login",
+        "https://example.com?next=/login",
+        "https://example.com/login-tips",
+        "https://login.com/",
+    ],
+)
+def test_other_pages(url: str) -> None:
+    assert not is_login_redirect(url)
