@@ -37,7 +37,6 @@ CONFINED = {
     "pycurl": {"fetch"},
     "aiodns": {"fetch"},
     "pycares": {"fetch"},
-    "protego": {"politeness"},
     "selectolax": {"parse"},
     "isal": {"archive"},
     "warcio": set[str](),

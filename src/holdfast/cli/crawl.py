@@ -21,7 +21,7 @@ from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.seeds import Sower
 from holdfast.engine.process import INTERRUPTED, run_worker
 from holdfast.engine.supervisor import Supervisor
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError
 from holdfast.model.job import Job, Scope
 from holdfast.store.connect import Connection
 from holdfast.store.reports import Progress, progress
@@ -116,8 +116,9 @@ def crawl(
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines))
     _announce(begun)
-    stopped = _work(of, begun.job, workers or _default_workers(desk, begun.job))
-    if stopped:
+    if desk.has_work(begun.job, of.settings.crawl.patience) and _work(
+        of, begun.job, workers or _default_workers(desk, begun.job)
+    ):
         done = desk.stop(begun.job)
         if as_json:
             output.print_json({"job": begun.job.name, "completed": False, "interrupted": True, **_figures(done)})
@@ -231,7 +232,7 @@ def _supervise(of: Session, job: Job, count: int, display: Display) -> bool:
         for number, handler in before.items():
             signal.signal(number, handler)
     if supervisor.refusal is not None and not told:
-        raise UsageError(f"The workers could not begin; {supervisor.log_file(1)} says why.")
+        raise HoldfastError(f"The workers end as soon as they begin; {supervisor.log_file(1)} says why.")
     return told > 0
 
 

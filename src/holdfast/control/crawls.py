@@ -6,6 +6,7 @@ The rule: asking for the same again goes on where it was. Nothing here is needed
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
@@ -93,6 +94,12 @@ class CrawlDesk:
         """What there is still to do."""
         with self.database.session() as connection:
             return crawls.standing(connection, job.id, _crawl(job))
+
+    def has_work(self, job: Job, patience: timedelta) -> bool:
+        """Whether a worker would find something to do, or would wait for it."""
+        standing = self.standing(job)
+        soon = standing.next_in is not None and standing.next_in <= patience.total_seconds()
+        return bool(standing.ready or standing.held or standing.wakes or standing.spent or soon)
 
     def progress(self, job: Job) -> reports.Progress:
         """How far it is."""

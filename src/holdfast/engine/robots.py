@@ -17,7 +17,6 @@ from holdfast.settings import Politeness
 from holdfast.store.visits import StoredRobots
 from holdfast.telemetry.clock import Clock
 
-MOST_BYTES: Final = 500 * 1024
 MOST_REDIRECTS: Final = 5
 TIMEOUT: Final = 10.0
 RETRIES: Final = (2.0, 4.0)
@@ -88,6 +87,9 @@ class RobotsKeeper:
             if result is None:
                 return None
             answer = rules.policy(result.outcome, result.status)
+            if answer is rules.Answer.UNCHANGED:
+                # Nobody asked for that: what is at hand counts on, and without it nothing is known.
+                answer = rules.Answer.NOT_NOW
             if answer is not rules.Answer.NOT_NOW or pause is None:
                 break
             await self._clock.sleep(pause)
@@ -117,7 +119,7 @@ class RobotsKeeper:
                     url,
                     self._agent,
                     any_type=True,
-                    max_bytes=MOST_BYTES,
+                    max_bytes=rules.MAX_BYTES,
                     cut=True,
                     timeout=TIMEOUT,
                     allow_private=self._allow_private,

@@ -9,16 +9,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.2
-LONGEST_PAUSE: Final = 30.0
-STABLE: Final = 60.0
+LONGEST_PAUSE: Final = 10.0
+STABLE: Final = 2.0
 """Seconds after which a worker that dies is restarted at once again."""
+MOST_FAULTS: Final = 5
+"""A worker that ends so often in a row with an error of its own, soon after its start, is not started again."""
 CONFIGURED_WRONG: Final = frozenset({2, 4, 5})
 """Exit codes of errors that a restart would not mend, if they come at once: usage, no such job, refused."""
 AT_ONCE: Final = 10.0
@@ -31,8 +33,7 @@ class _Place:
     started: float = 0.0
     pause: float = 0.0
     restart_at: float | None = None
-    over: bool = False
-    codes: list[int] = field(default_factory=list)
+    faults: int = 0
 
 
 class Supervisor:
@@ -106,12 +107,11 @@ class Supervisor:
         if place.process is not None and place.process.stdin is not None:
             place.process.stdin.close()
         place.process = None
-        place.codes.append(code)
         if code == 0 or self._stopping:
-            place.over = True
             return
-        if code in CONFIGURED_WRONG and now - place.started < AT_ONCE:
-            place.over = True
+        soon = now - place.started < AT_ONCE
+        place.faults = place.faults + 1 if soon and code > 0 else 0
+        if soon and (code in CONFIGURED_WRONG or place.faults >= MOST_FAULTS):
             self.refusal = code
             return
         stable = now - place.started > STABLE

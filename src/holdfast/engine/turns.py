@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.engine.tools import Tools
 from holdfast.model.batch import Clocks
-from holdfast.model.outcome import TREATMENT, Circuit, Outcome
+from holdfast.model.outcome import TREATMENT, Circuit
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.politeness.circuit import CircuitBreaker
 from holdfast.politeness.pace import Pace
@@ -80,14 +80,14 @@ class Turns:
             self.pace.sent(flight, clock.now())
             self._changed.set()
 
-        outcome, latency, retry_after = Outcome.OK, None, None  # cancelled: it says nothing about the server
+        outcome, latency, retry_after = None, None, None  # cancelled: it says nothing about the server
         try:
             result = await self._tools.client.fetch(replace(request, on_sent=sent))
             outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
         finally:
             self._flying -= 1
             self.pace.ended(flight, clock.now(), latency, outcome, retry_after)
-            verdict = TREATMENT[outcome].circuit if latency is not None else Circuit.NOTHING
+            verdict = TREATMENT[outcome].circuit if outcome is not None else Circuit.NOTHING
             self._circuit.record(generation, verdict, clock.now())
             self._changed.set()
         return result

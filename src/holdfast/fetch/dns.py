@@ -38,6 +38,8 @@ MOST_ADDRESSES: Final = 8
 GRACE: Final = 0.3
 """Seconds that the answer about one kind of address is waited for when the other kind has been found (RFC 8305)."""
 _TRIES: Final = 3
+_SHARES: Final = 7
+"""Each further try waits twice as long as the one before; this is all of them in terms of the first."""
 _HOSTS_TTL: Final = 1.0
 """Seconds until the hosts file is looked at again."""
 
@@ -177,7 +179,7 @@ class Resolver:
         """The addresses of one kind, or the name servers' error."""
         if self._resolver is None:
             self._resolver = aiodns.DNSResolver(
-                self._servers or None, timeout=max(self._timeout / _TRIES, 0.05), tries=_TRIES, lookups="b"
+                self._servers or None, timeout=max(self._timeout / _SHARES, 0.05), tries=_TRIES, lookups="b"
             )
         try:
             answer = await self._resolver.query_dns(host, kind)

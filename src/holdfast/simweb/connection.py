@@ -171,14 +171,14 @@ class Connection(asyncio.Protocol):
         bare, timed = request.method == "HEAD" or answer.status == 304, self._timer is not None
         manner = Manner.PLAIN if bare and answer.status else answer.manner
         if manner is Manner.PLAIN:
-            self._transport.write(ready.wire(bare=bare, close=request.close))
+            self._transport.writelines(ready.wire(bare=bare, close=request.close))
             self._end(answer.status, answer.retry_after)
             if request.close:
                 self._transport.close()
             elif timed:
                 self._go_on()
         elif manner in (Manner.DRIP, Manner.ENDLESS):
-            self._transport.write(ready.wire(bare=True, close=True))
+            self._transport.writelines(ready.wire(bare=True, close=True))
             if manner is Manner.DRIP:
                 self._drip(deque(answer.body))
             else:
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self._transport.abort()
             return
-        whole = ready.wire(bare=False, close=True) if ready.answer.status else ready.answer.body
+        whole = b"".join(ready.wire(bare=False, close=True)) if ready.answer.status else ready.answer.body
         cut = len(ready.answer.body) // 2 if ready.answer.manner is Manner.CUT else 0
         self._transport.write(whole[: len(whole) - cut])
         self._transport.close()

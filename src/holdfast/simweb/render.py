@@ -60,7 +60,8 @@ def html(title: str, body: str, head: str = "") -> bytes:
 def page(web: Web, number: int, i: int, address: Address, *, version: int = 0, sid: str = "") -> bytes:
     """Page *i* of site *number*: its links, its pictures, then prose up to the length that the site's pages have."""
     site, seed, path = web.site(number), web.seed, path_of(i)
-    children = range(i * site.branch + 1, min((i + 1) * site.branch + 1, site.pages))
+    branch = site.branch
+    children = range(i * branch + 1, min((i + 1) * branch + 1, site.pages))
     dice = draws(seed, number, "links", i, max(0, site.links - 1 - len(children)) + 1)
     links = [_link(0), *map(_link, children), *[_link(die % site.pages) for die in dice[1:]]]
     for odd, share in site.odd.items():

@@ -25,7 +25,7 @@ TOKEN_HEADER: Final = "X-Simweb-Token"  # noqa: S105
 _TOKEN_NAME: Final = TOKEN_HEADER.lower().encode()
 _CONTROL: Final = "/__control__/"
 _FLUSH_EVERY: Final = 0.05
-_CACHE_BYTES: Final = 64 << 20
+_CACHE_BYTES: Final = 16 << 20
 _NAMED: Final = re.compile(r"s(\d{1,9})\.localhost(?::\d+)?")
 _FIRST: Final = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?")
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
@@ -34,7 +34,7 @@ _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 class Ready:
     """An answer as bytes."""
 
-    __slots__ = ("_head", "_whole", "answer")
+    __slots__ = ("_head", "answer")
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -53,13 +53,11 @@ class Ready:
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         first = f"HTTP/1.1 {answer.status} {_PHRASES.get(answer.status, 'Odd')}\r\n"
         self._head = (first + "".join(lines)).encode("latin-1")
-        self._whole = b"%b\r\n%b" % (self._head, answer.body)
 
-    def wire(self, *, bare: bool, close: bool) -> bytes:
-        """What goes out: without the body if *bare*, with the announcement if the connection is to *close*."""
-        if not close:
-            return self._head + b"\r\n" if bare else self._whole
-        return b"%bConnection: close\r\n\r\n%b" % (self._head, b"" if bare else self.answer.body)
+    def wire(self, *, bare: bool, close: bool) -> tuple[bytes, bytes]:
+        """Head and body as they go out: no body if *bare*, an announcement if the connection is to *close*."""
+        head = self._head + (b"Connection: close\r\n\r\n" if close else b"\r\n")
+        return head, b"" if bare else self.answer.body
 
 
 class Server:
@@ -186,9 +184,8 @@ class Server:
             return None
         action, _, query = request.target.removeprefix(_CONTROL).partition("?")
         done = self._act(action, dict(parse_qsl(query)))
-        return Ready(Answer(200 if done is not None else 404, json.dumps(done).encode(), "application/json")).wire(
-            bare=False, close=False
-        )
+        told = Answer(200 if done is not None else 404, json.dumps(done).encode(), "application/json")
+        return b"".join(Ready(told).wire(bare=False, close=False))
 
     def _act(self, action: str, values: dict[str, str]) -> dict[str, object] | None:
         if action == "stats":

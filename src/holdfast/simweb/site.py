@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from holdfast.simweb import render
@@ -212,8 +213,13 @@ def _changing(web: Web, number: int, i: int, address: Address, generation: int, 
         render.page(web, number, i, address, version=version, sid=sid),
         delay=delay,
         etag=f'"{number}-{i}-{version}"' if die != 1 else None,
-        modified=format_datetime(_BEGINNING + timedelta(days=version), usegmt=True) if die != 0 else None,
+        modified=_date(version) if die != 0 else None,
     )
+
+
+@lru_cache(maxsize=64)
+def _date(version: int) -> str:
+    return format_datetime(_BEGINNING + timedelta(days=version), usegmt=True)
 
 
 def _trap(site: Site, path: str, delay: float) -> Answer | None:

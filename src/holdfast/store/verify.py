@@ -217,17 +217,22 @@ def verify(
 
     Before: no transaction is open. After: nothing is changed. While it runs, its snapshot is open: see docs/operations.md.
     """
-    parameters = {"attempts": retries + 1, "pages": _PAGES, "errors": _ERRORS, "done": _DONE}
+    given = parameters(retries=retries)
     with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         cursor.execute(_ROOM)
         for name, query in (CHECKS if checks is None else checks).items():
             begun = time.monotonic()
-            rows = cursor.execute(_FIRST.format(query, ROWS_SHOWN), parameters).fetchall()
+            rows = cursor.execute(_FIRST.format(query, ROWS_SHOWN), given).fetchall()
             faults = rows[0]["faults"] if rows else 0
             for row in rows:
                 del row["faults"]
             yield Finding(name, faults, rows, time.monotonic() - begun)
+
+
+def parameters(*, retries: int) -> dict[str, Any]:
+    """What the checks are given."""
+    return {"attempts": retries + 1, "pages": _PAGES, "errors": _ERRORS, "done": _DONE}
 
 
 def references(connection: psycopg.Connection) -> Iterator[list[dict[str, Any]]]:

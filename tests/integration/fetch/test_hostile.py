@@ -22,7 +22,7 @@ PATIENCE = 20.0
 
 def fetch(answer: Answer, *, settings: dict[str, Any] | None = None, **more: Any) -> FetchResult:
     async def run() -> FetchResult:
-        async with Web({"/": answer}) as web, client(**{"timeout": SECOND, **(settings or {})}) as one:
+        async with Web({"/": answer}) as web, client(**{"timeout": 0.3 * SECOND, **(settings or {})}) as one:
             return await asyncio.wait_for(one.fetch(ask(web.url(), **more)), PATIENCE)
 
     return asyncio.run(run())
@@ -31,6 +31,10 @@ def fetch(answer: Answer, *, settings: dict[str, Any] | None = None, **more: Any
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 GZIP = zlib.compressobj(wbits=31)
 BOMB = GZIP.compress(b"\0" * (50 << 20)) + GZIP.flush()
+
+
+def in_chunks(packed: bytes) -> bytes:
+    return CHUNKED[:-2] + b"Content-Encoding: gzip\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +67,8 @@ BOMB = GZIP.compress(b"\0" * (50 << 20)) + GZIP.flush()
         pytest.param(response(b"x", Content_Encoding="zstd"), {Outcome.BAD_ENCODING}, id="unknown packing"),
         pytest.param(response(b"x", Content_Encoding="gzip, gzip, gzip"), {Outcome.BAD_ENCODING}, id="packed three times"),
         pytest.param(response(BOMB, Content_Encoding="gzip"), {Outcome.TOO_LARGE}, id="bomb"),
-        pytest.param(CHUNKED[:-2] + b"Content-Encoding: gzip\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(BOMB), BOMB), {Outcome.TOO_LARGE}, id="bomb in a chunk"),
-        pytest.param(response(b"x", Content_Length="99999999999999999999999"), {Outcome.TOO_LARGE, Outcome.BAD_RESPONSE}, id="says it is huge"),
+        pytest.param(in_chunks(BOMB), {Outcome.TOO_LARGE}, id="bomb in a chunk"),
+        pytest.param(response(b"x", Content_Length="9" * 30), {Outcome.TOO_LARGE, Outcome.BAD_RESPONSE}, id="says it is huge"),
         pytest.param(response(b"x", Content_Length="-5"), {Outcome.BAD_RESPONSE}, id="says it is negative"),
     ],
 )  # fmt: skip
@@ -86,8 +90,7 @@ def test_a_page_of_few_bytes_that_unpacks_to_much_more() -> None:
     """Less than the limit, and a bomb all the same."""
     packer = zlib.compressobj(wbits=31)
     packed = packer.compress(b"\0" * (5 << 20)) + packer.flush()
-    chunks = CHUNKED[:-2] + b"Content-Encoding: gzip\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
-    for answer in (response(packed, Content_Encoding="gzip"), chunks):
+    for answer in (response(packed, Content_Encoding="gzip"), in_chunks(packed)):
         assert fetch(answer).outcome is Outcome.TOO_LARGE
         result = fetch(answer, cut=True, max_bytes=1000)
         assert (result.outcome, result.body, result.cut) == (Outcome.OK, b"\0" * 1000, True)
@@ -145,7 +148,7 @@ def test_cancelled_requests_leave_nothing() -> None:
     """In every state that a request can be in: before it begins, connecting, waiting, in the body."""
 
     async def run() -> None:
-        answers = {
+        answers: dict[str, Answer] = {
             "/head": then_hang(b""),
             "/body": then_hang(OK + b"Content-Length: 9\r\n\r\nhalf"),
             "/": response(b"hi"),
@@ -174,8 +177,7 @@ def test_closing_ends_what_is_under_way() -> None:
         async with Web({"/": then_hang(b"")}) as web:
             async with client() as one:
                 tasks = [asyncio.create_task(one.fetch(ask(web.url()))) for _ in range(10)]
-                while web.connections < 10:
-                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.05)
             ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
             assert [type(end) for end in ended] == [asyncio.CancelledError] * 10
 

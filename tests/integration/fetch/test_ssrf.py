@@ -3,24 +3,26 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pycurl
 import pytest
 
 from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolved, Resolver
+from holdfast.fetch.transfer import Order, Transfer
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
 from holdfast.settings import Fetch
 from tests.support.nameserver import Answer, NameServer
 from tests.support.web import Web, ask, client, response
 
-LITERALS = [
-    "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "017700000001", "127.0.0.1.", "127.255.255.254",
-    "0.0.0.0", "0", "0x0", "00", "%31%32%37.0.0.1", "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021", "①②⑦.⓪.⓪.①",
-    "[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]", "[64:ff9b:1::7f00:1]",
-    "[2002:7f00:1::]", "[2001:0:7f00:1::]", "[::ffff:0:127.0.0.1]", "[fe80::1]", "[fc00::1]", "[fd00:ec2::254]", "[ff02::1]",
-    "10.0.0.1", "169.254.169.254", "100.100.100.200", "192.168.1.1", "172.16.0.1", "168.63.129.16", "192.0.0.192",
-    "localhost", "LOCALHOST", "localhost.", "a.localhost", "user:pass@127.0.0.1", "public.example@127.0.0.1",
-]  # fmt: skip
+LITERALS = """
+127.0.0.1 127.1 127.0.1 2130706433 0x7f000001 0x7f.0.0.1 0177.0.0.1 017700000001 127.0.0.1. 127.255.255.254
+0.0.0.0 0 0x0 00 %31%32%37.0.0.1 \uff11\uff12\uff17.0.0.1 127\u30020\u30020\u30021 \u2460\u2461\u2466.\u24ea.\u24ea.\u2460
+[::1] [::] [0:0:0:0:0:0:0:1] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [64:ff9b::127.0.0.1] [64:ff9b:1::7f00:1]
+[2002:7f00:1::] [2001:0:7f00:1::] [::ffff:0:127.0.0.1] [fe80::1] [fc00::1] [fd00:ec2::254] [ff02::1]
+10.0.0.1 169.254.169.254 100.100.100.200 192.168.1.1 172.16.0.1 168.63.129.16 192.0.0.192
+localhost LOCALHOST localhost. a.localhost user:pass@127.0.0.1 public.example@127.0.0.1
+"""
 NAMES = [
     "loop.example",
     "loop6.example",
@@ -50,7 +52,7 @@ def refused(result: FetchResult) -> bool:
 
 def test_literals() -> None:
     async def try_it(one: Client, web: Web) -> None:
-        for host in LITERALS:
+        for host in LITERALS.split():
             for path in ("/", "/?x", "/#y"):
                 result = await one.fetch(ask(f"http://{host}:{web.port}{path}", allow_private=False))
                 assert refused(result), f"{host}: {result.outcome}"
@@ -95,7 +97,6 @@ def test_rebinding() -> None:
 def test_of_public_and_private_addresses_only_the_public_ones_are_tried() -> None:
     async def run() -> None:
         names = NameServer({"mixed.example": Answer(("127.0.0.1", "198.20.0.1", "10.0.0.1"))})
-        settings = Fetch(dns_servers=("127.0.0.1:1",))
         async with names:
             settings = Fetch(dns_servers=(names.address,))
             async with Resolver(settings) as resolver:
@@ -109,7 +110,8 @@ def test_of_public_and_private_addresses_only_the_public_ones_are_tried() -> Non
 class Fooled(Resolver):
     """Says loopback of everything, whoever asks."""
 
-    def known(self, host: str, *, allow_private: bool) -> Resolved:
+    def known(self, _host: str, *, allow_private: bool) -> Resolved:
+        assert allow_private in (False, True)
         return Resolved(("127.0.0.1",), pin="127.0.0.1")
 
 
@@ -146,16 +148,18 @@ def test_a_connection_that_another_request_was_allowed_is_not_used_again() -> No
 
 
 def test_libcurl_asks_no_name_server() -> None:
-    """A pin for another host than the URL's: libcurl has no address, and may not look for one."""
+    """A pin for another host than the URL's: libcurl has no address, and may not look for one, not even of localhost."""
 
-    class Mistaken(Resolver):
-        def known(self, host: str, *, allow_private: bool) -> Resolved:
-            return Resolved(("127.0.0.1",), pin="127.0.0.1\0" if host == "?" else "")
+    async def run() -> Transfer:
+        transfer = Transfer(Fetch(), None)
+        request = ask("http://localhost:9/")
+        transfer.begin(Order(request, request.url, b"x", (), "other.example:9:127.0.0.1", 5.0, 1000))
+        async with pycurl.AsyncCurlMulti() as multi:
+            with pytest.raises(pycurl.error):
+                await multi.perform(transfer.handle)
+        return transfer
 
-    async def run() -> None:
-        settings = Fetch()
-        async with Client(settings, Mistaken(settings)) as one:
-            result = await one.fetch(ask("http://localhost/", allow_private=True))
-            assert result.outcome is Outcome.DNS_FAILURE
-
-    asyncio.run(run())
+    transfer = asyncio.run(run())
+    assert transfer.outcome is Outcome.DNS_FAILURE
+    assert transfer.address is None
+    transfer.close()

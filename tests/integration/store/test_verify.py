@@ -1,0 +1,157 @@
+"""Every check of `verify` holds in a store that was crawled, and finds the fault that it is there for."""
+
+import pytest
+
+from holdfast.model.outcome import Outcome
+from holdfast.store import verify
+from holdfast.store.connect import Database
+from holdfast.store.verify import CHECKS
+from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants, violations
+
+EXAMPLE = "(SELECT id FROM domains WHERE domain = 'example.com')"
+PAGE = f"domain_id = {EXAMPLE} AND url_key = substr(sha256('{HOME}'), 1, 16)"
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "I1 every URL that was counted is in the frontier, and the other way round": (
+        f"DELETE FROM url_frontier WHERE domain_id = {EXAMPLE} AND url LIKE '%/slow'",
+    ),
+    "I1 every URL belongs to work that somebody will find": (
+        "DELETE FROM job_domains WHERE domain_id = (SELECT id FROM domains WHERE domain = 'other.example')",
+    ),
+    "I1 nothing hangs on a domain or a job that is not there": (
+        "INSERT INTO job_domains (domain_id, job_id) VALUES (999, 1)",
+    ),
+    "I1 discovered = waiting + done + denied + failed": ("UPDATE job_domains SET waiting = waiting + 1",),
+    "I1 the counts of a job's work are those of its frontier": (
+        "UPDATE url_frontier SET state = 'failed' WHERE state = 'denied'",
+    ),
+    "I1 a domain discovered what its jobs discovered, and waits for what waits in them": (
+        "UPDATE domains SET frontier_size = frontier_size + 1",
+    ),
+    "I1 no domain is exhausted with a URL waiting and no wake to say so": (
+        f"UPDATE domains SET status = 'exhausted', status_reason = 'x', next_crawl_after = now() WHERE id = {EXAMPLE}",
+    ),
+    "I1 work that waits can be found: ready, held, cooling, delayed, parked, switched off or about to be woken": (
+        "UPDATE job_domains SET not_before = NULL, ready = false",
+    ),
+    "I1 the address of every page is in the frontier": (f"DELETE FROM url_frontier WHERE {PAGE}",),
+    "I1 every URL that is done has an answer in the log": (f"DELETE FROM crawl_log WHERE {PAGE}",),
+    "I3 no page was counted twice in a tenure": (f"INSERT INTO crawl_log SELECT * FROM crawl_log WHERE {PAGE}",),
+    "I3 every page in the log is kept": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
+    "I3 every page that is kept is in the log": (f"UPDATE crawl_log SET outcome = 'not_modified' WHERE {PAGE}",),
+    "I4 a held domain has one open tenure, under its epoch": (
+        "UPDATE domains SET claimed_by = 'w9', claim_expires_at = now()",
+    ),
+    "I4 a free domain has no open tenure, no other domain has an old one open, and none is ahead of its domain": (
+        "UPDATE claim_log SET ended_at = NULL, why = NULL",
+    ),
+    "I4 tenures do not overlap and epochs grow with time": (
+        "INSERT INTO claim_log SELECT domain_id, 0, claimed_at, ended_at, 'w2', why FROM claim_log",
+    ),
+    "I4 no work of a held domain is ready": (
+        "UPDATE domains SET claimed_by = 'w9', claim_expires_at = now()",
+        "UPDATE job_domains SET ready = true",
+    ),
+    "I5 every log row lies in the tenure of its epoch": ("UPDATE crawl_log SET claim_epoch = claim_epoch + 1",),
+    "I6 every status is the last one in the history of its changes": (
+        "UPDATE domain_transitions SET to_status = 'blocked'",
+    ),
+    "I6 each change begins where the last one ended": (
+        "INSERT INTO domain_transitions SELECT domain_id, version + 1, at, 'blocked', to_status, reason, worker, 1 FROM domain_transitions",
+    ),
+    "I7 a domain's pages and errors are those of the log": ("UPDATE domains SET pages_crawled = pages_crawled + 1",),
+    "I7 a run's pages and errors are those of the log": ("UPDATE crawl_runs SET errors = errors + 1",),
+    "I7 every row of the log belongs to a run": ("DELETE FROM crawl_runs",),
+    "I7 no domain used more pages of a crawl than it was granted": (
+        "UPDATE crawls SET max_pages = 100",
+        "UPDATE job_domains SET granted = 0",
+    ),
+    "I7 a crawl granted what its domains were granted, and no more than it has": (
+        "UPDATE crawls SET max_pages = 100, pages_granted = 50",
+    ),
+    "I11 every reference to the archive is whole": (
+        f"UPDATE crawled_pages SET archive_segment = 's', archive_offset = 0, archive_length = 1 WHERE {PAGE}",
+    ),
+    "I11 every text that is kept belongs to a page": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
+    "I13 no URL was tried more often than `politeness.retries` allows": ("UPDATE url_frontier SET attempts = 5",),
+}
+
+
+@pytest.fixture
+def crawl(database: Database, store: Store) -> Crawl:
+    return crawl_a_little(database, store)
+
+
+def test_everything_holds_after_a_crawl(crawl: Crawl) -> None:
+    found = list(verify.verify(crawl.store.connection, retries=3))
+    assert [finding.check for finding in found] == list(CHECKS)
+    assert {finding.check: finding.rows for finding in found if finding.faults} == {}
+    assert_invariants(crawl.store.connection)
+
+
+def test_every_check_finds_the_fault_that_it_is_there_for(crawl: Crawl) -> None:
+    """Each fault is made in a transaction of its own that is rolled back; a check that nothing can fail proves nothing."""
+    connection = crawl.store.connection
+    assert set(FAULTS) == set(CHECKS)
+    for name, statements in FAULTS.items():
+        with connection.transaction(force_rollback=True):
+            for statement in statements:
+                assert connection.execute(statement).rowcount > 0, name
+            assert connection.execute(CHECKS[name], verify.parameters(retries=3)).fetchone() is not None, name
+    assert_invariants(connection)
+
+
+def test_faults_are_counted_and_the_first_are_shown(crawl: Crawl) -> None:
+    crawl.store.connection.execute("UPDATE url_frontier SET attempts = 9")
+    (finding,) = [f for f in verify.verify(crawl.store.connection, retries=3) if f.faults]
+    assert finding.check.startswith("I13")
+    assert finding.faults == crawl.store.value("SELECT count(*) FROM url_frontier")
+    assert len(finding.rows) == verify.ROWS_SHOWN
+    assert set(finding.rows[0]) == {"domain_id", "job_id", "url_key", "attempts"}
+    assert [f.check for f in verify.verify(crawl.store.connection, retries=8) if f.faults] == []
+
+
+def test_all_checks_see_one_snapshot_while_others_write(crawl: Crawl, database: Database) -> None:
+    """A fault that appears after the first check is seen by none of those that follow; a second look sees it."""
+    steps = verify.verify(crawl.store.connection, retries=3)
+    first = next(steps)
+    with database.connect() as other:
+        other.execute("UPDATE url_frontier SET attempts = 9")
+    assert [finding.check for finding in [first, *steps] if finding.faults] == []
+    assert list(violations(crawl.store.connection)) == [name for name in CHECKS if name.startswith("I13")]
+
+
+def test_a_page_crawled_again_by_a_new_run_or_tenure_is_no_fault(crawl: Crawl, database: Database) -> None:
+    store = crawl.store
+    store.connection.execute(
+        "INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after) "
+        f"SELECT {EXAMPLE}, id, 0, ''::bytea FROM crawl_jobs"
+    )
+    store.connection.execute("UPDATE job_domains SET ready = (not_before IS NULL), not_before = NULL")
+    store.connection.execute(f"UPDATE job_domains SET ready = true WHERE domain_id = {EXAMPLE}")
+    (claim,) = [claim for claim in store.claim(count=2) if claim.domain == "example.com"]
+    store.release(claim, crawl.worker)  # folds the wake: all pages wait again
+    (claim,) = store.claim()
+    crawl.commit(claim, [crawl.outcome(HOME, Outcome.NOT_MODIFIED, status=304)])
+    store.release(claim, crawl.worker)
+    assert store.value(f"SELECT count(*) FROM crawl_log WHERE {PAGE}") == 2
+    assert_invariants(store.connection)
+
+
+def test_references_come_in_chunks(crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = crawl.store.connection
+    assert list(verify.references(connection)) == []
+    connection.execute(
+        "UPDATE crawled_pages SET archive_segment = 'w/s', archive_offset = 0, archive_length = 1, payload_digest = sha256('x')"
+    )
+    monkeypatch.setattr(verify, "_CHUNK", 2)
+    chunks = list(verify.references(connection))
+    assert [len(chunk) for chunk in chunks] == [2, 2]
+    assert sorted(row["url"] for chunk in chunks for row in chunk) == [
+        HOME,
+        f"{HOME}a",
+        f"{HOME}a/b",
+        f"{HOME}gone",
+    ]

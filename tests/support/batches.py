@@ -1,0 +1,95 @@
+"""Batches as a worker would make them: outcomes and found URLs in a line each, committed by the product's own function."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.model.batch import Batch, Clocks, FoundUrl, PageRow, UrlOutcome, VisitPart
+from holdfast.model.domain import Claim
+from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.url import url_key
+from holdfast.store import commit, frontier, runs
+from holdfast.store.connect import Database
+from holdfast.store.domains import NewDomains
+from tests.support.factories import LEASE, Store
+
+
+def outcome(
+    url: str,
+    job_id: int,
+    kind: Outcome = Outcome.OK,
+    *,
+    state: UrlState | None = None,
+    page: PageRow | None = None,
+    fetched: bool = True,
+    **facts: object,
+) -> UrlOutcome:
+    """What came of a URL; a page has a row of its own."""
+    treatment = TREATMENT[kind]
+    if page is None and treatment.page:
+        page = PageRow(200, title=url, content_hash=url_key(url))
+    row = UrlOutcome(
+        job_id, url_key(url), url, 0, kind, state or treatment.state, str(kind), fetched=fetched, page=page
+    )
+    for name, value in {"attempts": 1, "status": 200, "duration_ms": 5, "bytes": 1000, **facts}.items():
+        setattr(row, name, value)
+    return row
+
+
+def found(url: str, job_id: int, *, domain: str | None = None, depth: int = 1, **facts: object) -> FoundUrl:
+    """A URL that a page led to; with `domain` on a foreign one."""
+    home = {"domain": domain, "parent_domain": domain, "base_url": f"https://{domain}/"} if domain else {}
+    return FoundUrl(job_id, url_key(url), url, depth, 3, b"p" * 16)._replace(**home, **facts)
+
+
+def links(domain: str, count: int, job_id: int, *, start: int = 0, foreign: bool = False) -> list[FoundUrl]:
+    """So many pages of a domain."""
+    return [
+        found(f"https://{domain}/{i}", job_id, domain=domain if foreign else None) for i in range(start, start + count)
+    ]
+
+
+@dataclass
+class Worker:
+    """A worker that commits: one connection, one run."""
+
+    database: Database
+    store: Store
+    name: str = "w1"
+    run_id: int = 0
+    defaults: NewDomains = field(default_factory=NewDomains)
+
+    def __post_init__(self) -> None:
+        self.run_id = self.run_id or runs.begin(self.store.connection, worker=self.name)
+
+    def commit(self, *parts: VisitPart) -> commit.Committed:
+        return commit.commit(
+            self.store.connection,
+            self.database.connect,
+            worker=self.name,
+            batch=Batch(self.run_id, list(parts)),
+            lease=LEASE,
+            defaults=self.defaults,
+        )
+
+    def part(
+        self,
+        claim: Claim,
+        outcomes: Iterable[UrlOutcome] = (),
+        urls: Iterable[FoundUrl] = (),
+        clocks: Clocks | None = None,
+        streak: int | None = None,
+    ) -> VisitPart:
+        return VisitPart(claim.domain_id, claim.epoch, list(outcomes), list(urls), clocks, streak)
+
+    def waiting(self, claim: Claim, count: int = 1000, job: int | None = None) -> Sequence[str]:
+        taken = frontier.take(
+            self.store.connection, domain_id=claim.domain_id, job_id=job or self.store.job, count=count, besides=[]
+        )
+        return [waiting.url for waiting in taken.urls]
+
+    def crawl(self, claim: Claim, count: int = 1000, job: int | None = None) -> int:
+        """Fetch up to `count` URLs that wait, and commit; how many."""
+        job = job or self.store.job
+        urls = self.waiting(claim, count, job)
+        self.commit(self.part(claim, [outcome(url, job) for url in urls]))
+        return len(urls)
