@@ -3,14 +3,17 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.engine.worker import Plan
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
 from holdfast.store import embedded, migrate
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
+
+if TYPE_CHECKING:
+    from holdfast.engine.worker import Plan
 
 
 def database(settings: Settings, say: Callable[[str], None]) -> Database:
@@ -82,8 +85,10 @@ def log_folder(settings: Settings) -> Path:
     return settings.data / "logs"
 
 
-def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | None) -> Plan:
+def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | None) -> "Plan":
     """What a worker process is to do."""
+    from holdfast.engine.worker import Plan
+
     return Plan(
         settings=settings,
         database=chosen,

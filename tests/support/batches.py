@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.model.batch import Batch, Clocks, FoundUrl, PageRow, UrlOutcome, VisitPart
 from holdfast.model.domain import Claim
@@ -21,7 +22,7 @@ def outcome(
     state: UrlState | None = None,
     page: PageRow | None = None,
     fetched: bool = True,
-    **facts: object,
+    **facts: Any,
 ) -> UrlOutcome:
     """What came of a URL; a page has a row of its own."""
     treatment = TREATMENT[kind]
@@ -35,10 +36,10 @@ def outcome(
     return row
 
 
-def found(url: str, job_id: int, *, domain: str | None = None, depth: int = 1, **facts: object) -> FoundUrl:
+def found(url: str, job_id: int, *, domain: str | None = None, depth: int = 1, **facts: Any) -> FoundUrl:
     """A URL that a page led to; with `domain` on a foreign one."""
-    home = {"domain": domain, "parent_domain": domain, "base_url": f"https://{domain}/"} if domain else {}
-    return FoundUrl(job_id, url_key(url), url, depth, 3, b"p" * 16)._replace(**home, **facts)
+    row = FoundUrl(job_id, url_key(url), url, depth, 3, b"p" * 16)._replace(**facts)
+    return row._replace(domain=domain, parent_domain=domain, base_url=f"https://{domain}/") if domain else row
 
 
 def links(domain: str, count: int, job_id: int, *, start: int = 0, foreign: bool = False) -> list[FoundUrl]:

@@ -64,7 +64,7 @@ class Store:
         ending = Ending(claim.domain_id, claim.epoch, **how)  # type: ignore[arg-type]
         return release.release(self.connection, worker=worker, ending=ending, cooldown=COOLDOWN)
 
-    def flush(self, claim: Claim, worker: str = "w1", **counters: int) -> bool:
+    def flush(self, claim: Claim, worker: str = "w1", **counters: Any) -> bool:
         """A fenced flush; False if the fence refused it."""
         with self.connection.transaction():
             if not claims.fence(self.connection, worker=worker, held=[(claim.domain_id, claim.epoch)]):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import FrameType
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,7 +19,6 @@ from holdfast.cli.help import Command
 from holdfast.cli.session import Session, say
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.seeds import Sower
-from holdfast.engine.process import INTERRUPTED, run_worker
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError
 from holdfast.model.job import Job, Scope
@@ -27,7 +26,18 @@ from holdfast.store.connect import Connection
 from holdfast.store.reports import Progress, progress
 from holdfast.telemetry import log
 
+if TYPE_CHECKING:
+    from holdfast.engine.worker import Plan
+
 TICK: Final = 0.1
+INTERRUPTED: Final = 130
+
+
+def run_worker(plan: "Plan", *, supervised: bool = False) -> bool:
+    """Run a worker in this process. The engine is loaded here: other commands need not wait for it."""
+    from holdfast.engine import process
+
+    return process.run_worker(plan, supervised=supervised)
 
 
 def register(app: typer.Typer) -> None:

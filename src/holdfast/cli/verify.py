@@ -59,30 +59,26 @@ def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> 
         (*finding.check.split(" ", 1), counted(finding.faults, "fault") if finding.faults else "ok")
         for finding in findings
     ]
-    notes = {
-        number: "\n".join(_words(row, names) for row in finding.rows)
-        for number, finding in enumerate(findings)
-        if finding.faults
-    }
     output.print_table(["#", "CHECK", "RESULT"], rows)
-    for number, text in notes.items():
-        output.print_line(f"\n{findings[number].check}:")
-        for line in text.split("\n"):
-            output.print_line(f"  {output.safe(line)}")
-        if findings[number].faults > len(findings[number].rows):
-            output.print_line(f"  … {findings[number].faults:,} in all")
+    bad = [finding for finding in findings if finding.faults]
+    for finding in bad:
+        output.print_line(f"\n{finding.check}:")
+        for row in finding.rows:
+            output.print_line(f"  {output.safe(_words(row, names))}")
+        if finding.faults > len(finding.rows):
+            output.print_line(f"  … {finding.faults:,} in all")
     skipped = sum(finding.skipped for finding in findings)
     if skipped:
-        session.say(f"{counted(skipped, 'page')} were not read: their archive is on other machines.")
+        were, machines = (
+            ("was", "its archive is on another machine")
+            if skipped == 1
+            else ("were", "their archives are on other machines")
+        )
+        session.say(f"{counted(skipped, 'page')} {were} not read: {machines}.")
     if not archive:
         session.say("The archive was not read.")
-    bad = len(notes)
-    holds = (
-        f"{counted(len(findings), 'check')}: all hold."
-        if not bad
-        else f"{bad} of {counted(len(findings), 'check')} failed."
-    )
-    output.print_line(f"\n{holds}")
+    total = counted(len(findings), "check")
+    output.print_line(f"\n{len(bad)} of {total} failed." if bad else f"\n{total}: all hold.")
 
 
 def _words(row: dict[str, Any], names: dict[int, str]) -> str:

@@ -146,6 +146,6 @@ class LinkFinder:
 
     def _refused(self, href: str, why: str, page_key: bytes, depth: int) -> FoundUrl:
         """An address that is no URL: kept as it was written, under a key of its own."""
-        written = href[:_LONGEST_KEPT].encode("ascii", "backslashreplace").decode("ascii").replace("\\x00", "")
+        written = href[:_LONGEST_KEPT].encode("ascii", "backslashreplace").decode("ascii").replace("\x00", "")
         key = url_key(f"refused:{written}")
         return self._denied(Outcome.URL_REFUSED, why, written, key, page_key, depth)

@@ -9,7 +9,7 @@ from holdfast.engine.lease import Leases
 from holdfast.engine.links import Sites
 from holdfast.fetch.client import Client
 from holdfast.model.url import UrlRules
-from holdfast.parse.page import PageParser
+from holdfast.parse.isolate import PageParser
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import Clock
 

@@ -26,7 +26,7 @@ from holdfast.model.domain import Claim
 from holdfast.model.job import Job
 from holdfast.model.url import UrlRules
 from holdfast.model.work import Ending
-from holdfast.parse.page import PageParser
+from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
 from holdfast.politeness.scope import ScopeRules, compile_rules
 from holdfast.settings import Settings

@@ -45,8 +45,8 @@ _ENCODINGS: Final = {
     ),
     "iso-8859-6": (
         "iso8859_6",
-        "arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6-e iso-8859-6-i iso-ir-127 iso8859-6"
-        " iso88596 iso_8859-6 iso_8859-6:1987",
+        """arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6-e iso-8859-6-i iso-ir-127 iso8859-6
+        iso88596 iso_8859-6 iso_8859-6:1987""",
     ),
     "iso-8859-7": (
         "iso8859_7",
@@ -70,8 +70,8 @@ _ENCODINGS: Final = {
     "windows-1251": ("cp1251", "cp1251 x-cp1251"),
     "windows-1252": (
         "cp1252",
-        "ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 iso_8859-1"
-        " iso_8859-1:1987 l1 latin1 us-ascii x-cp1252 x-user-defined",
+        """ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 iso_8859-1
+        iso_8859-1:1987 l1 latin1 us-ascii x-cp1252 x-user-defined""",
     ),
     "windows-1253": ("cp1253", "cp1253 x-cp1253"),
     "windows-1254": (
@@ -96,9 +96,7 @@ _ENCODINGS: Final = {
     "utf-16be": ("utf-16-be", "unicodefffe"),
     "utf-16le": ("utf-16-le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16"),
 }
-LABELS: Final = {
-    label: name for name, (_, labels) in _ENCODINGS.items() for label in (name, *labels.split())
-}
+LABELS: Final = {label: name for name, (_, labels) in _ENCODINGS.items() for label in (name, *labels.split())}
 _MANY_BYTES: Final = frozenset(
     {"utf-8", "gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "utf-16be", "utf-16le"}
 )
@@ -128,12 +126,11 @@ def known(label: str) -> str | None:
 
 def detect(body: bytes, content_type: str | None) -> Encoded:
     """How `body` is encoded. What a header or `meta` names and nobody knows is as if it were not there."""
-    for bom, name in _BOMS:
+    for bom, marked in _BOMS:
         if body.startswith(bom):
-            return Encoded(name, len(bom))
-    if content_type and (found := _HEADER.search(content_type)) and (name := known(found[1])):
-        return Encoded(name)
-    if name := _declared(body[:_META_BYTES]):
+            return Encoded(marked, len(bom))
+    header = _HEADER.search(content_type) if content_type else None
+    if name := (header and known(header[1])) or _declared(body[:_META_BYTES]):
         return Encoded(name)
     try:
         body.decode()
@@ -175,7 +172,9 @@ def _decoder(name: str, codec: str) -> Callable[[bytes], str]:
         return partial(_decode_many, codec)
     # A table of our own: bytes that the codec does not know cost it a third of a microsecond each.
     table = "".join(
-        decoded if (decoded := bytes([byte]).decode(codec, "replace")) != "\ufffd" or byte < 0x80 else _undefined(name, byte)
+        decoded
+        if (decoded := bytes([byte]).decode(codec, "replace")) != "\ufffd" or byte < 0x80
+        else _undefined(name, byte)
         for byte in range(256)
     )
     return partial(_decode_single, table)

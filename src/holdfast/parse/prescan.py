@@ -16,22 +16,25 @@ SMALL_BYTES: Final = 128 * 1024
 SMALL_TAGS: Final = 2048
 """Every "<" counts as one: no more than that many elements, or levels of them."""
 MAX_OPEN: Final = 512
-"""Tags by which the starts of a page may outnumber twice its ends, and twice that is not even looked at. Nests of formatting elements are made anew again and again."""
+"""By so many the starts of a page may outnumber twice its ends. Unclosed formatting elements are made anew again and again."""
 
 _SPACE: Final = rb"\t\n\f\r "
 _LONG: Final = 2 * MAX_ATTRIBUTES
 """Bytes: a shorter tag cannot have too many attributes."""
-_LONG_TAG: Final = re.compile(rb"<[a-zA-Z][^>]{%d}" % (_LONG - 2))
-# A ">" in a quoted value hides the length of its tag. So the attributes that follow it are counted, in the way of the standard's
-# tokenizer; possessive, hence linear. Which of the two quotes it was is not known for sure in a script.
-_QUOTED_END: Final = re.compile(rb"=[%(s)s]*+(?:\"[^\">]*+>|'[^'>]*+>)" % {b"s": _SPACE})
+_LONG_TAG: Final = re.compile(rb"<(?=[a-zA-Z][^>]{%d})" % (_LONG - 2))
+# Attributes are counted in the way of the standard's tokenizer; possessive, hence linear.
 _ATTRIBUTES: Final = (
     rb"(?:[%(s)s/]*+[^%(s)s/>][^%(s)s/>=]*+"
     rb"(?:[%(s)s]*+=[%(s)s]*+(?:\"[^\"]*+\"|'[^']*+'|[^%(s)s>\"'][^%(s)s>]*+)?+)?+){%(n)d}"
     % {b"s": _SPACE, b"n": MAX_ATTRIBUTES}
 )
+_MANY: Final = re.compile(_ATTRIBUTES)
+# A ">" in a quoted value hides the length of its tag, so those that follow it are counted too. Which of the two quotes it was is not
+# known for sure in a script.
+_QUOTED_END: Final = re.compile(rb"=[%(s)s]*+(?:\"[^\">]*+>|'[^'>]*+>)" % {b"s": _SPACE})
 _MANY_AFTER: Final = tuple(re.compile(rb"[^%(q)s]*+%(q)s%(a)s" % {b"q": q, b"a": _ATTRIBUTES}) for q in (b'"', b"'"))
-_QUOTED_ENDS: Final = 64
+_LOOKS: Final = 64
+"""After that many we stop looking closer."""
 # Every further <body> and <html> adds its attributes to the first.
 _ROOTS: Final = re.compile(rb"<[bBhH][oOtT][dDmM][yYlL]")
 _MANY_ROOTS: Final = 8
@@ -62,13 +65,13 @@ def _too_many_attributes(body: bytes) -> bool:
     if _long_tag(body) or next(islice(_ROOTS.finditer(body), _MANY_ROOTS, None), None):
         return True
     for number, found in enumerate(_QUOTED_END.finditer(body)):
-        if number == _QUOTED_ENDS or any(many.match(body, found.end()) for many in _MANY_AFTER):
+        if number == _LOOKS or any(many.match(body, found.end()) for many in _MANY_AFTER):
             return True
     return False
 
 
 def _long_tag(body: bytes) -> bool:
-    """Whether some "<" of a tag is followed by no ">" for long. Looked for in long strides: from the last ">" that is near enough."""
+    """Whether a tag is long and full of attributes. Looked for in long strides, from the last ">" that is near enough."""
     start, end = 0, len(body)
     while start + _LONG <= end:
         last = body.rfind(b">", start, start + _LONG)
@@ -76,8 +79,9 @@ def _long_tag(body: bytes) -> bool:
             # Nothing ends in [start, start + _LONG): a paragraph, a script, or a tag that began there or at its last ">".
             until = body.find(b">", start + _LONG)
             until = end if until < 0 else until
-            if _LONG_TAG.search(body, start, until):
-                return True
+            for number, found in enumerate(_LONG_TAG.finditer(body, start, until)):
+                if number == _LOOKS or _MANY.match(body, found.end()):
+                    return True
             last = until
         start = last + 1
     return False

@@ -40,9 +40,9 @@ WITH news AS MATERIALIZED (
         AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages)
     JOIN crawl_jobs j ON j.id = n.job_id LEFT JOIN crawls c ON c.job_id = n.job_id AND c.state <> 'finished'
 ), beyond AS (
-    SELECT n.crawl, sum(n.pages + jd.budget_used - jd.granted)::bigint AS pages
-    FROM news n JOIN job_domains jd ON jd.domain_id = n.domain_id AND jd.job_id = n.job_id
-    WHERE n.max_pages IS NOT NULL AND n.pages > 0 AND jd.crawl_id = n.crawl AND n.pages + jd.budget_used > jd.granted
+    SELECT n.crawl, sum(n.pages + COALESCE(jd.budget_used - jd.granted, 0))::bigint AS pages
+    FROM news n LEFT JOIN job_domains jd ON jd.domain_id = n.domain_id AND jd.job_id = n.job_id AND jd.crawl_id = n.crawl
+    WHERE n.max_pages IS NOT NULL AND n.pages + COALESCE(jd.budget_used - jd.granted, 0) > 0
     GROUP BY n.crawl
 ), locked AS MATERIALIZED (
     SELECT id FROM crawls WHERE id IN (SELECT crawl FROM beyond) ORDER BY id FOR NO KEY UPDATE

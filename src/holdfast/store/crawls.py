@@ -13,7 +13,7 @@ import psycopg
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, reason
 from holdfast.model.job import Job, JobSpec
-from holdfast.store import jobs, readiness
+from holdfast.store import budget, jobs, readiness
 
 CHUNK: Final = 500
 
@@ -86,17 +86,11 @@ SELECT held, ready, waiting, delayed, extract(epoch FROM LEAST(mine.next_at, coo
 FROM mine, held, cooling
 """
 
-# A share each and a round; `spent` rows whose own limit is not reached yet wait for the next one.
-_ROUND: Final = """
-UPDATE crawls c SET round = c.round + 1
-WHERE c.id = %(crawl)s AND c.state <> 'finished' AND (c.max_pages IS NULL OR c.pages_granted < c.max_pages)
-  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.ready)
-  AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent')
-"""
-_FAIR: Final = """
+_SPENT: Final = """
 SELECT d.id FROM domains d JOIN job_domains jd ON jd.domain_id = d.id
 WHERE jd.job_id = %(job)s AND jd.state = 'spent' AND d.id > %(after)s
-  AND (jd.crawl_id IS DISTINCT FROM %(crawl)s OR jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit)
+  AND (jd.crawl_id IS DISTINCT FROM %(crawl)s
+       OR ((jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit) AND (%(below)s::bigint IS NULL OR jd.granted < %(below)s)))
 ORDER BY d.id LIMIT %(chunk)s FOR NO KEY UPDATE OF d
 """
 
@@ -275,11 +269,10 @@ def next_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> in
     """Let domains go on that used up their share, if nothing else is ready and pages are left; how many.
 
     Before: no transaction is open. After: with an answer above 0, so many are ready (or held by another job's visit); those that
-    reached their own limit stay spent.
+    reached their own limit, or have more than others that can still be served, stay spent.
     """
-    if not connection.execute(_ROUND, {"crawl": crawl_id}).rowcount:
-        return 0
-    return _reopen(connection, _FAIR, {"job": job_id, "crawl": crawl_id})
+    row = budget.next_round(connection, job_id, crawl_id)
+    return 0 if row is None else _reopen(connection, _SPENT, {"job": job_id, "crawl": crawl_id, "below": row.below})
 
 
 def stop(connection: psycopg.Connection, crawl_id: int) -> None:

@@ -35,6 +35,7 @@ UPDATE domains d SET priority_score = domain_score(d), priority_computed_at = cl
 WHERE d.id = ANY(%(ids)s) AND d.status NOT IN ('blocked', 'unreachable')
 """
 
+# New URLs end a delay, but for one that the server asked for: nobody could visit it.
 # The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
 _TAKE_WAKES: Final = """
 DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NULL RETURNING domain_id, job_id, inserted
@@ -48,7 +49,9 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
     ON CONFLICT (domain_id, job_id) DO UPDATE SET
         discovered = job_domains.discovered + excluded.discovered,
         waiting = job_domains.waiting + excluded.waiting,
-        not_before = CASE WHEN excluded.waiting > 0 THEN NULL ELSE job_domains.not_before END,
+        not_before = CASE WHEN excluded.waiting = 0 THEN job_domains.not_before
+            ELSE (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, now()), now())
+                  FROM domains d WHERE d.id = job_domains.domain_id) END,
         state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
 ), per_domain AS (
     SELECT domain_id, sum(inserted)::bigint AS inserted FROM sums GROUP BY domain_id

@@ -41,7 +41,7 @@ WITH wanted AS MATERIALIZED (
     RETURNING id, domain, priority_score, pages_discovered
 ), work AS (
     INSERT INTO job_domains (domain_id, job_id, priority, ready, discovered, waiting)
-    SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing'), pages_discovered, pages_discovered
+    SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing', 'completed'), pages_discovered, pages_discovered
     FROM fresh CROSS JOIN crawl_jobs j WHERE j.id = %(job)s
 ), urls AS (
     INSERT INTO url_frontier (domain_id, job_id, url_key, url)
@@ -90,6 +90,11 @@ RETURNING d.id
 """
 
 
+# Last of all, and under lock: who proves at this moment that the job is completed has seen our rows, or we see what he found.
+_JOB: Final = "SELECT state = 'completed' FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
+_REVIVE: Final = "UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s"
+
+
 @dataclass(frozen=True, slots=True)
 class Seeded:
     """What a batch of seeds added."""
@@ -107,7 +112,8 @@ def add(
     """Insert a batch of seeds for a job, in one transaction.
 
     Before: no transaction is open. After: each seed's domain and URL are in the store; new domains are ready to be claimed, known
-    ones hear of their new URLs by a wake; whatever a domain has learnt is untouched.
+    ones hear of their new URLs by a wake; whatever a domain has learnt is untouched. A completed job that got something to do is
+    pending again.
     """
     parameters = {"job": job_id, "source": source, **defaults.columns()}
     with connection.transaction():
@@ -121,6 +127,8 @@ def add(
         wanted, domains, urls = connection.execute(_FRESH, parameters).fetchone() or (0, 0, 0)
         if domains < wanted:
             urls += _add_to_known(connection, parameters)
+        if urls:
+            _revive(connection, parameters)
     return Seeded(domains, urls)
 
 
@@ -136,6 +144,12 @@ def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, objec
     connection.execute(_SHARE)
     row = connection.execute(_URLS, parameters).fetchone()
     return int(row[0]) if row else 0
+
+
+def _revive(connection: psycopg.Connection, parameters: Mapping[str, object]) -> None:
+    row = connection.execute(_JOB, parameters).fetchone()
+    if row and row[0]:
+        connection.execute(_REVIVE, parameters)
 
 
 def _rank(connection: psycopg.Connection) -> None:

@@ -1,5 +1,7 @@
 """The one transaction: what it writes, that it counts once, and that a lost domain leaves it."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.errors import RolledBack, StoreError
@@ -133,7 +135,7 @@ def test_of_two_tenures_in_a_batch_only_the_newest_counts(store: Store, worker: 
 def test_attempts_are_logged_each_and_the_url_waits_until_its_time(store: Store, worker: Worker) -> None:
     store.domains(1)
     claim = store.claim_one()
-    again = {"state": UrlState.WAITING, "retry_in": 1000.0}
+    again: dict[str, Any] = {"state": UrlState.WAITING, "retry_in": 1000.0}
     worker.commit(worker.part(claim, [outcome(HOME, store.job, Outcome.TIMEOUT, attempts=1, **again)]))
     work = store.work("d0.example")
     assert (work["waiting"], work["failed"], work["budget_used"]) == (1, 0, 0)

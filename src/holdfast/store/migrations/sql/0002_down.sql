@@ -1,7 +1,7 @@
 DROP TABLE page_texts, crawled_pages;
 ALTER TABLE url_frontier DROP COLUMN hops;
 DROP INDEX job_domains_job;
-ALTER TABLE job_domains DROP COLUMN crawl_id, DROP COLUMN granted, DROP COLUMN budget_limit, DROP COLUMN round;
+ALTER TABLE job_domains DROP COLUMN crawl_id, DROP COLUMN granted, DROP COLUMN budget_limit;
 DELETE FROM domain_robots r USING domain_robots other
 WHERE other.domain_id = r.domain_id AND other.robots_txt_url > r.robots_txt_url;
 ALTER TABLE domain_robots DROP CONSTRAINT domain_robots_pkey, ADD PRIMARY KEY (domain_id),

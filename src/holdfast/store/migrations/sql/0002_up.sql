@@ -22,7 +22,7 @@ CREATE TABLE crawls (
 );
 COMMENT ON TABLE crawls IS 'One invocation or schedule of a job. Budgets count in it, whatever dies meanwhile; a stopped one goes on.';
 COMMENT ON COLUMN crawls.pages_granted IS 'Of max_pages: what is promised to domains, used or not. What a tenure did not use comes back at its end.';
-COMMENT ON COLUMN crawls.round IS 'Under max_pages a domain gets a share a round; who has used his up waits for the next.';
+COMMENT ON COLUMN crawls.round IS 'Under max_pages a domain that has used up its share waits for the next round.';
 CREATE UNIQUE INDEX crawls_open ON crawls (job_id) WHERE state <> 'finished';
 
 ALTER TABLE crawl_runs
@@ -56,12 +56,11 @@ DELETE FROM domain_robots WHERE robots_txt_url IS NULL;
 ALTER TABLE domain_robots DROP CONSTRAINT domain_robots_pkey, ADD PRIMARY KEY (domain_id, robots_txt_url);
 COMMENT ON COLUMN domain_robots.reachable IS 'False: it could not be had the last time; the content, if any, is of the time before.';
 
--- A budget belongs to a crawl: with another crawl_id, used, granted, limit and round mean nothing.
+-- A budget belongs to a crawl: with another crawl_id, used, granted and limit mean nothing.
 ALTER TABLE job_domains
     ADD COLUMN crawl_id bigint,
     ADD COLUMN granted bigint NOT NULL DEFAULT 0 CHECK (granted >= 0),
-    ADD COLUMN budget_limit bigint,
-    ADD COLUMN round integer NOT NULL DEFAULT 0;
+    ADD COLUMN budget_limit bigint;
 COMMENT ON COLUMN job_domains.budget_limit IS 'The domain''s own limit in this crawl, as its holder said it last; spent below it means: for this round.';
 -- How a job stands, without a walk through everybody else's work. Its columns do not change in a flush.
 CREATE INDEX job_domains_job ON job_domains (job_id, state);

@@ -1,0 +1,170 @@
+"""What an HTML page means: one parse by Lexbor, then a look at the elements that matter.
+
+The rule: the caller has made sure that the page is safe for the parser (`parse/prescan`), or that this process may die of it
+(`parse/child`). Text that leaves is clean whatever came in: Lexbor and its decoding replace NUL, surrogates and invalid bytes.
+"""
+
+import hashlib
+from typing import Final
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from holdfast.model.page import Parsed
+from holdfast.parse.words import ROBOT, Links, crawlable, directives, folded, srcset, unique
+
+MAX_TITLE: Final = 1000
+MAX_DESCRIPTION: Final = 5000
+LOGIN_TEXT: Final = 1000
+"""Characters: a page with more text of its own than that is no login page, even if it has a password field."""
+
+_WITHOUT_EVENTS: Final = 1
+"""LexborDocumentOptions.WO_EVENTS: nothing is copied about in the tree (`selectedcontent`)."""
+_UNSEEN: Final = ("script", "style", "noscript", "iframe")
+_DRAWN: Final = frozenset({"svg", "symbol", "g", "path", "a", "use"})
+"""Elements of svg, whose title is not the page's."""
+_HTML_TYPES: Final = frozenset({"", "text/html", "application/xhtml+xml"})
+_LAZY: Final = ("src", "data-src", "data-original", "data-lazy-src")
+_LAZY_SETS: Final = ("srcset", "data-srcset", "data-lazy-srcset")
+
+
+def parse_html(body: bytes, *, links_per_page: int) -> Parsed:
+    """Read a page. `body` is UTF-8, or nearly. The robots header and the charset are the caller's."""
+    tree = LexborHTMLParser(body, options=_WITHOUT_EVENTS)
+    parsed = Parsed()
+    images: list[str | None] = []
+    _metas(tree, parsed, images)
+    _link_elements(tree, parsed)
+    parsed.title = _title(tree)
+    parsed.base = _base(tree)
+    _links(tree, parsed, links_per_page)
+    _images(tree, images)
+    parsed.images = unique(images) if images else []
+    password = _password_field(tree)
+    # Last, since it takes elements out of the tree.
+    parsed.text = _visible_text(tree, body)
+    parsed.password_form = password and len(parsed.text) < LOGIN_TEXT
+    parsed.content_hash = content_hash(parsed.title, parsed.text, body)
+    return parsed
+
+
+def content_hash(title: str | None, text: str, body: bytes) -> bytes:
+    """By which a page is compared with others: its text with its title, or its bytes where there is no text."""
+    return hashlib.sha256(f"{title or ''}\n{text}".encode() if text else body).digest()
+
+
+def _metas(tree: LexborHTMLParser, parsed: Parsed, images: list[str | None]) -> None:
+    og_description = None
+    for node in tree.tags("meta"):
+        attributes = node.attributes
+        content = attributes.get("content")
+        name = attributes.get("name") or attributes.get("property")
+        if not content or not name:
+            continue
+        name = name.strip().lower()
+        if name == "description":
+            parsed.description = parsed.description or folded(content)[:MAX_DESCRIPTION] or None
+        elif name == "og:description":
+            og_description = og_description or folded(content)[:MAX_DESCRIPTION] or None
+        elif name in ("robots", ROBOT):
+            noindex, nofollow = directives(content)
+            parsed.noindex |= noindex
+            parsed.nofollow |= nofollow
+        elif name in ("og:image", "og:image:url", "og:image:secure_url"):
+            images.append(content)
+    parsed.description = parsed.description or og_description
+
+
+def _link_elements(tree: LexborHTMLParser, parsed: Parsed) -> None:
+    alternates = []
+    for node in tree.tags("link"):
+        attributes = node.attributes
+        rel = attributes.get("rel")
+        if not rel:
+            continue
+        words = rel.lower().split()
+        if "canonical" in words:
+            parsed.canonical = parsed.canonical or crawlable(attributes.get("href"))
+        elif (
+            "alternate" in words
+            and "stylesheet" not in words
+            # Feeds and the like are alternates too, but no pages.
+            and (attributes.get("type") or "").partition(";")[0].strip().lower() in _HTML_TYPES
+        ):
+            alternates.append(attributes.get("href"))
+    if alternates:
+        parsed.alternates = unique(alternates)
+
+
+def _title(tree: LexborHTMLParser) -> str | None:
+    for node in tree.tags("title"):
+        parent = node.parent
+        of_page = parent is None or parent.tag not in _DRAWN
+        if of_page and (title := folded(node.text())):
+            return title[:MAX_TITLE]
+    return None
+
+
+def _base(tree: LexborHTMLParser) -> str | None:
+    for node in tree.tags("base"):
+        if (href := node.attributes.get("href")) is not None:
+            return crawlable(href)
+    return None
+
+
+def _links(tree: LexborHTMLParser, parsed: Parsed, limit: int) -> None:
+    links = Links(limit)
+    add = links.add
+    nodes = tree.css("a[href],area[href]") if tree.tags("area") else tree.tags("a")
+    for node in nodes:
+        attributes = node.attributes
+        if href := attributes.get("href"):
+            add(href, attributes.get("rel"))
+    parsed.links, parsed.links_cut, parsed.links_nofollow = links.kept, links.cut, links.nofollow
+
+
+def _images(tree: LexborHTMLParser, images: list[str | None]) -> None:
+    for node in tree.tags("img"):
+        attributes = node.attributes
+        images.extend([attributes[name] for name in _LAZY if name in attributes])
+        _add_sets(attributes, images)
+    for node in tree.tags("source"):
+        _add_sets(node.attributes, images)
+
+
+def _add_sets(attributes: dict[str, str | None], images: list[str | None]) -> None:
+    for name in _LAZY_SETS:
+        if value := attributes.get(name):
+            images.extend(srcset(value))
+
+
+def _password_field(tree: LexborHTMLParser) -> bool:
+    return any(
+        (node.attributes.get("type") or "").strip().lower() == "password" and _in_form(node)
+        for node in tree.tags("input")
+    )
+
+
+def _in_form(node: LexborNode) -> bool:
+    if node.attributes.get("form"):
+        return True
+    parent = node.parent
+    while parent is not None:
+        if parent.tag == "form":
+            return True
+        parent = parent.parent
+    return False
+
+
+def _visible_text(tree: LexborHTMLParser, body: bytes) -> str:
+    """Before: the tree is whole. After: what is never seen is no longer in it."""
+    root = tree.body
+    if root is None:
+        return ""
+    for name in _UNSEEN:
+        for node in tree.tags(name):
+            node.decompose(recursive=False)
+    if b" hidden" in body:
+        for node in root.css("[hidden]"):
+            if node.mem_id != root.mem_id:
+                node.decompose(recursive=False)
+    return folded(root.text(separator=" ", skip_empty=True))

@@ -1,0 +1,113 @@
+"""What a page says to robots and which addresses it writes down: small grammars, each read in linear time.
+
+The rule: what cannot be read says nothing; nothing here raises.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+ROBOT: Final = "holdfast"
+"""Our name in robots `meta` elements and X-Robots-Tag headers."""
+
+_VALUED: Final = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+# An address (it may hold commas, not at its end), then a comma, or a descriptor up to the next comma outside of parentheses.
+_CANDIDATE: Final = re.compile(r"[\t\n\f\r ,]*+([^\t\n\f\r ]*[^\t\n\f\r ,])(?:,|[^,(]*+(?:\([^)]*+\)?+[^,(]*+)*+)")
+_PLAIN: Final = ("/", "https://", "http://")
+_BLANKS: Final = "\n\t\r\f\v\xa0"
+_C0_AND_SPACE: Final = "".join(map(chr, range(0x21)))
+
+
+def directives(content: str) -> tuple[bool, bool]:
+    """(noindex, nofollow) of a comma-separated list."""
+    words = {word.strip().lower() for word in content.split(",")}
+    none = "none" in words
+    return none or "noindex" in words, none or "nofollow" in words
+
+
+def robots_tag(header: str | None) -> tuple[bool, bool]:
+    """(noindex, nofollow) of X-Robots-Tag. A name before a colon is whom the rest speaks to, until the next name."""
+    if not header:
+        return False, False
+    ours = True
+    words = []
+    for piece in header.split(","):
+        name, colon, rest = piece.partition(":")
+        named = bool(colon) and name.strip().lower() not in _VALUED
+        if named:
+            ours = name.strip().lower() == ROBOT
+        if ours:
+            words.append(rest if named else piece)
+    return directives(",".join(words))
+
+
+def crawlable(href: str | None) -> str | None:
+    """`href` without white space around it; None if it leads nowhere: empty, a fragment, or of a scheme that is not the web's."""
+    if not href:
+        return None
+    if href.startswith(_PLAIN) and href[-1] > " ":  # nearly all
+        return href
+    if href[0] in _C0_AND_SPACE or href[-1] in _C0_AND_SPACE:
+        href = href.strip(_C0_AND_SPACE)
+    if not href or href[0] == "#":
+        return None
+    if ":" in href[:16] and (scheme := _SCHEME.match(href)) and scheme[1].lower() not in ("http", "https"):
+        return None
+    return href
+
+
+def srcset(value: str) -> list[str]:
+    """The addresses of a srcset. Commas separate, but may also stand inside of an address, where no white space follows."""
+    return _CANDIDATE.findall(value)
+
+
+def folded(text: str) -> str:
+    """White space as one space, none at the ends. Two to four times as fast as to split and join."""
+    for blank in _BLANKS:
+        if blank in text:
+            text = text.replace(blank, " ")
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text.strip(" ")
+
+
+def unique(addresses: Iterable[str | None]) -> list[str]:
+    """Without repeats, in order; what leads nowhere is left out."""
+    return list(dict.fromkeys(address for written in addresses if (address := crawlable(written))))
+
+
+class Links:
+    """The links of a page as they are met. Those that differ in the fragment only are one."""
+
+    __slots__ = ("_limit", "_seen", "cut", "kept", "nofollow")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._seen: set[str] = set()
+        self.kept: list[str] = []
+        self.cut = 0
+        self.nofollow = 0
+
+    def add(self, href: str, rel: str | None) -> None:
+        """Before: nothing. After: a link that is new and may be followed is kept, or counted as cut; others are not."""
+        if rel and "nofollow" in rel.lower().split():
+            if crawlable(href):
+                self.nofollow += 1
+            return
+        seen = self._seen
+        if href in seen:
+            return
+        seen.add(href)
+        address = crawlable(href)
+        if address is None:
+            return
+        if "#" in address or address is not href:
+            page = address.partition("#")[0]
+            if page != href and page in seen:
+                return
+            seen.add(page)
+        if len(self.kept) < self._limit:
+            self.kept.append(address)
+        else:
+            self.cut += 1

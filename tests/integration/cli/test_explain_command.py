@@ -1,0 +1,153 @@
+"""`holdfast explain`: where a URL came from, what came of it, and what it waits for."""
+
+import re
+
+import pytest
+
+from holdfast.model.domain import Event
+from holdfast.model.outcome import UrlState
+from holdfast.store.connect import Database
+from tests.support.cli import Cli
+from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.factories import Store
+
+TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d"
+
+
+@pytest.fixture
+def crawl(database: Database, store: Store) -> Crawl:
+    return crawl_a_little(database, store)
+
+
+def facts(out: str) -> dict[str, str]:
+    """Labels and what is behind them; lines without a label go on with the last one."""
+    found: dict[str, str] = {}
+    last = ""
+    for line in out.splitlines():
+        if (label := line[:16].strip()) and len(line) > 16:
+            last, found[label] = label, line[16:]
+        elif last and line.startswith(" " * 16):
+            found[last] += " | " + line[16:]
+    return found
+
+
+def test_a_page_that_was_crawled(cli: Cli, crawl: Crawl) -> None:
+    answer = cli("explain", HOME)
+    assert (answer.code, answer.err) == (0, "")
+    told = facts(answer.out)
+    assert told["Domain"] == "example.com (active)"
+    assert told["State"] == "done: it was fetched, and is a page."
+    assert re.fullmatch(rf"{TIME} UTC, depth 0, priority 3, a seed", told["Met"])
+    assert re.fullmatch(rf"{TIME} UTC, ok, status 200, 1,234 bytes, text/html; charset=utf-8", told["Last answer"])
+    assert told["Title"].startswith('=HYPERLINK("x")\\x1b[2J')
+    assert re.search(rf"^{TIME}  default  ok +200  42 ms  w1$", answer.out, re.MULTILINE)
+    assert re.fullmatch(rf"https://example.com/robots.txt of {TIME} UTC allows it for Holdfast", told["Robots"])
+    assert "\x1b" not in answer.out
+
+
+def test_the_chain_of_pages_that_led_there(cli: Cli, crawl: Crawl) -> None:
+    told = facts(cli("explain", f"{HOME}a/b").out)
+    assert told["Met"].endswith(f"a link on {HOME}a | from {HOME} | which is a seed")
+    foreign = cli("explain", "https://other.example/deep", "--json").json
+    (entry,) = foreign["entries"]
+    assert (entry["came_from"], entry["from_seed"]) == ([HOME], True)
+
+
+def test_denied_failed_and_redirected(cli: Cli, crawl: Crawl) -> None:
+    told = facts(cli("explain", f"{HOME}private/x").out)
+    assert told["State"] == "denied: robots.txt denies it."
+    assert told["Detail"] == "Disallow: /private (line 2)"
+    assert re.search(r"denies it for Holdfast by 'Disallow: /private", told["Robots"])
+    assert facts(cli("explain", f"{HOME}gone").out)["State"] == "done: the server has no such page."
+
+
+def test_what_a_url_waits_for(cli: Cli, crawl: Crawl) -> None:
+    told = facts(cli("explain", f"{HOME}slow").out)
+    assert told["State"] == "waiting: it was tried once, and is to be tried again: it took longer than `fetch.timeout`."
+    assert told["Detail"] == "no answer within 30 s"
+    assert re.search(rf"attempt 2 on this URL, in 60 min \({TIME} UTC\)", told["Waits for"])
+    waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
+    assert waits == "a worker: none is running"
+    crawl.store.connection.execute(
+        "INSERT INTO workers (name, host, pid) VALUES ('w1', 'h', 1); UPDATE crawl_jobs SET state = 'paused'"
+    )
+    assert facts(cli("explain", "https://other.example/deep").out)["Waits for"] == "the job default is paused"
+
+
+def test_what_a_held_and_a_stopped_domain_waits_for(cli: Cli, crawl: Crawl) -> None:
+    (claim,) = crawl.store.claim("w\x1b7")
+    assert claim.domain == "other.example"
+    waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
+    assert re.fullmatch(rf"worker w\\x1b7 holds the domain and takes its URLs in turn, in 30 min \({TIME} UTC\)", waits)
+    crawl.store.release(claim, "w\x1b7", event=Event.FORBIDDEN)
+    waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
+    assert re.fullmatch(rf"the domain is blocked \(forbidden\) and cools down, in 1\d d \({TIME} UTC\)", waits)
+    story = cli("explain", "other.example", "--json").json
+    assert story["status"] == "blocked"
+    assert story["work"][0]["waits"][0]["until"].endswith("Z")
+
+
+def test_a_domain(cli: Cli, crawl: Crawl) -> None:
+    answer = cli("explain", "WWW.example.com")
+    assert (answer.code, answer.err) == (0, "")
+    told = facts(answer.out)
+    assert told["Status"].startswith("active (outcome")
+    assert told["Job default"] == "1 URL waiting, 4 done, 2 denied, 0 failed"
+    assert re.match(rf"the domain was told to wait, or all its URLs are, in 60 min \({TIME} UTC\)", told["waits for"])
+    assert re.fullmatch(rf"https://example.com/robots.txt: 32 characters, {TIME} UTC", told["Robots"])
+    assert re.search(rf"^ok +3  {TIME}$", answer.out, re.MULTILINE)
+    assert re.search(r"^denied +out_of_scope +1  https://outside.example/$", answer.out, re.MULTILINE)
+
+
+def test_a_url_that_nobody_met(cli: Cli, crawl: Crawl) -> None:
+    assert cli("explain", "https://outside.example/").refused(4) == (
+        "No job has met https://outside.example/ as a page to crawl: a page of example.com points to it, and for the job "
+        "default it is outside of the job's scope (another host)."
+    )
+    assert cli("explain", "http://www.example.com/a/").refused(4) == (
+        "No job has met http://www.example.com/a/, but https://example.com/a is known: `holdfast explain https://example.com/a`."
+    )
+    assert cli("explain", "example.com/never").refused(4) == (
+        "No job has met https://example.com/never: no crawled page of its domain points to it. "
+        "`holdfast seeds add https://example.com/never` makes it known."
+    )
+    assert (
+        cli("explain", "https://never.example/")
+        .refused(4)
+        .startswith("No job has met https://never.example/, nor its domain")
+    )
+    assert cli("explain", "never.example").refused(4).startswith("There is no domain 'never.example'")
+
+
+def test_addresses_are_normalized_like_seeds(cli: Cli, crawl: Crawl) -> None:
+    assert cli("explain", "HTTPS://Example.com:443/a?utm_source=x#part", "--json").json["url"] == f"{HOME}a"
+
+
+def test_a_url_of_two_jobs(cli: Cli, crawl: Crawl) -> None:
+    other = crawl.store.new_job("other")
+    crawl.store.seed(HOME, job=other)
+    entries = cli("explain", HOME, "--json").json["entries"]
+    assert [(entry["job"], entry["state"]) for entry in entries] == [("default", "done"), ("other", "waiting")]
+    assert entries[1]["waits"][0]["what"] == "the next sweep, which has news for this domain"
+
+
+def test_many_foreign_parents_end_somewhere(cli: Cli, crawl: Crawl) -> None:
+    """A ring of pages on several domains is not walked for ever."""
+    parent = "https://other.example/deep"
+    for number in range(6):
+        url = f"https://hop{number}.example/"
+        crawl.store.seed(url)
+        (claim,) = [c for c in crawl.store.claim(count=9) if c.domain == f"hop{number}.example"]
+        crawl.commit(claim, [], [crawl.found(url, f"{url}{number}", UrlState.WAITING)])
+        crawl.store.connection.execute(
+            "UPDATE url_frontier SET parent_key = substr(sha256(%s), 1, 16) WHERE url = %s", (parent.encode(), url)
+        )
+        parent = url
+    (entry,) = cli("explain", "https://hop5.example/5", "--json").json["entries"]
+    assert entry["came_from"] == [f"https://hop{number}.example/" for number in (5, 4, 3, 2)]
+    assert entry["from_seed"] is False
+
+
+@pytest.mark.parametrize("text", ["http://bad host/", "ftp://example.com/x", "::", "/path"])
+def test_what_is_no_url_is_refused_without_a_database(bare_cli: Cli, text: str) -> None:
+    assert bare_cli("explain", text).refused(2)

@@ -1,0 +1,176 @@
+"""`holdfast export`: what is in the files, and that none of them is ever half-written."""
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.control import export as exports
+from holdfast.control.export import COLUMNS
+from holdfast.store.connect import Database
+from tests.support.cli import Cli
+from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little
+from tests.support.factories import Store
+
+
+@pytest.fixture
+def crawl(database: Database, store: Store) -> Crawl:
+    return crawl_a_little(database, store)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def by_url(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    assert len({row["url"] for row in rows}) == len(rows)
+    return {row["url"]: row for row in rows}
+
+
+def test_pages(cli: Cli, crawl: Crawl) -> None:
+    answer = cli("export", "pages", "pages.jsonl")
+    assert (answer.code, answer.out, answer.err) == (0, "4 rows in pages.jsonl.\n", "")
+    rows = by_url(read(cli.folder / "pages.jsonl"))
+    assert set(rows) == {HOME, f"{HOME}a", f"{HOME}a/b", f"{HOME}gone"}
+    home = rows[HOME]
+    assert list(home) == list(COLUMNS["pages"])
+    assert (home["title"], home["status"], home["outcome"]) == (NASTY, 200, "ok")
+    assert (home["domain"], home["job"], home["duration_ms"]) == ("example.com", "default", 42)
+    assert home["content_hash"] == bytes(range(32)).hex()
+    assert datetime.fromisoformat(home["crawled_at"]).tzinfo == UTC
+    assert home["crawled_at"].endswith("Z")
+    assert (rows[f"{HOME}gone"]["status"], rows[f"{HOME}gone"]["outcome"]) == (404, "not_found")
+    assert names(cli.folder) == ["pages.jsonl"]
+
+
+def test_texts_are_unpacked(cli: Cli, crawl: Crawl) -> None:
+    for name in ("texts.jsonl", "texts.csv", "texts.parquet"):
+        assert cli("export", "pages", name, "--text").code == 0
+    expected = {HOME: TEXT, f"{HOME}a": None, f"{HOME}a/b": None, f"{HOME}gone": None}
+    assert {row["url"]: row["text"] for row in read(cli.folder / "texts.jsonl")} == expected
+    table = pq.read_table(cli.folder / "texts.parquet")
+    assert dict(zip(table["url"].to_pylist(), table["text"].to_pylist(), strict=True)) == expected
+    with (cli.folder / "texts.csv").open(newline="", encoding="utf-8") as file:
+        assert {row["url"]: row["text"] or None for row in csv.DictReader(file)} == expected
+
+
+def test_urls_and_log(cli: Cli, crawl: Crawl) -> None:
+    assert cli("export", "urls", "urls.jsonl", "--json").json == {"file": "urls.jsonl", "kind": "urls", "rows": 8}
+    urls = by_url(read(cli.folder / "urls.jsonl"))
+    assert urls["https://outside.example/"]["state"] == "denied"
+    assert urls["https://outside.example/"]["reason"] == "out_of_scope: another host"
+    assert urls[f"{HOME}slow"]["not_before"].endswith("Z")
+    assert urls[f"{HOME}a/b"]["parent_key"] == urls[f"{HOME}a"]["url_key"]
+    assert urls[HOME]["parent_key"] is None
+    assert urls["https://other.example/deep"]["domain"] == "other.example"
+    assert cli("export", "log", "log.jsonl").out == "5 rows in log.jsonl.\n"
+    log = read(cli.folder / "log.jsonl")
+    assert sorted(row["outcome"] for row in log) == ["not_found", "ok", "ok", "ok", "timeout"]
+    assert {row["run"] for row in log} == {crawl.run_id}
+
+
+def test_csv_is_safe_for_spreadsheets_and_exact_for_programs(cli: Cli, crawl: Crawl) -> None:
+    assert cli("export", "pages", "pages.csv").code == 0
+    raw = (cli.folder / "pages.csv").read_bytes()
+    assert raw.startswith(b"url,domain,job,status,outcome,title,")
+    assert raw.count(b"\r\n") == 5
+    with (cli.folder / "pages.csv").open(newline="", encoding="utf-8") as file:
+        rows = {row["url"]: row for row in csv.DictReader(file)}
+    assert rows[HOME]["title"] == f"'{NASTY}"
+    assert (rows[HOME]["noindex"], rows[HOME]["etag"]) == ("false", "")
+
+
+def test_parquet_has_the_same_schema_whatever_is_in_it(cli: Cli, crawl: Crawl) -> None:
+    for kind in COLUMNS:
+        assert cli("export", kind, f"all-{kind}.parquet").code == 0
+        assert cli("export", kind, f"none-{kind}.parquet", "--domain", "other.example", "--job", "default").code == 0
+        full = pq.ParquetFile(cli.folder / f"all-{kind}.parquet")
+        none = pq.ParquetFile(cli.folder / f"none-{kind}.parquet")
+        assert full.schema_arrow == none.schema_arrow
+        assert full.schema_arrow.names == list(COLUMNS[kind])
+        assert none.metadata.num_rows == (1 if kind == "urls" else 0)
+        assert full.metadata.row_group(0).column(0).compression == "ZSTD"
+    (home,) = [row for row in pq.read_table(cli.folder / "all-pages.parquet").to_pylist() if row["url"] == HOME]
+    assert home["title"] == NASTY
+    assert home["crawled_at"].utcoffset() == UTC.utcoffset(None)
+
+
+def test_many_rows_come_in_chunks_and_none_twice(cli: Cli, crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
+    crawl.store.seed(*(f"many.example/{i}" for i in range(23)), *(f"d{i}.example" for i in range(5)))
+    monkeypatch.setattr("holdfast.store.exports.CHUNK", 4)
+    monkeypatch.setattr("holdfast.store.exports.TEXT_CHUNK", 1)
+    monkeypatch.setattr("holdfast.control.export._GROUP_ROWS", 3)
+    assert cli("export", "urls", "urls.parquet").out == "36 rows in urls.parquet.\n"
+    urls = pq.ParquetFile(cli.folder / "urls.parquet")
+    assert (urls.num_row_groups, len(set(urls.read()["url"].to_pylist()))) == (12, 36)
+    assert cli("export", "log", "log.csv").out == "5 rows in log.csv.\n"
+    assert cli("export", "pages", "texts.jsonl", "--text").out == "4 rows in texts.jsonl.\n"
+    assert cli("export", "urls", "some.jsonl", "--domain", "www.many.example").out == "23 rows in some.jsonl.\n"
+
+
+def test_lines_on_standard_output_are_plain(cli: Cli, crawl: Crawl) -> None:
+    answer = cli("export", "pages", "-", "--domain", "https://example.com/any")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.isascii()
+    assert "\x1b" not in answer.out
+    assert len([json.loads(line) for line in answer.out.splitlines()]) == 4
+
+
+def test_a_failure_leaves_what_was_there(cli: Cli, crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> Any:
+        raise OSError(28, "No space left on device")
+
+    for name in ("pages.jsonl", "pages.csv", "pages.parquet"):
+        (cli.folder / name).write_text("older")
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.control.export.os.fsync", breaks)
+            answer = cli("export", "pages", name)
+        assert answer.refused(1) == f"'{name}' cannot be written: No space left on device."
+        with monkeypatch.context() as patch:
+            patch.setattr(exports.Exporter, "_shown", breaks)
+            assert cli("export", "pages", name).code == 1
+        assert (cli.folder / name).read_text() == "older"
+        assert cli("export", "pages", name).code == 0
+    assert names(cli.folder) == ["pages.csv", "pages.jsonl", "pages.parquet"]
+
+
+def test_a_link_is_followed_not_replaced(cli: Cli, crawl: Crawl) -> None:
+    (cli.folder / "real").mkdir()
+    (cli.folder / "link.jsonl").symlink_to(cli.folder / "real" / "data.jsonl")
+    assert cli("export", "pages", "link.jsonl").code == 0
+    assert (cli.folder / "link.jsonl").is_symlink()
+    assert len(read(cli.folder / "real" / "data.jsonl")) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["pages", "pages.xml"],
+            "The name of 'pages.xml' says how to write it, and must end in .jsonl, .csv or .parquet;",
+        ),
+        (["pages", "pages"], "The name of 'pages' says how to write it"),
+        (["images", "x.csv"], "'images' cannot be exported; what can: pages, urls, log."),
+        (["urls", "x.csv", "--text"], "--text is for pages; nothing else has a text."),
+        (["pages", "nowhere/x.csv"], "There is no folder 'nowhere' to write to."),
+        (["pages", "folder.csv"], "'folder.csv' is not a file that could be replaced."),
+        (["pages", "x.csv", "--domain", "http://bad host"], "'http://bad host' is not a URL that can be read."),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_without_a_database(bare_cli: Cli, arguments: list[str], sentence: str) -> None:
+    (bare_cli.folder / "folder.csv").mkdir()
+    assert bare_cli("export", *arguments).refused(2).startswith(sentence)
+
+
+def test_an_unknown_job_or_domain(cli: Cli) -> None:
+    assert cli("export", "pages", "x.csv", "--job", "nope").refused(4) == "There is no job called 'nope'."
+    assert cli("export", "pages", "x.csv", "--domain", "nowhere.example").refused(4).startswith("There is no domain")
+    assert names(cli.folder) == []

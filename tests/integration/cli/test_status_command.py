@@ -1,0 +1,85 @@
+"""`holdfast status`, and the figures of a crawl for its live display."""
+
+import re
+
+import pytest
+
+from holdfast.errors import NotFound
+from holdfast.model.domain import Event
+from holdfast.store import reports
+from holdfast.store.connect import Database
+from tests.support.cli import Cli
+from tests.support.crawled import Crawl, crawl_a_little
+from tests.support.factories import Store
+
+
+@pytest.fixture
+def crawl(database: Database, store: Store) -> Crawl:
+    return crawl_a_little(database, store)
+
+
+def test_an_empty_store_says_what_to_do(cli: Cli) -> None:
+    answer = cli("status")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == "Nothing to crawl yet. `holdfast seeds add URL` says what.\n"
+    assert cli("status", "--json").json["domains"] == dict.fromkeys(
+        ("pending", "active", "exhausted", "blocked", "unreachable"), 0
+    )
+
+
+def test_how_things_stand(cli: Cli, crawl: Crawl) -> None:
+    crawl.store.connection.execute("INSERT INTO workers (name, host, pid) VALUES ('w1', 'h', 1)")
+    crawl.store.connection.execute("UPDATE crawl_runs SET in_window = 7")
+    crawl.store.connection.execute("UPDATE crawls SET max_pages = 1000, pages_granted = 3")
+    crawl.store.claim("w1")
+    answer = cli("status")
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[0].split() == ["JOB", "STATE", "PAGES", "ERRORS", "WAITING", "DOMAINS"]
+    assert lines[2].split("  ")[0] == "default"
+    assert re.search(r"default  pending, crawl running  3 of 1,000 +1 +2 +2$", answer.out, re.MULTILINE)
+    assert re.search(r"^Domains +1 pending, 1 active$", answer.out, re.MULTILINE)
+    assert re.search(r"^Pace +0\.1 pages/s, 0\.0 errors/s, \d+ bytes/s in the last minute$", answer.out, re.MULTILINE)
+    assert re.search(r"^Workers +1 alive, 1 domain held, 7 URLs in memory$", answer.out, re.MULTILINE)
+    assert re.search(r"^Database +\d+\.\d MB$", answer.out, re.MULTILINE)
+    assert re.search(r"^Next +claim expires: in 30 min \(.+ UTC\) \(1 domain\)$", answer.out, re.MULTILINE)
+    assert re.search(r"^ +another attempt: in 60 min \(.+ UTC\) \(1 domain\)$", answer.out, re.MULTILINE)
+    told = cli("status", "--json").json
+    assert told["pages_per_second"] == 3 / 60
+    assert told["jobs"][0]["waiting"] == 2
+    assert [worker["name"] for worker in told["workers"]] == ["w1"]
+
+
+def test_silent_workers_and_blocked_domains_are_told(cli: Cli, crawl: Crawl) -> None:
+    (claim,) = crawl.store.claim("w\x1b9")
+    crawl.store.connection.execute(
+        "INSERT INTO workers (name, host, pid, heartbeat_at) VALUES (E'w\\x1b9', 'h', 1, now() - interval '1 h')"
+    )
+    answer = cli("status")
+    assert answer.err.startswith("Worker w\\x1b9 was last heard of at ")
+    assert answer.err.endswith(" and holds 1 domain; others take them over when its claims expire.\n")
+    assert re.search(r"^Workers +none is running$", answer.out, re.MULTILINE)
+    crawl.store.release(claim, "w\x1b9", event=Event.FORBIDDEN)
+    crawl.store.connection.execute("UPDATE domains SET next_crawl_after = 'infinity' WHERE status = 'blocked'")
+    crawl.store.connection.execute("UPDATE domains SET updated_at = now()")
+    crawl.store.connection.execute("UPDATE crawl_log SET crawled_at = crawled_at - interval '5 min'")
+    answer = cli("status")
+    assert re.search(r"^Blocked for good +1 domain, until `holdfast domain-reset`$", answer.out, re.MULTILINE)
+    assert re.search(r"^Pace +nothing in the last minute$", answer.out, re.MULTILINE)
+
+
+def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
+    store = crawl.store
+    store.claim(crawl.worker)
+    figures = reports.progress(store.connection, store.job, crawl.crawl_id)
+    assert (figures.state, figures.pages, figures.errors, figures.bytes) == ("running", 3, 1, 900)
+    assert (figures.runs, figures.held, figures.max_pages) == (1, 1, None)
+    spread = figures.spread
+    assert spread is not None
+    assert spread.domains == {"pending": 1, "active": 1}
+    assert (spread.discovered, spread.waiting, spread.done, spread.denied, spread.failed) == (8, 2, 4, 2, 0)
+    assert (spread.ready, spread.spent, spread.finished, spread.next_at is not None) == (0, 0, 0, True)
+    assert reports.progress(store.connection, store.job, crawl.crawl_id, spread=False).spread is None
+    with pytest.raises(NotFound):
+        reports.progress(store.connection, store.job, 999)
+    assert reports.spread_of(store.connection, 999) == reports.Spread()

@@ -1,0 +1,115 @@
+"""`holdfast verify`: a table of what was checked, the exit code, and the bytes of the archive."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.page import ArchiveRef
+from holdfast.store.connect import Database
+from holdfast.store.verify import CHECKS
+from tests.support.cli import Cli
+from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.factories import Store
+
+BODY = b"<p>hello</p>"
+SEGMENT = "w1/one.warc.gz"
+
+
+def warc(body: bytes) -> bytes:
+    """A record as the archive writes it."""
+    block = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    head = (
+        "WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:00000000-0000-4000-8000-000000000000>\r\n"
+        f"WARC-Target-URI: {HOME}\r\nWARC-Date: 2026-02-05T12:00:00.000000Z\r\n"
+        f"WARC-Payload-Digest: sha256:{hashlib.sha256(body).hexdigest()}\r\n"
+        f"Content-Type: application/http; msgtype=response\r\nWARC-Block-Digest: sha256:{hashlib.sha256(block).hexdigest()}\r\n"
+        f"Content-Length: {len(block)}\r\n\r\n"
+    )
+    return gzip.compress(head.encode() + block + b"\r\n\r\n")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """The archive of this machine, with one page in it."""
+    path = tmp_path / ".holdfast" / "archive" / SEGMENT
+    path.parent.mkdir(parents=True)
+    path.write_bytes(warc(BODY))
+    return path
+
+
+@pytest.fixture
+def crawl(database: Database, store: Store) -> Crawl:
+    ref = ArchiveRef(SEGMENT, 0, len(warc(BODY)), hashlib.sha256(BODY).digest())
+    return crawl_a_little(database, store, ref)
+
+
+def test_a_sound_store(cli: Cli, crawl: Crawl, archive: Path) -> None:
+    answer = cli("verify")
+    assert (answer.code, answer.err) == (0, "")
+    header, rule, *rows, blank, last = answer.out.splitlines()
+    assert header.split() == ["#", "CHECK", "RESULT"]
+    assert set(rule) == {"─"}
+    assert len(rows) == len(CHECKS) + 2
+    assert all(row.endswith("  ok") for row in rows)
+    assert rows[0].startswith("I1   every URL that was counted is in the frontier")
+    assert (blank, last) == ("", f"{len(rows)} checks: all hold.")
+    told = cli("verify", "--json").json
+    assert (told["ok"], told["archive"], len(told["checks"])) == (True, True, len(rows))
+    assert {check["faults"] for check in told["checks"]} == {0}
+
+
+def test_faults_are_named_with_their_domain_and_end_with_one(cli: Cli, crawl: Crawl) -> None:
+    crawl.store.connection.execute("UPDATE domains SET pages_crawled = 77 WHERE domain = 'example.com'")
+    crawl.store.connection.execute("UPDATE url_frontier SET attempts = 9")
+    answer = cli("verify")
+    assert (answer.code, answer.err) == (1, "The archive was not read.\n")
+    assert "  I7   a domain's pages" not in answer.out
+    assert "I7   a domain's pages and errors are those of the log" in answer.out
+    assert "\n  example.com pages_crawled=77 logged_pages=3 total_error_count=1 logged_errors=1\n" in answer.out, (
+        answer.out
+    )
+    assert "\n  … 8 in all\n" in answer.out
+    assert answer.out.endswith(f"2 of {len(CHECKS)} checks failed.\n")
+    told = cli("verify", "--json")
+    assert told.code == 1
+    bad = {check["invariant"]: check for check in told.json["checks"] if check["faults"]}
+    assert set(bad) == {"I7", "I13"}
+    assert len(bad["I13"]["rows"][0]["url_key"]) == 32
+
+
+def test_bytes_that_are_not_those_that_were_kept(cli: Cli, crawl: Crawl, archive: Path) -> None:
+    archive.write_bytes(warc(b"<p>jello</p>"))
+    answer = cli("verify")
+    assert answer.code == 1
+    assert "every reference leads to bytes with its hash" in answer.out
+    assert f"example.com job_id={crawl.store.job} url={HOME} problem=In {SEGMENT}, the record at 0" in answer.out
+    assert cli("verify", "--no-archive").code == 0
+    archive.unlink()
+    assert "The archive has no segment w1/one.warc.gz" in cli("verify").out
+
+
+def test_an_archive_that_is_on_another_machine_is_no_fault(cli: Cli, crawl: Crawl, archive: Path) -> None:
+    archive.unlink()
+    archive.parent.rmdir()
+    answer = cli("verify")
+    assert answer.code == 0
+    assert answer.err == "1 page was not read: its archive is on another machine.\n"
+    (archive.parent.parent / "w2").mkdir()
+    assert cli("verify", "--json").json["checks"][-2]["skipped"] == 1
+
+
+def test_what_was_crawled_cannot_steer_the_terminal(cli: Cli, crawl: Crawl, archive: Path) -> None:
+    archive.unlink()
+    crawl.store.connection.execute(
+        "UPDATE url_frontier SET url = url || E'\\x1b[2J' WHERE url = 'https://example.com/'"
+    )
+    answer = cli("verify")
+    assert (answer.code, "\x1b" in answer.out) == (1, False)
+    assert f"url={HOME}\\x1b[2J" in answer.out
+
+
+def test_an_empty_store_is_sound(cli: Cli) -> None:
+    answer = cli("verify")
+    assert (answer.code, answer.err) == (0, "The archive was not read.\n")

@@ -1,0 +1,81 @@
+"""How long a worker may act, counted by its own clock from before it asked."""
+
+from datetime import timedelta
+
+from holdfast.engine.lease import Leases
+
+
+class FakeClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def leases(clock: FakeClock) -> Leases:
+    return Leases(clock, timedelta(seconds=60))
+
+
+def test_a_lease_counts_from_before_it_was_asked_for() -> None:
+    clock = FakeClock()
+    held = leases(clock)
+    clock.time = 107.0  # the answer took seven seconds
+    held.begin([(1, 5)], asked_at=100.0)
+    assert held.left(1) == 53.0
+
+
+def test_it_runs_out_with_the_clock() -> None:
+    clock = FakeClock()
+    held = leases(clock)
+    held.begin([(1, 5)], asked_at=100.0)
+    clock.time = 130.0
+    assert held.left(1) == 30.0  # a request of 30 s would end with the lease: none may begin
+    clock.time = 200.0
+    assert held.left(1) == -40.0
+
+
+def test_a_renewal_never_makes_it_shorter() -> None:
+    clock = FakeClock()
+    held = leases(clock)
+    held.begin([(1, 5), (2, 6)], asked_at=100.0)
+    held.renewed([1], asked_at=120.0)
+    held.renewed([1], asked_at=110.0)  # a commit that was asked for before, answered after
+    assert held.left(1) == 80.0
+    assert held.left(2) == 60.0
+
+
+def test_what_is_not_held_has_nothing_left() -> None:
+    clock = FakeClock()
+    held = leases(clock)
+    assert held.left(7) < 0
+    held.renewed([7], asked_at=100.0)
+    assert held.left(7) < 0
+    assert held.all() == []
+
+
+def test_what_was_dropped_stays_dropped() -> None:
+    clock = FakeClock()
+    held = leases(clock)
+    held.begin([(2, 6), (1, 5)], asked_at=100.0)
+    assert held.all() == [(1, 5), (2, 6)]
+    held.drop(1)
+    held.drop(1)
+    held.renewed([1, 2], asked_at=150.0)
+    assert held.left(1) < 0
+    assert held.all() == [(2, 6)]
+
+
+def test_a_new_tenure_has_a_new_epoch() -> None:
+    clock = FakeClock()
+    held = leases(clock)
+    held.begin([(1, 5)], asked_at=100.0)
+    held.drop(1)
+    held.begin([(1, 6)], asked_at=101.0)
+    assert held.all() == [(1, 6)]
+    assert held.left(1) == 61.0

@@ -1,0 +1,147 @@
+"""From what a page points to, to rows of the frontier: each address once, waiting or denied with its reason."""
+
+import pytest
+
+from holdfast.engine.links import LinkFinder, RecentLinks, Site, Sites
+from holdfast.model.batch import FoundUrl
+from holdfast.model.job import JobSpec, Scope
+from holdfast.model.outcome import UrlState
+from holdfast.model.url import UrlRules, url_key
+from holdfast.politeness.scope import compile_rules
+from holdfast.settings import Crawl
+
+HOME = "https://www.example.com/a/b"
+KEY = url_key(HOME)
+
+
+def finder(scope: Scope = Scope.HOST, *, memory: int = 1000, max_depth: int = 10, **spec: object) -> LinkFinder:
+    return LinkFinder(
+        7,
+        Site("example.com", "example.com", "https://www.example.com"),
+        scope=compile_rules(JobSpec(scope=scope, **spec)),  # type: ignore[arg-type]
+        sites=Sites(registrable=False),
+        rules=UrlRules(),
+        limits=Crawl(template_cap=5),
+        max_depth=max_depth,
+        this_year=2026,
+        memory=memory,
+    )
+
+
+def find(links: LinkFinder, *hrefs: str, base: str | None = None, depth: int = 0, page: str = HOME) -> list[FoundUrl]:
+    return list(links.find(page, url_key(page), depth, base, hrefs))
+
+
+def one(links: LinkFinder, href: str, **more: object) -> FoundUrl:
+    (found,) = find(links, href, **more)  # type: ignore[arg-type]
+    return found
+
+
+def test_a_link_of_the_site_waits_one_deeper() -> None:
+    found = one(finder(), "c?x=1#y", depth=3)
+    assert found.url == "https://www.example.com/a/c?x=1"
+    assert (found.job_id, found.url_key, found.depth, found.parent_key) == (7, url_key(found.url), 4, KEY)
+    assert (found.state, found.reason, found.domain, found.hops) == (UrlState.WAITING, None, None, 0)
+
+
+def test_a_base_counts_and_a_bad_one_does_not() -> None:
+    assert one(finder(), "c", base="/other/").url == "https://www.example.com/other/c"
+    assert one(finder(), "c", base="http://[bad").url == "https://www.example.com/a/c"
+
+
+@pytest.mark.parametrize(
+    ("scope", "href", "domain"),
+    [
+        (Scope.HOST, "//shop.example.com/", None),
+        (Scope.HOST, "https://www.example.com:8443/", None),
+        (Scope.DOMAIN, "//shop.example.com/", "shop.example.com"),
+        (Scope.DOMAIN, "//elsewhere.example.net/", None),
+        (Scope.ANY, "//elsewhere.example.net/", "elsewhere.example.net"),
+    ],
+)
+def test_what_leads_elsewhere_is_judged_by_the_scope(scope: Scope, href: str, domain: str | None) -> None:
+    found = one(finder(scope), href)
+    if domain is None:
+        assert found.state is UrlState.DENIED
+        assert found.domain is None  # no domain is made for what is not wanted
+        assert found.reason is not None
+        assert found.reason.startswith("out_of_scope: ")
+    else:
+        assert (found.state, found.reason, found.domain) == (UrlState.WAITING, None, domain)
+        assert (found.parent_domain, found.base_url) == (domain.partition(".")[2], f"https://{domain}")
+
+
+@pytest.mark.parametrize(
+    ("href", "reason"),
+    [
+        ("/x.pdf", "excluded: "),
+        ("/y", "excluded: it matches no include pattern"),
+        ("/keep/a/a/a/a/a", "trap: "),
+        ("/keep/calendar/2099/01", "trap: "),
+        ("mailto:a@example.com", "url_refused: "),
+        ("http://[::bad", "url_refused: "),
+        ("http://0x7f.1.2.3.4/", "url_refused: "),
+    ],
+)
+def test_why_a_link_is_not_followed(href: str, reason: str) -> None:
+    found = one(finder(include=("/keep/",), exclude=(r"\.pdf$",)), href)
+    assert found.state is UrlState.DENIED
+    assert (found.reason or "").startswith(reason)
+
+
+def test_too_deep() -> None:
+    assert one(finder(max_depth=2), "/x", depth=1).state is UrlState.WAITING
+    deep = one(finder(max_depth=2), "/x", depth=2)
+    assert (deep.state, deep.reason) == (UrlState.DENIED, "too_deep: depth 3 is more than 2")
+
+
+def test_too_many_of_one_pattern() -> None:
+    links = finder()
+    found = find(links, *(f"/item/{i}" for i in range(7)))
+    assert [url.state for url in found] == [UrlState.WAITING] * 5 + [UrlState.DENIED] * 2
+    assert found[-1].reason == "trap: too many URLs of this pattern"
+
+
+def test_an_address_is_dealt_with_once_a_visit() -> None:
+    links = finder()
+    assert len(find(links, "/x", "/x", "/y")) == 2
+    assert find(links, "/x", "https://www.example.com/z", page="https://www.example.com/other/page") != []
+    assert find(links, "/x", "/y", "https://www.example.com/z") == []
+    # Relative ones mean another page in another folder, and the same in the same.
+    assert len(find(links, "x")) == 1
+    assert find(links, "x", page="https://www.example.com/a/c") == []
+    assert len(find(links, "x", page="https://www.example.com/d/c")) == 1
+
+
+def test_a_memory_that_is_full_forgets_and_repeats() -> None:
+    recent = RecentLinks(most=2)
+    assert [recent.seen(key) for key in "abab"] == [False, False, True, True]
+    assert [recent.seen(key) for key in "cdef"] == [False] * 4
+    assert recent.seen("a") is False
+
+
+def test_a_redirect_of_a_seed_is_followed_anywhere_but_not_into_a_trap() -> None:
+    links = finder()
+    away = links.follow(HOME, KEY, "https://elsewhere.example.net/", 0, 1)
+    assert (away.state, away.domain, away.depth, away.hops) == (UrlState.WAITING, "elsewhere.example.net", 0, 1)
+    assert links.follow(HOME, KEY, "https://elsewhere.example.net/", 1, 1).state is UrlState.DENIED
+    assert links.follow(HOME, KEY, "/a/a/a/a/a/a", 0, 1).state is UrlState.DENIED
+    assert links.follow(HOME, KEY, "ftp://elsewhere.example.net/", 0, 1).state is UrlState.DENIED
+
+
+def test_what_is_no_url_is_kept_as_it_was_written_and_can_be_stored() -> None:
+    found = one(finder(), "http://\x00\udc80\u202e[")
+    assert found.state is UrlState.DENIED
+    assert found.url.isascii()
+    assert "\x00" not in found.url
+    assert len(one(finder(), "mailto:" + "x" * 5000).url) == 2000
+    assert one(finder(), "mailto:a@example.com").url_key != one(finder(), "mailto:b@example.com").url_key
+
+
+def test_sites_are_remembered_within_bounds() -> None:
+    sites = Sites(registrable=True, most=2)
+    first = sites.of("https://shop.example.com/")
+    assert first == ("example.com", "example.com", "https://shop.example.com")
+    for i in range(5):
+        sites.of(f"https://x{i}.example.net/")
+    assert sites.of("https://shop.example.com/") == first

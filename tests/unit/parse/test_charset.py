@@ -1,0 +1,86 @@
+"""In which encoding a body is read: who is believed, which labels are known, and that nothing raises."""
+
+import codecs
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.parse.charset import LABELS, Encoded, decode, detect, known
+
+RUSSIAN = "Привет, это обычная страница на русском языке с текстом для проверки кодировки. "
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "name"),
+    [
+        (b"\xef\xbb\xbfx", "text/html; charset=koi8-r", "utf-8"),
+        (codecs.BOM_UTF16_LE + "é".encode("utf-16-le"), None, "utf-16le"),
+        (codecs.BOM_UTF16_BE + "é".encode("utf-16-be"), None, "utf-16be"),
+        (b"<meta charset=koi8-r>", "text/html; charset=windows-1251", "windows-1251"),
+        (b"x", 'text/html; charset="Shift_JIS"', "shift_jis"),
+        (b"x", "text/html;charset = 'gb2312' ;x=y", "gbk"),
+        (b"<meta charset=koi8-r>", "text/html; charset=nonsense", "koi8-r"),
+        (b"<meta charset='ISO-8859-1'>", None, "windows-1252"),
+        (b'<META HTTP-EQUIV="Content-Type" CONTENT="text/html; charset=euc-jp">', "text/html", "euc-jp"),
+        (b"<!-- <meta charset=koi8-r> --><meta charset=big5>", None, "big5"),
+        (b"<meta charset=nonsense><meta charset=big5>", None, "big5"),
+        (b"<meta charset=utf-16>", None, "utf-8"),
+        (b" " * 2000 + b"<meta charset=big5>", None, "big5"),
+        (b" " * 5000 + b"<meta charset=big5>", None, "utf-8"),
+        ("é".encode(), None, "utf-8"),
+        (b"caf\xe9 and a long tail of plain letters", None, "windows-1252"),
+        (RUSSIAN.encode("windows-1251") * 5, None, "windows-1251"),
+        (b"\xff", None, "windows-1252"),
+        (b"", None, "utf-8"),
+    ],
+)
+def test_who_is_believed(body: bytes, content_type: str | None, name: str) -> None:
+    assert detect(body, content_type).name == name
+
+
+def test_a_mark_is_no_text() -> None:
+    assert detect(b"\xef\xbb\xbfx", None) == Encoded("utf-8", 3)
+    assert detect(b"x", None) == Encoded("utf-8", 0)
+
+
+@pytest.mark.parametrize(
+    "label", ["zip", "hex", "rot13", "unicode_escape", "raw_unicode_escape", "idna", "punycode", "utf-7", "utf_8_sig", "base64", "", "mbcs"]
+)
+def test_codecs_that_are_no_encoding_of_the_web_are_unknown(label: str) -> None:
+    assert known(label) is None
+    assert detect(b"<meta charset=" + label.encode() + b">x", f"text/html; charset={label}").name == "utf-8"
+
+
+@pytest.mark.parametrize(
+    ("label", "data", "text"),
+    [
+        ("latin1", b"\x80\x81\xe9", "€\x81é"),
+        ("windows-1251", b"\xcf\xf0", "Пр"),
+        ("iso-8859-2", b"\xb1", "ą"),
+        ("iso-8859-3", b"\xa5", "\ufffd"),
+        ("gb2312", b"\xc4\xe3", "你"),
+        ("sjis", b"\x93\xfa", "日"),
+        ("ks_c_5601-1987", b"\xc7\xd1", "한"),
+        ("utf-8", b"a\xff\x00b\xed\xa0\x80", "a\ufffd\ufffdb\ufffd\ufffd\ufffd"),
+        ("utf-16le", b"\x00\xd8a\x00", "\ufffd"),
+    ],
+)
+def test_decoding(label: str, data: bytes, text: str) -> None:
+    name = known(label)
+    assert name is not None
+    assert decode(data, name).startswith(text)
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=300), st.sampled_from(sorted(LABELS)))
+def test_any_bytes_under_any_label_are_clean_text(data: bytes, label: str) -> None:
+    text = decode(data, LABELS[label])
+    assert "\0" not in text
+    text.encode()
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=300), st.none() | st.text(max_size=50))
+def test_detection_never_raises(body: bytes, content_type: str | None) -> None:
+    assert detect(body, content_type).name in LABELS

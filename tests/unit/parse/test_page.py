@@ -1,0 +1,195 @@
+"""What a page means, as it is read in this process."""
+
+import hashlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.model.page import Parsed
+from holdfast.parse.page import parse_page
+
+
+def page(html: str | bytes, *, links_per_page: int = 1000, content_type: str = "text/html; charset=utf-8") -> Parsed:
+    body = html.encode() if isinstance(html, str) else html
+    return parse_page(body, content_type=content_type, links_per_page=links_per_page)
+
+
+def test_a_whole_page() -> None:
+    parsed = page("""<!DOCTYPE html><html><head><title> A &amp;
+        B </title><meta name="Description" content=" what
+        it is "><meta property="og:description" content="other"><base href="/root/"><base href="/second/">
+        <link rel="canonical" href="https://x.test/c"><link rel=alternate hreflang=de href=/de>
+        <link rel="alternate" media="handheld" href="/m"><link rel=alternate type="application/rss+xml" href=/feed>
+        <link rel="alternate stylesheet" href="/s.css"><link rel=alternate href=/de>
+        <meta property="og:image" content="/og.png"></head>
+        <body><p>Hello <b>bold</b> world</p><a href="x">one</a><map><area href="/area"></map>
+        <a href="y" rel="nofollow">two</a><img src="i.png" srcset="i1.png 1x, i2.png 2x"></body></html>""")
+    assert parsed.title == "A & B"
+    assert parsed.description == "what it is"
+    assert parsed.text == "Hello bold world one two"
+    assert parsed.canonical == "https://x.test/c"
+    assert parsed.base == "/root/"
+    assert parsed.alternates == ["/de", "/m"]
+    assert parsed.links == ["x", "/area"]
+    assert (parsed.links_cut, parsed.links_nofollow) == (0, 1)
+    assert parsed.images == ["/og.png", "i.png", "i1.png", "i2.png"]
+    assert parsed.charset == "utf-8"
+    assert parsed.content_hash == hashlib.sha256(b"A & B\nHello bold world one two").digest()
+    assert (parsed.noindex, parsed.nofollow, parsed.password_form, parsed.problem) == (False, False, False, None)
+
+
+def test_what_is_not_seen_is_no_text() -> None:
+    parsed = page("""<body>a<script>b</script><style>c</style><noscript>d<a href=/n>n</a><img src=/i></noscript><!-- e -->
+        <template>f<a href=/t>t</a></template><p hidden>g<a href=/h>h</a></p><iframe>i</iframe><svg><style>j</style></svg>k""")
+    assert parsed.text == "a k"
+    assert parsed.links == ["/n", "/h"]
+    assert parsed.images == ["/i"]
+
+
+def test_a_page_that_is_hidden_as_a_whole_has_its_text() -> None:
+    assert page("<body hidden>text").text == "text"
+
+
+@pytest.mark.parametrize(
+    ("html", "title"),
+    [
+        ("<title></title>x", None),
+        ("x", None),
+        ("<svg><title>icon</title></svg><title>page</title>", "page"),
+        ("<svg><title>icon</title></svg>", None),
+        ("<title>" + "x" * 2000 + "</title>", "x" * 1000),
+        ("<title><b>x</b></title>", "<b>x</b>"),
+    ],
+)
+def test_titles(html: str, title: str | None) -> None:
+    assert page(html).title == title
+
+
+def test_descriptions() -> None:
+    assert page("<meta property=og:description content=x>").description == "x"
+    assert page("<meta name=description content=' '><meta name=og:description content=x>").description == "x"
+    assert page(f"<meta name=description content='{'x' * 6000}'>").description == "x" * 5000
+    assert page("<meta name=description>").description is None
+
+
+@pytest.mark.parametrize(
+    ("html", "base"),
+    [
+        ("<base href='https://x.test/y/'>", "https://x.test/y/"),
+        ("<base target=_top><base href=/a><base href=/b>", "/a"),
+        ("<base href='javascript:x'><base href=/b>", None),
+        ("<base href='data:x'>", None),
+        ("<base href=''>", None),
+        ("", None),
+    ],
+)
+def test_base(html: str, base: str | None) -> None:
+    assert page(html).base == base
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<meta name=robots content='noindex'>", (True, False)),
+        ("<meta name=ROBOTS content='NOFOLLOW'>", (False, True)),
+        ("<meta name=holdfast content='none'>", (True, True)),
+        ("<meta name=otherbot content='none'>", (False, False)),
+        ("<meta name=robots content=noindex><meta name=holdfast content=nofollow>", (True, True)),
+        ("<body><meta name=robots content='noindex, follow'>", (True, False)),
+        ("<!-- <meta name=robots content=none> -->", (False, False)),
+        ("<meta name=robots>", (False, False)),
+    ],
+)
+def test_robots(html: str, expected: tuple[bool, bool]) -> None:
+    parsed = page(html)
+    assert (parsed.noindex, parsed.nofollow) == expected
+
+
+def test_the_robots_header_counts_too() -> None:
+    parsed = parse_page(b"<meta name=robots content=nofollow>", content_type=None, x_robots_tag="holdfast: noindex")
+    assert (parsed.noindex, parsed.nofollow) == (True, True)
+    plain = parse_page(b"x", content_type="text/plain", x_robots_tag="noindex")
+    assert (plain.noindex, plain.nofollow) == (True, False)
+
+
+def test_images_of_all_kinds() -> None:
+    parsed = page("""<img data-src=a><img src="data:image/gif;base64,x" data-original=b data-lazy-src=c data-srcset="d 1x, e 2x">
+        <picture><source srcset="f 1x"><img src=a></picture><video><source src=movie.mp4></video><img><img src>""")
+    assert parsed.images == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_the_limit_of_links() -> None:
+    parsed = page("".join(f"<a href=/{i}>" for i in range(10)) + "<a href=/1>", links_per_page=4)
+    assert parsed.links == ["/0", "/1", "/2", "/3"]
+    assert parsed.links_cut == 6
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<form><input type=password></form>", True),
+        ("<form><div><input type=Password></div></form>", True),
+        ("<form id=f></form><input form=f type=password>", True),
+        ("<input type=password>", False),
+        ("<form><input type=text></form>", False),
+        ("<form><input type=password></form>" + "word " * 300, False),
+    ],
+)
+def test_login_pages(html: str, expected: bool) -> None:
+    assert page(html).password_form is expected
+
+
+def test_other_encodings() -> None:
+    parsed = page("<title>Пр</title><a href='/и'>ив</a>".encode("windows-1251"), content_type="text/html; charset=cp1251")
+    assert (parsed.title, parsed.text, parsed.links, parsed.charset) == ("Пр", "ив", ["/и"], "windows-1251")
+    parsed = page("\ufeff<p>é</p>".encode("utf-16-le"), content_type="text/html")
+    assert (parsed.text, parsed.charset) == ("é", "utf-16le")
+    assert page("\ufeff<p>é</p>", content_type="text/html").text == "é"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        b"<title>a\0b</title><p>c\0d</p><a href='/e\0f'>g</a>",
+        b"<title>&#0;&#xD800;&#xdfff;&#x110000;</title><p>&#0;&#xD800;</p><a href='&#xD800;&#0;x'>g</a>",
+        b"<title>\xed\xa0\x80</title><p>\xff\xfe</p><a href='/\xed\xb0\x80'>g</a>",
+        b"<p <a <b <<<>>> </ </> <! <? <!-- <a href=/x>",
+        b"<a href=\"/unclosed",
+    ],
+)
+def test_nasty_pages_are_read_and_clean(html: bytes) -> None:
+    _clean(page(html))
+
+
+def test_plain_text_has_no_links() -> None:
+    parsed = page(b"<a href=/x>\n  caf\xe9", content_type="text/plain; charset=latin1")
+    assert (parsed.text, parsed.links, parsed.title) == ("<a href=/x> café", [], None)
+    assert parsed.content_hash == hashlib.sha256("\n<a href=/x> café".encode()).digest()
+
+
+def test_a_page_without_text_is_known_by_its_bytes() -> None:
+    body = b"\xff\xfe<\0i\0m\0g\0>\0"
+    assert page(body, content_type="text/html").content_hash == hashlib.sha256(body).digest()
+    assert page(b"", content_type="text/html").content_hash == hashlib.sha256(b"").digest()
+
+
+def _clean(parsed: Parsed) -> None:
+    for text in (parsed.title or "", parsed.description or "", parsed.text, *parsed.links, *parsed.images):
+        assert "\0" not in text
+        text.encode()
+    assert len(parsed.content_hash) == 32
+
+
+_PIECES = st.sampled_from(
+    [b"<a href=", b"<p>", b"</p>", b"<b>", b"<table>", b"<td>", b"<svg>", b"<title>", b"<!--", b"-->", b'"', b"'", b">", b"\0", b"&#0;", b"\xed\xa0\x80"]
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(_PIECES | st.binary(max_size=8), max_size=30).map(b"".join),
+    st.sampled_from([None, "text/html", "text/plain", "text/html; charset=shift_jis", "text/html; charset=utf-16", ";;;"]),
+)
+def test_any_bytes_give_a_page(body: bytes, content_type: str | None) -> None:
+    _clean(parse_page(body, content_type=content_type))

@@ -1,0 +1,118 @@
+"""The small grammars: robots, addresses, srcset, white space."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.parse.words import Links, crawlable, directives, folded, robots_tag, srcset
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("noindex", (True, False)),
+        ("NoFollow", (False, True)),
+        (" noindex , nofollow ", (True, True)),
+        ("none", (True, True)),
+        ("all", (False, False)),
+        ("index,follow", (False, False)),
+        ("noindexed", (False, False)),
+        ("", (False, False)),
+    ],
+)
+def test_directives(content: str, expected: tuple[bool, bool]) -> None:
+    assert directives(content) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, (False, False)),
+        ("noindex", (True, False)),
+        ("holdfast: noindex", (True, False)),
+        ("HoldFast : none", (True, True)),
+        ("otherbot: noindex, nofollow", (False, False)),
+        ("otherbot: noindex, holdfast: nofollow", (False, True)),
+        ("noindex, otherbot: nofollow", (True, False)),
+        ("unavailable_after: 25 Jun 2010 15:00:00 PST, noindex", (True, False)),
+        ("max-snippet: 20, nofollow", (False, True)),
+        (":::,,,", (False, False)),
+    ],
+)
+def test_robots_header(header: str | None, expected: tuple[bool, bool]) -> None:
+    assert robots_tag(header) == expected
+
+
+@pytest.mark.parametrize(
+    ("href", "expected"),
+    [
+        ("/a", "/a"),
+        (" \n/a\t", "/a"),
+        ("a b", "a b"),
+        ("HTTPS://x/", "HTTPS://x/"),
+        ("//x/", "//x/"),
+        ("?q=a:b", "?q=a:b"),
+        ("a/b:c", "a/b:c"),
+        ("", None),
+        ("  ", None),
+        (None, None),
+        ("#top", None),
+        (" #top", None),
+        ("javascript:void(0)", None),
+        ("JavaScript:x", None),
+        ("mailto:a@b", None),
+        ("tel:1", None),
+        ("data:image/png;base64,x", None),
+        ("ftp://x/", None),
+    ],
+)
+def test_what_leads_somewhere(href: str | None, expected: str | None) -> None:
+    assert crawlable(href) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a.jpg", ["a.jpg"]),
+        ("a.jpg 1x, b.jpg 2x", ["a.jpg", "b.jpg"]),
+        ("a.jpg, b.jpg 2x", ["a.jpg", "b.jpg"]),
+        ("a.jpg 100w,b.jpg 200w", ["a.jpg", "b.jpg"]),
+        ("/w_1,h_2/a.jpg 1x,\n /w_3,h_4/b.jpg 2x", ["/w_1,h_2/a.jpg", "/w_3,h_4/b.jpg"]),
+        ("a.jpg f(1,2) 1x, b.jpg", ["a.jpg", "b.jpg"]),
+        ("a.jpg f(1,2", ["a.jpg"]),
+        (" , ,a.jpg,, ", ["a.jpg"]),
+        ("", []),
+        (",,, ", []),
+    ],
+)
+def test_srcset(value: str, expected: list[str]) -> None:
+    assert srcset(value) == expected
+
+
+def test_white_space_is_folded() -> None:
+    assert folded(" a\n\t b\xa0\xa0c \r\n") == "a b c"
+    assert folded(" " * 100_001) == ""
+
+
+@given(st.text())
+def test_grammars_take_any_text(text: str) -> None:
+    crawlable(text)
+    srcset(text)
+    robots_tag(text)
+    assert "  " not in folded(text)
+
+
+def test_links_are_kept_once_in_order_up_to_the_limit() -> None:
+    links = Links(3)
+    for href in ("/b", "/a", "/b", "/a#x", " /a ", "/c#1", "/c#2", "/c", "/d", "/e", "/e", "#f", "mailto:x"):
+        links.add(href, None)
+    assert (links.kept, links.cut, links.nofollow) == (["/b", "/a", "/c#1"], 2, 0)
+
+
+def test_links_that_ask_not_to_be_followed_are_counted() -> None:
+    links = Links(10)
+    for rel in ("nofollow", "noopener NOFOLLOW", "ugc", "sponsored", "nofollowing", None):
+        links.add(f"/{rel}", rel)
+    links.add("mailto:x", "nofollow")
+    assert links.kept == ["/ugc", "/sponsored", "/nofollowing", "/None"]
+    assert links.nofollow == 2
