@@ -1,6 +1,5 @@
 """`holdfast crawl` and `holdfast worker`: do it."""
 
-import logging
 import os
 import signal
 import sys
@@ -192,10 +191,10 @@ def _announce(begun: Begun) -> None:
 
 def _work(of: Session, job: Job, count: int) -> bool:
     """Run the workers until they end; True if they were told to stop."""
+    log.set_up(wiring.log_folder(of.settings) / "crawl.log")
     look = _looker(of, job)
     with Display(look, f"Job {output.safe(job.name)}") as display:
         if count == 1 and of.settings.rollout.claim_protocol:
-            logging.getLogger().setLevel(logging.ERROR)
             return run_worker(wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id))
         return _supervise(of, job, 1 if not of.settings.rollout.claim_protocol else count, display)
 
@@ -219,21 +218,20 @@ def _supervise(of: Session, job: Job, count: int, display: Display) -> bool:
         return [*words, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised"]
 
     supervisor = Supervisor(command, count, wiring.log_folder(of.settings))
-    told = 0
+    told = heard = 0
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal told
-        told += 1
-        if told == 1:
-            display.note = "stopping: waiting for what is in flight (Ctrl-C again to stop at once)"
-            supervisor.stop()
-        else:
-            supervisor.kill()
+        told += 1  # acted on below: here a process may be in the middle of being looked after
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         supervisor.start()
         while supervisor.tick():
+            if told > heard:
+                heard = told
+                display.note = "stopping: waiting for what is in flight (Ctrl-C again to stop at once)"
+                (supervisor.stop if told == 1 else supervisor.kill)()
             if supervisor.restarts and not told:
                 display.note = f"{output.counted(supervisor.restarts, 'worker')} died and came back"
             time.sleep(TICK)

@@ -125,7 +125,7 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _wait(wait: Wait, now: datetime) -> str:
-    return wait.what if wait.until is None else f"{wait.what}, {until(wait.until, now)}"
+    return wait.what if wait.until is None else f"{wait.what}; over {until(wait.until, now)}"
 
 
 def _print_domain(story: DomainStory) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from holdfast import __version__
-from holdfast.cli import claims, config, crawl, db, domains, explain, export, output, seeds, status, verify
+from holdfast.cli import claims, config, crawl, db, domains, explain, export, output, seeds, status, torture, verify
 from holdfast.cli.help import Group
 from holdfast.cli.session import Session, say
 from holdfast.errors import HoldfastError, UsageError
@@ -87,6 +87,7 @@ domains.register(app)
 claims.register(app)
 for command in (status, explain, export, verify):
     command.register(app, "Results")
+torture.register(app, "See for yourself")
 app.add_typer(db.app, name="db", rich_help_panel="Database and settings")
 app.add_typer(config.app, name="config", rich_help_panel="Database and settings")
 

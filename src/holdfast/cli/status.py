@@ -27,7 +27,7 @@ def status(context: typer.Context, as_json: output.Json = False) -> None:
     if as_json:
         output.print_json(found)
     elif found.empty:
-        output.print_line("Nothing to crawl yet. `holdfast seeds add URL` says what.")
+        output.print_line("Nothing to crawl yet. `holdfast crawl URL` begins.")
     else:
         _print(found)
 
@@ -47,13 +47,13 @@ def _print(found: Overview) -> None:
     ]
     facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due)]
     if found.stay_blocked:
-        facts.append(("Blocked for good", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
+        facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
     output.print_facts(facts)
     silent = [worker for worker in found.workers if not worker["alive"]]
     for worker in silent:
         session.say(
             f"Worker {output.safe(worker['name'])} was last heard of at {output.when(worker['heartbeat_at'])} UTC and holds "
-            f"{counted(worker['held'], 'domain')}; others take them over when its claims expire."
+            f"{counted(worker['held'], 'domain')}; others take over when its claims expire."
         )
 
 
@@ -89,20 +89,18 @@ def _workers(found: Overview) -> str:
 
 
 def _due(row: dict[str, Any], now: datetime) -> str:
-    return f"{row['what']}: {until(row['at'], now)} ({counted(row['domains'], 'domain')})"
+    return f"{row['what']} {until(row['at'], now)}; {counted(row['domains'], 'domain')} in all"
 
 
 def until(at: datetime, now: datetime) -> str:
-    """A moment as people wait for it: `in 40 s`, `in 3 h (2026-02-05 12:30)`."""
+    """A moment as people wait for it: `now`, `in 40 s`, `in 3 h (2026-02-05 12:30 UTC)`."""
     seconds = (at - now).total_seconds()
     if seconds <= 0:
         return "now"
     if seconds < 120:
         return f"in {seconds:.0f} s"
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"in {seconds / length:.0f} {unit} ({output.when(at)} UTC)"
-    raise AssertionError(seconds)  # two minutes and more are caught above
+    unit, length = next(pair for pair in (("d", 86_400), ("h", 3_600), ("min", 60)) if seconds >= 2 * pair[1])
+    return f"in {seconds / length:.0f} {unit} ({output.when(at)} UTC)"
 
 
 def size(number: float) -> str:

@@ -297,7 +297,8 @@ class _Parquet:
         self._file.is_open = False  # or it would write its last part when it is forgotten, to a file that is gone
 
     def _flush(self) -> None:
-        self._file.write_table(self._table.from_pylist(self._rows, schema=self._schema))
+        if self._rows:
+            self._file.write_table(self._table.from_pylist(self._rows, schema=self._schema))
         self._rows, self._characters = [], 0
 
 

@@ -91,8 +91,8 @@ def waits(
         Wait(what, until)
         for what, until in (
             ("the circuit is open: too many failures in a row", domain["circuit_open_until"]),
-            ("the server asked for less, and is left alone for a while", domain["back_off_until"]),
-            ("the delay between two requests", domain["next_request_at"]),
+            ("the server asked for less, and is left alone", domain["back_off_until"]),
+            ("the pause between two requests", domain["next_request_at"]),
         )
         if until and until > now
     ]
@@ -140,9 +140,9 @@ def _for_time(
         of_all = f", {work['pages_granted']} of {work['max_pages']} over all domains" if work["max_pages"] else ""
         found.append(Wait(f"the pages of this crawl are used up: {work['budget_used']} on this domain{of_all}"))
     if work["work_not_before"] and work["work_not_before"] > now:
-        found.append(Wait("the domain was told to wait, or all its URLs are", work["work_not_before"]))
+        found.append(Wait("all that the job has on this domain is delayed", work["work_not_before"]))
     if url and url["not_before"] and url["not_before"] > now:
-        found.append(Wait(f"attempt {url['attempts'] + 1} on this URL", url["not_before"]))
+        found.append(Wait(f"a pause before attempt {url['attempts'] + 1} on this URL", url["not_before"]))
     for row in robots:
         if not row["reachable"] and row["content"] is None and row["expires_at"] and row["expires_at"] > now:
             problem = f": {row['problem']}" if row["problem"] else ""
@@ -154,5 +154,5 @@ def _for_a_worker(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
     if not work["ready"]:
         return Wait("the next sweep, which has news for this domain" if moment["news"] else "the next sweep")
     if not moment["workers"]:
-        return Wait("a worker: none is running")
+        return Wait("a worker: none is running; `holdfast crawl` or `holdfast worker` starts one")
     return Wait("a worker that claims the domain, when its turn comes")

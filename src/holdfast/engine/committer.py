@@ -35,6 +35,8 @@ URGENT_PAUSE: Final = 0.05
 """Seconds between two commits that visits without work ask for."""
 MOST_UNFLUSHED: Final = 10_000
 """With `flush.pages` = 0 only a visit's end commits; this is where memory ends."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of the bodies in a batch: long pages are committed sooner."""
 DISK_PAUSE: Final = 2.0
 
 
@@ -77,6 +79,8 @@ class _Filling:
     parts: dict[int, _Part] = field(default_factory=dict)
     exchanges: list[tuple[UrlOutcome, Exchange]] = field(default_factory=list)
     count: int = 0
+    size: int = 0
+    """Bytes of the bodies."""
     since: float = 0.0
 
 
@@ -148,10 +152,14 @@ class Committer:
         part.found.extend(found)
         if exchange is not None:
             self._filling.exchanges.append((outcome, exchange))
+            self._filling.size += len(exchange.result.body)
         self._filling.count += 1
-        if self._filling.count >= self._limit:
+        if self._is_full(self._filling):
             self._room.clear()
             self._changed.set()
+
+    def _is_full(self, filling: _Filling) -> bool:
+        return filling.count >= self._limit or filling.size >= MOST_BYTES
 
     def note(self, holder: Holder) -> None:
         """Only its clocks are to be kept with the next commit."""
@@ -214,12 +222,12 @@ class Committer:
             except Away:
                 return
             if not self._stop.is_set():
-                await asyncio.sleep(URGENT_PAUSE if self._filling.count < self._limit else 0)
+                await asyncio.sleep(0 if self._is_full(self._filling) else URGENT_PAUSE)
 
     async def _wait_until_due(self) -> None:
         while not self._stop.is_set():
             filling = self._filling
-            if filling.parts and (self._urgent or filling.count >= self._limit):
+            if filling.parts and (self._urgent or self._is_full(filling)):
                 return
             left: float | None = None
             if filling.parts and self._flush.pages:

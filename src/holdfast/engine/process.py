@@ -7,8 +7,9 @@ safe as any other moment. A worker whose supervisor is gone (end of its standard
 import asyncio
 import os
 import signal
-import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 import uvloop
 
@@ -43,7 +44,15 @@ async def _main(plan: Plan, *, supervised: bool) -> bool:
         loop.add_signal_handler(number, stop)
     if supervised:
         threading.Thread(
-            target=lambda: (sys.stdin.buffer.read(), loop.call_soon_threadsafe(ask_to_stop)), daemon=True
+            target=_wait_for_the_end, args=(lambda: loop.call_soon_threadsafe(ask_to_stop),), daemon=True
         ).start()
     await worker.run()
     return told > 0
+
+
+def _wait_for_the_end(call: Callable[[], object]) -> None:
+    """Standard input ends when the supervisor is gone. (Read past Python's buffer, whose lock would outlive the interpreter.)"""
+    while os.read(0, 1024):
+        pass
+    with suppress(RuntimeError):  # the loop is over already
+        call()

@@ -87,7 +87,7 @@ class Supervisor:
         self._signal(signal.SIGKILL)
         for place in self._places:
             if place.process is not None:
-                place.process.wait()
+                self._ended(place, place.process.wait(), time.monotonic())
 
     def _start(self, place: _Place) -> None:
         place.started = time.monotonic()

@@ -23,6 +23,7 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.work import Ending
+from holdfast.politeness.retry import next_attempt
 from holdfast.politeness.robots import product_token
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
@@ -144,10 +145,10 @@ class Visit:
             if self._over:
                 continue
             self._launch(item)
+            await asyncio.sleep(0)  # it has started now, and counts when the next one asks for its turn
         return self._end()
 
     def _end(self, event: Event | None = None, *, wait: float | None = None, spent: bool = False) -> Ending:
-        tracking = self.tools.settings.rollout.domain_tracking
         if not self._clean and not self._turns.asked and wait is None:
             wait = self._turns.pace.wait(
                 self.tools.clock.now()
@@ -155,7 +156,7 @@ class Visit:
         return Ending(
             self.domain_id,
             self.epoch,
-            event if tracking else None,
+            event if self.tools.settings.rollout.domain_tracking else None,
             self._detail,
             None if self._retry_after is None else timedelta(seconds=self._retry_after),
             crawled=self._turns.asked,
@@ -259,7 +260,8 @@ class Visit:
         decision = known.robots.allowed(item.url, token)
         if not decision.allowed:
             self._deny(item, Outcome.ROBOTS_DENIED, UrlState.DENIED, f"robots_denied: {decision.line or ''}"[:500])
-            if not self._pages and known.robots.denies_everything(token):
+            tracking = self.tools.settings.rollout.domain_tracking
+            if tracking and not self._pages and known.robots.denies_everything(token):
                 self._event, self._detail = Event.ROBOTS_DENIED, "robots.txt denies everything"
             return False
         return True
@@ -293,7 +295,7 @@ class Visit:
         if result.retry_after is not None:
             self._retry_after = result.retry_after.total_seconds()
         event = self._streak.record(outcome)
-        if event is not None and self._event is None:
+        if event is not None and self._event is None and self.tools.settings.rollout.domain_tracking:
             self._event, self._detail = (
                 event,
                 f"{self._streak.length} in a row, the last: {result.detail or outcome}"[:500],
@@ -302,20 +304,32 @@ class Visit:
     # In flight --------------------------------------------------------------------------------------------------------
 
     def _launch(self, item: Waiting) -> None:
-        task = asyncio.create_task(walk(self, item))
+        task = asyncio.create_task(self._walk(item))
         self._flying.add(task)
         self._uncommitted += 1
-        task.add_done_callback(lambda done: self._landed(done, item))
+        task.add_done_callback(self._landed)
 
-    def _landed(self, task: asyncio.Task[None], item: Waiting) -> None:
+    async def _walk(self, item: Waiting) -> None:
+        try:
+            await walk(self, item)
+        except Exception as problem:
+            # A fault of ours must cost this page, not the domain, and must not come back for ever.
+            log.exception("%s could not be dealt with", item.url)
+            retry = next_attempt(
+                Outcome.BAD_RESPONSE, item.attempts + 1, self.tools.settings.politeness, self.tools.chance
+            )
+            reason = f"a fault of ours: {type(problem).__name__}: {problem}"[:500]
+            row = UrlOutcome(
+                *(self.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
+                *(reason, item.attempts + 1, retry.retry_in),
+            )
+            self.tools.committer.add(self, row)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
         self._flying.discard(task)
-        self._turns.changed()
-        if task.cancelled() or task.exception() is not None:
-            # It stays in the frontier as it was.
+        if task.cancelled():  # it stays in the frontier as it was
             self._uncommitted -= 1
-            if not task.cancelled():
-                log.error("%s: %s", item.url, "could not be dealt with", exc_info=task.exception())
-                self.lose()
+        self._turns.changed()
 
     async def _land(self) -> None:
         """Wait for what is in flight, as long as a drain may take."""

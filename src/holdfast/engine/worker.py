@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -78,6 +79,7 @@ class Worker:
         self._turn = 0
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
+        self._sweep_soon = asyncio.Event()
         self._doom: str | None = None
         self._cooldown = CooldownPolicy(plan.settings.cooldown, plan.settings.domains.max_block_retries, self._chance)
         self.tools: Tools
@@ -107,7 +109,7 @@ class Worker:
         log.info("worker %s, life %d, run %d: %s", identity.name, identity.boot_epoch, run_id, self._mode())
         error: str | None = None
         try:
-            async with Client(self._settings.fetch, Resolver(self._settings.fetch)) as client:
+            async with Resolver(self._settings.fetch) as resolver, Client(self._settings.fetch, resolver) as client:
                 self.tools = self._make_tools(identity.name, run_id, client)
                 await self._work()
         except Exception as problem:
@@ -302,6 +304,8 @@ class Worker:
         standing = await self._desk.call(crawls.standing, job.id, crawl_id)
         patience = self._settings.crawl.patience.total_seconds()
         soon = standing.next_in is not None and standing.next_in <= patience
+        if standing.wakes or (standing.next_in is not None and standing.next_in <= 0):
+            self._sweep_soon.set()
         if standing.held or standing.ready or standing.wakes or soon:
             return False
         return not await self._desk.call(crawls.next_round, job.id, crawl_id)
@@ -321,7 +325,9 @@ class Worker:
                 log.error("sweep: %s", fault)
             if swept.woken or swept.expired or swept.cooled or swept.delayed:
                 self._changed.set()
-            await self._clock.sleep(every * self._chance.uniform(0.8, 1.2))
+            self._sweep_soon.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._sweep_soon.wait(), every * self._chance.uniform(0.8, 1.2))
 
     async def _look_at_jobs(self) -> None:
         """A job that was paused, cancelled or deleted is let go of within a second or two."""
@@ -342,7 +348,8 @@ class Worker:
             return
 
     async def _let_go(self) -> None:
-        self.stop()
+        for visit in self._by_domain.values():
+            visit.stop()
         drain = self._settings.worker.drain.total_seconds()
         if self._visits:
             _, late = await asyncio.wait(list(self._visits.values()), timeout=drain + 5)

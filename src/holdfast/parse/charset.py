@@ -23,6 +23,9 @@ _GUESS_BYTES: Final = 2000
 _FOREIGN_SHARE: Final = 0.3
 """Of the letters outside ASCII: text in Latin letters has fewer, other scripts have more."""
 
+_FEW: Final = 16
+"""Letters outside ASCII: nothing can be said about fewer."""
+
 # name: (Python's codec, further labels). Those that the standard calls "replacement" (ISO-2022-KR, HZ …) are left out: unknown.
 _ENCODINGS: Final = {
     "utf-8": ("utf-8", "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf8 x-unicode20utf8"),
@@ -160,8 +163,8 @@ def _guess(sample: bytes) -> str:
     if high is None:
         return _FALLBACK
     text = text[max(0, high.start() - 10) :][:_GUESS_BYTES]
-    letters = len(_LETTER.findall(text))
-    if len(_HIGH.findall(text)) < _FOREIGN_SHARE * letters:
+    count = len(_HIGH.findall(text))
+    if count < _FEW or count < _FOREIGN_SHARE * len(_LETTER.findall(text)):
         return _FALLBACK
     best = from_bytes(text, steps=3, chunk_size=256, cp_isolation=_SCRIPTS).best()
     return _BY_CODEC.get(best.encoding, _FALLBACK) if best else _FALLBACK

@@ -10,7 +10,7 @@ from typing import Final
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from holdfast.model.page import Parsed
-from holdfast.parse.words import ROBOT, Links, crawlable, directives, folded, srcset, unique
+from holdfast.parse.words import ROBOT, crawlable, directives, folded, followed, srcset, unique
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
@@ -112,14 +112,9 @@ def _base(tree: LexborHTMLParser) -> str | None:
 
 
 def _links(tree: LexborHTMLParser, parsed: Parsed, limit: int) -> None:
-    links = Links(limit)
-    add = links.add
     nodes = tree.css("a[href],area[href]") if tree.tags("area") else tree.tags("a")
-    for node in nodes:
-        attributes = node.attributes
-        if href := attributes.get("href"):
-            add(href, attributes.get("rel"))
-    parsed.links, parsed.links_cut, parsed.links_nofollow = links.kept, links.cut, links.nofollow
+    found = [(href, attributes.get("rel")) for node in nodes if (href := (attributes := node.attributes).get("href"))]
+    parsed.links, parsed.links_cut, parsed.links_nofollow = followed(found, limit)
 
 
 def _images(tree: LexborHTMLParser, images: list[str | None]) -> None:

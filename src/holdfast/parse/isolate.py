@@ -26,6 +26,10 @@ class _Failed(Exception):
     """The process gave no answer; the text says why."""
 
 
+class _Died(_Failed):
+    """The process ended by itself, or was killed by somebody else."""
+
+
 class Isolated:
     """A process that parses pages one after the other. It is started when it is first needed, and again after it died."""
 
@@ -45,8 +49,16 @@ class Isolated:
         Before: nothing. After: the process waits for the next page, or is gone: killed, and waited for.
         """
         async with self._turn:
+            used = self._process is not None
             try:
-                answer = await self._exchange(body, request | {"deadline": self._deadline})
+                try:
+                    answer = await self._exchange(body, request | {"deadline": self._deadline})
+                except _Died:
+                    if not used:
+                        raise
+                    # It may have been dead before this page came; that is not the page's fault.
+                    await self._end()
+                    answer = await self._exchange(body, request | {"deadline": self._deadline})
             except _Failed as failed:
                 await self._end()
                 return str(failed)
@@ -74,7 +86,7 @@ class Isolated:
         except TimeoutError:
             raise _Failed(f"the parser did not finish within {self._deadline:g} s") from None
         except (asyncio.IncompleteReadError, OSError, ValueError) as error:
-            raise _Failed(f"the parser died{self._status()}") from error
+            raise _Died(f"the parser died{self._status()}") from error
 
     async def _start(self) -> None:
         # -P: nothing in the folder that we happen to be in can stand in for a module. A session of its own: a Ctrl-C at the terminal is

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.model.page import Parsed
 from holdfast.parse import charset
 from holdfast.parse.html import MAX_TITLE, content_hash
-from holdfast.parse.words import ROBOT, Links, crawlable, directives, folded, robots_tag
+from holdfast.parse.words import ROBOT, crawlable, directives, folded, followed, robots_tag
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_TAGS: Final = 50_000
@@ -38,11 +38,11 @@ def scan(
     encoded = charset.detect(body[:MAX_BYTES], content_type)
     parsed = Parsed(charset=encoded.name, problem=problem)
     parsed.noindex, parsed.nofollow = robots_tag(x_robots_tag)
-    links = Links(links_per_page)
+    found: list[tuple[str, str | None]] = []
 
     def value(pattern: re.Pattern[bytes], attributes: bytes) -> str | None:
-        found = pattern.search(attributes)
-        written = found and (found[1] or found[2] or found[3])
+        match = pattern.search(attributes)
+        written = match and (match[1] or match[2] or match[3])
         return unescape(charset.decode(written, encoded.name)) if written and len(written) <= _MAX_VALUE else None
 
     seen_base = False
@@ -62,7 +62,7 @@ def scan(
             if not seen_base and (base := value(_HREF, attributes)):
                 seen_base, parsed.base = True, crawlable(base)
         elif href := value(_HREF, attributes):
-            links.add(href, value(_REL, attributes))
-    parsed.links, parsed.links_cut, parsed.links_nofollow = links.kept, links.cut, links.nofollow
+            found.append((href, value(_REL, attributes)))
+    parsed.links, parsed.links_cut, parsed.links_nofollow = followed(found, links_per_page)
     parsed.content_hash = content_hash(None, "", body)
     return parsed

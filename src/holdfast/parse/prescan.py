@@ -16,8 +16,15 @@ SMALL_BYTES: Final = 128 * 1024
 SMALL_TAGS: Final = 2048
 """Every "<" counts as one: no more than that many elements, or levels of them."""
 MAX_OPEN: Final = 512
-"""By so many the starts of a page may outnumber twice its ends. Unclosed formatting elements are made anew again and again."""
+"""By so many the starts of a page may outnumber twice its ends, else it looks as if nothing were ever closed."""
 
+MAX_REMADE: Final = 100_000
+"""Elements that the parser may make anew: up to all formatting elements that were left open, at every other tag. Those without
+attributes do not count, since no more than three alike are remembered; nor `a`, of which there is only one."""
+
+_FORMATTING: Final = re.compile(
+    rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[\t\n\f\r /]", re.IGNORECASE
+)
 _SPACE: Final = rb"\t\n\f\r "
 _LONG: Final = 2 * MAX_ATTRIBUTES
 """Bytes: a shorter tag cannot have too many attributes."""
@@ -57,7 +64,17 @@ def place(body: bytes) -> Place:
         return Place.SUSPECT
     if len(body) > _LONG and _too_many_attributes(body):
         return Place.SUSPECT
-    return Place.HERE if tags <= SMALL_TAGS and len(body) <= SMALL_BYTES else Place.APART
+    if tags > SMALL_TAGS or len(body) > SMALL_BYTES or _remade(body, tags) > MAX_REMADE:
+        return Place.APART
+    return Place.HERE
+
+
+def _remade(body: bytes, tags: int) -> int:
+    """How many elements the parser may make anew, at most."""
+    if tags * tags <= 4 * MAX_REMADE:  # even if half of the tags were formatting elements
+        return 0
+    formatting = len(_FORMATTING.findall(body))
+    return formatting * (tags - formatting)
 
 
 def _too_many_attributes(body: bytes) -> bool:

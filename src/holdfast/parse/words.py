@@ -5,7 +5,7 @@ The rule: what cannot be read says nothing; nothing here raises.
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 ROBOT: Final = "holdfast"
 """Our name in robots `meta` elements and X-Robots-Tag headers."""
@@ -77,37 +77,37 @@ def unique(addresses: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(address for written in addresses if (address := crawlable(written))))
 
 
-class Links:
-    """The links of a page as they are met. Those that differ in the fragment only are one."""
+class Links(NamedTuple):
+    """The links of a page."""
 
-    __slots__ = ("_limit", "_seen", "cut", "kept", "nofollow")
+    kept: list[str]
+    cut: int
+    nofollow: int
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._seen: set[str] = set()
-        self.kept: list[str] = []
-        self.cut = 0
-        self.nofollow = 0
 
-    def add(self, href: str, rel: str | None) -> None:
-        """Before: nothing. After: a link that is new and may be followed is kept, or counted as cut; others are not."""
+def followed(found: Iterable[tuple[str, str | None]], limit: int) -> Links:
+    """The first `limit` of `found` (href, rel) that may be followed. Those that differ in the fragment only are one."""
+    seen: set[str] = set()
+    kept: list[str] = []
+    cut = nofollow = 0
+    for href, rel in found:
         if rel and "nofollow" in rel.lower().split():
-            if crawlable(href):
-                self.nofollow += 1
-            return
-        seen = self._seen
+            nofollow += crawlable(href) is not None
+            continue
         if href in seen:
-            return
+            continue
         seen.add(href)
-        address = crawlable(href)
+        # The first test is crawlable's own: a call is what costs here.
+        address = href if href.startswith(_PLAIN) and href[-1] > " " else crawlable(href)
         if address is None:
-            return
+            continue
         if "#" in address or address is not href:
             page = address.partition("#")[0]
             if page != href and page in seen:
-                return
+                continue
             seen.add(page)
-        if len(self.kept) < self._limit:
-            self.kept.append(address)
+        if len(kept) < limit:
+            kept.append(address)
         else:
-            self.cut += 1
+            cut += 1
+    return Links(kept, cut, nofollow)

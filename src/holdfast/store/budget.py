@@ -38,7 +38,8 @@ _OTHERS: Final = """
 SELECT count(*), COALESCE(sum(granted), 0)::bigint, min(granted) FILTER (WHERE servable) FROM (
     SELECT granted, servable FROM (
         SELECT CASE WHEN jd.crawl_id = %(crawl)s THEN jd.granted ELSE 0 END AS granted,
-               jd.ready OR jd.state = 'spent' OR EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.claimed_by IS NOT NULL) AS servable
+               jd.ready OR jd.state = 'spent'
+                   OR EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.claimed_by IS NOT NULL) AS servable
         FROM job_domains jd
         WHERE jd.job_id = %(job)s AND jd.state IN ('open', 'spent') AND jd.waiting > 0 AND jd.domain_id <> %(domain)s
           AND (jd.crawl_id IS DISTINCT FROM %(crawl)s OR jd.budget_limit IS NULL OR jd.granted < jd.budget_limit)) all_others

@@ -18,7 +18,7 @@ from holdfast import failpoints
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.batch import Batch, VisitPart
 from holdfast.model.work import Progress
-from holdfast.store import claims, enqueue, outcomes
+from holdfast.store import claims, enqueue, outcomes, readiness
 from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
 from holdfast.store.enqueue import Added
@@ -113,9 +113,8 @@ def commit(
         with settled(connection, connect, worker=worker):
             _write(connection, worker, batch, lease, defaults, committed)
             failpoints.reach("before_commit")
-    except (
-        psycopg.OperationalError
-    ) as problem:  # a connection, a disk, a time limit, a deadlock: another time it may succeed
+    # A connection, a disk, a time limit, a deadlock: another time it may succeed. Anything else never will.
+    except psycopg.OperationalError as problem:
         raise RolledBack(f"The batch was rolled back: {first_line(problem)}.") from problem
     except psycopg.Error as problem:
         raise StoreError(f"The batch cannot be written: {first_line(problem)}.") from problem
@@ -140,6 +139,8 @@ def _write(
     added = enqueue.add(connection, found, own=held, defaults=defaults)
     failpoints.reach("in_batch")
     changed = outcomes.settle(connection, parts, run_id=batch.run_id)
+    # A URL that somebody else inserted may be settled before anybody counted it: it is counted now.
+    readiness.fold_counts(connection, sorted(held))
     news = {
         key: _News(added.get(key, _NONE_ADDED), changed.get(key, _NOTHING)) for key in added.keys() | changed.keys()
     }

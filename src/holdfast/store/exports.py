@@ -100,10 +100,10 @@ def _chunks(
             # Never prepared: a plan for any key knows nothing of where in the index this one is.
             rows = cursor.execute(query, {**given, **after}, prepare=False).fetchall()
         if rows:
+            after = {name: rows[-1].get(name) for name in _BEFORE_ALL}  # now: who gets the rows may change them
             yield rows
         if len(rows) < size:
             return
-        after = {name: rows[-1].get(name) for name in _BEFORE_ALL}
 
 
 def _restricted(query: str, only: Only) -> str:

@@ -117,19 +117,26 @@ def rescore(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
     connection.execute(_SCORE, {"ids": list(domain_ids)})
 
 
+def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
+    """Fold the wakes of these domains that only count into their counters; the domains that had some.
+
+    Before: the domain rows are locked by this transaction. After: every URL that this statement could see is counted; exhausted
+    domains with new URLs are pending. `ready` is the caller's to refresh.
+    """
+    words = {"ids": list(domain_ids), "woken": reason(Event.WOKEN, "new URLs arrived")}
+    return {row[0] for row in connection.execute(_FOLD, words)}
+
+
 def fold(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:
-    """Fold the wakes of these domains into their counters; how many domains had news.
+    """Fold all wakes of these domains; how many domains had news.
 
     Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, but
     for a reset's that has more than one chunk to go; exhausted domains with new URLs are pending. `ready` is the caller's to refresh.
     """
     if not domain_ids:
         return 0
-    ids = list(domain_ids)
-    folded = {
-        row[0] for row in connection.execute(_FOLD, {"ids": ids, "woken": reason(Event.WOKEN, "new URLs arrived")})
-    }
-    for wake, domain, job, after in connection.execute(_AGAIN, {"ids": ids}).fetchall():
+    folded = fold_counts(connection, domain_ids)
+    for wake, domain, job, after in connection.execute(_AGAIN, {"ids": list(domain_ids)}).fetchall():
         _reopen_chunk(connection, wake, domain, job, after)
         folded.add(domain)
     return len(folded)

@@ -187,7 +187,8 @@ LOG: Final[dict[str, str]] = {
 }
 """What the log proves: it is the measure of every counter."""
 
-CHECKS: Final = {**STRUCTURE, **LOG}
+CHECKS: Final = dict(sorted({**STRUCTURE, **LOG}.items(), key=lambda check: int(check[0].split()[0][1:])))
+"""All of them, in the order of the invariants."""
 
 _REFERENCES: Final = """
 SELECT p.domain_id, p.job_id, p.url_key, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest, f.url
@@ -245,7 +246,7 @@ def references(connection: psycopg.Connection) -> Iterator[list[dict[str, Any]]]
         with connection.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute(_REFERENCES, after | {"chunk": _CHUNK}).fetchall()
         if rows:
+            after = {"domain": rows[-1]["domain_id"], "job": rows[-1]["job_id"], "key": rows[-1]["url_key"]}
             yield rows
         if len(rows) < _CHUNK:
             return
-        after = {"domain": rows[-1]["domain_id"], "job": rows[-1]["job_id"], "key": rows[-1]["url_key"]}

@@ -6,6 +6,7 @@ The rule: a line is a line. Whatever crawled text is in it, control characters a
 import logging
 import re
 import sys
+from pathlib import Path
 from typing import Final
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -19,8 +20,11 @@ class _Formatter(logging.Formatter):
         return "\n".join(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line) for line in lines)
 
 
-def set_up(level: int = logging.INFO) -> None:
-    """Send the log to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+def set_up(file: Path | None = None) -> None:
+    """Send the log to standard error, or to a file."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -11,7 +11,7 @@ from holdfast.simweb.plan import Site, Wall, Web
 from holdfast.simweb.process import WebProcess
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
-BIG, SMALL, WALLED, LATER, OTHER = range(5)
+SMALL, WALLED, BIG, LATER, OTHER = range(5)  # domains that are sown together are met in the order of their names
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def names(web: WebProcess) -> list[str]:
 def test_the_story_of_four_domains(crawls: Crawls, web: WebProcess, names: list[str]) -> None:
     """One is interrupted in the middle, one is finished, one refuses, one never began; the same command does the rest."""
     since = now()
-    crawls.set(worker={"domains": 1})  # one after the other, in the order of their seeds
+    crawls.set(worker={"domains": 1})  # one after the other
     asked = ("crawl", *(web.url(site) for site in (SMALL, WALLED, BIG, LATER)), "--workers", "1", "--delay", "0.03")
     with crawls.start(*asked) as program:
         wait_for(lambda: crawls.pages_of(names[BIG]) >= 20, "the first pages")
@@ -111,7 +111,7 @@ def test_an_exhausted_domain_is_crawled_again_by_command(
     since = now()
     crawls.crawl(web.url(SMALL), web.url(OTHER))
     if by == "command":
-        assert crawls.run("domain-reset", names[SMALL], "--yes").code == 0
+        assert crawls.run("domain-reset", names[SMALL]).code == 0
     else:
         crawls.connection.execute("UPDATE domains SET status = 'pending' WHERE domain = %s", (names[SMALL],))
     assert crawls.domain(names[SMALL])["status"] == "pending"

@@ -188,6 +188,22 @@ def test_connections_and_handles_are_used_again(tmp_path: Path, name: str) -> No
     assert b"\r\nHost: site.example:" in web.heads[0]
 
 
+def test_a_name_that_moves_is_followed(tmp_path: Path) -> None:
+    """The pin of the request before does not stick, and of several addresses one that answers is enough."""
+
+    async def run() -> list[Outcome]:
+        hosts = tmp_path / "hosts"
+        outcomes = []
+        async with Web({"/": response(b"hi", Connection="close")}) as web, client(hosts_file=hosts) as one:
+            for text in ("127.0.0.2 a.example", "127.0.0.1 a.example", "127.0.0.2 a.example\n127.0.0.1 a.example"):
+                hosts.write_text(text)
+                one._resolver._cache.clear()
+                outcomes.append((await one.fetch(ask(web.url(host="a.example")))).outcome)
+        return outcomes
+
+    assert asyncio.run(run()) == [Outcome.CONNECTION_FAILED, Outcome.OK, Outcome.OK]
+
+
 def test_a_connection_that_died_is_opened_again() -> None:
     """The server closes after each answer without a word: libcurl sends again on a new connection, and we count one request."""
     sent: list[int] = []

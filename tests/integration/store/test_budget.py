@@ -170,7 +170,8 @@ def test_what_was_used_without_asking_counts_all_the_same(store: Store, worker: 
     first, second = store.claim(count=2, job=job.id)
     worker.crawl(first, 8, job.id)
     assert crawl(store, job)["pages_granted"] == 8
-    assert ask(store, second, job) == 1, "its share of the two that are left"
+    assert ask(store, second, job) == 2, "who has less gets what is left"
+    assert ask(store, first, job) == 0
     assert_invariants(store.connection)
 
 

@@ -208,6 +208,19 @@ def test_links_to_foreign_domains_make_new_ones_and_wake_known_ones(store: Store
     assert_invariants(store.connection)
 
 
+def test_a_url_that_a_foreigner_brought_is_counted_by_the_holder_who_settles_it(store: Store, worker: Worker) -> None:
+    store.domains(1)
+    claim = store.claim_one()
+    worker.crawl(claim)
+    with store.connection.transaction():
+        store.insert_foreign(claim.domain_id, "https://d0.example/brought")
+    assert worker.crawl(claim) == 1
+    work = store.work("d0.example")
+    assert (work["discovered"], work["waiting"], work["done"]) == (2, 0, 2)
+    assert store.value("SELECT count(*) FROM domain_wakes") == 0
+    assert_invariants(store.connection)
+
+
 def test_a_foreign_domain_in_the_same_batch_counts_as_own_if_its_fence_passed(store: Store, worker: Worker) -> None:
     store.domains(3)
     one, two, lost = store.claim(count=3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.parse.charset import LABELS, Encoded, decode, detect, known
 
-RUSSIAN = "Привет, это обычная страница на русском языке с текстом для проверки кодировки. "
+RUSSIAN = "Привет, это обычная страница на русском языке, для проверки кодировки. "
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,21 @@ def test_a_mark_is_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "label", ["zip", "hex", "rot13", "unicode_escape", "raw_unicode_escape", "idna", "punycode", "utf-7", "utf_8_sig", "base64", "", "mbcs"]
+    "label",
+    [
+        "zip",
+        "hex",
+        "rot13",
+        "unicode_escape",
+        "raw_unicode_escape",
+        "idna",
+        "punycode",
+        "utf-7",
+        "utf_8_sig",
+        "base64",
+        "",
+        "mbcs",
+    ],
 )
 def test_codecs_that_are_no_encoding_of_the_web_are_unknown(label: str) -> None:
     assert known(label) is None

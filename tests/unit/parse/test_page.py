@@ -141,7 +141,9 @@ def test_login_pages(html: str, expected: bool) -> None:
 
 
 def test_other_encodings() -> None:
-    parsed = page("<title>Пр</title><a href='/и'>ив</a>".encode("windows-1251"), content_type="text/html; charset=cp1251")
+    parsed = page(
+        "<title>Пр</title><a href='/и'>ив</a>".encode("windows-1251"), content_type="text/html; charset=cp1251"
+    )
     assert (parsed.title, parsed.text, parsed.links, parsed.charset) == ("Пр", "ив", ["/и"], "windows-1251")
     parsed = page("\ufeff<p>é</p>".encode("utf-16-le"), content_type="text/html")
     assert (parsed.text, parsed.charset) == ("é", "utf-16le")
@@ -155,7 +157,7 @@ def test_other_encodings() -> None:
         b"<title>&#0;&#xD800;&#xdfff;&#x110000;</title><p>&#0;&#xD800;</p><a href='&#xD800;&#0;x'>g</a>",
         b"<title>\xed\xa0\x80</title><p>\xff\xfe</p><a href='/\xed\xb0\x80'>g</a>",
         b"<p <a <b <<<>>> </ </> <! <? <!-- <a href=/x>",
-        b"<a href=\"/unclosed",
+        b'<a href="/unclosed',
     ],
 )
 def test_nasty_pages_are_read_and_clean(html: bytes) -> None:
@@ -182,14 +184,33 @@ def _clean(parsed: Parsed) -> None:
 
 
 _PIECES = st.sampled_from(
-    [b"<a href=", b"<p>", b"</p>", b"<b>", b"<table>", b"<td>", b"<svg>", b"<title>", b"<!--", b"-->", b'"', b"'", b">", b"\0", b"&#0;", b"\xed\xa0\x80"]
+    [
+        b"<a href=",
+        b"<p>",
+        b"</p>",
+        b"<b>",
+        b"<table>",
+        b"<td>",
+        b"<svg>",
+        b"<title>",
+        b"<!--",
+        b"-->",
+        b'"',
+        b"'",
+        b">",
+        b"\0",
+        b"&#0;",
+        b"\xed\xa0\x80",
+    ]
 )
 
 
 @settings(max_examples=150)
 @given(
     st.lists(_PIECES | st.binary(max_size=8), max_size=30).map(b"".join),
-    st.sampled_from([None, "text/html", "text/plain", "text/html; charset=shift_jis", "text/html; charset=utf-16", ";;;"]),
+    st.sampled_from(
+        [None, "text/html", "text/plain", "text/html; charset=shift_jis", "text/html; charset=utf-16", ";;;"]
+    ),
 )
 def test_any_bytes_give_a_page(body: bytes, content_type: str | None) -> None:
     _clean(parse_page(body, content_type=content_type))

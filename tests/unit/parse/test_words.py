@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parse.words import Links, crawlable, directives, folded, robots_tag, srcset
+from holdfast.parse.words import crawlable, directives, folded, followed, robots_tag, srcset
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,11 @@ def test_grammars_take_any_text(text: str) -> None:
 
 
 def test_links_are_kept_once_in_order_up_to_the_limit() -> None:
-    links = Links(3)
-    for href in ("/b", "/a", "/b", "/a#x", " /a ", "/c#1", "/c#2", "/c", "/d", "/e", "/e", "#f", "mailto:x"):
-        links.add(href, None)
-    assert (links.kept, links.cut, links.nofollow) == (["/b", "/a", "/c#1"], 2, 0)
+    hrefs = ("/b", "/a", "/b", "/a#x", " /a ", "/c#1", "/c#2", "/c", "/d", "/e", "/e", "#f", "mailto:x")
+    assert followed([(href, None) for href in hrefs], 3) == (["/b", "/a", "/c#1"], 2, 0)
 
 
 def test_links_that_ask_not_to_be_followed_are_counted() -> None:
-    links = Links(10)
-    for rel in ("nofollow", "noopener NOFOLLOW", "ugc", "sponsored", "nofollowing", None):
-        links.add(f"/{rel}", rel)
-    links.add("mailto:x", "nofollow")
-    assert links.kept == ["/ugc", "/sponsored", "/nofollowing", "/None"]
-    assert links.nofollow == 2
+    rels = ("nofollow", "noopener NOFOLLOW", "ugc", "sponsored", "nofollowing", None)
+    found = [*((f"/{rel}", rel) for rel in rels), ("mailto:x", "nofollow")]
+    assert followed(found, 10) == (["/ugc", "/sponsored", "/nofollowing", "/None"], 0, 2)

@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.control.torture import proof
 from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.plan import LEASE, SWEEP, Fault, Plan, Stroke, crawl_settings
+from holdfast.control.torture.plan import LEASE, SCOPE, SWEEP, Fault, Plan, Stroke, crawl_settings
 from holdfast.control.torture.process import Victim, is_alive, kill_server, send
 from holdfast.simweb.process import WebProcess
 from holdfast.store import reports
@@ -93,7 +93,7 @@ class Ordeal:
 
     def _start(self) -> Victim:
         plan = self._plan
-        arguments = ["crawl", *self._web.urls, "--job", JOB, "--scope", "any", "--workers", str(plan.workers), "--json"]
+        arguments = ["crawl", *self._web.urls, "--job", JOB, "--scope", SCOPE, "--workers", str(plan.workers), "--json"]
         arguments += ["--delay", f"{self._delay:g}", "--concurrency", str(plan.concurrency)]
         arguments += ["--max-depth", "1000", "--allow-private"]
         self._requests_before = self.requests()

@@ -21,6 +21,7 @@ SOONEST: Final = 0.3
 LATEST: Final = 1.5
 """Seconds from the first request of a life to the fault that ends it."""
 CONCURRENCY: Final = 2
+SCOPE: Final = "host"
 CRAWL_DELAY: Final = 1.5
 """What the robots.txt of one site asks for: longer than a crawl takes to come back, so that haste after a crash would show."""
 LEASE: Final = 6.0

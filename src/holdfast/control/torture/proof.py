@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+from urllib.parse import urlsplit
 
 from holdfast.control.torture.ground import Ground
 from holdfast.control.torture.plan import CRAWL_DELAY, RETRIES, Plan
@@ -49,7 +50,9 @@ class End:
     """In the frontier; more than one is a fault."""
 
 
-Ends = dict[str, End]
+Where = tuple[str, str]
+"""Domain and URL: an address elsewhere that is not followed is a row of the domain where it was met."""
+Ends = dict[Where, End]
 
 
 def ends(database: Database) -> Ends:
@@ -57,23 +60,21 @@ def ends(database: Database) -> Ends:
     everything = exports.Only()
     with database.session() as connection:
         last = {
-            row["page_url"]: (row["outcome"], row["status"])
+            (row["domain"], row["page_url"]): (row["outcome"], row["status"])
             for chunk in exports.log(connection, everything)
             for row in chunk
         }
         content = {
-            row["url"]: bytes(row["content_hash"]).hex()
+            (row["domain"], row["url"]): bytes(row["content_hash"]).hex()
             for chunk in exports.pages(connection, everything, text=False)
             for row in chunk
             if row["content_hash"] is not None
         }
-        found = [row for chunk in exports.urls(connection, everything) for row in chunk]
-    rows = Counter(row["url"] for row in found)
+        found = [((row["domain"], row["url"]), row) for chunk in exports.urls(connection, everything) for row in chunk]
+    rows = Counter(where for where, _ in found)
     return {
-        row["url"]: End(
-            row["state"], *last.get(row["url"], (None, None)), content=content.get(row["url"]), rows=rows[row["url"]]
-        )
-        for row in found
+        where: End(row["state"], *last.get(where, (None, None)), content=content.get(where), rows=rows[where])
+        for where, row in found
     }
 
 
@@ -86,9 +87,10 @@ def store_faults(ground: Ground) -> list[str]:
 
 def unlike(without: Ends, under: Ends) -> list[str]:
     """I15: where a crawl with faults ended otherwise than one without."""
-    different = sorted(url for url in without.keys() | under.keys() if without.get(url) != under.get(url))
+    different = sorted(where for where in without.keys() | under.keys() if without.get(where) != under.get(where))
     return _said(
-        f"I15 {url}: {_end(without.get(url))} without faults, {_end(under.get(url))} with them" for url in different
+        f"I15 {where[1]}: {_end(without.get(where))} without faults, {_end(under.get(where))} with them"
+        for where in different
     )
 
 
@@ -99,7 +101,7 @@ def untrue(expected: Iterable[ExpectedPage], found: Ends) -> list[str]:
 
 def _untruths(expected: Sequence[ExpectedPage], found: Ends) -> Iterator[str]:
     for page in expected:
-        end = found.get(page.url)
+        end = found.get((urlsplit(page.url).netloc, page.url))
         states = _STATES.get(page.kind)
         if states is None:  # hidden or by taste
             if page.kind is Kind.HIDDEN and end is not None:
@@ -115,7 +117,7 @@ def _untruths(expected: Sequence[ExpectedPage], found: Ends) -> Iterator[str]:
         elif page.kind in _WITH_CONTENT and end.content is None:
             yield f"I3 {page.url} has no content"
     known = {page.url for page in expected}
-    for url, end in found.items():
+    for (_, url), end in found.items():
         if url not in known and end.state != "denied":
             yield f"I1 {url} is nobody's URL, and is {_end(end)}"
 
