@@ -23,8 +23,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 crawl: setup     ## make crawl URL=https://example.com
 	@test -n "$(URL)" || { echo "Say what to crawl: make crawl URL=https://example.com"; exit 2; }
-	@$(BIN)/holdfast seeds add "$(URL)"
-	@echo "It is known now, and waits for the crawling engine, which comes next. Look: $(BIN)/holdfast domain-status"
+	@$(BIN)/holdfast crawl "$(URL)"
 
 lint: setup
 	@$(BIN)/ruff check .

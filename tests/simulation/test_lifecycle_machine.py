@@ -27,12 +27,23 @@ from holdfast.errors import ClaimLost
 from holdfast.model.domain import BLOCKING, STOPPING, Claim, Event, Status, decide
 from holdfast.store import claims, domains, sweep
 from holdfast.store.connect import Database
+from tests.support.batches import Worker, found, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
 NAMES = ["a.example", "b.example", "c.example"]
 WORKERS = ["w1", "w2"]
-TABLES = ["domain_wakes", "job_domains", "claim_log", "url_frontier", "domain_transitions", "domains"]
+TABLES = [
+    "domain_wakes",
+    "job_domains",
+    "claim_log",
+    "crawl_log",
+    "crawled_pages",
+    "url_frontier",
+    "domain_transitions",
+    "domains",
+    "crawl_runs",
+]
 
 
 @dataclass
@@ -55,7 +66,7 @@ class Model:
     active: bool = True
     urls: int = 0
 
-    def fold(self) -> None:
+    def fold_counts(self) -> None:
         if self.news:
             self.waiting += self.news
             self.row_done = False
@@ -63,6 +74,9 @@ class Model:
                 self.status = Status.PENDING
                 self.cooling = False
             self.news = 0
+
+    def fold(self) -> None:
+        self.fold_counts()
         if self.again:
             if self.done:
                 self.row_done = False
@@ -101,18 +115,14 @@ class Lifecycle(RuleBasedStateMachine):
     def begin(self) -> None:
         for table in TABLES:  # far quicker than TRUNCATE, which makes new files
             self.connection.execute(f"DELETE FROM {table}")
+        self.workers = {name: Worker(self.database, self.store, name) for name in WORKERS}
 
     # What people and other workers do
 
     @rule(name=st.sampled_from(NAMES))
     def seed(self, name: str) -> None:
-        model = self.models.get(name)
-        self.store.seed(f"https://{name}/p{model.urls if model else 0}")
-        if model is None:
-            self.models[name] = Model(waiting=1, urls=1)
-        else:
-            model.urls += 1
-            model.news += 1
+        self.store.seed(self._new_url(name))
+        self._heard_of(name)
 
     @precondition(lambda self: self.models)
     @rule(data=st.data())
@@ -180,22 +190,33 @@ class Lifecycle(RuleBasedStateMachine):
         assert lost.lost == {h.claim.domain_id for h in newest.values() if not self._really_held(h)}
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), pages=st.integers(0, 3))
-    def flush(self, data: st.DataObject, pages: int) -> None:
+    @rule(data=st.data(), pages=st.integers(0, 3), to=st.sampled_from([*NAMES, None]))
+    def commit(self, data: st.DataObject, pages: int, to: str | None) -> None:
+        """Some pages of a domain that the worker holds, or believes to hold, and perhaps a link."""
         held = data.draw(st.sampled_from(self.held))
+        worker, job = self.workers[held.worker], self.store.job
+        urls = worker.waiting(held.claim, pages) if pages else []
+        links = [] if to is None else [found(self._new_url(to), job, domain=to)]
+        part = worker.part(held.claim, [outcome(url, job) for url in urls], links)
+        written = held.claim.domain_id not in worker.commit(part).refused
+        assert written == self._really_held(held)
+        if not written:
+            return
         model = self.models[held.claim.domain]
-        outcomes = min(pages, model.waiting) if self._really_held(held) else pages
-        with self.connection.transaction():
-            written = self.store.flush(held.claim, held.worker, outcomes=outcomes, pages_crawled=outcomes)
-            assert written == self._really_held(held)
-            if written and outcomes:
-                self._mark_done(held.claim.domain_id, outcomes)
-        if written and outcomes:
-            model.pages += outcomes
-            model.waiting -= outcomes
-            model.done += outcomes
+        assert len(urls) == min(pages, model.waiting + model.news)
+        model.fold_counts()
+        model.pages += len(urls)
+        model.waiting -= len(urls)
+        model.done += len(urls)
+        if urls:
             model.status = decide(model.status, Event.OUTCOME)
             held.crawled = True
+        if to == held.claim.domain:
+            model.waiting += 1
+            model.urls += 1
+            model.row_done = False
+        elif to is not None:
+            self._heard_of(to)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), event=st.sampled_from([None, None, *sorted(STOPPING)]))
@@ -282,19 +303,18 @@ class Lifecycle(RuleBasedStateMachine):
         model = self.models[held.claim.domain]
         return model.holder == held.worker and model.epoch == held.claim.epoch and not model.expired
 
-    def _mark_done(self, domain_id: int, count: int) -> None:
-        self.connection.execute(
-            "UPDATE url_frontier SET state = 'done' WHERE (domain_id, job_id, url_key) IN"
-            " (SELECT domain_id, job_id, url_key FROM url_frontier WHERE domain_id = %s AND state = 'waiting' LIMIT %s)",
-            (domain_id, count),
-        )
-        self.connection.execute(
-            "UPDATE job_domains SET waiting = waiting - %s, done = done + %s WHERE domain_id = %s",
-            (count, count, domain_id),
-        )
-        self.connection.execute(
-            "UPDATE domains SET frontier_size = frontier_size - %s WHERE id = %s", (count, domain_id)
-        )
+    def _new_url(self, name: str) -> str:
+        model = self.models.get(name)
+        return f"https://{name}/p{model.urls if model else 0}"
+
+    def _heard_of(self, name: str) -> None:
+        """A URL was inserted by somebody who does not hold the domain."""
+        model = self.models.get(name)
+        if model is None:
+            self.models[name] = Model(waiting=1, urls=1)
+        else:
+            model.urls += 1
+            model.news += 1
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def outcome(
 def found(url: str, job_id: int, *, domain: str | None = None, depth: int = 1, **facts: Any) -> FoundUrl:
     """A URL that a page led to; with `domain` on a foreign one."""
     row = FoundUrl(job_id, url_key(url), url, depth, 3, b"p" * 16)._replace(**facts)
-    return row._replace(domain=domain, parent_domain=domain, base_url=f"https://{domain}/") if domain else row
+    return row._replace(domain=domain, parent_domain=domain, base_url=f"https://{domain}") if domain else row
 
 
 def links(domain: str, count: int, job_id: int, *, start: int = 0, foreign: bool = False) -> list[FoundUrl]:

@@ -1,5 +1,7 @@
 """A store in which something was crawled, by the product's own transaction: what reports, exports and checks are tried on."""
 
+import gzip
+import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -133,3 +135,16 @@ def crawl_a_little(database: Database, store: Store, archived: ArchiveRef | None
     )
     store.release(claim, crawl.worker)
     return crawl
+
+
+def warc(body: bytes) -> bytes:
+    """A record as the archive writes it."""
+    block = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    head = (
+        "WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:00000000-0000-4000-8000-000000000000>\r\n"
+        f"WARC-Target-URI: {HOME}\r\nWARC-Date: 2026-02-05T12:00:00.000000Z\r\n"
+        f"WARC-Payload-Digest: sha256:{hashlib.sha256(body).hexdigest()}\r\n"
+        f"Content-Type: application/http; msgtype=response\r\nWARC-Block-Digest: sha256:{hashlib.sha256(block).hexdigest()}\r\n"
+        f"Content-Length: {len(block)}\r\n\r\n"
+    )
+    return gzip.compress(head.encode() + block + b"\r\n\r\n")

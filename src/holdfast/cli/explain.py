@@ -9,7 +9,6 @@ from holdfast import wiring
 from holdfast.cli import output, session
 from holdfast.cli.help import Command
 from holdfast.cli.output import counted
-from holdfast.cli.status import until
 from holdfast.control.explain import DomainStory, Entry, Explainer, UrlStory, Verdict
 from holdfast.control.reasons import Wait
 from holdfast.model.host import canonical_domain
@@ -125,7 +124,11 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _wait(wait: Wait, now: datetime) -> str:
-    return wait.what if wait.until is None else f"{wait.what}; over {until(wait.until, now)}"
+    if wait.until is None:
+        return wait.what
+    seconds = (wait.until - now).total_seconds()
+    lasts = f"for another {max(seconds, 0):.0f} s" if seconds < 120 else f"until {output.when(wait.until)} UTC"
+    return f"{wait.what}, {lasts}"
 
 
 def _print_domain(story: DomainStory) -> None:
@@ -137,9 +140,8 @@ def _print_domain(story: DomainStory) -> None:
         ("Held by", held),
     ]
     for work in story.work:
-        label = f"Job {work['job']}"
         left = f"{counted(work['waiting'], 'URL')} waiting, {work['done']:,} done, {work['denied']:,} denied, {work['failed']:,} failed"
-        facts.append((label[:15], left))
+        facts.append(("Job", f"{work['job']} ({work['job_state']}): {left}"))
         facts += [
             ("  waits for" if not number else "", _wait(wait, story.now)) for number, wait in enumerate(work["waits"])
         ]

@@ -15,7 +15,7 @@ from holdfast.cli.output import counted
 from holdfast.cli.session import say
 from holdfast.control.torture import plan as plans
 from holdfast.control.torture import trial
-from holdfast.control.torture.ground import Grounds
+from holdfast.control.torture.ground import Ground, Grounds
 from holdfast.control.torture.plan import Plan
 from holdfast.control.torture.trial import Report
 from holdfast.errors import HoldfastError
@@ -66,11 +66,11 @@ def _try(plan: Plan, folder: Path | None, *, keep: bool) -> Report:
         grounds.keep = keep
         try:
             say("Crawling a made-up web without any fault …")
-            calm = trial.without_faults(plan, grounds.folder / "without-faults", keep=keep)
+            calm = trial.without_faults(plan, Ground(grounds.folder / "without-faults"), keep=keep)
             say(f"  {counted(len(calm.ends), 'URL')}, {counted(len(calm.hits), 'request')}, {calm.seconds:.0f} s.")
             say(f"Crawling it again, with {counted(len(plan.strokes), 'fault')} …")
             report = trial.with_faults(
-                plan, calm, grounds.folder / "with-faults", lambda line: say(f"  {line}"), keep=keep
+                plan, calm, Ground(grounds.folder / "with-faults"), lambda line: say(f"  {line}"), keep=keep
             )
         except HoldfastError:
             grounds.keep = True
@@ -116,10 +116,12 @@ def demo() -> None:
     with Grounds() as grounds:
         _line("A small web is served on this machine; nothing leaves it.", "dim")
         _line("1  A crawl in peace, to know how it must end …", "bold")
-        calm = trial.without_faults(plan, grounds.folder / "without-faults")
+        calm = trial.without_faults(plan, Ground(grounds.folder / "without-faults"))
         _line(f"   {counted(len(calm.ends), 'URL')} in {calm.seconds:.0f} s.", "green")
         _line(f"2  The same crawl, killed {_DEMO_KILLS} times in the middle …", "bold")
-        report = trial.with_faults(plan, calm, grounds.folder / "with-faults", lambda line: _line(f"   {line}", "red"))
+        report = trial.with_faults(
+            plan, calm, Ground(grounds.folder / "with-faults"), lambda line: _line(f"   {line}", "red")
+        )
         report.violations[:0] = calm.violations
         grounds.keep = not report.ok
         _line("3  The proof", "bold")

@@ -15,18 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-import zstandard
-
-from holdfast.archive import reading
+from holdfast.control.texts import Texts
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.host import canonical_domain
-from holdfast.model.page import ArchiveRef
 from holdfast.store import domains, exports, jobs
 from holdfast.store.connect import Connection, Database
 
 Row = dict[str, Any]
-TextOf = Callable[[Row, bytes], str]
-"""The visible text of a page: its row, and the body as the archive has it."""
 
 # Types by their names in Arrow, which is loaded only for Parquet: every command would wait for it.
 _TEXT: Final = "string"
@@ -106,8 +101,6 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _SAID_EVERY: Final = 1_000
 _GROUP_ROWS: Final = 50_000
 _GROUP_TEXT: Final = 32 * 1024 * 1024
-_MOST_TEXT: Final = 256 * 1024 * 1024
-"""Characters that a stored text may unpack to; what we wrote is far below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +147,7 @@ class Exporter:
     database: Database
     registrable: bool = False
     archive: Path | None = None
-    """Where texts are read from that are not kept, by `text_of`; None: nowhere."""
-    text_of: TextOf | None = None
+    """Where texts are read from that are not kept; None: nowhere."""
 
     def expected(self, wanted: Wanted) -> int | None:
         """About how many rows there will be; None: nobody knows before."""
@@ -164,7 +156,7 @@ class Exporter:
 
     def rows(self, wanted: Wanted) -> Generator[Row, None, None]:
         """Every row, with the columns of its kind."""
-        with self.database.session() as connection:
+        with self.database.session() as connection, Texts(self.archive) as texts:
             only = self._only(connection, wanted)
             if wanted.kind == "pages":
                 chunks = exports.pages(connection, only, text=wanted.text)
@@ -172,7 +164,7 @@ class Exporter:
                 chunks = {"urls": exports.urls, "log": exports.log}[wanted.kind](connection, only)
             for chunk in chunks:
                 for row in chunk:
-                    yield self._shown(row, wanted)
+                    yield self._shown(row, wanted, texts)
 
     def lines(self, wanted: Wanted) -> Iterator[str]:
         """Lines of JSON in plain ASCII, which can steer no terminal."""
@@ -206,29 +198,15 @@ class Exporter:
         name = canonical_domain(wanted.domain, registrable=self.registrable)
         return exports.Only(job, domains.get(connection, name)["id"])
 
-    def _shown(self, row: Row, wanted: Wanted) -> Row:
+    def _shown(self, row: Row, wanted: Wanted, texts: Texts) -> Row:
         row["run"] = row.get("crawl_run_id")
         row["url"] = row["page_url"] if wanted.kind == "log" else row["url"]
         for key in ("url_key", "parent_key", "content_hash"):
             if row.get(key) is not None:
                 row[key] = bytes(row[key]).hex()
         if wanted.text:
-            row["text"] = self._text(row)
+            row["text"] = texts.of(row)
         return {name: row[name] for name in wanted.columns}
-
-    def _text(self, row: Row) -> str | None:
-        if row["body"] is not None:
-            packed = zstandard.ZstdDecompressor().decompress(row["body"], max_output_size=_MOST_TEXT)
-            return packed.decode("utf-8", "replace")
-        if self.archive is None or self.text_of is None or row["archive_segment"] is None:
-            return None
-        ref = ArchiveRef(
-            row["archive_segment"], row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b"")
-        )
-        try:
-            return self.text_of(row, reading.read(self.archive, ref).body)
-        except (HoldfastError, OSError):
-            return None  # an archive that is elsewhere, or damaged: `holdfast verify` says which
 
 
 class _Writer(Protocol):

@@ -136,7 +136,9 @@ def _for_time(
     if domain["next_crawl_after"]:
         reason = domain["block_reason_code"] or domain["status_reason"]
         found.append(Wait(f"the domain is {domain['status']} ({reason}) and cools down", domain["next_crawl_after"]))
-    if work["work_state"] == "spent":
+    if work["work_state"] == "spent" and work["crawl_state"] is None:
+        found.append(Wait("the pages of the last crawl were used up; the job's next crawl goes on"))
+    elif work["work_state"] == "spent":
         of_all = f", {work['pages_granted']} of {work['max_pages']} over all domains" if work["max_pages"] else ""
         found.append(Wait(f"the pages of this crawl are used up: {work['budget_used']} on this domain{of_all}"))
     if work["work_not_before"] and work["work_not_before"] > now:

@@ -67,7 +67,9 @@ def folded(text: str) -> str:
     for blank in _BLANKS:
         if blank in text:
             text = text.replace(blank, " ")
-    while "  " in text:
+    before = len(text) + 1
+    while len(text) < before:  # to ask `"  " in text` first costs as much as to replace
+        before = len(text)
         text = text.replace("  ", " ")
     return text.strip(" ")
 

@@ -40,7 +40,7 @@ WITH found AS MATERIALIZED (
 )
 SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY priority DESC, id
 """
-_TAKE_IN_TURN: Final = _TAKE.replace("priority DESC, ", "")
+_TAKE_IN_TURN: Final = _TAKE.replace("jd.priority DESC, ", "").replace("priority DESC, ", "")
 """The same in the order of ids, in which domains were met."""
 
 _TAKE_BACK: Final = """
@@ -161,7 +161,9 @@ def reclaim(
         "SELECT id FROM domains WHERE claimed_by = %s ORDER BY id", (worker,)
     ).fetchall():
         try:
-            taken += _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": domain_id, "besides": known})
+            taken += _acquire(
+                connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": domain_id, "besides": known}
+            )
         except psycopg.Error:
             if connection.broken:
                 raise

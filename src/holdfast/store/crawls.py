@@ -82,7 +82,7 @@ WITH mine AS (
 )
 SELECT held, ready, waiting, delayed, extract(epoch FROM LEAST(mine.next_at, cooling.next_at) - clock_timestamp())::float8,
        cooling, spent, (SELECT count(*) FROM domain_wakes WHERE job_id = %(job)s), done, rows,
-       (SELECT GREATEST(max_pages - pages_granted, 0) FROM crawls WHERE id = %(crawl)s)
+       (SELECT max_pages - pages_granted FROM crawls WHERE id = %(crawl)s)
 FROM mine, held, cooling
 """
 

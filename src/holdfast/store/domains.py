@@ -33,6 +33,14 @@ EDITABLE: Final[frozenset[str]] = frozenset(
     },
 )
 
+# For statements that insert domains.
+TREATMENT_COLUMNS: Final = """
+    max_pages_per_run, parser_name, crawl_delay_seconds, max_concurrent_requests, default_crawl_frequency, user_agent
+"""
+TREATMENT_VALUES: Final = """
+    %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
+"""
+
 # A score is shown with "now" in it; the stored one leaves it out.
 _SHOWN: Final = """
     d.*, d.next_crawl_after = 'infinity' AS stays_blocked,
@@ -90,7 +98,7 @@ class NewDomains:
     user_agent: str | None = None
 
     def columns(self) -> dict[str, object]:
-        """As parameters of a statement that inserts domains."""
+        """The parameters of `TREATMENT_VALUES`."""
         return {
             "max_pages_per_run": self.max_pages_per_run,
             "parser": self.parser,

@@ -14,7 +14,7 @@ import psycopg
 
 from holdfast.model.batch import FoundUrl
 from holdfast.model.outcome import UrlState
-from holdfast.store.domains import NewDomains
+from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
 _TABLE: Final = """
 CREATE TEMPORARY TABLE IF NOT EXISTS found_batch (
@@ -28,16 +28,15 @@ _TYPES: Final = ["int8", "int8", "int2", "int2", "int2", "bool", "text", "bytea"
 _KNOWN: Final = "SELECT domain, id FROM domains WHERE domain = ANY(%(names)s)"
 
 # A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
-_FRESH: Final = """
+_FRESH: Final = f"""
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(names)s::text[], %(parents)s::text[], %(bases)s::text[], %(urls)s::int[]) AS w(name, parent, base, urls)
 ), fresh AS (
     INSERT INTO domains (domain, parent_domain, base_url, source, pages_discovered, frontier_size, frontier_updated_at,
-                         priority_score, priority_computed_at, max_pages_per_run, parser_name, crawl_delay_seconds,
-                         max_concurrent_requests, default_crawl_frequency, user_agent)
+                         priority_score, priority_computed_at, {TREATMENT_COLUMNS})
     SELECT name, parent, base, 'link', urls, urls, now(),
            LEAST(urls, 500) * 2 - staleness_points(now() - interval '30 days'), now(),
-           %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
+           {TREATMENT_VALUES}
     FROM wanted ORDER BY name COLLATE "C"
     ON CONFLICT (domain) DO NOTHING
     RETURNING id, domain, priority_score
@@ -48,7 +47,7 @@ WITH wanted AS MATERIALIZED (
         ON n.name = fresh.domain JOIN crawl_jobs j ON j.id = n.job
 )
 SELECT domain, id FROM fresh
-"""
+"""  # noqa: S608 — composed of constants only
 
 # Makes the release of a domain wait for us, so that none becomes exhausted while a URL for it is on its way. Most links are known:
 # their domains need no lock.
@@ -180,7 +179,7 @@ def _make(connection: psycopg.Connection, names: set[str], rows: _Rows, defaults
     work: Counter[tuple[str, int]] = Counter()
     for (name, job_id, _), url in rows.items():
         if isinstance(name, str) and name in names:
-            homes[name] = (url.parent_domain or name, url.base_url or f"https://{name}/")
+            homes[name] = (url.parent_domain or name, url.base_url or f"https://{name}")
             work[name, job_id] += 1
     urls: Counter[str] = Counter()
     for (name, _), count in work.items():

@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast.model.domain import Seed
 from holdfast.store import readiness
-from holdfast.store.domains import NewDomains
+from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
 # Made once a session and emptied by each commit: a table made and dropped per batch would churn the catalogue.
 _TABLES: Final = """
@@ -24,18 +24,17 @@ CREATE TEMPORARY TABLE IF NOT EXISTS seed_found (id bigint, url_key bytea, url t
 _COPY: Final = "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank) FROM STDIN (FORMAT BINARY)"
 
 # A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
-_FRESH: Final = """
+_FRESH: Final = f"""
 WITH wanted AS MATERIALIZED (
     SELECT domain, min(parent_domain) AS parent_domain, min(base_url) AS base_url, min(seed_rank) AS seed_rank,
            count(DISTINCT url_key) AS urls
     FROM seed_batch GROUP BY domain
 ), fresh AS (
     INSERT INTO domains (domain, parent_domain, base_url, seed_rank, source, pages_discovered, frontier_size, frontier_updated_at,
-                         priority_score, priority_computed_at, max_pages_per_run, parser_name, crawl_delay_seconds,
-                         max_concurrent_requests, default_crawl_frequency, user_agent)
+                         priority_score, priority_computed_at, {TREATMENT_COLUMNS})
     SELECT domain, parent_domain, base_url, seed_rank, %(source)s, urls, urls, now(),
            rank_points(seed_rank) + LEAST(urls, 500) * 2 - (SELECT staleness_points(now() - interval '30 days')), now(),
-           %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
+           {TREATMENT_VALUES}
     FROM wanted ORDER BY domain
     ON CONFLICT (domain) DO NOTHING
     RETURNING id, domain, priority_score, pages_discovered
@@ -49,7 +48,7 @@ WITH wanted AS MATERIALIZED (
     GROUP BY f.id, b.url_key ORDER BY f.id, b.url_key
 )
 SELECT (SELECT count(*) FROM wanted), count(*), COALESCE(sum(pages_discovered), 0)::bigint FROM fresh
-"""
+"""  # noqa: S608 — composed of constants only
 
 # What of the batch is missing on domains that were there before: URLs, or a rank. (The fresh ones have theirs by now.)
 _FIND: Final = """

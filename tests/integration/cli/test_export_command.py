@@ -13,7 +13,7 @@ from holdfast.control import export as exports
 from holdfast.control.export import COLUMNS
 from holdfast.store.connect import Database
 from tests.support.cli import Cli
-from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little
+from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little, warc
 from tests.support.factories import Store
 
 
@@ -60,6 +60,25 @@ def test_texts_are_unpacked(cli: Cli, crawl: Crawl) -> None:
     assert dict(zip(table["url"].to_pylist(), table["text"].to_pylist(), strict=True)) == expected
     with (cli.folder / "texts.csv").open(newline="", encoding="utf-8") as file:
         assert {row["url"]: row["text"] or None for row in csv.DictReader(file)} == expected
+
+
+def test_a_text_that_is_not_kept_is_read_from_the_archive(cli: Cli, crawl: Crawl) -> None:
+    body = "<title>t</title><p>Grüße</p><script>no</script>".encode()
+    path = cli.folder / ".holdfast" / "archive" / "w1" / "one.warc.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(warc(body))
+    crawl.store.connection.execute(
+        """UPDATE crawled_pages SET archive_segment = 'w1/one.warc.gz', archive_offset = 0, archive_length = %s,
+        payload_digest = sha256(%s),
+        noindex = url_key = substr(sha256('https://example.com/a/b'), 1, 16)""",
+        (len(warc(body)), body),
+    )
+    assert cli("export", "pages", "texts.jsonl", "--text").code == 0
+    texts = {row["url"]: row["text"] for row in read(cli.folder / "texts.jsonl")}
+    assert texts == {HOME: TEXT, f"{HOME}a": "Grüße", f"{HOME}a/b": None, f"{HOME}gone": None}
+    path.write_bytes(b"damaged")
+    assert cli("export", "pages", "texts.jsonl", "--text").code == 0
+    assert by_url(read(cli.folder / "texts.jsonl"))[f"{HOME}a"]["text"] is None
 
 
 def test_urls_and_log(cli: Cli, crawl: Crawl) -> None:

@@ -21,7 +21,7 @@ def crawl(database: Database, store: Store) -> Crawl:
 def test_an_empty_store_says_what_to_do(cli: Cli) -> None:
     answer = cli("status")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "Nothing to crawl yet. `holdfast seeds add URL` says what.\n"
+    assert answer.out == "Nothing to crawl yet. `holdfast crawl URL` begins.\n"
     assert cli("status", "--json").json["domains"] == dict.fromkeys(
         ("pending", "active", "exhausted", "blocked", "unreachable"), 0
     )
@@ -42,8 +42,8 @@ def test_how_things_stand(cli: Cli, crawl: Crawl) -> None:
     assert re.search(r"^Pace +0\.1 pages/s, 0\.0 errors/s, \d+ bytes/s in the last minute$", answer.out, re.MULTILINE)
     assert re.search(r"^Workers +1 alive, 1 domain held, 7 URLs in memory$", answer.out, re.MULTILINE)
     assert re.search(r"^Database +\d+\.\d MB$", answer.out, re.MULTILINE)
-    assert re.search(r"^Next +claim expires: in 30 min \(.+ UTC\) \(1 domain\)$", answer.out, re.MULTILINE)
-    assert re.search(r"^ +another attempt: in 60 min \(.+ UTC\) \(1 domain\)$", answer.out, re.MULTILINE)
+    assert re.search(r"^Next +claim expires in 30 min \(.+ UTC\); 1 domain in all$", answer.out, re.MULTILINE)
+    assert re.search(r"^ +another attempt in 60 min \(.+ UTC\); 1 domain in all$", answer.out, re.MULTILINE)
     told = cli("status", "--json").json
     assert told["pages_per_second"] == 3 / 60
     assert told["jobs"][0]["waiting"] == 2

@@ -1,6 +1,5 @@
 """`holdfast verify`: a table of what was checked, the exit code, and the bytes of the archive."""
 
-import gzip
 import hashlib
 from pathlib import Path
 
@@ -10,24 +9,11 @@ from holdfast.model.page import ArchiveRef
 from holdfast.store.connect import Database
 from holdfast.store.verify import CHECKS
 from tests.support.cli import Cli
-from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.crawled import HOME, Crawl, crawl_a_little, warc
 from tests.support.factories import Store
 
 BODY = b"<p>hello</p>"
 SEGMENT = "w1/one.warc.gz"
-
-
-def warc(body: bytes) -> bytes:
-    """A record as the archive writes it."""
-    block = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    head = (
-        "WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:00000000-0000-4000-8000-000000000000>\r\n"
-        f"WARC-Target-URI: {HOME}\r\nWARC-Date: 2026-02-05T12:00:00.000000Z\r\n"
-        f"WARC-Payload-Digest: sha256:{hashlib.sha256(body).hexdigest()}\r\n"
-        f"Content-Type: application/http; msgtype=response\r\nWARC-Block-Digest: sha256:{hashlib.sha256(block).hexdigest()}\r\n"
-        f"Content-Length: {len(block)}\r\n\r\n"
-    )
-    return gzip.compress(head.encode() + block + b"\r\n\r\n")
 
 
 @pytest.fixture

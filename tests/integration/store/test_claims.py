@@ -357,3 +357,13 @@ def test_one_batch_flushes_many_domains(store: Store) -> None:
         assert store.row(claim.domain)["pages_crawled"] == number
     assert store.value("SELECT sum(pages_crawled) FROM domains") == 3
     assert_invariants(store.connection)
+
+
+def test_without_priorities_domains_are_taken_in_the_order_in_which_they_were_met(store: Store) -> None:
+    store.seed("first.example")
+    store.seed("second.example", rank=1)
+    store.seed("third.example", rank=1000)
+    assert [claim.domain for claim in store.claim("w1", 1)] == ["second.example"], "by priority"
+    sweep.force_release(store.connection, worker="w1")
+    taken = claims.claim(store.connection, worker="w1", job_id=store.job, count=2, lease=LEASE, by_priority=False)
+    assert [claim.domain for claim in taken] == ["first.example", "second.example"]

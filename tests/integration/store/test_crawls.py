@@ -216,6 +216,8 @@ def test_how_a_crawl_stands(store: Store, worker: Worker) -> None:
     assert (standing.cooling, standing.delayed, standing.wakes, standing.rows) == (1, 1, 1, 6)
     assert standing.waiting == 1 + 2 + 1 + 1 + 1
     assert standing.budget_left == 8
+    unlimited, _ = crawls.begin(store.connection, store.job)
+    assert crawls.standing(store.connection, store.job, unlimited).budget_left is None
     empty = crawls.standing(store.connection, 999, 999)
     assert (empty.rows, empty.next_in, empty.budget_left) == (0, None, None)
 

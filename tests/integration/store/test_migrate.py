@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from psycopg import sql
 
 from holdfast.errors import SchemaMismatch, StoreError, UsageError
-from holdfast.store import embedded, migrate
+from holdfast.store import budget, crawls, embedded, frontier, migrate, visits
 from holdfast.store.connect import Database, prompt_environment
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -91,13 +91,78 @@ def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
     )
 
 
-def test_an_older_schema_is_refused_with_what_to_do(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "OLDER", frozenset({None, migrate.HEAD}))
-    monkeypatch.setattr(migrate, "HEAD", "0002")
+def test_an_older_schema_is_refused_with_what_to_do(empty: Database) -> None:
+    migrate.upgrade(empty, "0001")
     with pytest.raises(
         SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0002; run `holdfast db upgrade`"
     ):
-        check(database)
+        check(empty)
+
+
+# What a store at each released revision may hold. The rows are written as that revision knew them.
+_DATA_AT = {
+    "0001": """
+        INSERT INTO domains (domain, parent_domain, base_url, pages_discovered, frontier_size, pages_crawled)
+        VALUES ('a.example', 'a.example', 'https://a.example/', 2, 1, 1);
+        INSERT INTO job_domains (domain_id, job_id, ready, discovered, waiting, done, budget_used)
+        SELECT d.id, j.id, true, 2, 1, 1, 1 FROM domains d, crawl_jobs j;
+        INSERT INTO url_frontier (domain_id, job_id, url_key, url, state)
+        SELECT d.id, j.id, decode(md5(u), 'hex'), 'https://a.example/' || u, s::frontier_state
+        FROM domains d, crawl_jobs j, (VALUES ('x', 'waiting'), ('y', 'done')) AS t(u, s);
+        INSERT INTO domain_robots (domain_id, robots_txt_url, robots_txt_content)
+        SELECT id, 'https://a.example/robots.txt', 'User-agent: *' FROM domains;
+        INSERT INTO crawl_runs (worker, pages_crawled) VALUES ('w1', 0);
+    """,
+}
+
+
+def test_every_revision_but_the_newest_has_data_to_be_upgraded() -> None:
+    assert _DATA_AT.keys() == migrate.OLDER - {None}
+
+
+@pytest.mark.parametrize("revision", sorted(_DATA_AT))
+def test_an_upgrade_keeps_what_is_there_and_a_downgrade_too(
+    server: embedded.Server, empty: Database, revision: str
+) -> None:
+    migrate.upgrade(empty, revision)
+    old = schema_of(server, empty)
+    with empty.session() as connection:
+        connection.execute(_DATA_AT[revision])
+        before = Store(connection).everything()
+    assert migrate.upgrade(empty) == (revision, migrate.HEAD)
+    with empty.session() as connection:
+        store = Store(connection)
+        assert_invariants(connection)
+        assert {table: len(rows) for table, rows in store.everything().items()} == {
+            table: len(rows) for table, rows in before.items()
+        }
+        (claim,) = store.claim()
+        state = visits.load(connection, [claim.domain_id])[claim.domain_id]
+        robots = state.robots["https://a.example/robots.txt"]
+        assert (robots.content, robots.reachable, robots.fresh_for) == ("User-agent: *", True, 0.0)
+        taken = frontier.take(connection, domain_id=claim.domain_id, job_id=store.job, count=9, besides=[])
+        assert [waiting.url for waiting in taken.urls] == ["https://a.example/x"]
+        assert store.work("a.example")["budget_used"] == 1
+        crawls.begin(connection, store.job)
+        asked = budget.ask(
+            connection,
+            worker="w1",
+            domain_id=claim.domain_id,
+            epoch=claim.epoch,
+            job=crawls.get(connection, store.job),
+            per_domain=5,
+        )
+        assert asked == 5, "what was used before there were crawls is no crawl's"
+        store.release(claim, crawled=False)
+        for url in ("http://a.example/robots.txt", "https://a.example:8443/robots.txt"):
+            connection.execute(
+                "INSERT INTO domain_robots (domain_id, robots_txt_url) VALUES (%s, %s)", (claim.domain_id, url)
+            )
+    assert migrate.downgrade(empty, revision) == (migrate.HEAD, revision)
+    assert schema_of(server, empty) == old
+    with empty.session() as connection:
+        assert Store(connection).everything()["url_frontier"] == before["url_frontier"]
+        assert connection.execute("SELECT count(*) FROM domain_robots").fetchone() == (1,)
 
 
 def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:

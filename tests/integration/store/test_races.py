@@ -105,7 +105,10 @@ def _commit_and_renew(database: Database, store: Store, seconds: float) -> tuple
         pairs = [(c.domain_id, c.epoch) for c in held[worker]]
 
         def step(connection: psycopg.Connection) -> None:
-            assert claims.renew(connection, worker=worker, held=random.sample(pairs, len(pairs)), lease=LEASE).lost == set()
+            assert (
+                claims.renew(connection, worker=worker, held=random.sample(pairs, len(pairs)), lease=LEASE).lost
+                == set()
+            )
 
         return step
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.errors import NameInUse
+from holdfast.errors import NameInUse, Refused
 from holdfast.model.domain import Event
-from holdfast.store import reports, runs, workers
+from holdfast.store import crawls, reports, runs, workers
 from holdfast.store.connect import Database
 from holdfast.store.workers import Identity
 from tests.support.factories import Store
@@ -60,6 +60,44 @@ def test_names_do_not_run_on_for_ever(database: Database, monkeypatch: pytest.Mo
         workers.hold_name(second, "w")
         with pytest.raises(NameInUse, match="2 workers called 'w' are alive"):
             workers.hold_name(third, "w")
+
+
+def test_a_worker_without_claims_is_alone_or_not_at_all(database: Database) -> None:
+    with database.connect() as first, database.connect() as second, database.connect() as third:
+        workers.share(first, alone=False)
+        workers.share(second, alone=False)
+        with pytest.raises(Refused, match="only one worker may run"):
+            workers.share(third, alone=True)
+        end(first, third)
+        end(second, third)
+        workers.share(third, alone=True)
+        with database.connect() as fourth:
+            for alone in (True, False):
+                with pytest.raises(Refused):
+                    workers.share(fourth, alone=alone)
+
+
+def test_a_run_lives_and_ends(store: Store, database: Database) -> None:
+    with database.connect() as session:
+        name = workers.hold_name(session, "w").name
+        crawl, _ = crawls.begin(store.connection, store.job)
+        run = runs.begin(store.connection, worker=name, job_id=store.job, crawl_id=crawl)
+        store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '2 h'")
+        store.connection.execute("UPDATE workers SET heartbeat_at = now() - interval '2 h'")
+        runs.beat(store.connection, run, in_window=42)
+        assert runs.silent(store.connection, older_than=HOUR) == []
+        assert store.value("SELECT in_window FROM crawl_runs") == 42
+        assert store.value("SELECT heartbeat_at > now() - interval '1 h' FROM workers") is True
+        runs.end(store.connection, run, error=None)
+        assert (
+            store.value("SELECT status || ' ' || in_window || ' ' || crawl_id FROM crawl_runs")
+            == f"completed 0 {crawl}"
+        )
+        failed = runs.begin(store.connection, worker=name)
+        runs.end(store.connection, failed, error="out of disk")
+        runs.end(store.connection, failed, error=None)
+        query = "SELECT status || ' ' || error_message FROM crawl_runs WHERE id = %s"
+        assert store.value(query, failed) == "failed out of disk", "the first word stands"
 
 
 def test_runs_without_a_sign_of_life(store: Store) -> None:

@@ -50,6 +50,10 @@ class Ground:
         """The database of the crawl."""
         return Database(self.server().url())
 
+    def settings(self) -> dict[str, str]:
+        """What a crawl has to know to find its database, beside the data folder."""
+        return {}
+
     @property
     def archive(self) -> Path | None:
         """The bytes of pages, if there are any yet."""
@@ -58,7 +62,8 @@ class Ground:
 
     def logs(self) -> str:
         """What the workers have said."""
-        return "".join(path.read_text("utf-8", "replace") for path in sorted(self.data.glob("logs/*.log")))
+        found = [*sorted(self.data.glob("logs/*.log")), *sorted(self.folder.glob("*.log"))]
+        return "".join(path.read_text("utf-8", "replace") for path in found)
 
     def _remove(self) -> None:
         if self._server is not None:

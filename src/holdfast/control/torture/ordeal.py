@@ -101,7 +101,7 @@ class Ordeal:
         self._suffered.lives += 1
         return Victim(
             ["--data", str(self._ground.data), *arguments],
-            settings=crawl_settings(plan),
+            settings=crawl_settings(plan) | self._ground.settings(),
             folder=self._ground.folder,
             supervised=plan.workers > 1,
         )

@@ -21,10 +21,10 @@ SOONEST: Final = 0.3
 LATEST: Final = 1.5
 """Seconds from the first request of a life to the fault that ends it."""
 CONCURRENCY: Final = 2
-SCOPE: Final = "host"
+SCOPE: Final = "any"
 CRAWL_DELAY: Final = 1.5
 """What the robots.txt of one site asks for: longer than a crawl takes to come back, so that haste after a crash would show."""
-LEASE: Final = 6.0
+LEASE: Final = 5.0
 SWEEP: Final = 1.0
 FLUSH: Final = Flush(pages=25)
 
@@ -127,7 +127,7 @@ def crawl_settings(plan: Plan) -> dict[str, str]:
         "claims.lease": f"{LEASE:g}s",
         "claims.sweep_interval": f"{SWEEP:g}s",
         "claims.batch": "1" if plan.workers > 1 else "10",
-        "fetch.timeout": "3s",
+        "fetch.timeout": "2s",
         "worker.heartbeat": "1s",
         "worker.idle": "0.1s",
         "worker.domains": str(plan.domains_per_worker),

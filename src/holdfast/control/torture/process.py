@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from holdfast.settings import catalog
 
 _SERVER: Final = "postgres"
 _TICK: Final = 0.02
+PROGRAM: Final = (sys.executable, "-m", "holdfast")
 
 
 def environment(settings: dict[str, str]) -> list[str]:
@@ -32,12 +34,21 @@ def environment(settings: dict[str, str]) -> list[str]:
 class Victim:
     """One life of a crawl: the command that was started, and every worker below it."""
 
-    def __init__(self, arguments: list[str], *, settings: dict[str, str], folder: Path, supervised: bool) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        settings: dict[str, str],
+        folder: Path,
+        supervised: bool = False,
+        name: str = "crawl",
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         """Start it. `supervised`: its workers are processes of their own; otherwise it is the worker."""
         self._supervised = supervised
-        self._out = folder / "crawl.out"
-        command = [*environment(settings), sys.executable, "-m", "holdfast", *arguments]
-        with self._out.open("wb") as out, (folder / "crawl.log").open("ab") as log:
+        self._out = folder / f"{name}.out"
+        command = [*environment(settings), *program, *arguments]
+        with self._out.open("wb") as out, (folder / f"{name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True
             )

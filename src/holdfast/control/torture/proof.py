@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.plan import CRAWL_DELAY, RETRIES, Plan
+from holdfast.control.torture.plan import RETRIES, Plan
 from holdfast.control.verify import Verifier
 from holdfast.simweb import judge
 from holdfast.simweb.log import Hit
@@ -24,7 +24,6 @@ from holdfast.store.connect import Database
 _SHOWN: Final = 5
 _SLACK: Final = 0.4
 """Seconds between a client's clock and the moment when a busy server reads the request."""
-_ROBOTS: Final = "/robots.txt"
 _STATES: Final[dict[Kind, frozenset[str]]] = {
     Kind.PAGE: frozenset({"done"}),
     Kind.FLAKY: frozenset({"done"}),
@@ -124,8 +123,7 @@ def _untruths(expected: Sequence[ExpectedPage], found: Ends) -> Iterator[str]:
 
 def rude(plan: Plan, address: Address, expected: Sequence[ExpectedPage], hits: Sequence[Hit]) -> list[str]:
     """I9, but for repeats: what the sites' own log says against a crawl."""
-    slow = [n for n in range(plan.web.sites) if plan.web.site(n).crawl_delay]
-    hosts = {address.host(n) for n in slow}
+    delays = {address.host(n): plan.web.site(n).crawl_delay for n in range(plan.web.sites)}
     found = [f"I9 {page.url} was never answered with {page.status}" for page in judge.missing(expected, hits)]
     found += [
         f"I9 {hit.url} was asked for against robots.txt or rel=nofollow" for hit in judge.unwanted(expected, hits)
@@ -136,8 +134,9 @@ def rude(plan: Plan, address: Address, expected: Sequence[ExpectedPage], hits: S
         most = judge.most_at_once(hits, host)
         if most > plan.concurrency:
             found.append(f"I9 {host} had {most} requests at once instead of {plan.concurrency}")
-    close = judge.too_close([hit for hit in hits if hit.host in hosts], CRAWL_DELAY, slack=_SLACK)
-    found += [f"I9 {pair.later.url} came {pair.gap:.2f} s after the request before it" for pair in close]
+    for host, delay in delays.items():
+        close = judge.too_close([hit for hit in hits if hit.host == host], delay, slack=_SLACK)
+        found += [f"I9 {pair.later.url} came {pair.gap:.2f} s after the request before it" for pair in close]
     return _said(found)
 
 

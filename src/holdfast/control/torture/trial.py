@@ -3,12 +3,14 @@
 The rule: both crawls see the same web at the same address, served anew for each, so that what they find can be compared byte by byte.
 """
 
+import random
+import socket
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.control.torture import proof
 from holdfast.control.torture.ground import Ground
@@ -18,6 +20,12 @@ from holdfast.control.torture.proof import Ends
 from holdfast.simweb.log import Hit
 from holdfast.simweb.process import WebProcess
 from holdfast.simweb.site import ExpectedPage
+
+Crawl = Callable[[Plan, Ground, WebProcess, Tell], Suffered]
+"""A way to crawl under faults."""
+
+_PORTS: Final = (10_240, 32_000)
+"""Below those that systems give to connections: the second crawl must find the same port free again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +100,10 @@ class Report:
         }
 
 
-def without_faults(plan: Plan, folder: Path, *, port: int = 0, keep: bool = False) -> Reference:
+def without_faults(plan: Plan, ground: Ground, *, keep: bool = False) -> Reference:
     """Crawl the web of the plan as quickly as it goes, into a store of its own."""
     began = time.monotonic()
-    with WebProcess(plan.web, port=port) as web, Ground(folder) as ground:
+    with WebProcess(plan.web, port=_quiet_port()) as web, ground:
         ground.keep = keep
         calm = Plan(plan.seed, 1, plan.web, (), 0.0, plan.concurrency)
         suffered = Ordeal(calm, ground, web, lambda _: None, delay=0.0).run()
@@ -112,15 +120,15 @@ def without_faults(plan: Plan, folder: Path, *, port: int = 0, keep: bool = Fals
 def with_faults(
     plan: Plan,
     reference: Reference,
-    folder: Path,
+    ground: Ground,
     tell: Tell,
     *,
     keep: bool = False,
-    crawl: Callable[[Plan, Ground, WebProcess, Tell], Suffered] | None = None,
+    crawl: Crawl | None = None,
 ) -> Report:
     """Crawl the same web under the plan's faults, and compare. `crawl` may be another way to do that."""
     began = time.monotonic()
-    with WebProcess(plan.web, port=reference.port) as web, Ground(folder) as ground:
+    with WebProcess(plan.web, port=reference.port) as web, ground:
         ground.keep = keep
         suffered = crawl(plan, ground, web, tell) if crawl else Ordeal(plan, ground, web, tell).run()
         report = judge(plan, reference, ground, web, suffered)
@@ -166,3 +174,12 @@ def judge(plan: Plan, reference: Reference, ground: Ground, web: WebProcess, suf
 def everything_expected(web: WebProcess) -> list[ExpectedPage]:
     """The truth about all sites."""
     return [page for site in range(web.web.sites) for page in web.expected(site)]
+
+
+def _quiet_port() -> int:
+    dice = random.SystemRandom()
+    while True:
+        port = dice.randint(*_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -1,0 +1,181 @@
+"""Which links are followed, what becomes of the others, and where redirects lead."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.model.job import Scope
+from tests.support.crawls import Crawls
+from tests.support.pages import Page, Pages, html, moved
+
+HOST, SISTER, FOREIGN = "site.localhost", "shop.site.localhost", "other.localhost"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Pages]:
+    with Pages() as served:
+        links = ("/in", served.url("/sister", SISTER), served.url("/foreign", FOREIGN))
+        served.answers = {
+            "/": html(*links),
+            "/in": html(),
+            f"{SISTER}/sister": html("/deeper"),
+            f"{SISTER}/deeper": html(),
+            f"{FOREIGN}/foreign": html(),
+            # denied in many ways
+            "/denials": html("/keep/a", "/drop/b.pdf", "/other", "/keep/x/x/x/x/x", "mailto:me@example.com", "http://[1"),
+            "/keep/a": html(),
+            # robots, as pages and headers say it
+            "/shy": html("/secret", '/hidden" rel="nofollow', "/noindex", "/header"),
+            "/secret": html("/behind", head='<meta name="robots" content="nofollow">'),
+            "/noindex": html("/found", head='<meta name="robots" content="noindex">', text="not for anybody"),
+            "/header": Page(
+                html("/behind").body, headers={"Content-Type": "text/html", "X-Robots-Tag": "noindex, nofollow"}
+            ),
+            "/found": html(),
+            # redirects
+            "/moves": html("/hop/4", "/hop/9", "/loop/a", "/self", "/away"),
+            **{f"/hop/{n}": moved(f"/hop/{n - 1}") for n in range(2, 12)},
+            "/hop/1": moved("/end"),
+            "/end": html("/in"),
+            "/loop/a": moved("/loop/b"),
+            "/loop/b": moved("/loop/a"),
+            "/self": moved("/self"),
+            "/away": moved(served.url("/foreign", FOREIGN)),
+            "/home": moved(served.url("/new", FOREIGN), 301),
+            f"{FOREIGN}/new": html("/newer", served.url("/in", HOST)),
+            f"{FOREIGN}/newer": html(),
+        }
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def _forget(site: Pages) -> None:
+    site.asked.clear()
+
+
+def domains(crawls: Crawls) -> set[str]:
+    return {name.partition(":")[0] for (name,) in crawls.rows("SELECT domain FROM domains")}
+
+
+def asked(site: Pages) -> set[str]:
+    return {name for _, name in site.asked if not name.endswith("/robots.txt")}
+
+
+@pytest.mark.parametrize(
+    ("scope", "met", "followed"),
+    [
+        (Scope.HOST, {HOST}, {f"{HOST}/", f"{HOST}/in"}),
+        (Scope.DOMAIN, {HOST, SISTER}, {f"{HOST}/", f"{HOST}/in", f"{SISTER}/sister", f"{SISTER}/deeper"}),
+        (
+            Scope.ANY,
+            {HOST, SISTER, FOREIGN},
+            {f"{HOST}/", f"{HOST}/in", f"{SISTER}/sister", f"{SISTER}/deeper", f"{FOREIGN}/foreign"},
+        ),
+    ],
+)
+def test_scope(crawls: Crawls, site: Pages, scope: Scope, met: set[str], followed: set[str]) -> None:
+    assert crawls.crawl(site.url("/", HOST), scope=scope).completed
+    assert asked(site) == followed
+    assert domains(crawls) == met
+    foreign = crawls.frontier(site.url("/foreign", FOREIGN))[site.url("/foreign", FOREIGN)]
+    if scope is Scope.ANY:
+        assert foreign == ("done", None)
+        assert {status for (status,) in crawls.rows("SELECT status FROM domains")} == {"exhausted"}
+    else:
+        outside = HOST if scope is Scope.HOST else "under site.localhost"
+        assert foreign == ("denied", f"out_of_scope: {FOREIGN}:{site.port} is not {outside}:{site.port}")
+    crawls.verify()
+
+
+def test_links_that_are_not_followed_are_kept_with_their_reason(crawls: Crawls, site: Pages) -> None:
+    assert crawls.crawl(site.url("/denials", HOST), include=("/keep/",), exclude=(r"\.pdf$",)).completed
+    assert asked(site) == {f"{HOST}/denials", f"{HOST}/keep/a"}
+    known = {
+        url.rpartition(f":{site.port}")[2]: (state, (reason or "").partition(":")[0])
+        for url, (state, reason) in crawls.frontier().items()
+    }
+    assert known == {
+        "/denials": ("done", ""),
+        "/keep/a": ("done", ""),
+        "/drop/b.pdf": ("denied", "excluded"),
+        "/other": ("denied", "excluded"),
+        "/keep/x/x/x/x/x": ("denied", "trap"),
+        "mailto:me@example.com": ("denied", "url_refused"),
+        "http://[1": ("denied", "url_refused"),
+    }
+    assert crawls.value("SELECT denied FROM job_domains") == 5
+    crawls.verify()
+
+
+def test_nofollow_and_noindex(crawls: Crawls, site: Pages) -> None:
+    assert crawls.crawl(site.url("/shy", HOST), text=True).completed
+    assert asked(site) == {f"{HOST}{path}" for path in ("/shy", "/secret", "/noindex", "/header", "/found")}
+    said = {
+        url.rpartition(f":{site.port}")[2]: facts
+        for url, *facts in crawls.rows(
+            "SELECT f.url, p.nofollow, p.noindex, p.title IS NOT NULL, t.body IS NOT NULL FROM crawled_pages p "
+            "JOIN url_frontier f USING (domain_id, job_id, url_key) LEFT JOIN page_texts t USING (domain_id, job_id, url_key)"
+        )
+    }
+    assert said == {
+        "/shy": [False, False, True, True],
+        "/secret": [True, False, True, True],
+        "/noindex": [False, True, False, False],
+        "/header": [True, True, False, False],
+        "/found": [False, False, True, True],
+    }
+    crawls.verify()
+
+
+def test_redirects(crawls: Crawls, site: Pages) -> None:
+    assert crawls.crawl(site.url("/moves", HOST)).completed
+    home = site.url("", HOST)
+    came = {url.removeprefix(home): outcomes for url, outcomes in crawls.outcomes().items()}
+    assert came["/end"] == ["ok"]
+    assert came["/in"] == ["ok"]
+    assert {came[f"/hop/{n}"][0] for n in (1, 2, 3, 4)} == {"redirect"}
+    # Six in a row are one too many; where they would have gone on to is known from the shorter chain.
+    assert [came[f"/hop/{n}"] for n in (9, 8, 7, 6, 5)] == [["redirect"]] * 5
+    assert sorted(came[f"/loop/{x}"][0] for x in "ab") == ["redirect", "redirect_loop"]
+    assert came["/self"] == ["redirect_loop"]
+    assert came["/away"] == ["redirect"]
+    assert f"{FOREIGN}/foreign" not in asked(site)
+    states = crawls.frontier()
+    assert states[site.url("/foreign", FOREIGN)][0] == "denied"
+    assert states[f"{home}/self"][0] == "failed"
+    crawls.verify()
+
+
+def test_a_chain_that_is_too_long_ends_typed(crawls: Crawls, site: Pages) -> None:
+    ended = crawls.crawl(site.url("/hop/11", HOST))
+    assert ended.completed
+    came = {url.rpartition("/")[2]: outcomes for url, outcomes in crawls.outcomes().items()}
+    assert came == {**{str(n): ["redirect"] for n in range(11, 6, -1)}, "6": ["too_many_redirects"]}
+    assert crawls.frontier("%/hop/6") == {site.url("/hop/6", HOST): ("failed", "too_many_redirects")}
+    crawls.verify()
+
+
+def test_a_redirect_of_a_seed_leads_to_where_the_site_is_now(crawls: Crawls, site: Pages) -> None:
+    """It is followed to another host, and that one is crawled under the same scope: its own pages, and nobody else's."""
+    assert crawls.crawl(site.url("/home", HOST)).completed
+    assert asked(site) == {f"{HOST}/home", f"{FOREIGN}/new", f"{FOREIGN}/newer"}
+    assert domains(crawls) == {HOST, FOREIGN}
+    assert {status for (status,) in crawls.rows("SELECT status FROM domains")} == {"exhausted"}
+    crawls.verify()
+
+
+def test_traps_are_cut(crawls: Crawls) -> None:
+    """A calendar without end, a path that repeats, session ids: a small number of pages, and the rest denied as traps."""
+    from holdfast.simweb.plan import Site, Trap, Web
+    from holdfast.simweb.process import WebProcess
+
+    plan = Site(6, 5, 500, traps=tuple(Trap))
+    with WebProcess(Web(2, 1, plan)) as web:
+        crawls.set(crawl={"template_cap": 40})
+        assert crawls.crawl(web.url(), max_depth=40).completed
+        asked_for = [hit.path for hit in web.log()]
+    assert len(asked_for) < 200
+    assert not [path for path in asked_for if "sid=" in path]
+    reasons = {(reason or "").partition(":")[0] for state, reason in crawls.frontier().values() if state == "denied"}
+    assert "trap" in reasons
+    crawls.verify()

@@ -1,0 +1,81 @@
+"""What a visit finds of its domain, and the robots.txt that it keeps."""
+
+from typing import Any
+
+from holdfast.model.batch import Clocks
+from holdfast.model.domain import Claim, Status
+from holdfast.store import claims, domains, visits
+from tests.support.factories import LEASE, Store
+
+URL = "https://a.example/robots.txt"
+
+
+def save(store: Store, claim: Claim, url: str = URL, **facts: Any) -> bool:
+    known: dict[str, Any] = {
+        "status": 200,
+        "content": "User-agent: *",
+        "reachable": True,
+        "problem": None,
+        "ttl": 3600.0,
+    } | facts
+    return visits.save_robots(
+        store.connection, worker="w1", domain_id=claim.domain_id, epoch=claim.epoch, url=url, **known
+    )
+
+
+def robots(store: Store, domain_id: int) -> dict[str, visits.StoredRobots]:
+    return visits.load(store.connection, [domain_id])[domain_id].robots
+
+
+def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
+    store.seed("a.example", "b.example")
+    edited = {"crawl_delay_seconds": 2.5, "max_concurrent_requests": 3, "user_agent": "me", "max_pages_per_run": None}
+    domains.edit(store.connection, "a.example", edited)
+    ids = domains.ids(store.connection, ["a.example", "b.example"])
+    found = visits.load(store.connection, [*ids, 999])
+    assert sorted(found) == ids
+    state = found[ids[0]]
+    assert (state.domain, state.parent_domain, state.base_url) == ("a.example", "a.example", "https://a.example")
+    assert (state.crawl_delay, state.max_concurrent, state.user_agent, state.max_pages_per_run) == (2.5, 3, "me", None)
+    assert (state.status, state.consecutive_errors, state.pages_crawled) == (Status.PENDING, 0, 0)
+    assert state.clocks == Clocks()
+    assert state.robots == {}
+    assert visits.load(store.connection, []) == {}
+
+
+def test_times_that_are_over_are_told_as_such(store: Store) -> None:
+    store.seed("a.example")
+    store.connection.execute(
+        "UPDATE domains SET next_request_at = now() - interval '1 h', back_off_until = now() - interval '1 h',"
+        " circuit_open_until = now() - interval '1 h'"
+    )
+    clocks = visits.load(store.connection, [1])[1].clocks
+    assert (clocks.next_request_in, clocks.back_off_in) == (0.0, 0.0)
+    assert clocks.circuit_open_in is not None
+    assert clocks.circuit_open_in < -3500, "half-open is not closed"
+
+
+def test_robots_are_kept_an_origin_and_a_copy_from_before_serves(store: Store) -> None:
+    store.seed("a.example")
+    claim = store.claim_one()
+    assert save(store, claim)
+    assert save(store, claim, "http://a.example/robots.txt", status=404, content=None)
+    kept = robots(store, claim.domain_id)
+    assert 3590 < kept[URL].fresh_for <= 3600
+    assert kept["http://a.example/robots.txt"].content is None
+    assert save(store, claim, status=503, content=None, reachable=False, problem="unavailable", ttl=60.0)
+    again = robots(store, claim.domain_id)[URL]
+    assert (again.status, again.content, again.reachable, again.problem) == (503, "User-agent: *", False, "unavailable")
+    assert again.fresh_for <= 60
+    assert save(store, claim, status=404, content=None)
+    gone = robots(store, claim.domain_id)[URL]
+    assert (gone.content, gone.reachable, gone.problem) == (None, True, None), "there is none any more"
+
+
+def test_who_lost_the_domain_keeps_nothing(store: Store) -> None:
+    store.seed("a.example")
+    claim = store.claim_one()
+    (newer,) = claims.reclaim(store.connection, worker="w1", lease=LEASE)
+    assert not save(store, claim)
+    assert robots(store, claim.domain_id) == {}
+    assert save(store, newer)

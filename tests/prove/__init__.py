@@ -1,0 +1,1 @@
+"""The full proofs behind `make prove`: hundreds of faults on real crawls, and what they left."""

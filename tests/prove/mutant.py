@@ -1,0 +1,64 @@
+"""Holdfast with one of its guards taken out, to show that the proofs would notice.
+
+python -m tests.prove.mutant NAME ARGUMENTS OF HOLDFAST …
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+
+from holdfast.archive import segment
+from holdfast.cli.program import run
+from holdfast.engine.lease import Heartbeat
+from holdfast.store import claims, enqueue
+from holdfast.store.connect import Connection
+
+
+def no_fence() -> None:
+    """Writes ask nobody whether the claim still stands."""
+
+    def fence(connection: Connection, *, worker: str, held: Iterable[tuple[int, int]]) -> set[int]:
+        return {domain_id for domain_id, _ in held}
+
+    claims.fence = fence
+
+
+def no_unique_key() -> None:
+    """A URL may come into the frontier any number of times. (The key itself is dropped by the test.)"""
+    before = enqueue._INSERT
+    enqueue._INSERT = before.replace("ON CONFLICT DO NOTHING", "")  # type: ignore[misc]
+    assert before != enqueue._INSERT
+
+
+def no_heartbeat() -> None:
+    """Nobody renews a lease but commits."""
+
+    def silent(self: Heartbeat) -> None:
+        self._stop.wait()
+
+    Heartbeat._beat = silent  # type: ignore[method-assign]
+
+
+def no_order() -> None:
+    """Rows first, bytes later: what is written to the archive gets there with the next write."""
+    write = segment.OpenSegment.write
+    late: dict[segment.OpenSegment, bytes] = {}
+
+    def write_later(self: segment.OpenSegment, data: bytes) -> None:
+        after = self.size + len(data)
+        if before := late.pop(self, b""):
+            self.size -= len(before)
+            write(self, before)
+        late[self] = data
+        self.size = after
+
+    segment.OpenSegment.write = write_later  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    mutate.__name__: mutate for mutate in (no_fence, no_unique_key, no_heartbeat, no_order)
+}
+
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv[1]]()
+    sys.exit(run(sys.argv[2:]))
