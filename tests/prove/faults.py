@@ -16,7 +16,7 @@ from tests.prove.ground import BorrowedGround, begin, worker
 from tests.support.severing import Cut, SeveringProxy
 
 PATIENCE = 120.0
-CUTS = (Cut.AFTER_COMMIT, Cut.BEFORE_COMMIT, Cut.AFTER_COMMIT, Cut.BEFORE_COMMIT_UNNOTICED)
+CUTS = (Cut.AFTER_COMMIT, Cut.BEFORE_COMMIT)
 """Half of them after the server committed."""
 LATEST: dict[str, int] = {"after_fetch": 40, "in_claim": 3, "in_heartbeat": 2}
 """A point is reached this often at most before it kills; commits, which are all others, three times."""
@@ -60,10 +60,13 @@ class AtPoints:
 class AtCommits:
     """A crawl whose connections are cut at COMMIT, again and again; its workers live on."""
 
-    def __init__(self, ground: BorrowedGround, count: int, seed: int, workers: int = 2) -> None:
+    def __init__(
+        self, ground: BorrowedGround, count: int, seed: int, workers: int = 2, kinds: Sequence[Cut] = CUTS
+    ) -> None:
         self._ground = ground
         self._count = count
         self._workers = workers
+        self._kinds = kinds
         self._dice = random.Random(seed)
         self.cuts: Counter[Cut] = Counter()
 
@@ -75,7 +78,7 @@ class AtCommits:
             victims = [worker(plan, behind, name=f"victim-{number}") for number in range(self._workers)]
             try:
                 for number in range(self._count):
-                    cut = CUTS[number % len(CUTS)]
+                    cut = self._kinds[number % len(self._kinds)]
                     if not self._strike(proxy, cut, victims):
                         break
                     self.cuts[cut] += 1

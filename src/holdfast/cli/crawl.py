@@ -131,6 +131,8 @@ def crawl(
         done = desk.stop(begun.job)
         if as_json:
             output.print_json({"job": begun.job.name, "completed": False, "interrupted": True, **_figures(done)})
+        else:
+            output.print_line(f"{output.counted(done.pages, 'page')} so far. The same command goes on.")
         raise typer.Exit(INTERRUPTED)
     _report(begun, desk.end(begun.job), as_json)
 

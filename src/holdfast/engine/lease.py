@@ -75,7 +75,7 @@ class Heartbeat:
         wanted: str,
         lease: timedelta,
         every: timedelta,
-        lost: Callable[[set[int]], None],
+        lost: Callable[[set[tuple[int, int]]], None],
         doomed: Callable[[str], None],
         in_window: Callable[[], int],
     ) -> None:
@@ -141,7 +141,9 @@ class Heartbeat:
         renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)
         failpoints.reach("in_heartbeat")
         self._leases.renewed(renewal.renewed, asked_at)
-        if renewal.lost:
-            log.warning("lost %d domains: their leases ended or somebody took them", len(renewal.lost))
-            self._lost(renewal.lost)
+        # What was released while we asked is not lost, and may be held again, under a later epoch.
+        lost = {pair for pair in held if pair[0] in renewal.lost} & set(self._leases.all())
+        if lost:
+            log.warning("lost %d domains: their leases ended or somebody took them", len(lost))
+            self._lost(lost)
         runs.beat(connection, self.run_id, in_window=self._in_window())

@@ -99,29 +99,34 @@ class Worker:
             wanted=self._plan.name,
             lease=self._lease,
             every=self._settings.worker.heartbeat,
-            lost=lambda ids: _from_thread(loop, lambda: self._lose(ids)),
+            lost=lambda held: _from_thread(loop, lambda: self._lose(held)),
             doomed=lambda why: _from_thread(loop, lambda: self._fall(why)),
             in_window=lambda: sum(visit.in_window for visit in list(self._by_domain.values())),
         )
-        identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)
-        run_id = await self._begin_run(identity.name)
-        heartbeat.start(run_id)
-        log.info("worker %s, life %d, run %d: %s", identity.name, identity.boot_epoch, run_id, self._mode())
+        try:
+            identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)
+            run_id = await self._begin_run(identity.name)
+            heartbeat.start(run_id)
+            log.info("worker %s, life %d, run %d: %s", identity.name, identity.boot_epoch, run_id, self._mode())
+            await self._run(identity.name, run_id)
+        finally:
+            await asyncio.to_thread(heartbeat.stop)
+            self._desk.close()
+            self._sweeper.close()
+        if self._doom:
+            raise ClaimLost(self._doom)
+
+    async def _run(self, name: str, run_id: int) -> None:
         error: str | None = None
         try:
             async with Resolver(self._settings.fetch) as resolver, Client(self._settings.fetch, resolver) as client:
-                self.tools = self._make_tools(identity.name, run_id, client)
+                self.tools = self._make_tools(name, run_id, client)
                 await self._work()
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"[:1000]
             raise
         finally:
             await self._end_run(run_id, error or self._doom)
-            await asyncio.to_thread(heartbeat.stop)
-            self._desk.close()
-            self._sweeper.close()
-        if self._doom:
-            raise ClaimLost(self._doom)
 
     def stop(self) -> None:
         """Begin nothing more, finish what is in flight, commit, let go."""
@@ -238,7 +243,9 @@ class Worker:
         states = await self._desk.call(visits.load, [claim.domain_id for claim in taken])
         for claim in taken:
             if job is None or claim.domain_id not in states:
-                await self._release(Ending(claim.domain_id, claim.epoch, crawled=False))
+                # Its last request may be unknown: nobody begins there before a delay has passed.
+                delay = states[claim.domain_id].crawl_delay if claim.domain_id in states else None
+                await self._release(Ending(claim.domain_id, claim.epoch, crawled=False, wait=delay))
                 continue
             visit = Visit(self.tools, claim, job, states[claim.domain_id], self._jobs[job.id][1])
             self._by_domain[claim.domain_id] = visit
@@ -360,9 +367,11 @@ class Worker:
         await self.tools.committer.close()
         await self.tools.parser.aclose()
 
-    def _lose(self, domain_ids: set[int]) -> None:
-        for domain_id in domain_ids:
-            if visit := self._by_domain.get(domain_id):
+    def _lose(self, held: set[tuple[int, int]]) -> None:
+        """These tenures (domain id, epoch) are over; a later one of the same domain is not."""
+        for domain_id, epoch in held:
+            visit = self._by_domain.get(domain_id)
+            if visit is not None and visit.epoch == epoch:
                 visit.lose()
 
     def _fall(self, why: str) -> None:

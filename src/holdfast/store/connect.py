@@ -99,14 +99,10 @@ def redact(url: str) -> str:
 
 
 def is_gone(problem: BaseException, connection: psycopg.Connection | None) -> bool:
-    """Whether this problem means that the server is away or going, so that the same call may succeed later."""
-    if isinstance(
-        problem, psycopg.errors.AdminShutdown | psycopg.errors.CrashShutdown | psycopg.errors.CannotConnectNow
-    ):
+    """Whether the same call may succeed later: the server is away or going, its disk is full, somebody was in the way."""
+    if isinstance(problem, psycopg.OperationalError):
         return True
-    if not isinstance(problem, psycopg.Error):
-        return False
-    return connection is None or connection.closed or connection.broken
+    return isinstance(problem, psycopg.Error) and (connection is None or connection.closed or connection.broken)
 
 
 def first_line(problem: BaseException) -> str:

@@ -297,7 +297,7 @@ def test_after_every_flush_counters_and_signals_are_right(store: Store) -> None:
             assert row["avg_images_per_page"] == totals["images_found"] / pages
             assert row["error_rate"] == totals["errors"] / pages
     for streak, stored in ((3, 3), (None, 3), (0, 0)):
-        store.flush(claim, consecutive_errors=streak)  # type: ignore[arg-type]  # None is "unchanged"
+        store.flush(claim, consecutive_errors=streak)  # None is "unchanged"
         assert store.row("a.example")["consecutive_error_count"] == stored
     assert_invariants(store.connection)
 
