@@ -22,7 +22,8 @@ MakePlan = Callable[..., Plan]
 
 
 @contextmanager
-def _new_database(server: embedded.Server, template: str, name: str) -> Iterator[Database]:
+def new_database(server: embedded.Server, template: str, name: str) -> Iterator[Database]:
+    """A database with the schema and nothing in it, gone afterwards."""
     made = sql.Identifier(name)
     with psycopg.connect(server.admin_url(), autocommit=True) as admin:
         copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER holdfast STRATEGY file_copy")
@@ -54,7 +55,7 @@ def reference(
 ) -> Iterator[Reference]:
     """The crawl without faults, which all others must end like."""
     folder = tmp_path_factory.mktemp("reference")
-    with _new_database(server, template, "torture_reference") as database:
+    with new_database(server, template, "torture_reference") as database:
         made = trial.without_faults(make_plan(0, (Fault.KILL_ALL,)), BorrowedGround(folder, database))
         assert made.violations == []
         yield made

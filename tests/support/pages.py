@@ -1,5 +1,6 @@
 """A site whose pages a test writes itself, under any name and on any loopback address; it remembers what it was asked for."""
 
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -36,13 +37,15 @@ MISSING = Page(b"no", 404, {"Content-Type": "text/plain"})
 class Pages:
     """Serves `answers`: by "host/path" (without the port), or by "/path" for every host. robots.txt is missing unless it is given."""
 
-    def __init__(self, answers: Mapping[str, Page] | None = None, *, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self, answers: Mapping[str, Page] | None = None, *, address: str = "127.0.0.1", port: int = 0
+    ) -> None:
         self.answers = dict(answers or {})
+        self.connections = 0
         self.asked: list[tuple[float, str]] = []
         """When, and "host/path"."""
         handler = type("Handler", (_Handler,), {"site": self})
-        self._server = ThreadingHTTPServer((address, 0), handler)
-        self._server.daemon_threads = True
+        self._server = (_Server6 if ":" in address else _Server)((address, port), handler)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -66,10 +69,22 @@ class Pages:
         return [path for path in asked if path != "/robots.txt"]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
 class _Handler(BaseHTTPRequestHandler):
     site: ClassVar[Pages]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        self.site.connections += 1
+        super().setup()
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0].lower()

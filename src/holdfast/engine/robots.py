@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.errors import BadUrl
-from holdfast.model.outcome import Outcome
+from holdfast.model.domain import UNREACHING
+from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.url import join
 from holdfast.politeness import robots as rules
@@ -25,6 +26,8 @@ RETRIES: Final = (2.0, 4.0)
 Ask = Callable[[FetchRequest], Awaitable[FetchResult | None]]
 """Send one request when it is this domain's turn; None: the visit has to end first."""
 Save = Callable[..., Awaitable[object]]
+Learn = Callable[[Outcome, FetchResult], None]
+"""The server could not be reached: that counts for the domain, whatever was asked for."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,9 @@ class Known:
     """By the engine's clock; then it is asked for again."""
     reachable: bool = True
     """False: nothing is allowed now (and there is no copy from before)."""
+    why: Outcome | None = None
+    """How it could not be had, and in words; None: in an earlier visit."""
+    detail: str = ""
 
 
 class RobotsKeeper:
@@ -51,6 +57,7 @@ class RobotsKeeper:
         allow_private: bool,
         ask: Ask,
         save: Save,
+        learn: Learn,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -58,6 +65,7 @@ class RobotsKeeper:
         self._allow_private = allow_private
         self._ask = ask
         self._save = save
+        self._learn = learn
         self._known: dict[str, Known] = {}
         for url, row in stored.items():
             if row.content is not None or row.reachable:
@@ -90,7 +98,9 @@ class RobotsKeeper:
             if answer is rules.Answer.UNCHANGED:
                 # Nobody asked for that: what is at hand counts on, and without it nothing is known.
                 answer = rules.Answer.NOT_NOW
-            if answer is not rules.Answer.NOT_NOW or pause is None:
+            if answer is rules.Answer.NOT_NOW and TREATMENT[result.outcome].event in UNREACHING:
+                self._learn(result.outcome, result)
+            if answer is not rules.Answer.NOT_NOW or result.outcome is Outcome.ADDRESS_REFUSED or pause is None:
                 break
             await self._clock.sleep(pause)
         assert result is not None  # noqa: S101 — there is at least one attempt
@@ -104,16 +114,19 @@ class RobotsKeeper:
     async def _unavailable(self, where: str, result: FetchResult, before: Known | None) -> Known:
         retry = self._settings.robots_retry.total_seconds()
         problem = f"{result.outcome}: {result.detail}" if result.detail else str(result.outcome)
-        await self._save(url=where, status=result.status, content=None, reachable=False, problem=problem, ttl=retry)
+        if (
+            result.outcome is not Outcome.ADDRESS_REFUSED
+        ):  # that is our decision, not the server's, and may be another tomorrow
+            await self._save(url=where, status=result.status, content=None, reachable=False, problem=problem, ttl=retry)
         until = self._clock.now() + retry
         if before is not None and before.reachable:
             return Known(before.robots, until)
-        return Known(rules.NOT_NOW, until, reachable=False)
+        return Known(rules.NOT_NOW, until, reachable=False, why=result.outcome, detail=result.detail)
 
     async def _follow(self, where: str) -> FetchResult | None:
         """The answer behind up to five redirects. More of them, or one to nowhere, is as good as none: a 4xx."""
         url, result = where, None
-        for _ in range(MOST_REDIRECTS + 1):
+        for hop in range(MOST_REDIRECTS + 1):
             result = await self._ask(
                 FetchRequest(
                     url,
@@ -125,6 +138,8 @@ class RobotsKeeper:
                     allow_private=self._allow_private,
                 )
             )
+            if hop and result is not None and result.outcome is Outcome.ADDRESS_REFUSED:
+                break
             if result is None or result.outcome is not Outcome.REDIRECT or result.redirect is None:
                 return result
             try:

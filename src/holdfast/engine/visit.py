@@ -83,6 +83,7 @@ class Visit:
             allow_private=self.allow_private,
             ask=self._turns.ask_in_turn,
             save=self._save_robots,
+            learn=self.learn,
         )
         self.links = LinkFinder(
             job.id,
@@ -137,7 +138,7 @@ class Visit:
                 return self._end(None if self._next_in is not None else self._streak.verdict_at_end())
             if not await self._allowed(item):
                 if self._hold is not None:
-                    return self._end(wait=self._hold)
+                    return self._end(self._event, wait=self._hold)
                 continue
             wait = await self._turns.turn()
             if wait is not None:
@@ -150,9 +151,8 @@ class Visit:
 
     def _end(self, event: Event | None = None, *, wait: float | None = None, spent: bool = False) -> Ending:
         if not self._clean and not self._turns.asked and wait is None:
-            wait = self._turns.pace.wait(
-                self.tools.clock.now()
-            )  # whoever comes next may not know of the request before
+            # Whoever comes next may not know of the request before.
+            wait = self._turns.pace.wait(self.tools.clock.now())
         return Ending(
             self.domain_id,
             self.epoch,
@@ -247,8 +247,13 @@ class Visit:
             return False
         if not known.reachable:
             wait = max(1.0, known.until - self.tools.clock.now())
+            if known.why is Outcome.ADDRESS_REFUSED:
+                self._deny(item, known.why, UrlState.FAILED, f"{known.why}: {known.detail}"[:500])
+                return False
             if not self._pages:
                 self._hold = wait
+                if known.why is Outcome.NO_SUCH_HOST and self._event is None:
+                    self._event, self._detail = self._streak.verdict_at_end(), known.detail[:500]
                 return False
             # The domain has another origin that answers; only this URL waits.
             self._deny(

@@ -127,9 +127,7 @@ def test_a_server_that_gets_slower_is_asked_less_often(crawls: Crawls) -> None:
     crawls.verify()
 
 
-def test_a_robots_that_cannot_be_had_closes_the_site_for_now(
-    crawls: Crawls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_robots_that_cannot_be_had_closes_the_site_for_now(crawls: Crawls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.01, 0.01))
     with Pages({"/robots.txt": Page(b"", 500), "/": html()}) as site:
         ended = crawls.crawl(site.url())

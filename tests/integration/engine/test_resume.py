@@ -133,4 +133,3 @@ def test_again_starts_a_finished_job_anew(crawls: Crawls, web: WebProcess) -> No
     assert (again.completed, again.progress.pages, crawls.total()) == (True, 12, 24)
     assert set(judge.asked(hits(web, since=since)).values()) == {2}
     crawls.verify()
-

@@ -38,6 +38,7 @@ class Origin:
         self.answers = list(answers)
         self.asked: list[FetchRequest] = []
         self.saved: list[dict[str, Any]] = []
+        self.learnt: list[Outcome] = []
         self.clock = FakeClock()
         self.keeper = RobotsKeeper(
             dict(stored or {}),
@@ -47,6 +48,7 @@ class Origin:
             allow_private=False,
             ask=self._ask,
             save=self._save,
+            learn=lambda outcome, _result: self.learnt.append(outcome),
         )
 
     async def _ask(self, request: FetchRequest) -> FetchResult | None:
@@ -104,6 +106,24 @@ def test_one_that_cannot_be_had_denies_everything_after_two_more_attempts(answer
     assert len(origin.asked) == 3
 
 
+def test_a_server_that_is_not_there_counts_for_the_domain() -> None:
+    nowhere = FetchResult(f"{SITE}/robots.txt", Outcome.NO_SUCH_HOST, "nobody knows it")
+    origin = Origin(nowhere, SILENT, BROKEN)
+    known = asyncio.run(origin.keeper.of(f"{SITE}/"))
+    assert known is not None
+    assert (known.reachable, known.why) == (False, Outcome.SERVER_ERROR)
+    assert origin.learnt == [Outcome.NO_SUCH_HOST, Outcome.TIMEOUT]
+
+
+def test_an_address_that_we_refuse_is_asked_for_once_and_not_kept() -> None:
+    """It is our own decision: another job, or another setting, may decide otherwise."""
+    origin = Origin(FetchResult(f"{SITE}/robots.txt", Outcome.ADDRESS_REFUSED, "loopback"))
+    known = asyncio.run(origin.keeper.of(f"{SITE}/"))
+    assert known is not None
+    assert (known.reachable, known.why, known.detail) == (False, Outcome.ADDRESS_REFUSED, "loopback")
+    assert (len(origin.asked), origin.saved, origin.learnt, origin.clock.slept) == (1, [], [], [])
+
+
 def test_it_is_asked_for_again_when_it_is_too_old() -> None:
     origin = Origin(got(), got(b""), robots_ttl=60)
     assert origin.allows("/private") is False
@@ -146,6 +166,9 @@ def test_redirects_are_followed_within_five() -> None:
     endless = Origin(*[step] * 6)
     assert endless.allows("/private") is True
     assert len(endless.asked) == 6
+    # One to an address that we do not visit leads nowhere, too.
+    inwards = Origin(step, FetchResult(SITE, Outcome.ADDRESS_REFUSED, "loopback"))
+    assert inwards.allows("/private") is True
 
 
 def test_a_visit_that_has_to_end_learns_nothing() -> None:

@@ -1,0 +1,130 @@
+"""A proof that cannot fail proves nothing: with a guard taken out, the checks of the crash tests must turn red."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.control.torture import plan as plans
+from holdfast.control.torture import proof
+from holdfast.control.torture.ground import Ground
+from holdfast.control.torture.plan import LEASE, Plan
+from holdfast.control.torture.process import Victim, send
+from holdfast.simweb.plan import Site, Web
+from holdfast.simweb.process import WebProcess
+from holdfast.store import embedded
+from tests.crash.conftest import new_database
+from tests.prove.ground import BorrowedGround, begin, mutant, worker
+
+PATIENCE = 60.0
+Kill = Callable[[Victim], Victim]
+
+
+@pytest.fixture
+def plan() -> Plan:
+    """A web that lasts for a while."""
+    made = plans.make(seed=5, pages=240, workers=1, kills=10)
+    return replace(made, web=replace(made.web, special={}))
+
+
+@pytest.fixture
+def until_the_end() -> Iterator[Kill]:
+    """Victims that do not outlive the test."""
+    alive: list[Victim] = []
+
+    def remember(victim: Victim) -> Victim:
+        alive.append(victim)
+        return victim
+
+    yield remember
+    for victim in alive:
+        victim.kill()
+
+
+def _wait(condition: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"waited too long: {what}"
+        time.sleep(0.05)
+
+
+def _dies(victim: Victim) -> None:
+    assert victim.wait(PATIENCE)
+    assert victim.code == -signal.SIGKILL, "it did not get to its failpoint"
+
+
+def _holders(ground: Ground) -> set[str]:
+    with ground.database().session() as connection:
+        rows = connection.execute("SELECT DISTINCT claimed_by FROM domains WHERE claimed_by IS NOT NULL")
+        return {row[0] for row in rows}
+
+
+def _expired(ground: Ground) -> int:
+    with ground.database().session() as connection:
+        row = connection.execute("SELECT count(*) FROM claim_log WHERE why = 'expired'").fetchone()
+        return int(row[0]) if row else 0
+
+
+def _zombie_faults(plan: Plan, ground: Ground, program: tuple[str, ...], keep: Kill) -> list[str]:
+    """What is wrong after a worker slept past its lease with pages in memory, and woke up when another had its domains."""
+    late = {"flush.seconds": "3s", "flush.pages": "1000"}
+    with WebProcess(plan.web) as web, ground:
+        begin(plan, ground, web)
+        first = keep(worker(plan, ground, name="first", program=program, settings=late))
+        _wait(lambda: sum(web.stats()["requests"].values()) > 40, "no work")
+        assert send(first.pid, signal.SIGSTOP)
+        keep(worker(plan, ground, name="second"))
+        _wait(lambda: _holders(ground) == {"second"}, "nobody took over")
+        assert send(first.pid, signal.SIGCONT)
+        until = time.monotonic() + 3
+        while time.monotonic() < until and not (faults := proof.store_faults(ground)):
+            time.sleep(0.1)
+    return faults
+
+
+def test_without_the_fence_a_zombie_writes(plan: Plan, ground: BorrowedGround, until_the_end: Kill) -> None:
+    faults = _zombie_faults(plan, ground, tuple(mutant("no_fence")), until_the_end)
+    assert any(fault.startswith("I5") for fault in faults), faults
+
+
+def test_without_the_order_of_bytes_and_rows_pages_are_lost(
+    plan: Plan, ground: BorrowedGround, until_the_end: Kill
+) -> None:
+    with WebProcess(plan.web) as web, ground:
+        begin(plan, ground, web)
+        _dies(until_the_end(worker(plan, ground, "--failpoint", "after_commit:2", program=mutant("no_order"))))
+        assert any(fault.startswith("I11") for fault in proof.store_faults(ground))
+
+
+def test_without_the_unique_key_urls_are_doubled(
+    plan: Plan, ground: BorrowedGround, connection: psycopg.Connection, until_the_end: Kill
+) -> None:
+    with WebProcess(plan.web) as web, ground:
+        begin(plan, ground, web)
+        connection.execute("ALTER TABLE url_frontier DROP CONSTRAINT url_frontier_pkey")
+        for _ in range(2):  # the second life has forgotten which links the first had seen
+            order = ("--failpoint", "after_commit:2")
+            _dies(until_the_end(worker(plan, ground, *order, program=mutant("no_unique_key"))))
+        assert any(end.rows > 1 for end in proof.ends(ground.database()).values())
+
+
+def test_without_the_heartbeat_a_patient_worker_loses_its_domains(
+    server: embedded.Server, template: str, ground: BorrowedGround, tmp_path: Path, until_the_end: Kill
+) -> None:
+    """The site asks for a pause that is longer than the lease; nobody is killed or frozen, so no claim may expire."""
+    site = Site(3, 2, 1000, crawl_delay=LEASE * 3)
+    plan = Plan(1, 1, Web(1, 1, site), (), 0.0)
+    with new_database(server, template, "with_heartbeat") as database, WebProcess(plan.web) as web:
+        sound = BorrowedGround(tmp_path / "sound", database)
+        with ground, sound:
+            for each in (ground, sound):
+                begin(plan, each, web)
+            until_the_end(worker(plan, sound))
+            _wait(lambda: _holders(sound), "the sound one holds nothing")
+            until_the_end(worker(plan, ground, program=mutant("no_heartbeat")))
+            _wait(lambda: _expired(ground), "the mutant keeps its domain without a heartbeat")
+            assert _expired(sound) == 0

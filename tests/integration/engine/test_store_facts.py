@@ -1,0 +1,132 @@
+"""What a crawl leaves in the store: runs, workers, pages with all their fields, text, archive, export; and while it runs."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import zstandard
+
+from holdfast.archive import reading
+from holdfast.model.page import ArchiveRef
+from holdfast.simweb.plan import Odd, Site, Web
+from holdfast.simweb.process import WebProcess
+from tests.support.crawls import Crawls, now, hits, wait_for
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[WebProcess]:
+    odd = {Odd.MISSING: 0.3, Odd.BINARY: 0.3, Odd.CHARSET: 0.3, Odd.NUL: 0.3}
+    with WebProcess(Web(17, 2, Site(20, 6, 1500, images=2, odd=odd))) as served:
+        yield served
+
+
+def test_progress_is_visible_while_it_runs(crawls: Crawls, web: WebProcess) -> None:
+    """Counters grow, the run and its worker give signs of life, and the claim's lease is kept up."""
+    crawls.set(worker={"heartbeat": 0.1})
+    job = crawls.begin(web.url(0), delay=0.1).job
+    seen: set[int] = set()
+    with crawls.worker(job, "busy"):
+        wait_for(lambda: seen.add(crawls.total()) or len(seen) > 4, "five different counts")  # type: ignore[func-returns-value]
+        domain = crawls.domain(web.address.host(0))
+        assert (domain["claimed_by"], domain["status"]) == ("busy", "active")
+        beat = crawls.value("SELECT heartbeat_at FROM workers WHERE name = 'busy'")
+        lease = crawls.value("SELECT claim_expires_at FROM domains")
+        wait_for(lambda: crawls.value("SELECT heartbeat_at > %s FROM workers WHERE name = 'busy'", beat), "a heartbeat")
+        wait_for(lambda: crawls.value("SELECT claim_expires_at > %s FROM domains", lease), "a renewal")
+        wait_for(lambda: crawls.value("SELECT in_window FROM crawl_runs") > 0, "what is in memory")
+        running = crawls.rows("SELECT worker, status::text, job_id, crawl_id, completed_at FROM crawl_runs")
+        assert running == [("busy", "running", job.id, job.crawl_id, None)]
+        assert crawls.value("SELECT sum(pages_crawled) FROM crawl_runs") <= crawls.total()
+    pages, errors, status, window = crawls.rows(
+        "SELECT pages_crawled, errors, status::text, in_window FROM crawl_runs WHERE completed_at IS NOT NULL"
+    )[0]
+    assert (pages, errors, status, window) == (crawls.total(), 0, "completed", 0)
+    assert crawls.held() == 0
+    crawls.verify()
+
+
+def test_every_field_of_a_page(crawls: Crawls, web: WebProcess) -> None:
+    since = now()
+    assert crawls.crawl(web.url(0), text=True).completed
+    seen = hits(web, 0, since=since)
+    found = crawls.rows(
+        "SELECT f.url, to_jsonb(p), t.body FROM crawled_pages p JOIN url_frontier f USING (domain_id, job_id, url_key) "
+        "LEFT JOIN page_texts t USING (domain_id, job_id, url_key)"
+    )
+    rows = {url: (page, body) for url, page, body in found}
+    assert set(rows) == {hit.url for hit in seen if hit.path != "/robots.txt"}
+    home, text = rows[web.url(0)]
+    assert home["title"] == "home of site 0, version 0"
+    assert home["description"] == "Page 0 of 20"
+    assert home["canonical"] == "/"
+    assert (home["status"], home["outcome"], home["depth"], home["images_count"]) == (200, "ok", 0, 2)
+    assert (home["content_type"], home["charset"]) == ("text/html; charset=utf-8", "utf-8")
+    assert home["content_length"] >= 1400
+    assert home["links_count"] > 0
+    assert home["duration_ms"] >= 0
+    assert len(home["content_hash"]) == len(home["payload_digest"]) == len("\\x") + 64
+    assert home["etag"] or home["last_modified"]
+    words = zstandard.decompress(text).decode()
+    assert words.startswith("home of site 0")
+    assert "<" not in words
+    missing = [page for url, (page, _) in rows.items() if "/missing/" in url]
+    assert missing
+    assert {(page["status"], page["outcome"], page["title"]) for page in missing} == {(404, "not_found", None)}
+    binary = [(page["outcome"], page["archive_segment"]) for url, (page, _) in rows.items() if "/binary/" in url]
+    assert set(binary) == {("wrong_type", None)}
+    titles = [page["title"] for url, (page, _) in rows.items() if "/nul/" in url]
+    assert titles
+    assert not any("\0" in (title or "") for title in titles)
+    domain = crawls.domain(web.address.host(0))
+    assert domain["pages_crawled"] == sum(hit.status == 200 for hit in seen if "/binary/" not in hit.path) - 1
+    assert domain["images_found"] == crawls.value("SELECT sum(images_found) FROM crawl_log") > 0
+    assert crawls.value("SELECT sum(bytes) FROM crawl_runs") == crawls.value("SELECT sum(bytes) FROM crawl_log") > 0
+    crawls.verify()
+
+
+def test_the_archive_holds_what_was_sent(crawls: Crawls, web: WebProcess) -> None:
+    assert crawls.crawl(web.url(1)).completed
+    folder = crawls.folder / "data" / "archive"
+    refs = crawls.rows(
+        "SELECT f.url, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest, p.content_length "
+        "FROM crawled_pages p JOIN url_frontier f USING (domain_id, job_id, url_key) WHERE p.outcome = 'ok'"
+    )
+    assert len(refs) >= 20
+    for url, segment, offset, length, digest, size in refs:
+        stored = reading.read(folder, ArchiveRef(segment, offset, length, bytes(digest)))
+        assert stored.url == url
+        assert len(stored.body) == size
+        assert stored.status == 200
+    assert list(reading.check(folder)) == []
+    assert crawls.value("SELECT count(*) FROM page_texts") == 0  # nobody asked for them
+    checked = crawls.run("verify", "--json")
+    assert checked.code == 0, checked
+
+
+def test_nothing_is_archived_where_nobody_wants_it(crawls: Crawls, web: WebProcess) -> None:
+    assert crawls.crawl(web.url(1), archive=False).completed
+    assert crawls.value("SELECT count(archive_segment) FROM crawled_pages") == 0
+    folder = crawls.folder / "data" / "archive"
+    assert not folder.exists() or not [file for file in folder.rglob("*") if file.is_file()]
+    crawls.verify()
+
+
+def test_export(crawls: Crawls, web: WebProcess) -> None:
+    crawls.crawl(web.url(1))
+    target = crawls.folder / "pages.jsonl"
+    assert crawls.run("export", "pages", str(target), "--text").code == 0
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    assert {line["url"] for line in lines} == {
+        url for (url,) in crawls.rows("SELECT url FROM crawled_pages JOIN url_frontier USING (domain_id, job_id, url_key)")
+    }
+    home = next(line for line in lines if line["url"] == web.url(1))
+    assert home["title"] == "home of site 1, version 0"
+    assert home["text"].startswith("home of site 1")  # from the archive
+
+
+def test_a_flush_only_at_the_end(crawls: Crawls, web: WebProcess) -> None:
+    """`DOMAIN_STATS_FLUSH_INTERVAL_PAGES` = 0: one commit for a site that needs no second look, and the same result."""
+    crawls.set(flush={"pages": 0})
+    assert crawls.crawl(web.url(0)).completed
+    assert crawls.domain(web.address.host(0))["status"] == "exhausted"
+    crawls.verify()
