@@ -3,10 +3,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 PYTHON ?= python3
 URL ?=
+COLUMN ?=
+PROVE_KILLS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup crawl test lint unit bench-store clean
+.PHONY: help setup crawl test lint unit prove bench-store clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -36,6 +38,9 @@ unit: setup
 
 bench-store: setup  ## What the store costs at a million domains (about 5 minutes)
 	@$(BIN)/python benchmarks/store.py
+
+prove: setup     ## The long proofs, from where they were: hours of kills; COLUMN="one of four" for one, PROVE_KILLS=30 for fewer
+	@$(BIN)/python -m tests.prove --kills $(PROVE_KILLS) --column "$(COLUMN)"
 
 test: lint unit  ## Everything a landing must pass
 

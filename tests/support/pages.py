@@ -37,9 +37,7 @@ MISSING = Page(b"no", 404, {"Content-Type": "text/plain"})
 class Pages:
     """Serves `answers`: by "host/path" (without the port), or by "/path" for every host. robots.txt is missing unless it is given."""
 
-    def __init__(
-        self, answers: Mapping[str, Page] | None = None, *, address: str = "127.0.0.1", port: int = 0
-    ) -> None:
+    def __init__(self, answers: Mapping[str, Page] | None = None, *, address: str = "127.0.0.1", port: int = 0) -> None:
         self.answers = dict(answers or {})
         self.connections = 0
         self.asked: list[tuple[float, str]] = []

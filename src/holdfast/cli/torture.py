@@ -108,7 +108,7 @@ def _print(report: Report) -> None:
 def demo() -> None:
     """See a crawl, a kill -9, the recovery and the proof, in under a minute and without internet.
 
-    Example:
+    Examples:
         holdfast demo
     """
     began = time.monotonic()

@@ -157,7 +157,7 @@ def _code(text: str) -> str:
 
 def _shown(value: object) -> str:
     match value:
-        case None:
+        case None | ():
             return "not set"
         case bool():
             return str(value).lower()

@@ -99,7 +99,7 @@ STDOUT: Final = "-"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet would take for a formula at the beginning of a cell."""
 _SAID_EVERY: Final = 1_000
-_GROUP_ROWS: Final = 50_000
+_GROUP_ROWS: Final = 25_000
 _GROUP_TEXT: Final = 32 * 1024 * 1024
 
 
@@ -220,9 +220,10 @@ class _Writer(Protocol):
 class _JsonLines:
     def __init__(self, stream: BinaryIO, columns: Mapping[str, str]) -> None:  # noqa: ARG002 — as the others
         self._stream = stream
+        self._encode = json.JSONEncoder(default=_iso, ensure_ascii=False).encode
 
     def write(self, row: Row) -> None:
-        self._stream.write(json.dumps(row, default=_iso, ensure_ascii=False).encode() + b"\n")
+        self._stream.write(self._encode(row).encode() + b"\n")
 
     def end(self) -> None:
         """Every line stands for itself."""

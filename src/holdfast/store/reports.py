@@ -162,8 +162,8 @@ class Progress:
 def progress(connection: psycopg.Connection, job_id: int, crawl_id: int, *, spread: bool = True) -> Progress:
     """The figures of a crawl for a live display; NotFound if there is no such crawl.
 
-    Without `spread` it looks at the crawl's runs only and takes a fraction of a millisecond; `spread` goes over all domains of the
-    store: next to nothing for thousands, about a second for a million. Who asks every second asks for that more rarely if it is slow.
+    Without `spread` it looks at the crawl's runs only and takes a millisecond. `spread` goes over all domains of the job: next to nothing
+    for thousands, half a second for 200,000. Who asks every second asks for that more rarely if it is slow.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(_CRAWL, {"crawl": crawl_id}).fetchone()

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -20,11 +20,24 @@ class _Formatter(logging.Formatter):
         return "\n".join(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line) for line in lines)
 
 
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Whatever standard error is when a line is written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def set_up(file: Path | None = None) -> None:
     """Send the log to standard error, or to a file."""
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = _StandardError()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logger = logging.getLogger("holdfast")
+    for old in list(logger.handlers):
+        logger.removeHandler(old)
+        old.close()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

@@ -10,6 +10,14 @@ from holdfast.store.connect import Database
 from tests.support.cli import Cli
 
 COMMANDS = [
+    ["crawl"],
+    ["worker"],
+    ["status"],
+    ["export"],
+    ["verify"],
+    ["explain"],
+    ["torture"],
+    ["demo"],
     ["seeds", "add"],
     ["seeds", "load"],
     ["domain-status"],
@@ -53,7 +61,7 @@ def test_help_of_every_command(bare_cli: Cli, command: list[str]) -> None:
     assert re.search(rf"\n Examples:\n(   .*\n)*   .*holdfast {name}", text)
     assert not re.search(r"\[/?dim\]|<bool>|<str>|\{[A-Z]", text)
     assert max(map(len, text.splitlines())) <= 80
-    if command != ["db", "psql"]:
+    if command not in (["db", "psql"], ["worker"], ["demo"]):  # which do not report
         assert "--json" in text
 
 
@@ -155,7 +163,9 @@ def test_every_wrong_setting_is_a_line_of_its_own(bare_cli: Cli, monkeypatch: py
     ]
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] != "config" and c != ["db", "stop"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if c[0] not in {"config", "torture", "demo"} and c != ["db", "stop"]], ids=" ".join
+)
 def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list[str]) -> None:
     (bare_cli.folder / "list").write_bytes(b"a.example\n")
     words = {
@@ -165,6 +175,9 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list
         "domain-reset": ["a.example"],
         "domain-set": ["a.example", "delay=1"],
         "downgrade": ["base", "--yes"],
+        "explain": ["a.example"],
+        "export": ["pages", "pages.csv"],
+        "crawl": ["a.example"],
     }
     if command in (["db", "url"], ["db", "psql"]):  # they only tell or pass on the address
         return

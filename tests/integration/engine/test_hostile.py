@@ -104,7 +104,9 @@ def test_dead_names_do_not_hold_good_ones_up(crawls: Crawls, monkeypatch: pytest
             assert sorted(site.paths(name)) == sorted(["/", *links])
         assert len(site.asked) == 4 * 10
     assert ended.progress.pages == 4 * 9
-    status = {name.partition(":")[0]: status for name, status in crawls.rows("SELECT domain, status::text FROM domains")}
+    status = {
+        name.partition(":")[0]: status for name, status in crawls.rows("SELECT domain, status::text FROM domains")
+    }
     assert {status[name] for name in good} == {"exhausted"}
     # A name that is not there is given up; one that nobody answers for is asked for again, ten times in all.
     assert {status[name] for name in unknown} == {"unreachable"}

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_a_server_that_gets_slower_is_asked_less_often(crawls: Crawls) -> None:
     with Pages(answers) as site:
         assert crawls.crawl(site.url(), delay=0.05, concurrency=20).completed
         at = [at for at, path in site.asked if "/slow/" in path]
-    gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(at)]
     assert sum(gaps[-3:]) / 3 > 0.15
     crawls.verify()
 

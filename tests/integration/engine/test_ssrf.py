@@ -8,8 +8,8 @@ from holdfast.fetch import guard
 from holdfast.model.job import Scope
 from holdfast.model.url import normalize
 from tests.support.crawls import Crawls
-from tests.support.nameserver import Answer
 from tests.support.names import serving
+from tests.support.nameserver import Answer, Records
 from tests.support.pages import Pages, html, moved
 
 FORMS = [
@@ -70,7 +70,7 @@ def _one_address_is_public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_links_and_redirects_to_such_addresses_are_refused(crawls: Crawls) -> None:
     """Also of a name that resolves to the site when it is first asked for, and to us afterwards."""
     site_only, us = Answer(("127.0.0.2",), ttl=0), Answer(("127.0.0.1",), ttl=0)
-    records = {
+    records: Records = {
         "site.example": Answer(("127.0.0.2",)),
         "inside.example": us,
         "turns.example": lambda times: site_only if times < 2 else us,

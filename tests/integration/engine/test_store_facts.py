@@ -10,7 +10,7 @@ from holdfast.archive import reading
 from holdfast.model.page import ArchiveRef
 from holdfast.simweb.plan import Odd, Site, Web
 from holdfast.simweb.process import WebProcess
-from tests.support.crawls import Crawls, now, hits, wait_for
+from tests.support.crawls import Crawls, hits, now, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,8 @@ def test_export(crawls: Crawls, web: WebProcess) -> None:
     assert crawls.run("export", "pages", str(target), "--text").code == 0
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert {line["url"] for line in lines} == {
-        url for (url,) in crawls.rows("SELECT url FROM crawled_pages JOIN url_frontier USING (domain_id, job_id, url_key)")
+        url
+        for (url,) in crawls.rows("SELECT url FROM crawled_pages JOIN url_frontier USING (domain_id, job_id, url_key)")
     }
     home = next(line for line in lines if line["url"] == web.url(1))
     assert home["title"] == "home of site 1, version 0"

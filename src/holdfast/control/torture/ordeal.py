@@ -17,7 +17,7 @@ from holdfast.control.torture.ground import Ground
 from holdfast.control.torture.plan import LEASE, SCOPE, SWEEP, Fault, Plan, Stroke, crawl_settings
 from holdfast.control.torture.process import Victim, is_alive, kill_server, send
 from holdfast.simweb.process import WebProcess
-from holdfast.store import reports
+from holdfast.store import crawls, reports
 
 _TICK: Final = 0.02
 _PATIENCE: Final = 120.0
@@ -165,6 +165,15 @@ class Ordeal:
         with self._ground.database().session() as connection:
             return not reports.claims_by_worker(connection, name)
 
+    def _standing(self) -> str:
+        """Who holds what, and what waits: for whoever has to find out why."""
+        with self._ground.database().session() as connection:
+            held = {claims.worker: claims.claims for claims in reports.claims_by_worker(connection)}
+            job = crawls.find(connection, name=JOB)
+            return (
+                f"held {held}; {crawls.standing(connection, job.id, job.crawl_id or 0) if job else 'there is no job'}"
+            )
+
     def _judge(self, number: int, struck: Struck) -> None:
         faults = [f"after fault {number}: {fault}" for fault in proof.store_faults(self._ground)]
         self._suffered.violations += faults
@@ -183,7 +192,7 @@ class Ordeal:
             if now != asked:
                 asked, since = now, time.monotonic()
             elif time.monotonic() - since > _PATIENCE:
-                self._suffered.violations.append(f"I8 the crawl hangs: nothing was asked for within {_PATIENCE:.0f} s")
+                self._suffered.violations.append(f"I8 the crawl hangs for {_PATIENCE:.0f} s: {self._standing()}")
                 return
         if victim.code != 0:
             self._suffered.violations.append(f"the crawl ended by itself with exit code {victim.code}")

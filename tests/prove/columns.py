@@ -1,0 +1,175 @@
+"""The columns of the proof: which faults, how many, on which crawls.
+
+The rule: every entry is one crawl of the same web, small enough to be killed twenty times in a minute, and judged like all others.
+"""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from holdfast import failpoints
+from holdfast.control.torture import plan as plans
+from holdfast.control.torture import proof, trial
+from holdfast.control.torture.ground import Ground
+from holdfast.control.torture.ordeal import Tell
+from holdfast.control.torture.plan import Fault, Plan, crawl_settings
+from holdfast.control.torture.process import Victim
+from holdfast.control.torture.trial import Reference, Report
+from holdfast.store import migrate
+from holdfast.store.connect import Database
+from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
+from tests.prove.ground import BorrowedGround
+from tests.prove.ledger import Entry
+from tests.support.severing import Cut
+
+PAGES = 480
+FULL = 300
+"""Faults of the largest columns; the others are scaled with them."""
+MEMORY = Path("/dev/shm")
+ROOM = 2 << 30
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Where crawls are tried, and the one without faults that all are compared with."""
+
+    folder: Path
+    reference: Reference
+    plan: Plan
+
+    def make(self, seed: int, kills: int, workers: int, *faults: Fault) -> Plan:
+        """The same web, other moments."""
+        made = plans.make(seed=seed, pages=PAGES, workers=workers, kills=kills, faults=faults)
+        return replace(made, web=self.plan.web)
+
+
+@contextmanager
+def open_trials(tell: Tell) -> Iterator[Trials]:
+    """A folder in memory if there is room (fsync is on all the same), with the crawl without faults done."""
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-prove-", dir=MEMORY if roomy else None))
+    folder.chmod(0o755)
+    plan = plans.make(seed=1, pages=PAGES, workers=1, kills=0)
+    tell("the crawl without faults …")
+    reference = trial.without_faults(plan, Ground(folder / "reference"))
+    if reference.violations:
+        raise SystemExit("\n".join(reference.violations))
+    yield Trials(folder, reference, plan)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+Run = Callable[[Trials, Tell], Entry]
+
+
+def _entry(report: Report, landed: int | None = None) -> Entry:
+    return {
+        "planned": report.planned,
+        "landed": report.struck if landed is None else landed,
+        "by_kind": report.landed,
+        "repeats": report.repeats,
+        "refused": report.refusals,
+        "not_taken_away": report.not_taken_away,
+        "slowest_first_fetch": round(report.slowest_first_fetch, 2),
+        "median_first_fetch": round(report.first_fetch, 2),
+        "seconds": round(report.seconds, 1),
+        "violations": report.violations,
+    }
+
+
+def _by_signal(seed: int, kills: int, workers: int, faults: tuple[Fault, ...], trials: Trials, tell: Tell) -> Entry:
+    plan = trials.make(seed, kills, workers, *faults)
+    report = trial.with_faults(plan, trials.reference, Ground(trials.folder / f"signal-{workers}-{seed}"), tell)
+    if faults == (Fault.FREEZE,) and not report.refusals:
+        report.violations.append("void: no worker that woke up was refused anything")
+    return _entry(report)
+
+
+def _at_point(name: str, count: int, trials: Trials, tell: Tell) -> Entry:
+    crawl = AtPoints(points(name, count, seed=1))
+    plan = trials.make(1, count, 1, Fault.KILL_ALL)
+    with _migrated(trials.folder / f"point-{name}") as ground:
+        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
+    if crawl.reached[name] < count:
+        report.violations.append(f"void: {name} was reached {crawl.reached[name]} times instead of {count}")
+    return _entry(report, crawl.reached[name])
+
+
+def _cut(seed: int, count: int, kinds: tuple[Cut, ...], trials: Trials, tell: Tell) -> Entry:
+    plan = trials.make(seed, count, 2, Fault.KILL_ONE)
+    with _migrated(trials.folder / f"cut-{seed}-{len(kinds)}") as ground:
+        crawl = AtCommits(ground, count, seed, kinds=kinds)
+        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
+    if report.repeats:
+        report.violations.append(f"I9 nobody died, and {report.repeats} requests were repeated")
+    return _entry(report, sum(crawl.cuts.values()))
+
+
+@contextmanager
+def _migrated(folder: Path) -> Iterator[BorrowedGround]:
+    """A server of its own, whose database is reached by its address."""
+    with Ground(folder) as ground:
+        database: Database = ground.database()
+        migrate.upgrade(database)
+        ground.keep = True
+        borrowed = BorrowedGround(folder / "crawl", database)
+        yield borrowed
+        ground.keep = borrowed.keep
+
+
+def _in_migration(count: int, trials: Trials, tell: Tell) -> Entry:
+    """The upgrade of an older schema is killed in the middle; each time the schema is as it was, and in the end it gets there."""
+    violations: list[str] = []
+    landed = 0
+    with Ground(trials.folder / "migration") as ground:
+        migrate.upgrade(ground.database(), "0001")
+        for number in range(count):
+            arguments = ["--data", str(ground.data), "worker", "--failpoint", "in_migration"]
+            victim = Victim(arguments, settings=crawl_settings(trials.plan), folder=ground.folder)
+            try:
+                victim.wait(PATIENCE)
+                landed += victim.code == -signal.SIGKILL
+            finally:
+                victim.kill()
+            with ground.database().session() as connection:
+                at = migrate.current(connection)
+            if at != "0001":
+                violations.append(f"after kill {number + 1} the schema is at {at}")
+        migrate.upgrade(ground.database())
+        violations += proof.store_faults(ground)
+    tell(f"in_migration: reached {landed} times")
+    if landed < count:
+        violations.append(f"void: in_migration was reached {landed} times instead of {count}")
+    return {"planned": count, "landed": landed, "repeats": 0, "refused": 0, "seconds": 0, "violations": violations}
+
+
+def entries(kills: int) -> dict[str, dict[str, Run]]:
+    """Every column with its crawls by name, for `kills` faults in the largest."""
+    some, few = max(1, kills // 3), max(1, round(kills / 15))
+
+    def by_signal(total: int, each: int, workers: int, *faults: Fault) -> dict[str, Run]:
+        sizes = [min(each, total - done) for done in range(0, total, each)]
+        return {f"{seed}": partial(_by_signal, seed, size, workers, faults) for seed, size in enumerate(sizes, 1)}
+
+    def cut(total: int, each: int, kinds: tuple[Cut, ...]) -> dict[str, Run]:
+        sizes = [min(each, total - done) for done in range(0, total, each)]
+        return {f"{seed}": partial(_cut, seed, size, kinds) for seed, size in enumerate(sizes, 1)}
+
+    at_points: dict[str, Run] = {
+        name: partial(_at_point, name, few) for name in sorted(failpoints.NAMES - {"in_migration"})
+    }
+    at_points["in_migration"] = partial(_in_migration, few)
+    return {
+        "alone": by_signal(kills, 20, 1, Fault.KILL_ALL),
+        "alone+postmaster": by_signal(some, 20, 1, Fault.KILL_ALL, Fault.KILL_WITH_SERVER),
+        "one of four": by_signal(kills, 20, 4, Fault.KILL_ONE),
+        "failpoints": at_points,
+        "frozen": by_signal(some, 10, 4, Fault.FREEZE),
+        "cut": cut(kills, 30, CUTS),
+        "cut unnoticed": cut(few, 20, (Cut.BEFORE_COMMIT_UNNOTICED,)),
+    }
