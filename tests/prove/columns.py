@@ -92,7 +92,7 @@ def _by_signal(seed: int, kills: int, workers: int, faults: tuple[Fault, ...], t
 
 def _at_point(name: str, count: int, trials: Trials, tell: Tell) -> Entry:
     crawl = AtPoints(points(name, count, seed=1))
-    plan = trials.make(1, count, 1, Fault.KILL_ALL)
+    plan = trials.make(1, len(crawl.orders), 1, Fault.KILL_ALL)
     with _migrated(trials.folder / f"point-{name}") as ground:
         report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
     if crawl.reached[name] < count:

@@ -18,14 +18,17 @@ from tests.support.severing import Cut, SeveringProxy
 PATIENCE = 120.0
 CUTS = (Cut.AFTER_COMMIT, Cut.BEFORE_COMMIT)
 """Half of them after the server committed."""
-LATEST: dict[str, int] = {"after_fetch": 40, "in_claim": 3, "in_heartbeat": 2}
+LATEST: dict[str, int] = {"after_fetch": 40, "in_claim": 1, "in_heartbeat": 2}
 """A point is reached this often at most before it kills; commits, which are all others, three times."""
+BETWEEN = "after_fetch:10"
+"""Every other life that is to die in a claim gets some work done first, so that there is something to take back."""
 
 
 def points(name: str, count: int, seed: int) -> list[str]:
     """`count` orders to die at the point `name`, at one of the first times that it is reached."""
     dice = random.Random(f"{name} {seed}")
-    return [f"{name}:{dice.randint(1, LATEST.get(name, 3))}" for _ in range(count)]
+    orders = [f"{name}:{dice.randint(1, LATEST.get(name, 3))}" for _ in range(count)]
+    return [each for order in orders for each in (BETWEEN, order)] if name == "in_claim" else orders
 
 
 class AtPoints:

@@ -16,10 +16,12 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from unittest import mock
 
 import psycopg
 
 from holdfast import wiring
+from holdfast.cli.program import run
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.seeds import Sower
 from holdfast.engine.worker import Worker
@@ -211,9 +213,9 @@ class Crawls:
         return WorkerThread(Worker(wiring.worker_plan(self.settings, self.database, name, job_id)))
 
     def crawl(self, *urls: str, workers: int = 1, **options: Any) -> Ended:
-        """A whole crawl, from its seeds to its end."""
+        """A whole crawl, from its seeds to its end; its workers bear the names that `holdfast crawl` gives."""
         job = self.begin(*urls, **options).job
-        threads = [self.worker(job, f"w{number}") for number in range(1, workers + 1)]
+        threads = [self.worker(job, wiring.worker_name(number)) for number in range(1, workers + 1)]
         for thread in threads:
             thread.__enter__()
         try:
@@ -237,6 +239,11 @@ class Crawls:
         """`holdfast` with these arguments, to its end."""
         with self.start(*arguments, **variables) as program:
             return program.end()
+
+    def command(self, *arguments: str) -> int:
+        """`holdfast` with these arguments in this process; its exit code."""
+        with mock.patch.dict(os.environ, self.environ(), clear=True):
+            return run(["--data", str(self.folder / "data"), *arguments])
 
     # what the store says
 

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -93,7 +93,7 @@ def crawl(
 
     The same command again continues the same crawl, whatever killed it. Ctrl-C stops in order; twice stops at once, and
     is as safe. Without a URL it crawls what `holdfast seeds` has loaded. The exit code is 0 when there is nothing more to
-    do for now, and 130 after Ctrl-C.
+    do for now, 1 if not a single page could be had, and 130 after Ctrl-C.
 
     Examples:
         holdfast crawl https://example.com
@@ -252,23 +252,32 @@ def _figures(done: Progress) -> dict[str, Any]:
 
 
 def _report(begun: Begun, ended: Ended, as_json: bool) -> None:
-    done, standing = ended.progress, ended.standing
+    done, standing, spread = ended.progress, ended.standing, ended.progress.spread
+    in_vain = spread is not None and not spread.done and bool(spread.failed or spread.denied or standing.cooling)
     if as_json:
         output.print_json({"job": begun.job.name, "completed": ended.completed, **_figures(done)})
-        return
-    spread = done.spread
-    failed = f", {spread.failed:,} failed, {spread.denied:,} denied" if spread else ""
-    output.print_line(
-        f"{output.counted(done.pages, 'page')}, {size(done.bytes)}, {output.counted(done.errors, 'error')}{failed}."
-    )
-    if ended.completed:
-        more = "" if done.pages else " Nothing was left to do; --again starts anew."
-        output.print_line(f"Job {output.safe(begun.job.name)} is complete: every URL is dealt with.{more}")
-        return
+    else:
+        failed = f", {spread.failed:,} failed, {spread.denied:,} denied" if spread else ""
+        output.print_line(
+            f"{output.counted(done.pages, 'page')}, {size(done.bytes)}, {output.counted(done.errors, 'error')}{failed}."
+        )
+        for line in _what_is_left(begun.job, ended, in_vain=in_vain):
+            output.print_line(line)
+    if in_vain:
+        raise typer.Exit(1)
+
+
+def _what_is_left(job: Job, ended: Ended, *, in_vain: bool) -> Iterator[str]:
+    standing = ended.standing
+    if in_vain:
+        yield "Not a single page could be had; `holdfast explain URL` says why, --again tries once more."
+    elif ended.completed:
+        more = "" if ended.progress.pages else " Nothing was left to do; --again starts anew."
+        yield f"Job {output.safe(job.name)} is complete: every URL is dealt with.{more}"
     for count, what in (
-        (standing.spent, "has used its budget; the same command goes on with a new one"),
-        (standing.cooling, "is left alone for a while (see `holdfast domain-status`)"),
-        (standing.delayed, "waits for another attempt"),
+        (standing.spent, "its budget is used; the same command goes on with a new one"),
+        (standing.cooling, "left alone for a while (see `holdfast domain-status`)"),
+        (standing.delayed, "another attempt is to come"),
     ):
         if count:
-            output.print_line(f"{output.counted(count, 'domain')}: {what}.")
+            yield f"{output.counted(count, 'domain')}: {what}."

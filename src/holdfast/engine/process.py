@@ -6,6 +6,7 @@ safe as any other moment. A worker whose supervisor is gone (end of its standard
 
 import asyncio
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable
@@ -16,10 +17,18 @@ import uvloop
 from holdfast.engine.worker import Plan, Worker
 
 INTERRUPTED = 130
+SPARE_FILES = 200
+"""Open files beside the connections to sites: the database, the archive, libraries."""
 
 
 def run_worker(plan: Plan, *, supervised: bool = False) -> bool:
     """Run a worker in this process, from its main thread, until it ends; True if it was told to stop."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = plan.settings.fetch.connections + SPARE_FILES
+    if soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_main(plan, supervised=supervised))
 

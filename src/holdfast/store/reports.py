@@ -58,13 +58,14 @@ LEFT JOIN (SELECT job_id, count(*) AS domains, count(*) FILTER (WHERE ready) AS 
 ORDER BY j.id
 """
 _WORKERS: Final = """
-SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at, w.heartbeat_at > clock_timestamp() - %(silence)s AS alive,
+SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at,
+       (r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s) AS alive,
        COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window
 FROM workers w
 LEFT JOIN (SELECT claimed_by, count(*) AS held FROM domains WHERE claimed_by IS NOT NULL GROUP BY claimed_by) h ON h.claimed_by = w.name
 LEFT JOIN (SELECT worker, sum(pages_crawled)::bigint AS pages, sum(in_window)::bigint AS in_window
            FROM crawl_runs WHERE status = 'running' GROUP BY worker) r ON r.worker = w.name
-WHERE w.heartbeat_at > clock_timestamp() - %(silence)s OR h.held > 0
+WHERE (r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s) OR h.held > 0
 ORDER BY alive DESC, w.name LIMIT %(limit)s
 """
 # now(), not clock_timestamp(): it lets the planner leave out the partitions of other weeks.

@@ -14,8 +14,8 @@ from tests.support.crawls import Crawls, hits, now, pages, wait_for
 from tests.support.pages import Page, Pages, html
 
 PLAIN, TAKEN, RESTARTED, BUSY, SHY, LIMITED = range(6)
-SLACK = 0.05
-"""Of a delay: the way from our clock to the site's."""
+SLACK = 0.06
+"""Seconds: the way from our clock to the site's, on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,10 @@ def web() -> Iterator[WebProcess]:
 
 
 def test_the_delay_is_kept_from_robots_on(crawls: Crawls, web: WebProcess) -> None:
-    assert crawls.crawl(web.url(PLAIN), delay=0.1).completed
+    assert crawls.crawl(web.url(PLAIN), delay=0.2).completed
     seen = hits(web, PLAIN)
     assert len(seen) == 9
-    assert judge.too_close(seen, 0.1, slack=0.1 * SLACK) == []
+    assert judge.too_close(seen, 0.2, slack=SLACK) == []
     assert judge.robots_first(seen)
     crawls.verify()
 
@@ -55,7 +55,7 @@ def test_the_delay_is_kept_when_a_worker_is_killed(crawls: Crawls, web: WebProce
     with crawls.worker(job, wiring.worker_name(1) if by == "the same worker" else "somebody else"):
         wait_for(lambda: web.stats()["requests"].get(host, 0) >= before + 2, "more pages")
     seen = hits(web, site)
-    assert judge.too_close(seen, delay, slack=delay * SLACK) == []
+    assert judge.too_close(seen, delay, slack=SLACK) == []
     ends = {why for (why,) in crawls.rows("SELECT why FROM claim_log ORDER BY epoch")}
     assert ends == {"reclaimed" if by == "the same worker" else "expired", "released"}
     crawls.verify()
@@ -71,7 +71,7 @@ def test_robots_and_crawl_delay_are_obeyed(crawls: Crawls, web: WebProcess) -> N
     assert crawls.crawl(web.url(SHY)).completed
     seen = hits(web, SHY)
     expected = web.expected(SHY)
-    assert judge.too_close(seen, 0.3, slack=0.3 * SLACK) == []
+    assert judge.too_close(seen, 0.3, slack=SLACK) == []
     assert judge.robots_first(seen)
     assert judge.unwanted(expected, seen) == []
     assert judge.missing(expected, seen) == []
@@ -107,8 +107,8 @@ def test_a_circuit_opens_and_stays_open_over_a_restart(crawls: Crawls) -> None:
         with crawls.worker(job):
             wait_for(lambda: len(site.paths()) >= 8, "two probes")
         probes = [at for at, _ in site.asked if at > opened]
-    assert probes[0] - opened >= 2 * (1 - SLACK)
-    assert probes[1] - probes[0] >= 2 * (1 - SLACK)  # one at a time, and it failed
+    assert probes[0] - opened >= 2 - SLACK
+    assert probes[1] - probes[0] >= 2 - SLACK  # one at a time, and it failed
     crawls.verify()
 
 

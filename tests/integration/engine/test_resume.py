@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast.errors import Refused
 from holdfast.simweb import judge
 from holdfast.simweb.plan import Site, Wall, Web
 from holdfast.simweb.process import WebProcess
@@ -17,7 +18,7 @@ SMALL, WALLED, BIG, LATER, OTHER = range(5)  # domains that are sown together ar
 @pytest.fixture(scope="module")
 def web() -> Iterator[WebProcess]:
     plan = Site(12, 6, 800)
-    special = {BIG: Site(100, 10, 800, latency=0.01), WALLED: Site(5, 4, 800, wall=Wall.FORBIDDEN)}
+    special = {BIG: Site(60, 10, 800, latency=0.01), WALLED: Site(5, 4, 800, wall=Wall.FORBIDDEN)}
     with WebProcess(Web(7, 5, plan, special)) as served:
         yield served
 
@@ -33,14 +34,14 @@ def test_the_story_of_four_domains(crawls: Crawls, web: WebProcess, names: list[
     crawls.set(worker={"domains": 1})  # one after the other
     asked = ("crawl", *(web.url(site) for site in (SMALL, WALLED, BIG, LATER)), "--workers", "1", "--delay", "0.03")
     with crawls.start(*asked) as program:
-        wait_for(lambda: crawls.pages_of(names[BIG]) >= 20, "the first pages")
+        wait_for(lambda: crawls.pages_of(names[BIG]) >= 15, "the first pages")
         program.send(signal.SIGINT)
         assert program.end().code == 130
 
     first = hits(web, since=since)
     big = crawls.domain(names[BIG])
     assert (big["status"], big["claimed_by"]) == ("active", None)
-    assert 20 <= big["pages_crawled"] < 100
+    assert 15 <= big["pages_crawled"] < 60
     assert big["frontier_size"] > 0
     small = crawls.domain(names[SMALL])
     assert (small["status"], small["pages_crawled"]) == ("exhausted", 12)
@@ -74,22 +75,22 @@ def test_the_same_seeds_with_the_same_limit_and_with_a_higher_one(
 ) -> None:
     since = now()
     asked = (web.url(BIG), web.url(SMALL))
-    assert crawls.crawl(*asked, max_pages=30).progress.pages == 30
+    assert crawls.crawl(*asked, max_pages=24).progress.pages == 24
     assert crawls.domain(names[SMALL])["status"] == "exhausted"  # its share was enough for all of it
     assert crawls.domain(names[BIG])["status"] == "active"
     first = crawls.total()
 
-    same = crawls.crawl(*asked, max_pages=30)
-    assert (same.completed, same.progress.pages, crawls.total()) == (False, 30, first + 30)
+    same = crawls.crawl(*asked, max_pages=24)
+    assert (same.completed, same.progress.pages, crawls.total()) == (False, 24, first + 24)
 
     higher = crawls.crawl(*asked, max_pages=500)
-    assert (higher.completed, crawls.total()) == (True, 112)
+    assert (higher.completed, crawls.total()) == (True, 72)
     assert crawls.domain(names[BIG])["status"] == "exhausted"
     assert not judge.refetched(hits(web, since=since))
     crawls.verify()
 
-    nothing = crawls.run("crawl", *asked, "--json")
-    assert (nothing.code, nothing.json["completed"], nothing.json["pages"]) == (0, True, 0)
+    nothing = crawls.crawl(*asked)
+    assert (nothing.completed, nothing.progress.pages) == (True, 0)
 
 
 def test_new_seeds_of_a_named_job(crawls: Crawls, web: WebProcess, names: list[str]) -> None:
@@ -111,7 +112,7 @@ def test_an_exhausted_domain_is_crawled_again_by_command(
     since = now()
     crawls.crawl(web.url(SMALL), web.url(OTHER))
     if by == "command":
-        assert crawls.run("domain-reset", names[SMALL]).code == 0
+        assert crawls.command("domain-reset", names[SMALL]) == 0
     else:
         crawls.connection.execute("UPDATE domains SET status = 'pending' WHERE domain = %s", (names[SMALL],))
     assert crawls.domain(names[SMALL])["status"] == "pending"
@@ -132,4 +133,23 @@ def test_again_starts_a_finished_job_anew(crawls: Crawls, web: WebProcess) -> No
     again = crawls.crawl(web.url(SMALL), again=True)
     assert (again.completed, again.progress.pages, crawls.total()) == (True, 12, 24)
     assert set(judge.asked(hits(web, since=since)).values()) == {2}
+    crawls.verify()
+
+
+def test_a_job_that_is_paused_is_let_go_and_goes_on_when_it_may(crawls: Crawls, web: WebProcess) -> None:
+    """Pausing is a state in the store; going on is what it is after a crash, too."""
+    since = now()
+    job = crawls.begin(web.url(BIG), delay=0.05).job
+    with crawls.worker(job) as worker:
+        wait_for(lambda: crawls.total() >= 5, "the first pages")
+        crawls.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (job.id,))
+        worker.end()  # by itself
+    assert crawls.held() == 0
+    assert crawls.total() == len(pages(hits(web, since=since))) < 60
+    with pytest.raises(Refused, match="paused"):
+        crawls.begin(web.url(BIG))
+    crawls.verify()
+    crawls.connection.execute("UPDATE crawl_jobs SET state = 'pending' WHERE id = %s", (job.id,))
+    assert crawls.crawl(web.url(BIG), delay=0).completed
+    assert not judge.refetched(hits(web, since=since))
     crawls.verify()

@@ -104,7 +104,7 @@ def test_without_budgets_of_domains_only_the_crawls_counts(crawls: Crawls, web: 
 def test_refresh(crawls: Crawls, web: WebProcess, on: bool) -> None:
     """Exhausted domains that are due become pending by the sweep of a worker, or stay as they are."""
     crawls.set(rollout={"refresh_mode": on})
-    crawls.run("seeds", "add", web.url(1))
+    assert crawls.command("seeds", "add", web.url(1)) == 0
     since = now()
     host = web.address.host(1)
     with crawls.worker(None):
@@ -160,7 +160,7 @@ def test_the_mode_is_logged_at_start(
 
 def test_a_sweep_alone_refreshes_as_told(crawls: Crawls, web: WebProcess) -> None:
     """The flag is the worker's; the sweep does what it is told, and says what it did."""
-    crawls.run("seeds", "add", web.url(2))
+    assert crawls.command("seeds", "add", web.url(2)) == 0
     with crawls.worker(None):
         wait_for(lambda: crawls.domain(web.address.host(2))["status"] == "exhausted", "the end")
     crawls.connection.execute("UPDATE domains SET next_crawl_after = clock_timestamp()")
