@@ -180,16 +180,16 @@ def name_server() -> Iterator[str]:
 
 # A huge frontier -----------------------------------------------------------------------------------------------------
 
+# In the order of the key, and without the second index: ten million rows in a minute or two instead of ten.
 _FILL = """
 INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority)
-SELECT %(domain)s, %(job)s, substring(sha256(u.url::bytea) FROM 1 FOR 16), u.url, 3, 2
-FROM (SELECT %(origin)s || '/deep/' || i AS url FROM generate_series(%(first)s::bigint, %(last)s::bigint) i) u
+SELECT %(domain)s, %(job)s, substring(sha256(u.url::bytea) FROM 1 FOR 16) AS key, u.url, 3, 2
+FROM (SELECT %(origin)s || '/deep/' || i AS url FROM generate_series(1, %(urls)s::bigint) i) u ORDER BY key
 """
 _COUNT = """
 WITH counted AS (UPDATE job_domains SET discovered = discovered + %(urls)s, waiting = waiting + %(urls)s WHERE domain_id = %(domain)s)
 UPDATE domains SET pages_discovered = pages_discovered + %(urls)s, frontier_size = frontier_size + %(urls)s WHERE id = %(domain)s
 """
-CHUNK = 500_000
 
 
 def bench_restart(folder: Path, urls: int) -> dict[str, Any]:
@@ -197,7 +197,8 @@ def bench_restart(folder: Path, urls: int) -> dict[str, Any]:
     print(f"\nRestart: one domain with {urls:,} URLs waiting")
     figures: dict[str, Any] = {}
     with WebProcess(Web(4, 1, Site(50, 5, 3000, latency=0.01))) as web, store(folder / "restart") as data:
-        words = (web.urls, "--workers", "1", "--max-pages-per-domain", "100000")
+        many = "1000000000"
+        words = (web.urls, "--workers", "1", "--max-pages", many, "--max-pages-per-domain", many)
         holdfast(data, "crawl", web.url(), "--workers", "1", "--max-pages", "1", "--delay", "0", PRIVATE="true")
         figures["filled in"] = f"{fill(data, web.address.origin(0), urls):.0f} s"
         crawl = start(data, *words, "--delay", "0.01")
@@ -209,11 +210,10 @@ def bench_restart(folder: Path, urls: int) -> dict[str, Any]:
         killed = now()
         for delay in ("0.01", "1"):
             crawl = start(data, *words, "--delay", delay)
-            began = time.monotonic()
             wait_until(lambda web=web, killed=killed: any(hit.at > killed for hit in web.log()))
             first = next(hit for hit in web.log() if hit.at > killed)
             figures[f"first request after kill -9, delay {delay} s"] = f"{first.at - killed:.2f} s"
-            figures[f"  of that before the delay {delay} s"] = f"{time.monotonic() - began - float(delay):.2f} s"
+            time.sleep(2)  # it is in the middle of it
             crawl.kill()
             crawl.wait()
             killed = now()
@@ -230,15 +230,18 @@ def fill(data: Path, origin: str, urls: int) -> float:
         row = connection.execute("SELECT domain_id, job_id FROM job_domains").fetchone()
         assert row is not None
         key = {"domain": row[0], "job": row[1], "origin": origin, "urls": urls}
-        for first in range(0, urls, CHUNK):
-            with connection.transaction():
-                last = min(first + CHUNK, urls) - 1
-                connection.execute(_FILL, {**key, "first": first, "last": last})
-                connection.execute(_COUNT, {**key, "urls": last - first + 1})
-            print(f"\r  {last + 1:,} URLs", end="", file=sys.stderr, flush=True)
-        connection.execute("UPDATE job_domains SET state = 'open' WHERE state <> 'open'")
+        found = connection.execute(
+            "SELECT indexdef FROM pg_indexes WHERE indexname = 'url_frontier_waiting'"
+        ).fetchone()
+        assert found is not None
+        connection.execute("SET work_mem = '1GB'; SET maintenance_work_mem = '1GB'")
+        with connection.transaction():
+            connection.execute("DROP INDEX url_frontier_waiting")
+            connection.execute(_FILL, key)
+            connection.execute(found[0])
+            connection.execute(_COUNT, key)
+            connection.execute("UPDATE job_domains SET state = 'open' WHERE state <> 'open'")
         connection.execute("ANALYZE url_frontier")
-    print(file=sys.stderr)
     return time.monotonic() - began
 
 

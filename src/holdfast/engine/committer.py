@@ -21,7 +21,7 @@ from holdfast.archive.warc import Exchange
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.halves import give_up_on, split
 from holdfast.engine.lease import Leases
-from holdfast.errors import RolledBack, StoreError, StoreUnavailable
+from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
 from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome, VisitPart
 from holdfast.settings import Flush
 from holdfast.store import commit
@@ -282,7 +282,10 @@ class Committer:
                 batch=batch,
                 lease=self._lease,
                 defaults=self._defaults,
+                give_up=self._desk.is_closing,
             )
+        except Unsettled as problem:
+            raise Away(str(problem)) from problem
         except (RolledBack, StoreUnavailable):
             raise
         except StoreError as problem:

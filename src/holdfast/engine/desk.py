@@ -85,6 +85,10 @@ class Desk:
                 self._connection.close()
             self._connection = None
 
+    def is_closing(self) -> bool:
+        """Whether waiting for the database is over."""
+        return self._closing.is_set()
+
     def give_up(self) -> None:
         """Calls that wait for the database end with Away."""
         self._closing.set()

@@ -23,7 +23,7 @@ from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
 from holdfast.store.enqueue import Added
 from holdfast.store.outcomes import Settled
-from holdfast.store.transaction import Connect, settled
+from holdfast.store.transaction import Connect, GiveUp, never, settled
 
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
 # a time when they were small: a plan that scans one of them must not even be considered.
@@ -99,18 +99,20 @@ def commit(
     batch: Batch,
     lease: timedelta,
     defaults: NewDomains,
+    give_up: GiveUp = never,
 ) -> Committed:
     """Write a batch down, all of it that the fence lets through.
 
     Before: `connection` is idle, and `worker` has no other such transaction; bytes that the batch points to are on disk. After: for
     every domain that is not refused, its outcomes, log, pages, found URLs, counters and clocks are in the store once, and its lease
-    is a full one. RolledBack: certainly nothing was written, and the same batch may be committed again.
+    is a full one. RolledBack: certainly nothing was written, and the same batch may be committed again. Unsettled: we gave up asking
+    whether it was; it must not be committed again.
     """
     committed = Committed()
     try:
         outcomes.prepare(connection)
         enqueue.prepare(connection)
-        with settled(connection, connect, worker=worker):
+        with settled(connection, connect, worker=worker, give_up=give_up):
             _write(connection, worker, batch, lease, defaults, committed)
             failpoints.reach("before_commit")
     # A connection, a disk, a time limit, a deadlock: another time it may succeed. Anything else never will.

@@ -28,18 +28,26 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %(xid
 """
 
 Connect = Callable[[], psycopg.Connection]
+GiveUp = Callable[[], bool]
 
 
-def settle(connect: Connect, *, xid: str, worker: str, token: uuid.UUID, deadline: float = 60.0) -> bool:
+def never() -> bool:
+    """Ask until there is an answer."""
+    return False
+
+
+def settle(connect: Connect, *, xid: str, worker: str, token: uuid.UUID, give_up: GiveUp = never) -> bool:
     """Whether the transaction `xid`, which wrote `token` for `worker`, committed.
 
     Before: the connection that ran it is gone, its COMMIT may or may not have arrived, and `worker` has begun nothing since.
     After: True, it is committed; False, it is rolled back for good. Asks until one of the two holds, also while the server is
     away; a backend that still sits on the transaction (its client is gone) is ended, which cannot turn an answer that was given.
+    Unsettled: the caller gave up. Nothing may be written then that presumes either.
     """
     asked = time.monotonic()
     problem: Exception | None = None
-    while (waited := time.monotonic() - asked) < deadline:
+    while not give_up():
+        waited = time.monotonic() - asked
         try:
             with connect() as connection:
                 if _is_over(connection, xid, patient=waited < _PATIENCE):
@@ -48,7 +56,9 @@ def settle(connect: Connect, *, xid: str, worker: str, token: uuid.UUID, deadlin
         except (StoreUnavailable, psycopg.OperationalError) as away:
             problem = away
         time.sleep(0.02)
-    raise Unsettled(f"The server did not say within {deadline:.0f} s how transaction {xid} ended.") from problem
+    raise Unsettled(
+        f"The server has not said how transaction {xid} ended, and we were told to stop asking."
+    ) from problem
 
 
 def _is_over(connection: psycopg.Connection, xid: str, *, patient: bool) -> bool:
@@ -64,11 +74,13 @@ def _is_over(connection: psycopg.Connection, xid: str, *, patient: bool) -> bool
 
 
 @contextmanager
-def settled(connection: psycopg.Connection, connect: Connect, *, worker: str) -> Iterator[None]:
+def settled(
+    connection: psycopg.Connection, connect: Connect, *, worker: str, give_up: GiveUp = never
+) -> Iterator[None]:
     """A transaction of `worker` that ends committed (normal exit) or rolled back (RolledBack, or the body's own exception).
 
     Before: `connection` is in autocommit mode and idle, and this is the only such transaction of `worker` (it holds its name).
-    After: nothing is in doubt. If the connection broke it stays broken; the caller opens another.
+    After: nothing is in doubt, unless the caller gave up (Unsettled). If the connection broke it stays broken; the caller opens another.
     """
     token = uuid.uuid4()
     connection.execute("BEGIN")
@@ -88,7 +100,7 @@ def settled(connection: psycopg.Connection, connect: Connect, *, worker: str) ->
     except psycopg.Error as problem:
         if not (connection.broken or connection.closed):
             raise
-        if not settle(connect, xid=xid, worker=worker, token=token):
+        if not settle(connect, xid=xid, worker=worker, token=token, give_up=give_up):
             raise RolledBack(f"The connection broke and transaction {xid} was rolled back.") from problem
         return
     if answer != "COMMIT":  # an error was swallowed inside, so the server has rolled back

@@ -70,6 +70,7 @@ class Ordeal:
         self._tell = tell
         self._delay = plan.delay if delay is None else delay
         self._suffered = Suffered()
+        self._tenures = proof.Tenures()
 
     def run(self) -> Suffered:
         """Let every fault strike, then let the crawl finish. After: nothing of it runs."""
@@ -87,6 +88,7 @@ class Ordeal:
             if not victim.alive and not self._ended(victim):
                 victim = self._start()
             self._finish(victim)
+            suffered.violations += self._tenures.late_writes(self._ground.database())
         finally:
             victim.kill()
         return suffered
@@ -157,6 +159,7 @@ class Ordeal:
             while not (gone := self._holds_nothing(name)) and time.monotonic() < until:
                 time.sleep(_TICK * 5)
             landed = is_alive(pid)
+            self._suffered.violations += self._tenures.late_writes(self._ground.database())
         finally:
             send(pid, signal.SIGCONT)
         return Struck(stroke.fault, landed, self.requests(), taken_away=gone)
@@ -175,7 +178,8 @@ class Ordeal:
             )
 
     def _judge(self, number: int, struck: Struck) -> None:
-        faults = [f"after fault {number}: {fault}" for fault in proof.store_faults(self._ground)]
+        found = [*proof.store_faults(self._ground), *self._tenures.late_writes(self._ground.database())]
+        faults = [f"after fault {number}: {fault}" for fault in found]
         self._suffered.violations += faults
         how = "found nobody alive" if not struck.landed else f"{struck.requests} requests so far"
         self._tell(f"{number}/{len(self._plan.strokes)} {struck.fault}: {how}{'; ' + faults[0] if faults else ''}")

@@ -18,10 +18,11 @@ from holdfast.simweb import judge
 from holdfast.simweb.log import Hit
 from holdfast.simweb.plan import Address
 from holdfast.simweb.site import ExpectedPage, Kind
-from holdfast.store import exports
-from holdfast.store.connect import Database
+from holdfast.store import exports, reports
+from holdfast.store.connect import Connection, Database
 
 _SHOWN: Final = 5
+_ALL: Final = 1_000_000
 _SLACK: Final = 0.4
 """Seconds between a client's clock and the moment when a busy server reads the request."""
 _STATES: Final[dict[Kind, frozenset[str]]] = {
@@ -82,6 +83,35 @@ def store_faults(ground: Ground) -> list[str]:
     verifier = Verifier(ground.database(), RETRIES, ground.archive)
     found = [step.finding for step in verifier.run() if step.finding is not None and step.finding.faults]
     return [f"{finding.check}: {finding.faults} faults, first {finding.rows[:1]}" for finding in found]
+
+
+class Tenures:
+    """Log rows of tenures that are over. The time in a row is when the page was fetched, so only comparing shows a late write."""
+
+    def __init__(self) -> None:
+        self._over: Counter[tuple[int, int]] = Counter()
+        self._known: set[tuple[int, int]] = set()
+
+    def late_writes(self, database: Database) -> list[str]:
+        """I5: what was written under an epoch that was over when this was asked the last time."""
+        with database.session() as connection:
+            domains = {domain for domain, _ in _written(connection)}
+            over = {
+                (domain, row["epoch"])
+                for domain in domains
+                for row in reports.tenures_of(connection, domain, limit=_ALL)
+                if row["ended_at"] is not None
+            }
+            written = _written(connection)  # after it was seen which tenures are over: theirs are all there
+        late = [each for each in sorted(self._known) if written[each] != self._over[each]]
+        self._known, self._over = over, written
+        return _said(f"I5 domain {domain}: written under epoch {epoch} after its end" for domain, epoch in late)
+
+
+def _written(connection: Connection) -> Counter[tuple[int, int]]:
+    return Counter(
+        (row["domain_id"], row["claim_epoch"]) for chunk in exports.log(connection, exports.Only()) for row in chunk
+    )
 
 
 def unlike(without: Ends, under: Ends) -> list[str]:
