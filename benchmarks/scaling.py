@@ -213,6 +213,8 @@ def bench_restart(folder: Path, urls: int) -> dict[str, Any]:
             wait_until(lambda web=web, killed=killed: any(hit.at > killed for hit in web.log()))
             first = next(hit for hit in web.log() if hit.at > killed)
             figures[f"first request after kill -9, delay {delay} s"] = f"{first.at - killed:.2f} s"
+            began = rows(data, "SELECT extract(epoch FROM max(started_at))::float8 FROM workers")[0][0]
+            figures[f"  of that since the worker was up, delay {delay} s"] = f"{first.wall - began:.2f} s"
             time.sleep(2)  # it is in the middle of it
             crawl.kill()
             crawl.wait()

@@ -26,6 +26,7 @@ def database(settings: Settings, say: Callable[[str], None]) -> Database:
         url,
         connect_timeout=settings.store.connect_timeout.total_seconds(),
         statement_timeout=settings.store.statement_timeout.total_seconds(),
+        idle_timeout=min(10.0, settings.claims.lease.total_seconds() / 3),
     )
 
 

@@ -73,8 +73,8 @@ class CrawlDesk:
             known = job is not None
             if job is None:
                 job = self._create(connection, wish, seeds)
-            elif wish.options:
-                crawls.set_spec(connection, job.id, replace(job.spec, **wish.options))
+            else:
+                crawls.set_spec(connection, job.id, self._spec(wish, job.spec))
         loaded = self._sow(job, wish, seeds, bad, watch)
         with self.database.session() as connection:
             if wish.again and known:
@@ -129,6 +129,11 @@ class CrawlDesk:
             except BadUrl as problem:
                 loaded.refuse(str(problem))
         return seeds, loaded
+
+    def _spec(self, wish: Wish, before: JobSpec) -> JobSpec:
+        """A job that is known by its seeds is what this command says; one that is known by its name keeps what is not said."""
+        by_name = wish.job is not None or not (wish.urls or wish.seeds_file)
+        return replace(before if by_name else JobSpec(), **(wish.options or {}))
 
     def _find(self, connection: Any, wish: Wish, seeds: list[Seed]) -> Job | None:
         if wish.job is not None:

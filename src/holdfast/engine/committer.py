@@ -168,7 +168,8 @@ class Committer:
     def _part(self, holder: Holder) -> _Part:
         filling = self._filling
         part = filling.parts.get(holder.domain_id)
-        if part is None:
+        if part is None or part.holder is not holder:
+            # What an earlier tenure of the domain left here would be refused by the fence.
             part = filling.parts[holder.domain_id] = _Part(holder)
             if len(filling.parts) == 1:
                 filling.since = self._clock.now()
@@ -246,7 +247,9 @@ class Committer:
         batch = self._batch(filling, asked_at)
         done = await loop.run_in_executor(self._thread, self._commit, batch, filling.exchanges)
         kept = [part for domain_id, part in filling.parts.items() if domain_id not in done.refused]
-        self._leases.renewed((part.holder.domain_id for part in kept), asked_at)
+        self._leases.renewed(((part.holder.domain_id, part.holder.epoch) for part in kept), asked_at)
+        if done.refused:
+            log.warning("%d domains were refused at a commit: they are somebody else's now", len(done.refused))
         for part in filling.parts.values():
             if part.holder.domain_id in done.refused:
                 part.holder.lose()

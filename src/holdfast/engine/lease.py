@@ -20,44 +20,47 @@ from holdfast.telemetry.clock import Clock
 log: Final = logging.getLogger(__name__)
 
 
+Tenure = tuple[int, int]
+"""Domain id and epoch: a domain that comes back to the same process is another tenure, with another visit."""
+
+
 class Leases:
-    """What is held, under which epoch, and until when by our own clock. Used by several threads."""
+    """What is held, and until when by our own clock. Used by several threads."""
 
     def __init__(self, clock: Clock, lease: timedelta) -> None:
         self._clock = clock
         self._seconds = lease.total_seconds()
         self._lock = threading.Lock()
-        self._held: dict[int, tuple[int, float]] = {}
+        self._until: dict[Tenure, float] = {}
 
-    def begin(self, held: Iterable[tuple[int, int]], asked_at: float) -> None:
-        """Domains (id, epoch) that a claim asked for at `asked_at` has got."""
+    def begin(self, held: Iterable[Tenure], asked_at: float) -> None:
+        """What a claim that was asked for at `asked_at` has got."""
         with self._lock:
-            for domain_id, epoch in held:
-                self._held[domain_id] = (epoch, asked_at + self._seconds)
+            for tenure in held:
+                self._until[tenure] = asked_at + self._seconds
 
-    def renewed(self, domain_ids: Iterable[int], asked_at: float) -> None:
-        """Their leases are full again, counted from `asked_at`."""
+    def renewed(self, held: Iterable[Tenure], asked_at: float) -> None:
+        """These leases are full again, counted from `asked_at`."""
         with self._lock:
-            for domain_id in domain_ids:
-                if domain_id in self._held:
-                    epoch, until = self._held[domain_id]
-                    self._held[domain_id] = (epoch, max(until, asked_at + self._seconds))
+            for tenure in held:
+                if tenure in self._until:
+                    self._until[tenure] = max(self._until[tenure], asked_at + self._seconds)
 
-    def drop(self, domain_id: int) -> None:
+    def drop(self, tenure: Tenure) -> None:
         """It is released or lost."""
         with self._lock:
-            self._held.pop(domain_id, None)
+            self._until.pop(tenure, None)
 
-    def left(self, domain_id: int) -> float:
+    def left(self, tenure: Tenure) -> float:
         """Seconds that the lease has left for certain; negative if it may have ended."""
         with self._lock:
-            _, until = self._held.get(domain_id, (0, 0.0))
+            until = self._until.get(tenure, 0.0)
         return until - self._clock.now()
 
-    def all(self) -> list[tuple[int, int]]:
-        """Every held (domain id, epoch)."""
+    def all(self) -> list[Tenure]:
+        """Everything that is held."""
         with self._lock:
-            return [(domain_id, epoch) for domain_id, (epoch, _) in sorted(self._held.items())]
+            return sorted(self._until)
 
 
 class Heartbeat:
@@ -140,7 +143,7 @@ class Heartbeat:
         asked_at = self._clock.now()
         renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)
         failpoints.reach("in_heartbeat")
-        self._leases.renewed(renewal.renewed, asked_at)
+        self._leases.renewed((tenure for tenure in held if tenure[0] in renewal.renewed), asked_at)
         # What was released while we asked is not lost, and may be held again, under a later epoch.
         lost = {pair for pair in held if pair[0] in renewal.lost} & set(self._leases.all())
         if lost:

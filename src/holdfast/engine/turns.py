@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from holdfast.engine.lease import Tenure
 from holdfast.engine.tools import Tools
 from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Circuit
@@ -25,12 +26,12 @@ class Turns:
     """The turns of one visit."""
 
     def __init__(
-        self, tools: Tools, domain_id: int, clocks: Clocks, *, delay: float, concurrency: int, over: Callable[[], bool]
+        self, tools: Tools, tenure: Tenure, clocks: Clocks, *, delay: float, concurrency: int, over: Callable[[], bool]
     ) -> None:
         now = tools.clock.now()
         politeness = tools.settings.politeness
         self._tools = tools
-        self._domain_id = domain_id
+        self._tenure = tenure
         self._concurrency = concurrency
         self._over = over
         self._circuit = CircuitBreaker(politeness, clocks, now)
@@ -48,7 +49,7 @@ class Turns:
         settings, clock = self._tools.settings, self._tools.clock
         while not self._over():
             await self._tools.committer.room()
-            if self._tools.leases.left(self._domain_id) <= settings.fetch.timeout.total_seconds():
+            if self._tools.leases.left(self._tenure) <= settings.fetch.timeout.total_seconds():
                 await self.wait(LEASE_LOOK)  # the heartbeat renews it, or tells that it is lost
                 continue
             now = clock.now()

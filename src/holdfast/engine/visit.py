@@ -46,6 +46,7 @@ class Visit:
         self.domain = claim.domain
         self.domain_id = claim.domain_id
         self.epoch = claim.epoch
+        self.tenure = (claim.domain_id, claim.epoch)
         self.agent = state.user_agent or tools.agent
         self.allow_private = spec.allow_private or settings.fetch.allow_private
         self.stopping = False
@@ -59,7 +60,7 @@ class Visit:
         self._pages = 0
         self._turns = Turns(
             tools,
-            claim.domain_id,
+            self.tenure,
             state.clocks,
             delay=state.crawl_delay if spec.delay is None else spec.delay,
             concurrency=spec.concurrency or state.max_concurrent,
@@ -386,7 +387,7 @@ class Visit:
         """The claim is somebody else's: nothing more is asked for, nothing is written."""
         if not self.lost:
             self.lost = True
-            self.tools.leases.drop(self.domain_id)
+            self.tools.leases.drop(self.tenure)
             self.tools.committer.forget(self)
             for task in self._flying:
                 task.cancel()

@@ -73,8 +73,7 @@ class Worker:
         self._leases = Leases(self._clock, self._lease)
         self._desk = Desk(plan.database, "desk")
         self._sweeper = Desk(plan.database, "sweeper")
-        self._visits: dict[int, asyncio.Task[None]] = {}
-        self._by_domain: dict[int, Visit] = {}
+        self._visits: dict[Visit, asyncio.Task[None]] = {}
         self._jobs: dict[int, tuple[Job, ScopeRules]] = {}
         self._turn = 0
         self._stop = asyncio.Event()
@@ -101,7 +100,7 @@ class Worker:
             every=self._settings.worker.heartbeat,
             lost=lambda held: _from_thread(loop, lambda: self._lose(held)),
             doomed=lambda why: _from_thread(loop, lambda: self._fall(why)),
-            in_window=lambda: sum(visit.in_window for visit in list(self._by_domain.values())),
+            in_window=lambda: sum(visit.in_window for visit in list(self._visits)),
         )
         try:
             identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)
@@ -134,7 +133,7 @@ class Worker:
             log.info("told to stop: %d domains held", len(self._visits))
         self._stop.set()
         self._changed.set()
-        for visit in self._by_domain.values():
+        for visit in self._visits:
             visit.stop()
 
     def _make_tools(self, name: str, run_id: int, client: Client) -> Tools:
@@ -240,7 +239,10 @@ class Worker:
     async def _visit(self, taken: list[Claim], job: Job | None) -> None:
         if not taken:
             return
-        states = await self._desk.call(visits.load, [claim.domain_id for claim in taken])
+        ids = {claim.domain_id for claim in taken}
+        for before in [visit for visit in self._visits if visit.domain_id in ids]:
+            before.lose()  # its lease ended without its noticing, and the domain has come back to us
+        states = await self._desk.call(visits.load, sorted(ids))
         for claim in taken:
             if job is None or claim.domain_id not in states:
                 # Its last request may be unknown: nobody begins there before a delay has passed.
@@ -248,9 +250,8 @@ class Worker:
                 await self._release(Ending(claim.domain_id, claim.epoch, crawled=False, wait=delay))
                 continue
             visit = Visit(self.tools, claim, job, states[claim.domain_id], self._jobs[job.id][1])
-            self._by_domain[claim.domain_id] = visit
             task = asyncio.create_task(self._run_visit(visit), name=f"visit {claim.domain}")
-            self._visits[claim.domain_id] = task
+            self._visits[visit] = task
             if self._stop.is_set():
                 visit.stop()
 
@@ -265,9 +266,8 @@ class Worker:
             log.exception("%s: the visit failed", visit.domain)
             self._fall(f"The visit of {visit.domain} failed by a fault of ours.")
         finally:
-            self._leases.drop(visit.domain_id)
-            self._by_domain.pop(visit.domain_id, None)
-            self._visits.pop(visit.domain_id, None)
+            self._leases.drop(visit.tenure)
+            self._visits.pop(visit, None)
             self._changed.set()
 
     async def _release(self, ending: Ending) -> None:
@@ -279,7 +279,7 @@ class Worker:
         except ClaimLost:
             log.info("domain %d was not ours any more at its release", ending.domain_id)
         finally:
-            self._leases.drop(ending.domain_id)
+            self._leases.drop((ending.domain_id, ending.epoch))
 
     async def _job_in_turn(self) -> Job | None:
         """The job to claim for next: the one that this worker serves, or each in turn."""
@@ -340,9 +340,9 @@ class Worker:
         """A job that was paused, cancelled or deleted is let go of within a second or two."""
         while True:
             await self._clock.sleep(JOB_LOOK)
-            for job_id in {visit.job.id for visit in self._by_domain.values()}:
+            for job_id in {visit.job.id for visit in self._visits}:
                 if not await self._desk.call(jobs.is_runnable, job_id):
-                    for visit in [visit for visit in self._by_domain.values() if visit.job.id == job_id]:
+                    for visit in [visit for visit in self._visits if visit.job.id == job_id]:
                         visit.stop()
 
     async def _wait(self, seconds: float) -> None:
@@ -355,7 +355,7 @@ class Worker:
             return
 
     async def _let_go(self) -> None:
-        for visit in self._by_domain.values():
+        for visit in self._visits:
             visit.stop()
         drain = self._settings.worker.drain.total_seconds()
         if self._visits:
@@ -369,10 +369,8 @@ class Worker:
 
     def _lose(self, held: set[tuple[int, int]]) -> None:
         """These tenures (domain id, epoch) are over; a later one of the same domain is not."""
-        for domain_id, epoch in held:
-            visit = self._by_domain.get(domain_id)
-            if visit is not None and visit.epoch == epoch:
-                visit.lose()
+        for visit in [visit for visit in self._visits if visit.tenure in held]:
+            visit.lose()
 
     def _fall(self, why: str) -> None:
         """Our own fault, or a twin has our name: stop, and say so."""

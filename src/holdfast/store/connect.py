@@ -27,6 +27,8 @@ class Database:
     url: str
     connect_timeout: float = 5.0
     statement_timeout: float = 60.0
+    idle_timeout: float = 10.0
+    """Seconds that a transaction may wait for its client: one that is frozen must not keep its locks beyond its lease."""
     application: str = "holdfast"
 
     def __repr__(self) -> str:
@@ -49,7 +51,9 @@ class Database:
                 "postgresql://user:password@host:port/database, with %25 for a %, %2F for a / and %40 for an @ in the password.",
             )
         given = conninfo.conninfo_to_dict(self.url).get("options") or ""
-        options = f"-c timezone=UTC -c statement_timeout={int(self.statement_timeout * 1000)} {given}"
+        limits = {"statement_timeout": self.statement_timeout, "idle_in_transaction_session_timeout": self.idle_timeout}
+        set_limits = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in limits.items())
+        options = f"-c timezone=UTC {set_limits} {given}"
         try:
             connection = psycopg.connect(
                 self.url,

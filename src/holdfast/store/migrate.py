@@ -6,6 +6,7 @@ changed by `holdfast db upgrade`.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,7 +99,7 @@ def _engine(database: Database) -> Iterator[Any]:
     from sqlalchemy import create_engine, text
     from sqlalchemy.pool import NullPool
 
-    patient = Database(database.url, database.connect_timeout, 0, "holdfast migrate")
+    patient = replace(database, statement_timeout=0, idle_timeout=0, application="holdfast migrate")
     engine = create_engine("postgresql+psycopg://", creator=lambda: _manual_commit(patient), poolclass=NullPool)
     try:
         with engine.connect() as connection:

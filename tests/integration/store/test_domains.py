@@ -52,17 +52,16 @@ SCORES: list[tuple[dict[str, int | None], timedelta | None]] = [
 ]
 
 
-def test_a_reset_leaves_the_work_of_ended_jobs_alone(store: Store) -> None:
-    ended = store.new_job("ended")
+@pytest.mark.parametrize(("state", "woken"), [("completed", 1), ("paused", 1), ("cancelled", 0), ("failed", 0)])
+def test_a_reset_means_every_job_that_may_go_on(store: Store, state: str, woken: int) -> None:
+    other = store.new_job("other")
     store.seed("a.example")
-    store.seed("a.example/x", job=ended)
+    store.seed("a.example/x", job=other)
     sweep.sweep(store.connection, run_silence=timedelta(hours=1))
     store.crawl_to_the_end()
-    store.connection.execute("UPDATE crawl_jobs SET state = 'completed' WHERE id = %s", (ended,))
+    store.connection.execute("UPDATE crawl_jobs SET state = %s WHERE id = %s", (state, other))
     sweep.wake_now(store.connection, domains.reset(store.connection, "a.example", why="test"))
-    assert (store.work("a.example")["waiting"], store.work("a.example", ended)["waiting"]) == (1, 0)
-    store.crawl_to_the_end()
-    assert store.status("a.example") is Status.EXHAUSTED
+    assert (store.work("a.example")["waiting"], store.work("a.example", other)["waiting"]) == (1, woken)
     assert_invariants(store.connection)
 
 

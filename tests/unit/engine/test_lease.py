@@ -27,7 +27,7 @@ def test_a_lease_counts_from_before_it_was_asked_for() -> None:
     held = leases(clock)
     clock.time = 107.0  # the answer took seven seconds
     held.begin([(1, 5)], asked_at=100.0)
-    assert held.left(1) == 53.0
+    assert held.left((1, 5)) == 53.0
 
 
 def test_it_runs_out_with_the_clock() -> None:
@@ -35,27 +35,27 @@ def test_it_runs_out_with_the_clock() -> None:
     held = leases(clock)
     held.begin([(1, 5)], asked_at=100.0)
     clock.time = 130.0
-    assert held.left(1) == 30.0  # a request of 30 s would end with the lease: none may begin
+    assert held.left((1, 5)) == 30.0  # a request of 30 s would end with the lease: none may begin
     clock.time = 200.0
-    assert held.left(1) == -40.0
+    assert held.left((1, 5)) == -40.0
 
 
 def test_a_renewal_never_makes_it_shorter() -> None:
     clock = FakeClock()
     held = leases(clock)
     held.begin([(1, 5), (2, 6)], asked_at=100.0)
-    held.renewed([1], asked_at=120.0)
-    held.renewed([1], asked_at=110.0)  # a commit that was asked for before, answered after
-    assert held.left(1) == 80.0
-    assert held.left(2) == 60.0
+    held.renewed([(1, 5)], asked_at=120.0)
+    held.renewed([(1, 5)], asked_at=110.0)  # a commit that was asked for before, answered after
+    assert held.left((1, 5)) == 80.0
+    assert held.left((2, 6)) == 60.0
 
 
 def test_what_is_not_held_has_nothing_left() -> None:
     clock = FakeClock()
     held = leases(clock)
-    assert held.left(7) < 0
-    held.renewed([7], asked_at=100.0)
-    assert held.left(7) < 0
+    assert held.left((7, 1)) < 0
+    held.renewed([(7, 1)], asked_at=100.0)
+    assert held.left((7, 1)) < 0
     assert held.all() == []
 
 
@@ -64,18 +64,20 @@ def test_what_was_dropped_stays_dropped() -> None:
     held = leases(clock)
     held.begin([(2, 6), (1, 5)], asked_at=100.0)
     assert held.all() == [(1, 5), (2, 6)]
-    held.drop(1)
-    held.drop(1)
-    held.renewed([1, 2], asked_at=150.0)
-    assert held.left(1) < 0
+    held.drop((1, 5))
+    held.drop((1, 5))
+    held.renewed([(1, 5), (2, 6)], asked_at=150.0)
+    assert held.left((1, 5)) < 0
     assert held.all() == [(2, 6)]
 
 
-def test_a_new_tenure_has_a_new_epoch() -> None:
+def test_a_new_tenure_of_the_same_domain_has_a_lease_of_its_own() -> None:
     clock = FakeClock()
     held = leases(clock)
-    held.begin([(1, 5)], asked_at=100.0)
-    held.drop(1)
+    held.begin([(1, 5)], asked_at=40.0)
     held.begin([(1, 6)], asked_at=101.0)
+    assert held.left((1, 5)) == 0.0
+    assert held.left((1, 6)) == 61.0
+    held.drop((1, 5))  # the visit of the first one ends late
     assert held.all() == [(1, 6)]
-    assert held.left(1) == 61.0
+    assert held.left((1, 6)) == 61.0
