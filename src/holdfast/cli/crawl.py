@@ -21,7 +21,6 @@ from holdfast.control.seeds import Sower
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError
 from holdfast.model.job import Job, Scope
-from holdfast.store.connect import Connection
 from holdfast.store.reports import Progress, progress
 from holdfast.telemetry import log
 
@@ -59,7 +58,7 @@ def crawl(
     ] = None,
     max_pages: Annotated[int | None, typer.Option(min=1, help="Pages in all.")] = None,
     max_pages_per_domain: Annotated[int | None, typer.Option(min=1, help="Pages of each domain.")] = None,
-    max_depth: Annotated[int | None, typer.Option(min=0, help="Links to follow from a seed.")] = None,
+    max_depth: Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")] = None,
     delay: Annotated[
         float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")
     ] = None,
@@ -202,13 +201,11 @@ def _work(of: Session, job: Job, count: int) -> bool:
 
 
 def _looker(of: Session, job: Job) -> Callable[[bool], Progress]:
-    database = of.store()
-    kept: list[Connection] = []
+    database = of.store().named("holdfast display")
 
     def look(spread: bool) -> Progress:
-        if not kept or kept[0].closed or kept[0].broken:
-            kept[:] = [database.named("holdfast display").connect()]
-        return progress(kept[0], job.id, job.crawl_id or 0, spread=spread)
+        with database.session() as connection:
+            return progress(connection, job.id, job.crawl_id or 0, spread=spread)
 
     return look
 
@@ -241,7 +238,7 @@ def _supervise(of: Session, job: Job, count: int, display: Display) -> bool:
         supervisor.kill()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if supervisor.refusal is not None and not told:
+    if supervisor.refusal is not None and not told and not supervisor.done:
         raise HoldfastError(f"The workers end as soon as they begin; {supervisor.log_file(1)} says why.")
     return told > 0
 

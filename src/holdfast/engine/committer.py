@@ -37,6 +37,8 @@ MOST_UNFLUSHED: Final = 10_000
 """With `flush.pages` = 0 only a visit's end commits; this is where memory ends."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of the bodies in a batch: long pages are committed sooner."""
+FOUND_BYTES: Final = 300
+"""What a found URL costs beside its text."""
 DISK_PAUSE: Final = 2.0
 
 
@@ -55,8 +57,8 @@ class Holder(Protocol):
         """Errors in a row."""
         ...
 
-    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int) -> None:
-        """These are in the store."""
+    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int, *, noted: bool) -> None:
+        """These are in the store; `noted`: with the clocks as they were after a `note`."""
         ...
 
     def lose(self) -> None:
@@ -70,6 +72,8 @@ class _Part:
     outcomes: list[UrlOutcome] = field(default_factory=list)
     ended_at: list[float] = field(default_factory=list)
     found: list[FoundUrl] = field(default_factory=list)
+    noted: bool = False
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ class _Filling:
     exchanges: list[tuple[UrlOutcome, Exchange]] = field(default_factory=list)
     count: int = 0
     size: int = 0
-    """Bytes of the bodies."""
+    """Bytes of the bodies, and of what was found."""
     since: float = 0.0
 
 
@@ -150,9 +154,12 @@ class Committer:
         part.outcomes.append(outcome)
         part.ended_at.append(self._clock.now())
         part.found.extend(found)
+        size = sum(len(url.url) + FOUND_BYTES for url in found)
         if exchange is not None:
             self._filling.exchanges.append((outcome, exchange))
-            self._filling.size += len(exchange.result.body)
+            size += len(exchange.result.body)
+        part.size += size
+        self._filling.size += size
         self._filling.count += 1
         if self._is_full(self._filling):
             self._room.clear()
@@ -162,14 +169,16 @@ class Committer:
         return filling.count >= self._limit or filling.size >= MOST_BYTES
 
     def note(self, holder: Holder) -> None:
-        """Only its clocks are to be kept with the next commit."""
-        self._part(holder)
+        """Its clocks as they are now are to be kept, whatever else is."""
+        self._part(holder).noted = True
 
     def _part(self, holder: Holder) -> _Part:
         filling = self._filling
         part = filling.parts.get(holder.domain_id)
-        if part is None or part.holder is not holder:
-            # What an earlier tenure of the domain left here would be refused by the fence.
+        if part is not None and part.holder is not holder:
+            self._discard(part)  # an earlier tenure's: the fence would refuse it
+            part = None
+        if part is None:
             part = filling.parts[holder.domain_id] = _Part(holder)
             if len(filling.parts) == 1:
                 filling.since = self._clock.now()
@@ -180,7 +189,17 @@ class Committer:
         """Its claim is lost: what it has in the batch would be refused anyway."""
         part = self._filling.parts.get(holder.domain_id)
         if part is not None and part.holder is holder:
-            del self._filling.parts[holder.domain_id]
+            self._discard(part)
+
+    def _discard(self, part: _Part) -> None:
+        filling = self._filling
+        del filling.parts[part.holder.domain_id]
+        gone = {id(outcome) for outcome in part.outcomes}
+        filling.exchanges = [pair for pair in filling.exchanges if id(pair[0]) not in gone]
+        filling.count -= len(part.outcomes)
+        filling.size -= part.size
+        if not self._is_full(filling):
+            self._room.set()
 
     async def room(self) -> None:
         """Return when another page may be begun."""
@@ -254,7 +273,8 @@ class Committer:
             if part.holder.domain_id in done.refused:
                 part.holder.lose()
             else:
-                part.holder.committed(part.outcomes, done.discovered.get(part.holder.domain_id, 0))
+                discovered = done.discovered.get(part.holder.domain_id, 0)
+                part.holder.committed(part.outcomes, discovered, noted=part.noted)
 
     def _batch(self, filling: _Filling, now: float) -> Batch:
         parts = []

@@ -12,12 +12,16 @@ from typing import Final
 
 from holdfast import failpoints
 from holdfast.engine.desk import Away, Desk
-from holdfast.errors import NameInUse
+from holdfast.errors import NameInUse, Refused
 from holdfast.store import claims, runs, workers
 from holdfast.store.connect import Connection, Database
 from holdfast.telemetry.clock import Clock
 
 log: Final = logging.getLogger(__name__)
+
+NAME_ATTEMPTS: Final = 10
+NAME_PAUSE: Final = 0.5
+"""Seconds between two attempts to hold the own name again after the connection broke."""
 
 
 Tenure = tuple[int, int]
@@ -110,6 +114,19 @@ class Heartbeat:
         self._held_on = connection
         return identity
 
+    def _hold_again(self, connection: Connection) -> None:
+        """The server may not have noticed yet that our old session is gone: it is asked for a while."""
+        for _ in range(NAME_ATTEMPTS):
+            try:
+                identity = self._hold(connection, wanted=self.name, alone=self._alone)
+            except Refused:
+                identity = None
+            if identity is not None and identity.name == self.name:
+                return
+            self._held_on = None
+            self._stop.wait(NAME_PAUSE)
+        raise NameInUse(f"While the database was away another worker took the name {self.name}.")
+
     def start(self, run_id: int) -> None:
         """Begin to beat for this run."""
         self.run_id = run_id
@@ -129,16 +146,16 @@ class Heartbeat:
                 self._desk.run(self._once)
             except Away:
                 return
-            except NameInUse as problem:
-                self._doomed(str(problem))
+            except Exception as problem:
+                # Without a heartbeat the leases end; better to stop in order and say so.
+                log.exception("the heartbeat failed")
+                self._doomed(f"The heartbeat failed: {problem}")
                 return
 
     def _once(self, connection: Connection) -> None:
         if connection is not self._held_on:
             # The name went with the session. If somebody has it now, our claims are his.
-            identity = self._hold(connection, wanted=self.name, alone=self._alone)
-            if identity.name != self.name:
-                raise NameInUse(f"While the database was away another worker took the name {self.name}.")
+            self._hold_again(connection)
         held = self._leases.all()
         asked_at = self._clock.now()
         renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)

@@ -17,6 +17,8 @@ from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.traps import TemplateCounter, trap
 from holdfast.settings import Crawl
 
+_LONGEST_REMEMBERED: Final = 300
+"""Characters; longer addresses are rare, and many of them would be much memory."""
 _LONGEST_KEPT: Final = 2000
 """Characters of a refused address that the store keeps."""
 
@@ -50,20 +52,24 @@ class Sites:
 
 
 class RecentLinks:
-    """Addresses as they were written that this visit has dealt with; old ones are forgotten."""
+    """Addresses as they were written that this visit has dealt with, with their depth; old and long ones are forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._new: set[str] = set()
-        self._old: set[str] = set()
+        self._new: dict[str, int] = {}
+        self._old: dict[str, int] = {}
 
-    def seen(self, key: str) -> bool:
-        """Whether it was asked for before; it has been now."""
-        if key in self._new or key in self._old:
+    def seen(self, key: str, depth: int) -> bool:
+        """Whether it was met before, and not farther from a seed; it has been now."""
+        known = self._new.get(key)
+        if known is None:
+            known = self._old.get(key)
+        if known is not None and known <= depth:
             return True
-        self._new.add(key)
-        if len(self._new) >= self._most:
-            self._old, self._new = self._new, set()
+        if len(key) <= _LONGEST_REMEMBERED:
+            self._new[key] = depth
+            if len(self._new) >= self._most:
+                self._old, self._new = self._new, {}
         return False
 
 
@@ -105,7 +111,7 @@ class LinkFinder:
         folder = start[: start.rindex("/") + 1]
         for href in hrefs:
             # What begins with a slash or names its host means the same on every page of the site.
-            if self._recent.seen(href if href[:1] == "/" or "://" in href[:10] else folder + href):
+            if self._recent.seen(href if href[:1] == "/" or "://" in href[:10] else folder + href, depth):
                 continue
             yield self._judge(start, href, page_key, depth + 1)
 

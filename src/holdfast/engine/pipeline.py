@@ -55,6 +55,17 @@ async def walk(visit: "Visit", item: Waiting) -> None:
     visit.tools.committer.add(visit, row, found, _exchange(visit, item, result, row))
 
 
+def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
+    """What is recorded of a page that a fault of ours kept us from dealing with."""
+    attempts = item.attempts + 1
+    retry = next_attempt(Outcome.BAD_RESPONSE, attempts, visit.tools.settings.politeness, visit.tools.chance)
+    reason = f"a fault of ours: {type(problem).__name__}: {problem}"[:500]
+    return UrlOutcome(
+        *(visit.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
+        *(reason, attempts, retry.retry_in),
+    )
+
+
 def _request(visit: "Visit", item: Waiting) -> FetchRequest:
     return FetchRequest(
         item.url,

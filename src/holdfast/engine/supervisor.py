@@ -23,6 +23,7 @@ MOST_FAULTS: Final = 5
 """A worker that ends so often in a row with an error of its own, soon after its start, is not started again."""
 CONFIGURED_WRONG: Final = frozenset({2, 4, 5})
 """Exit codes of errors that a restart would not mend, if they come at once: usage, no such job, refused."""
+STORE_AWAY: Final = 3
 AT_ONCE: Final = 10.0
 
 
@@ -45,6 +46,8 @@ class Supervisor:
         self._places = [_Place(number) for number in range(1, count + 1)]
         self._stopping = False
         self.restarts = 0
+        self.done = False
+        """A worker found that there is nothing more to do."""
         self.refusal: int | None = None
         """The exit code of a worker that could not begin at all."""
 
@@ -108,9 +111,11 @@ class Supervisor:
             place.process.stdin.close()
         place.process = None
         if code == 0 or self._stopping:
+            self.done = self.done or code == 0
             return
         soon = now - place.started < AT_ONCE
-        place.faults = place.faults + 1 if soon and code > 0 else 0
+        # With the database away a worker cannot begin; it will when it is back.
+        place.faults = place.faults + 1 if soon and code > 0 and code != STORE_AWAY else 0
         if soon and (code in CONFIGURED_WRONG or place.faults >= MOST_FAULTS):
             self.refusal = code
             return

@@ -18,6 +18,9 @@ from holdfast.politeness.circuit import CircuitBreaker
 from holdfast.politeness.pace import Pace
 
 NEVER: Final = float("inf")
+MOST_HELD: Final = 64 * 1024 * 1024
+"""Bytes of bodies on their way, beyond which no other request is begun."""
+HELD_LOOK: Final = 0.05
 LEASE_LOOK: Final = 1.0
 """Seconds between two looks at a lease that is too short for a request."""
 
@@ -38,6 +41,8 @@ class Turns:
         self._changed = asyncio.Event()
         self._flying = 0
         self.pace = Pace(politeness, tools.settings.crawl, clocks, now, tools.chance, delay=delay)
+        self.far: float | None = None
+        """Seconds, where `ask_in_turn` found the next turn too far off to wait for."""
         self.asked = False
         """Something was asked for."""
 
@@ -51,6 +56,9 @@ class Turns:
             await self._tools.committer.room()
             if self._tools.leases.left(self._tenure) <= settings.fetch.timeout.total_seconds():
                 await self.wait(LEASE_LOOK)  # the heartbeat renews it, or tells that it is lost
+                continue
+            if self._tools.client.held_bytes > MOST_HELD:
+                await self.wait(HELD_LOOK)
                 continue
             now = clock.now()
             wait = max(self.pace.wait(now), self._circuit.wait(now))
@@ -66,7 +74,8 @@ class Turns:
 
     async def ask_in_turn(self, request: FetchRequest) -> FetchResult | None:
         """A request that is no page's, in its turn like all others; None: the visit has to end first."""
-        if await self.turn() is not None or self._over():
+        self.far = await self.turn()
+        if self.far is not None or self._over():
             return None
         return await self.ask(request)
 

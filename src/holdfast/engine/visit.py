@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from holdfast.engine.links import LinkFinder, Site
-from holdfast.engine.pipeline import walk
+from holdfast.engine.pipeline import fault, walk
 from holdfast.engine.robots import RobotsKeeper
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns
@@ -23,7 +23,6 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.work import Ending
-from holdfast.politeness.retry import next_attempt
 from holdfast.politeness.robots import product_token
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
@@ -74,7 +73,9 @@ class Visit:
         self._event: Event | None = None
         self._detail = ""
         self._hold: float | None = None
-        """Robots cannot be had: seconds until it is asked for again."""
+        """Robots cannot be had, or not soon: seconds until it is asked for again."""
+        self._postponed = 0
+        """URLs in a row that wait for a robots.txt."""
         self._retry_after: float | None = None
         self._robots = RobotsKeeper(
             dict(state.robots),
@@ -245,22 +246,25 @@ class Visit:
         known = await self._robots.of(item.url)
         if known is None:
             self._window.appendleft(item)
+            self._hold = self._turns.far  # None: the visit is over anyway
             return False
         if not known.reachable:
             wait = max(1.0, known.until - self.tools.clock.now())
             if known.why is Outcome.ADDRESS_REFUSED:
                 self._deny(item, known.why, UrlState.FAILED, f"{known.why}: {known.detail}"[:500])
                 return False
-            if not self._pages:
+            if known.why is Outcome.NO_SUCH_HOST and not self._pages and self._event is None:
+                self._event, self._detail = self._streak.verdict_at_end(), known.detail[:500]
+            self._postponed += 1
+            if self._postponed > self.tools.settings.worker.window:
                 self._hold = wait
-                if known.why is Outcome.NO_SUCH_HOST and self._event is None:
-                    self._event, self._detail = self._streak.verdict_at_end(), known.detail[:500]
                 return False
-            # The domain has another origin that answers; only this URL waits.
+            # Another origin of the domain may answer; so far only this URL waits.
             self._deny(
                 item, Outcome.ROBOTS_DENIED, UrlState.WAITING, "robots_unavailable: asked again later", retry_in=wait
             )
             return False
+        self._postponed = 0
         token = product_token(self.agent)
         self._turns.pace.set_crawl_delay(known.robots.crawl_delay(token))
         decision = known.robots.allowed(item.url, token)
@@ -321,15 +325,7 @@ class Visit:
         except Exception as problem:
             # A fault of ours must cost this page, not the domain, and must not come back for ever.
             log.exception("%s could not be dealt with", item.url)
-            retry = next_attempt(
-                Outcome.BAD_RESPONSE, item.attempts + 1, self.tools.settings.politeness, self.tools.chance
-            )
-            reason = f"a fault of ours: {type(problem).__name__}: {problem}"[:500]
-            row = UrlOutcome(
-                *(self.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
-                *(reason, item.attempts + 1, retry.retry_in),
-            )
-            self.tools.committer.add(self, row)
+            self.tools.committer.add(self, fault(self, item, problem))
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._flying.discard(task)
@@ -373,10 +369,10 @@ class Visit:
         """URLs in memory."""
         return len(self._in_memory)
 
-    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int) -> None:
+    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int, *, noted: bool) -> None:
         """These outcomes are in the store; what they led to can be taken."""
         self._uncommitted -= len(outcomes)
-        self._noted = False
+        self._noted = self._noted and not noted
         self._in_memory.difference_update(outcome.url_key for outcome in outcomes)
         self._took_all = False
         if discovered:

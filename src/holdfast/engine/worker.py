@@ -131,6 +131,10 @@ class Worker:
         """Begin nothing more, finish what is in flight, commit, let go."""
         if not self._stop.is_set():
             log.info("told to stop: %d domains held", len(self._visits))
+        if not self._stop.is_set():
+            # A database that is away must not keep us longer than a drain.
+            patience = self._settings.worker.drain.total_seconds() + 5
+            asyncio.get_running_loop().call_later(patience, self._desk.give_up)
         self._stop.set()
         self._changed.set()
         for visit in self._visits:
@@ -169,6 +173,8 @@ class Worker:
         crawl_id = None
         if self._plan.job_id is not None:
             crawl_id = (await self._desk.call(crawls.get, self._plan.job_id)).crawl_id
+            if crawl_id is None:
+                crawl_id, _ = await self._desk.call(crawls.begin, self._plan.job_id)
         return await self._desk.call(runs.begin, worker=name, job_id=self._plan.job_id, crawl_id=crawl_id)
 
     async def _end_run(self, run_id: int, error: str | None) -> None:
@@ -190,12 +196,17 @@ class Worker:
         self.tools.committer.when_failed(self._fall)
         sweeping = asyncio.create_task(self._sweep())
         looking = asyncio.create_task(self._look_at_jobs())
+        for task in (sweeping, looking):
+            task.add_done_callback(self._watch)
         try:
             await self._take_back()
             while not self._stop.is_set():
                 if not await self._claim() and not self._visits and await self._is_over():
                     break
                 await self._wait(self._settings.worker.idle.total_seconds())
+        except Away:
+            if not self._stop.is_set():
+                raise
         finally:
             for task in (sweeping, looking):
                 task.cancel()
@@ -371,6 +382,11 @@ class Worker:
         """These tenures (domain id, epoch) are over; a later one of the same domain is not."""
         for visit in [visit for visit in self._visits if visit.tenure in held]:
             visit.lose()
+
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (problem := task.exception()) is not None and not isinstance(problem, Away):
+            log.error("%s ended", task, exc_info=problem)
+            self._fall(f"Housekeeping ended by a fault of ours: {problem}")
 
     def _fall(self, why: str) -> None:
         """Our own fault, or a twin has our name: stop, and say so."""

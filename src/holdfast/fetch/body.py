@@ -14,18 +14,29 @@ _STOP: Final = 0
 """Said to libcurl instead of the number of bytes taken: end the transfer."""
 
 
+class Tally:
+    """Bytes of bodies that are being collected, of all transfers together."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
 class Body:
     """The body of one response at a time. `write` is libcurl's callback."""
 
-    __slots__ = ("_chunks", "_cutting", "_limit", "cut", "size", "too_large")
+    __slots__ = ("_chunks", "_cutting", "_held", "_limit", "_tally", "cut", "size", "too_large")
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally | None = None) -> None:
+        self._tally = tally or Tally()
+        self._held = 0
         self._chunks: list[bytes] = []
         self.begin(0, cut=False)
 
     def begin(self, limit: int, *, cut: bool) -> None:
         """After: empty, takes up to *limit* bytes; more end the transfer, with *cut* as a beginning, else as a refusal."""
-        self._chunks.clear()
+        self._drop()
         self._limit = limit
         self._cutting = cut
         self.size = 0
@@ -50,18 +61,28 @@ class Body:
         """Take *data*, or end the transfer."""
         self.size += len(data)
         if self.size <= self._limit:
-            self._chunks.append(data)
+            self._keep(data)
             return None
         if self._cutting:
-            self._chunks.append(data[: self._limit - self.size])
+            self._keep(data[: self._limit - self.size])
             self.cut = True
         else:
-            self._chunks.clear()
+            self._drop()
             self.too_large = True
         return _STOP
 
     def take(self) -> bytes:
         """What was collected. After: empty."""
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
+        self._drop()
         return body
+
+    def _keep(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._held += len(data)
+        self._tally.held += len(data)
+
+    def _drop(self) -> None:
+        self._chunks.clear()
+        self._tally.held -= self._held
+        self._held = 0

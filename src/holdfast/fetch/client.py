@@ -20,6 +20,7 @@ import pycurl
 
 from holdfast.errors import BadUrl
 from holdfast.fetch import classify
+from holdfast.fetch.body import Tally
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.head import clean
 from holdfast.fetch.transfer import ACCEPT_ENCODING, Order, Transfer
@@ -52,10 +53,16 @@ class Client:
         self._ca_file = ca_file or ssl.get_default_verify_paths().cafile
         self._slots = asyncio.Semaphore(settings.connections)
         self._free: list[Transfer] = []
+        self._tally = Tally()
         self._multi = pycurl.AsyncCurlMulti()
         # No more requests than this are under way (`_slots`), so none ever waits in libcurl; idle connections make room.
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, settings.connections)
         self._multi.setopt(pycurl.M_MAXCONNECTS, settings.connections)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of bodies that are on their way."""
+        return self._tally.held
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +113,7 @@ class Client:
             seconds,
             self._settings.max_bytes if request.max_bytes is None else request.max_bytes,
         )
-        transfer = self._free.pop() if self._free else Transfer(self._settings, self._ca_file)
+        transfer = self._free.pop() if self._free else Transfer(self._settings, self._ca_file, self._tally)
         code, message = 0, ""
         try:
             transfer.begin(order)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pycurl
 
-from holdfast.fetch.body import Body
+from holdfast.fetch.body import Body, Tally
 from holdfast.fetch.guard import refusal
 from holdfast.fetch.head import READABLE, Head, status
 from holdfast.fetch.head import read as read_head
@@ -71,9 +71,9 @@ class Transfer:
         "why",
     )
 
-    def __init__(self, settings: Fetch, ca_file: str | None) -> None:
+    def __init__(self, settings: Fetch, ca_file: str | None, tally: Tally) -> None:
         self.handle = pycurl.Curl()
-        self.body = Body()
+        self.body = Body(tally)
         self._lines: list[bytes] = []
         self._user_agent: bytes | None = None
         self._headers: tuple[bytes, ...] | None = None
@@ -198,8 +198,7 @@ class Transfer:
             return int(pycurl.PREREQFUNC_ABORT)
         self.outcome = None  # another address of the host was refused; this one was not
         if self._on_sent is not None:
-            tell, self._on_sent = self._on_sent, None
-            tell()
+            self._on_sent()
         return int(pycurl.PREREQFUNC_OK)
 
     def _on_header(self, line: bytes) -> int | None:

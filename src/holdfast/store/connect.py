@@ -60,6 +60,10 @@ class Database:
                 autocommit=True,
                 connect_timeout=max(1, round(self.connect_timeout)),
                 application_name=self.application,
+                keepalives_idle=30,  # a server that vanished is noticed in a minute, not in hours
+                keepalives_interval=10,
+                keepalives_count=3,
+                tcp_user_timeout=60_000,
                 options=options,
             )
         except psycopg.OperationalError as problem:

@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 
 from holdfast.model.batch import FoundUrl
-from holdfast.model.outcome import UrlState
+from holdfast.model.outcome import Outcome, UrlState
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
 _TABLE: Final = """
@@ -76,9 +76,25 @@ WHERE domain_id = ANY(%(own)s::bigint[]) GROUP BY domain_id, job_id
 """
 
 
+# A shorter way to a URL that is known: what depends on its depth is judged by the shortest. Own rows only; nobody else changes them.
+_NEARER: Final = """
+WITH old AS MATERIALIZED (
+    SELECT f.domain_id, f.job_id, f.url_key, f.state, b.depth, b.priority, b.parent_key
+    FROM found_batch b JOIN url_frontier f ON f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
+    WHERE NOT b.foreign_to_us AND b.state = 'waiting' AND b.depth < f.depth
+      AND (f.state = 'waiting' OR (f.state = 'denied' AND f.reason LIKE %(too_deep)s))
+), nearer AS (
+    UPDATE url_frontier f SET depth = o.depth, priority = GREATEST(f.priority, o.priority), parent_key = o.parent_key,
+        state = 'waiting', reason = CASE WHEN f.state = 'waiting' THEN f.reason END
+    FROM old o WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key
+)
+SELECT domain_id, job_id, count(*) FROM old WHERE state = 'denied' GROUP BY domain_id, job_id
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Rows that the frontier got for one job on one domain that is held."""
+    """Rows that the frontier got for one job on one domain that is held; a row that is denied no more counts as one less."""
 
     waiting: int
     denied: int
@@ -133,7 +149,13 @@ def add(
             )
     shared = [row[0] for row in connection.execute(_SHARE)] if foreign else []
     counts = connection.execute(_INSERT, {"shared": shared, "own": list(own)})
-    return {(domain_id, job_id): Added(waiting, denied) for domain_id, job_id, waiting, denied in counts}
+    added = {(domain_id, job_id): Added(waiting, denied) for domain_id, job_id, waiting, denied in counts}
+    if sum(one.waiting + one.denied for one in added.values()) < len(rows):
+        too_deep = {"too_deep": f"{Outcome.TOO_DEEP}%"}
+        for domain_id, job_id, revived in connection.execute(_NEARER, too_deep):
+            one = added.get((domain_id, job_id), Added(0, 0))
+            added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
+    return added
 
 
 _Rows = dict[tuple[int | str, int, bytes], FoundUrl]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pycurl
 import pytest
 
+from holdfast.fetch.body import Tally
 from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolved, Resolver
 from holdfast.fetch.transfer import Order, Transfer
@@ -151,7 +152,7 @@ def test_libcurl_asks_no_name_server() -> None:
     """A pin for another host than the URL's: libcurl has no address, and may not look for one, not even of localhost."""
 
     async def run() -> Transfer:
-        transfer = Transfer(Fetch(), None)
+        transfer = Transfer(Fetch(), None, Tally())
         request = ask("http://localhost:9/")
         transfer.begin(Order(request, request.url, b"x", (), "other.example:9:127.0.0.1", 5.0, 1000))
         async with pycurl.AsyncCurlMulti() as multi:

@@ -115,9 +115,14 @@ def test_an_address_is_dealt_with_once_a_visit() -> None:
 
 def test_a_memory_that_is_full_forgets_and_repeats() -> None:
     recent = RecentLinks(most=2)
-    assert [recent.seen(key) for key in "abab"] == [False, False, True, True]
-    assert [recent.seen(key) for key in "cdef"] == [False] * 4
-    assert recent.seen("a") is False
+    assert [recent.seen(key, 1) for key in "abab"] == [False, False, True, True]
+    assert [recent.seen(key, 1) for key in "cdef"] == [False] * 4
+    assert recent.seen("a", 1) is False
+
+
+def test_a_shorter_way_to_a_link_is_told() -> None:
+    recent = RecentLinks(most=10)
+    assert [recent.seen("a", depth) for depth in (3, 4, 3, 2, 2)] == [False, True, True, False, True]
 
 
 def test_a_redirect_of_a_seed_is_followed_anywhere_but_not_into_a_trap() -> None:
