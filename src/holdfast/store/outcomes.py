@@ -132,7 +132,7 @@ WITH changed AS (
     WHERE s.has_row AND s.body IS NULL AND s.outcome <> '{Outcome.NOT_MODIFIED}'
       AND t.domain_id = s.domain_id AND t.job_id = s.job_id AND t.url_key = s.url_key
 )
-SELECT domain_id, job_id, count(*),
+SELECT domain_id, job_id, count(*) FILTER (WHERE fetched OR state <> 'waiting'),
        count(*) FILTER (WHERE last AND state = 'done'), count(*) FILTER (WHERE last AND state = 'denied'),
        count(*) FILTER (WHERE last AND state = 'failed'),
        count(*) FILTER (WHERE fetched AND is_page), count(*) FILTER (WHERE fetched AND is_error),

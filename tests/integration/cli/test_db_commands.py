@@ -24,7 +24,8 @@ def test_the_schema_goes_down_and_up(cli: Cli, database: Database) -> None:
         5,
         "Take the schema back to base? All data is deleted. [y/N] Error: Nothing was changed.\n",
     )
-    assert cli("db", "downgrade", "-1", "--yes", "--json").json == {"before": head, "after": None}
+    assert cli("db", "downgrade", "-1", "--yes", "--json").json == {"before": head, "after": "0001"}
+    assert cli("db", "downgrade", "base", "--yes", "--json").json == {"before": "0001", "after": None}
     current = cli("db", "current")
     assert (current.code, current.out) == (1, f"no schema (this version needs {head})\n")
     current = cli("db", "current", "--json")

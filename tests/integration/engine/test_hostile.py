@@ -123,6 +123,7 @@ def test_a_host_that_never_answers_becomes_unreachable(crawls: Crawls, monkeypat
         url = nobody.url()
     assert crawls.crawl(url).standing.delayed == 1
     assert crawls.value("SELECT status::text FROM domains") == "pending"
+    crawls.connection.execute("UPDATE url_frontier SET not_before = NULL")
     crawls.connection.execute("UPDATE job_domains SET not_before = clock_timestamp()")
     crawls.connection.execute("UPDATE domain_robots SET expires_at = clock_timestamp()")
     crawls.crawl(url)

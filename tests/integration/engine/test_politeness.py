@@ -49,7 +49,7 @@ def test_the_delay_is_kept_when_a_worker_is_killed(crawls: Crawls, web: WebProce
         program.kill()
     before = len(hits(web, site))
     assert crawls.held() == 1
-    job = crawls.begin(web.url(site)).job
+    job = crawls.begin(web.url(site), delay=delay).job
     if by == "another worker":
         crawls.connection.execute("UPDATE domains SET claim_expires_at = clock_timestamp()")
     with crawls.worker(job, wiring.worker_name(1) if by == "the same worker" else "somebody else"):
@@ -138,6 +138,7 @@ def test_a_robots_that_cannot_be_had_closes_the_site_for_now(crawls: Crawls, mon
         assert 3500 < wait <= 3600
         # It is back: the same crawl goes on when it is time.
         site.answers["/robots.txt"] = Page(b"User-agent: *\nDisallow:\n", headers={"Content-Type": "text/plain"})
+        crawls.connection.execute("UPDATE url_frontier SET not_before = NULL")
         crawls.connection.execute("UPDATE job_domains SET not_before = clock_timestamp()")
         crawls.connection.execute("UPDATE domain_robots SET expires_at = clock_timestamp()")
         assert crawls.crawl(site.url()).completed

@@ -205,7 +205,7 @@ def test_a_name_that_moves_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_died_is_opened_again() -> None:
-    """The server closes after each answer without a word: libcurl sends again on a new connection, and we count one request."""
+    """The server closes after each answer without a word: libcurl sends again on a new connection, and the pace hears of that, too."""
     sent: list[int] = []
 
     async def run() -> list[FetchResult]:
@@ -217,7 +217,7 @@ def test_a_connection_that_died_is_opened_again() -> None:
             return results
 
     assert [result.outcome for result in asyncio.run(run())] == [Outcome.OK] * 5
-    assert len(sent) == 5
+    assert 5 <= len(sent) <= 10
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
