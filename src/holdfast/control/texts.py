@@ -5,14 +5,16 @@ The rule: a page's text is given out as a crawl would keep it today. Of a page t
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import zstandard
 
 from holdfast.archive import reading
 from holdfast.errors import HoldfastError
 from holdfast.model.page import ArchiveRef
-from holdfast.parse.isolate import PageParser
+
+if TYPE_CHECKING:
+    from holdfast.parse.isolate import PageParser
 
 _MOST: Final = 256 * 1024 * 1024
 """Bytes that a stored text may unpack to; what a crawl keeps is far below."""
@@ -49,5 +51,7 @@ class Texts:
             body = reading.read(self._archive, ref).body
         except (HoldfastError, OSError):
             return None  # on another machine, or damaged: `holdfast verify` says which
+        from holdfast.parse.isolate import PageParser
+
         self._parser = self._parser or PageParser(links_per_page=1)
         return self._runner.run(self._parser.parse(body, content_type=row["content_type"])).text

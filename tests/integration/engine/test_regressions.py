@@ -183,7 +183,8 @@ def test_a_worker_that_cannot_reach_the_database_is_started_again_and_again(
     supervisor = Supervisor(lambda _: ["sh", "-c", "exit 3"], 1, tmp_path)
     supervisor.start()
     wait_for(lambda: not supervisor.tick() or supervisor.restarts >= 3 * supervisors.MOST_FAULTS)
-    assert (supervisor.refusal, supervisor.done) == (None, False)
+    assert supervisor.refusal is None
+    assert not supervisor.done
     supervisor.kill()
 
 
