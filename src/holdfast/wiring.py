@@ -13,7 +13,7 @@ from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
 
 if TYPE_CHECKING:
-    from holdfast.engine.worker import Plan
+    from holdfast.engine.plan import Plan
 
 
 def database(settings: Settings, say: Callable[[str], None]) -> Database:
@@ -88,7 +88,7 @@ def log_folder(settings: Settings) -> Path:
 
 def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | None) -> "Plan":
     """What a worker process is to do."""
-    from holdfast.engine.worker import Plan
+    from holdfast.engine.plan import Plan
 
     return Plan(
         settings=settings,

@@ -25,7 +25,7 @@ from holdfast.store.reports import Progress, progress
 from holdfast.telemetry import log
 
 if TYPE_CHECKING:
-    from holdfast.engine.worker import Plan
+    from holdfast.engine.plan import Plan
 
 TICK: Final = 0.1
 INTERRUPTED: Final = 130

@@ -14,7 +14,8 @@ from contextlib import suppress
 
 import uvloop
 
-from holdfast.engine.worker import Plan, Worker
+from holdfast.engine.plan import Plan
+from holdfast.engine.worker import Worker
 
 INTERRUPTED = 130
 SPARE_FILES = 200

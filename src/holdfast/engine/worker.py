@@ -9,8 +9,6 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from holdfast.archive.segments import Segments
@@ -18,6 +16,7 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.lease import Heartbeat, Leases
 from holdfast.engine.links import Sites
+from holdfast.engine.plan import Plan
 from holdfast.engine.tools import Tools
 from holdfast.engine.visit import Visit
 from holdfast.errors import ClaimLost, SettingsError
@@ -25,36 +24,19 @@ from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
 from holdfast.model.domain import Claim
 from holdfast.model.job import Job
-from holdfast.model.url import UrlRules
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
 from holdfast.politeness.scope import ScopeRules, compile_rules
-from holdfast.settings import Settings
 from holdfast.store import claims, crawls, jobs, release, runs, sweep, visits
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from holdfast.telemetry.clock import Clock, SystemClock
 
 log: Final = logging.getLogger(__name__)
 
+STOP_SPARE: Final = 10.0
+"""Seconds beyond a drain that a stop waits for a database that is away."""
 JOB_LOOK: Final = 1.0
 """Seconds between two looks at whether a job is still to be crawled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a worker process is to do."""
-
-    settings: Settings
-    database: Database
-    name: str
-    agent: str
-    rules: UrlRules
-    defaults: NewDomains
-    archive_folder: Path
-    job_id: int | None = None
-    """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""
 
 
 class Worker:
@@ -80,6 +62,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._sweep_soon = asyncio.Event()
         self._doom: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._cooldown = CooldownPolicy(plan.settings.cooldown, plan.settings.domains.max_block_retries, self._chance)
         self.tools: Tools
 
@@ -131,14 +114,26 @@ class Worker:
         """Begin nothing more, finish what is in flight, commit, let go."""
         if not self._stop.is_set():
             log.info("told to stop: %d domains held", len(self._visits))
-        if not self._stop.is_set():
-            # A database that is away must not keep us longer than a drain.
-            patience = self._settings.worker.drain.total_seconds() + 5
-            asyncio.get_running_loop().call_later(patience, self._desk.give_up)
+        self._end_in_time()
         self._stop.set()
         self._changed.set()
         for visit in self._visits:
             visit.stop()
+
+    def _end_in_time(self) -> None:
+        """A database that is away must not keep us longer than a drain and a little more."""
+        if self._deadline is None:
+            patience = self._settings.worker.drain.total_seconds() + STOP_SPARE
+            self._deadline = asyncio.get_running_loop().call_later(patience, self._give_up)
+
+    def _give_up(self) -> None:
+        """It did not come back in time: what is not committed is as if it had never been fetched."""
+        self._desk.give_up()
+        if hasattr(self, "tools"):
+            self.tools.committer.give_up()
+        for visit in list(self._visits):
+            log.warning("%s: let go without a release, the database is away", visit.domain)
+            visit.lose()
 
     def _make_tools(self, name: str, run_id: int, client: Client) -> Tools:
         plan, settings = self._plan, self._settings
@@ -366,15 +361,13 @@ class Worker:
             return
 
     async def _let_go(self) -> None:
+        self._end_in_time()
         for visit in self._visits:
             visit.stop()
-        drain = self._settings.worker.drain.total_seconds()
         if self._visits:
-            _, late = await asyncio.wait(list(self._visits.values()), timeout=drain + 5)
-            if late:
-                self._desk.give_up()
-                self.tools.committer.give_up()
-                await asyncio.wait(late, timeout=5)
+            await asyncio.wait(
+                list(self._visits.values()), timeout=self._settings.worker.drain.total_seconds() + 2 * STOP_SPARE
+            )
         await self.tools.committer.close()
         await self.tools.parser.aclose()
 

@@ -1,0 +1,24 @@
+"""What a worker process is told at its start."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.model.url import UrlRules
+from holdfast.settings import Settings
+from holdfast.store.connect import Database
+from holdfast.store.domains import NewDomains
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker process is to do."""
+
+    settings: Settings
+    database: Database
+    name: str
+    agent: str
+    rules: UrlRules
+    defaults: NewDomains
+    archive_folder: Path
+    job_id: int | None = None
+    """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""
