@@ -237,7 +237,8 @@ def test_a_request_ends_in_its_time_whatever_name_servers_do() -> None:
 
 @pytest.mark.parametrize("server", ["1.2.3.4", "1.2.3.4:53", "::1", "[::1]", "[::1]:5353"])
 def test_name_servers(server: str) -> None:
-    Resolver(Fetch(dns_servers=(server,)))
+    resolver = Resolver(Fetch(dns_servers=(server,)))
+    assert resolver.known("never-asked.example", allow_private=True) is None
 
 
 @pytest.mark.parametrize(

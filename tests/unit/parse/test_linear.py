@@ -75,5 +75,6 @@ def test_time_is_linear(piece: bytes) -> None:
     | st.lists(st.sampled_from([b"<a ", b"href=", b'"', b"'", b"&#", b"\0", b"\xff", b">", b"<title>"])).map(b"".join)
 )
 def test_any_bytes_are_read(body: bytes) -> None:
-    for text in (read(body).title or "", *read(body).links):
-        text.encode()
+    parsed = read(body)
+    assert all(text.encode() is not None for text in (parsed.title or "", *parsed.links))
+    assert len(parsed.content_hash) == 32

@@ -18,7 +18,7 @@ def page(html: str | bytes, *, links_per_page: int = 1000, content_type: str = "
 def test_a_whole_page() -> None:
     parsed = page("""<!DOCTYPE html><html><head><title> A &amp;
         B </title><meta name="Description" content=" what
-        it is "><meta property="og:description" content="other"><base href="/root/"><base href="/second/">
+        it is "><meta property="og:description" content="other"><base href="/folder/"><base href="/second/">
         <link rel="canonical" href="https://x.test/c"><link rel=alternate hreflang=de href=/de>
         <link rel="alternate" media="handheld" href="/m"><link rel=alternate type="application/rss+xml" href=/feed>
         <link rel="alternate stylesheet" href="/s.css"><link rel=alternate href=/de>
@@ -29,7 +29,7 @@ def test_a_whole_page() -> None:
     assert parsed.description == "what it is"
     assert parsed.text == "Hello bold world one two"
     assert parsed.canonical == "https://x.test/c"
-    assert parsed.base == "/root/"
+    assert parsed.base == "/folder/"
     assert parsed.alternates == ["/de", "/m"]
     assert parsed.links == ["x", "/area"]
     assert (parsed.links_cut, parsed.links_nofollow) == (0, 1)
