@@ -12,7 +12,7 @@ Each is one clear sentence that says what to do, and carries the exit code that 
     │   ├── EmbeddedServerError           the bundled PostgreSQL cannot start here
     │   ├── SchemaMismatch                the schema is older or newer than this Holdfast
     │   ├── RolledBack                    the connection broke; the transaction may be run again
-    │   └── Unsettled                     nobody can say any more how a transaction ended
+    │   └── Unsettled                     we stopped asking how a transaction ended
     ├── NotFound                      4   no such domain, worker, job …
     └── Refused                       5   the state of things forbids it (or the person said no)
         ├── ClaimLost                     the claim belongs to somebody else now
@@ -65,7 +65,7 @@ class RolledBack(StoreError):
 
 
 class Unsettled(StoreError):
-    """The server no longer knows how a transaction ended."""
+    """We stopped asking how a transaction ended; it must not be run again."""
 
 
 class NotFound(HoldfastError):
