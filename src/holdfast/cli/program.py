@@ -12,12 +12,12 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import claims, config, crawl, db, domains, explain, export, output, seeds, status, torture, verify
+from holdfast.cli.crawl import INTERRUPTED
 from holdfast.cli.help import Group
 from holdfast.cli.session import Session, say
 from holdfast.errors import HoldfastError, UsageError
 
 _EVERYWHERE: Final = {"--data", "--config"}
-INTERRUPTED: Final = 130
 
 
 class _Program(Group):

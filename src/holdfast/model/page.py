@@ -28,7 +28,7 @@ class FetchRequest:
     """Seconds in all; None is the settings'."""
     allow_private: bool = False
     on_sent: Callable[[], None] | None = None
-    """Called on the event loop when the request goes out on an open connection: the politeness clock counts from here."""
+    """Called on the event loop when the request goes out, and again if it is sent again: the politeness clock counts from here."""
 
 
 @dataclass(slots=True)
