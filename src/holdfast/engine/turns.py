@@ -90,9 +90,13 @@ class Turns:
             self.pace.sent(flight, clock.now())
             self._changed.set()
 
+        def answered() -> None:
+            self.pace.answered(flight, clock.now())
+            self._changed.set()
+
         outcome, latency, retry_after = None, None, None  # cancelled: it says nothing about the server
         try:
-            result = await self._tools.client.fetch(replace(request, on_sent=sent))
+            result = await self._tools.client.fetch(replace(request, on_sent=sent, on_answered=answered))
             outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
         finally:
             self._flying -= 1

@@ -59,6 +59,7 @@ class Transfer:
         "_headers",
         "_lines",
         "_max_file",
+        "_on_answered",
         "_on_sent",
         "_pinned",
         "_seconds",
@@ -81,6 +82,7 @@ class Transfer:
         self._seconds = -1.0
         self._max_file = -1
         self._on_sent: Callable[[], None] | None = None
+        self._on_answered: Callable[[], None] | None = None
         self._allow_private = False
         self._any_type = False
         self.head: Head | None = None
@@ -146,6 +148,7 @@ class Transfer:
         self.body.begin(order.max_bytes, cut=request.cut)
         self._lines.clear()
         self._on_sent = request.on_sent
+        self._on_answered = request.on_answered
         self._allow_private = request.allow_private
         self._any_type = request.any_type
         self.head = None
@@ -158,6 +161,7 @@ class Transfer:
         self.body.begin(0, cut=False)
         self._lines.clear()
         self._on_sent = None
+        self._on_answered = None
         self.head = None
 
     def close(self) -> None:
@@ -209,6 +213,8 @@ class Transfer:
         return None if line not in (b"\r\n", b"\n") else self._on_head()
 
     def _on_head(self) -> int | None:
+        if self._on_answered is not None:
+            self._on_answered()
         # Read from the line: a handle answers no questions while its callbacks run.
         code = status(self._lines[0])
         if not code:

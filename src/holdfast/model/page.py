@@ -28,7 +28,9 @@ class FetchRequest:
     """Seconds in all; None is the settings'."""
     allow_private: bool = False
     on_sent: Callable[[], None] | None = None
-    """Called on the event loop when the request goes out, and again if it is sent again: the politeness clock counts from here."""
+    """Called on the event loop when the request goes out, and again if it is sent again."""
+    on_answered: Callable[[], None] | None = None
+    """Called on the event loop when the head of an answer is there: the server has had the request."""
 
 
 @dataclass(slots=True)

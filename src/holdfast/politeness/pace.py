@@ -1,7 +1,8 @@
 """When the next request to a domain may start.
 
-The rule: delay and back-off are two clocks, and both must have run out. The delay counts from when a request really went out, so while
-one that started has not been sent, no other starts. A burst of refusals among requests that were under way together is one incident,
+The rule: delay and back-off are two clocks, and both must have run out. The delay counts from when the server has the request, as the
+server judges it; that is known when its answer begins, and supposed where the answer is long in coming. While a request that started
+has not been sent, no other starts. A burst of refusals among requests that were under way together is one incident,
 and one incident is one step of back-off, whatever Retry-After says; a longer Retry-After makes that step longer.
 """
 
@@ -14,6 +15,10 @@ from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
 from holdfast.politeness.retry import asked_for
 from holdfast.settings import Crawl, Politeness
+
+ON_THE_WAY: Final = 0.5
+"""Seconds, and never more than the delay: after so long a request without an answer counts as received. A slow server is asked that
+much less often, and no request waits for the answer to another."""
 
 SHORTEST_BACK_OFF: Final = 1.0
 BACK_OFF_JITTER: Final = 0.25
@@ -57,10 +62,11 @@ class Pace:
         "_credit",
         "_credit_at",
         "_incident",
-        "_last",
+        "_latest",
         "_level",
         "_not_before",
         "_per_second",
+        "_received",
         "_samples",
         "_settings",
         "_unsent",
@@ -83,7 +89,8 @@ class Pace:
         self._base = delay
         self._crawl_delay = crawl_delay or 0.0
         self._not_before = now + clocks.next_request_in
-        self._last = -math.inf
+        self._received = -math.inf
+        self._latest: Flight | None = None
         self._unsent: Flight | None = None
         self._back_off_until = now + clocks.back_off_in
         self._level = clocks.back_off_level
@@ -112,7 +119,7 @@ class Pace:
 
     def unclean(self, now: float) -> None:
         """The visit before ended without a release, so its last request may be unrecorded. After: one full delay passes first."""
-        self._last = max(self._last, now)
+        self._received = max(self._received, now)
 
     def wait(self, now: float) -> float:
         """Seconds until a request may start: 0 is now, infinity is not before the one that has started is sent or ended."""
@@ -126,9 +133,17 @@ class Pace:
         return self._unsent
 
     def sent(self, flight: Flight, now: float) -> None:
-        """The request goes out (perhaps a second time, on a new connection). After: the delay counts from now."""
+        """The request goes out (perhaps a second time, on a new connection). After: the delay counts from when it is there."""
         flight.sent = True
-        self._went_out(flight, now)
+        self._went_out(flight)
+        self._latest = flight
+        self._received = max(self._received, now + min(self.delay, ON_THE_WAY))
+
+    def answered(self, flight: Flight, now: float) -> None:
+        """Its answer begins, so the server has it. After: the delay counts from now at the latest."""
+        if self._latest is flight:
+            self._latest = None
+            self._received = min(self._received, now)
 
     def ended(
         self,
@@ -143,11 +158,13 @@ class Pace:
         None as outcome: we gave it up ourselves, which says nothing about the server.
         """
         if not flight.sent:
-            self._went_out(flight, now)
+            self._went_out(flight)
+            self._received = max(self._received, now)
         elif latency is not None:
             self._measure(latency)
         if outcome is None:
             return
+        self.answered(flight, now)
         treatment = TREATMENT[outcome]
         if treatment.back_off:
             self._refused(flight, now, asked_for(retry_after))
@@ -178,10 +195,9 @@ class Pace:
         )
 
     def _due(self) -> float:
-        return max(self._not_before, self._last + self.delay)
+        return max(self._not_before, self._received + self.delay)
 
-    def _went_out(self, flight: Flight, now: float) -> None:
-        self._last = max(self._last, now)
+    def _went_out(self, flight: Flight) -> None:
         if self._unsent is flight:
             self._unsent = None
 

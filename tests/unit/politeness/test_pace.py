@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.politeness.pace import BACK_OFF_JITTER, BURST, CALM, WARM, Flight, Pace
+from holdfast.politeness.pace import BACK_OFF_JITTER, BURST, CALM, ON_THE_WAY, WARM, Flight, Pace
 from holdfast.settings import Crawl, Politeness
 
 JITTER = 1 + BACK_OFF_JITTER
@@ -48,21 +48,45 @@ def flying(pace: Pace, count: int, now: float = 0.0) -> list[Flight]:
 def test_the_first_request_may_start_at_once_and_the_next_after_the_delay() -> None:
     pace = make()
     assert pace.wait(0) == 0
-    fetch(pace, 0)
+    fetch(pace, 0, took=0)
     assert pace.wait(0.25) == 0.75
     assert pace.wait(1) == 0
 
 
-def test_the_delay_counts_from_when_the_request_went_out() -> None:
+def test_the_delay_counts_from_when_the_server_has_the_request() -> None:
     pace = make()
     flight = pace.started()
     assert pace.wait(5) == math.inf, "it may go out any moment"
     pace.sent(flight, 5)
-    assert pace.wait(5.5) == 0.5
+    assert pace.wait(5) == 1 + ON_THE_WAY, "it may be there any moment"
     pace.sent(flight, 5.5)  # the connection broke, and it went out once more
-    assert pace.wait(5.5) == 1
-    pace.ended(flight, 9, 9, Outcome.OK)
-    assert pace.wait(9) == 0
+    assert pace.wait(5.5) == 1 + ON_THE_WAY
+    pace.answered(flight, 5.75)
+    assert pace.wait(5.75) == 1
+    pace.ended(flight, 6.5, 6.5, Outcome.OK)
+    assert pace.wait(6.5) == 0.25, "the end of an answer says nothing new"
+
+
+def test_no_request_waits_for_the_answer_to_another() -> None:
+    pace = make()
+    slow, quick = flying(pace, 1)[0], pace.started()
+    pace.sent(quick, 1 + ON_THE_WAY)
+    pace.answered(slow, 1.75)
+    assert pace.wait(1.75) == 1.25 + ON_THE_WAY - 0.5, "only the answer to the latest counts"
+    pace.answered(quick, 1.75)
+    assert pace.wait(1.75) == 1
+
+
+def test_a_short_delay_supposes_a_short_way() -> None:
+    pace = make(delay=0.01)
+    flying(pace, 1)
+    assert pace.wait(0) == 0.02
+
+
+def test_a_request_given_up_may_still_arrive() -> None:
+    pace = make()
+    pace.ended(flying(pace, 1)[0], 0.1, None, None)
+    assert pace.wait(0.5) == 0.5 + ON_THE_WAY
 
 
 def test_a_request_that_never_went_out_counts_from_its_end() -> None:
@@ -84,7 +108,7 @@ def test_the_longer_delay_holds(delay: float, crawl_delay: float | None, holds: 
 
 def test_a_crawl_delay_holds_from_the_request_that_brought_it() -> None:
     pace = make()
-    fetch(pace, 0)
+    fetch(pace, 0, took=0)
     pace.set_crawl_delay(10)
     assert pace.wait(1) == 9
     pace.set_crawl_delay(None)
@@ -248,7 +272,7 @@ def test_the_clocks_go_on_in_the_next_visit() -> None:
     now += pace.wait(now)
     fetch(pace, now, Outcome.RATE_LIMITED, took=1, after=30)
     kept = pace.clocks(now + 2)
-    assert kept.next_request_in == pytest.approx(2)
+    assert kept.next_request_in == pytest.approx(4 + ON_THE_WAY - 2)
     assert kept.back_off_in == pytest.approx(29)
     assert kept.back_off_level == 1
     assert kept.response_ms == pytest.approx(600)
@@ -268,7 +292,7 @@ def test_a_request_under_way_counts_as_sent_when_the_clocks_are_kept() -> None:
     delay=st.sampled_from([0.0, 0.5, 2.0]),
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["start", "send", "end", "links"]),
+            st.sampled_from(["start", "send", "answer", "end", "links"]),
             st.floats(0, 3),
             st.sampled_from([Outcome.OK, Outcome.RATE_LIMITED, Outcome.DNS_FAILURE, Outcome.TIMEOUT]),
             st.sampled_from([None, 0, 5]),
@@ -280,23 +304,28 @@ def test_whatever_happens_both_clocks_hold(delay: float, steps: list[tuple[str, 
     pace, now = make(delay=delay), 0.0
     unsent: list[Flight] = []
     flights: list[Flight] = []
-    last_sent = back_off_until = -math.inf
+    received = back_off_until = -math.inf
     for what, later, outcome, after in steps:
         now += later
         if what == "start" and pace.wait(now) == 0:
             assert not unsent
             assert now >= back_off_until
-            assert now - last_sent >= delay - 1e-9
+            assert now - received >= delay - 1e-9
             unsent.append(pace.started())
         elif what == "send" and unsent:
-            assert now - last_sent >= delay - 1e-9
+            assert now - received >= delay - 1e-9
             flights.append(unsent.pop())
             pace.sent(flights[-1], now)
-            last_sent = now
+            received = now + min(pace.delay, ON_THE_WAY)  # nobody can know better, until it is answered
+        elif what == "answer" and flights:
+            pace.answered(flights[-1], now)
+            received = min(received, now)
         elif what == "end" and (flights or unsent):
             flight = (flights or unsent).pop(0)
             level = pace.back_off_level
+            latest = flight.sent and not flights  # they end in the order of their sending
             pace.ended(flight, now, 0.1, outcome, None if after is None else timedelta(seconds=after))
+            received = min(received, now) if latest else received
             if TREATMENT[outcome].back_off:
                 least = 2**level if pace.back_off_level > level else 0
                 back_off_until = max(back_off_until, now + max(least, after or 0))

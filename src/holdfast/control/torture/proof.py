@@ -23,8 +23,6 @@ from holdfast.store.connect import Connection, Database
 
 _SHOWN: Final = 5
 _ALL: Final = 1_000_000
-_SLACK: Final = 0.4
-"""Seconds between a client's clock and the moment when a busy server reads the request."""
 _STATES: Final[dict[Kind, frozenset[str]]] = {
     Kind.PAGE: frozenset({"done"}),
     Kind.FLAKY: frozenset({"done"}),
@@ -165,7 +163,7 @@ def rude(plan: Plan, address: Address, expected: Sequence[ExpectedPage], hits: S
         if most > plan.concurrency:
             found.append(f"I9 {host} had {most} requests at once instead of {plan.concurrency}")
     for host, delay in delays.items():
-        close = judge.too_close([hit for hit in hits if hit.host == host], delay, slack=_SLACK)
+        close = judge.too_close([hit for hit in hits if hit.host == host], delay)
         found += [f"I9 {pair.later.url} came {pair.gap:.2f} s after the request before it" for pair in close]
     return _said(found)
 
