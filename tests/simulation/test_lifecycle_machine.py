@@ -261,9 +261,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.store.end_cooldowns()
         for model in self.models.values():
             if model.cooling and not model.for_ever:
-                model.cooling = (
-                    False  # claimable from now on by the proof; ready after the sweep, which is what comes next
-                )
+                model.cooling = False  # ready after the sweep, which is what comes next
         self.sweep_now()
 
     @rule()
@@ -276,6 +274,7 @@ class Lifecycle(RuleBasedStateMachine):
             thawed = not model.cooling and not model.for_ever and model.holder is None
             if thawed and model.status in (Status.BLOCKED, Status.UNREACHABLE):
                 model.status = Status.PENDING
+                model.again = model.row_done  # nothing was left to try: its pages are
             elif thawed and model.status is Status.EXHAUSTED:
                 model.status, model.again = Status.PENDING, True
             if model.holder is None:
