@@ -111,12 +111,12 @@ def test_a_circuit_opens_and_stays_open_over_a_restart(crawls: Crawls) -> None:
 
 
 def test_a_server_that_gets_slower_is_asked_less_often(crawls: Crawls) -> None:
-    quick, slow = [f"/quick/{i}" for i in range(12)], [f"/slow/{i}" for i in range(14)]
+    quick, slow = [f"/quick/{i}" for i in range(12)], [f"/slow/{i}" for i in range(7)]
     answers = {
         "/": html(*quick),
         **{path: html("/second") for path in quick},
         "/second": html(*slow),
-        **{path: Page(b"<p>slow</p>", headers={"Content-Type": "text/html"}, delay=0.5) for path in slow},
+        **{path: Page(b"<p>slow</p>", headers={"Content-Type": "text/html"}, delay=0.4) for path in slow},
     }
     with Pages(answers) as site:
         assert crawls.crawl(site.url(), delay=0.05, concurrency=20).completed
