@@ -111,7 +111,7 @@ def test_a_circuit_opens_and_stays_open_over_a_restart(crawls: Crawls) -> None:
 
 
 def test_a_server_that_gets_slower_is_asked_less_often(crawls: Crawls) -> None:
-    quick, slow = [f"/quick/{i}" for i in range(12)], [f"/slow/{i}" for i in range(7)]
+    quick, slow = [f"/quick/{i}" for i in range(12)], [f"/slow/{i}" for i in range(12)]
     answers = {
         "/": html(*quick),
         **{path: html("/second") for path in quick},
