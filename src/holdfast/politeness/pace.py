@@ -52,6 +52,7 @@ class Pace:
     """The pace of one domain in one visit. Times are seconds on the caller's clock."""
 
     __slots__ = (
+        "_answered",
         "_average",
         "_back_off_until",
         "_base",
@@ -66,8 +67,8 @@ class Pace:
         "_level",
         "_not_before",
         "_per_second",
-        "_received",
         "_samples",
+        "_sent",
         "_settings",
         "_unsent",
     )
@@ -89,7 +90,7 @@ class Pace:
         self._base = delay
         self._crawl_delay = crawl_delay or 0.0
         self._not_before = now + clocks.next_request_in
-        self._received = -math.inf
+        self._sent = self._answered = -math.inf
         self._latest: Flight | None = None
         self._unsent: Flight | None = None
         self._back_off_until = now + clocks.back_off_in
@@ -119,7 +120,7 @@ class Pace:
 
     def unclean(self, now: float) -> None:
         """The visit before ended without a release, so its last request may be unrecorded. After: one full delay passes first."""
-        self._received = max(self._received, now)
+        self._received(now)
 
     def wait(self, now: float) -> float:
         """Seconds until a request may start: 0 is now, infinity is not before the one that has started is sent or ended."""
@@ -137,13 +138,13 @@ class Pace:
         flight.sent = True
         self._went_out(flight)
         self._latest = flight
-        self._received = max(self._received, now + min(self.delay, ON_THE_WAY))
+        self._sent, self._answered = now, math.inf
 
     def answered(self, flight: Flight, now: float) -> None:
         """Its answer begins, so the server has it. After: the delay counts from now at the latest."""
         if self._latest is flight:
             self._latest = None
-            self._received = min(self._received, now)
+            self._answered = now
 
     def ended(
         self,
@@ -159,7 +160,7 @@ class Pace:
         """
         if not flight.sent:
             self._went_out(flight)
-            self._received = max(self._received, now)
+            self._received(now)
         elif latency is not None:
             self._measure(latency)
         if outcome is None:
@@ -195,7 +196,15 @@ class Pace:
         )
 
     def _due(self) -> float:
-        return max(self._not_before, self._received + self.delay)
+        # Not kept, but worked out anew: the delay may have become longer since, by the robots.txt that this was the request for.
+        delay = self.delay
+        received = min(self._answered, self._sent + min(delay, ON_THE_WAY))
+        return max(self._not_before, received + delay)
+
+    def _received(self, now: float) -> None:
+        """The server may have got something until now, and nothing after it."""
+        self._latest = None
+        self._sent = self._answered = now
 
     def _went_out(self, flight: Flight) -> None:
         if self._unsent is flight:

@@ -115,6 +115,16 @@ def test_a_crawl_delay_holds_from_the_request_that_brought_it() -> None:
     assert pace.wait(1) == 0
 
 
+def test_a_crawl_delay_counts_from_the_answer_that_brought_it() -> None:
+    """Also where there was no delay before, and so nothing to count."""
+    pace = make(delay=0)
+    flight = pace.started()
+    pace.sent(flight, 0)
+    pace.answered(flight, 0.25)
+    pace.set_crawl_delay(10)
+    assert pace.wait(0.25) == 10
+
+
 def test_after_a_crash_one_full_delay_passes() -> None:
     pace = make(Clocks(next_request_in=0.1), now=50, delay=2)
     pace.unclean(50)
