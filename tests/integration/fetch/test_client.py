@@ -27,11 +27,14 @@ def fetch(answer: Answer, path: str = "/page", **more: Any) -> FetchResult:
 
 
 def test_a_page() -> None:
-    sent: list[str] = []
+    heard: list[str] = []
 
     async def run() -> tuple[Web, FetchResult]:
         async with Web({"/page": response(b"<p>hello", ETag='"1"')}) as web, client() as one:
-            return web, await one.fetch(ask(f"{web.url('/page')}?q=%20#part", on_sent=lambda: sent.append("now")))
+            url = f"{web.url('/page')}?q=%20#part"
+            return web, await one.fetch(
+                ask(url, on_sent=lambda: heard.append("sent"), on_answered=lambda: heard.append("answered"))
+            )
 
     web, result = asyncio.run(run())
     assert (result.outcome, result.status, result.body, result.cut) == (Outcome.OK, 200, b"<p>hello", False)
@@ -42,7 +45,7 @@ def test_a_page() -> None:
     assert result.request_head.startswith(b"GET /page?q=%20 HTTP/1.1\r\nHost: 127.0.0.1:")
     assert (result.address, result.http_version) == ("127.0.0.1", "1.1")
     assert result.duration > 0
-    assert sent == ["now"]
+    assert heard == ["sent", "answered"]
 
 
 def test_conditional_headers_are_one_line_each() -> None:
