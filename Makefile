@@ -38,7 +38,7 @@ lint: setup
 unit: setup
 	@$(BIN)/pytest $(SIDE_BY_SIDE)
 
-coverage: setup  ## All tests, and which lines they ran (half as long again)
+coverage: setup  ## All tests, and which lines they ran
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --cov --cov-report=term
 
 bench-store: setup  ## What the store costs at a million domains (about 5 minutes)

@@ -113,7 +113,7 @@ def bench_many(folder: Path, seconds: float) -> dict[str, Any]:
             "AND a.epoch < b.epoch AND (a.ended_at IS NULL OR a.ended_at > b.claimed_at)) FROM claim_log",
         )[0]
         clean = holdfast(data, "verify", "--json").returncode == 0
-        close = len(judge.too_close(web.log(), 10, slack=0.1))
+        close = len(judge.too_close(web.log(), 10))
     figures = {
         "all begun after": f"{all_begun:.1f} s",
         "stopped within": f"{stopped:.1f} s",

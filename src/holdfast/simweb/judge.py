@@ -35,15 +35,12 @@ def gaps(hits: Iterable[Hit], host: str) -> list[float]:
     return [later.at - earlier.at for earlier, later in pairwise(by_host(hits).get(host, []))]
 
 
-def too_close(hits: Iterable[Hit], delay: float, *, slack: float = 0.0, robots: bool = True) -> list[TooClose]:
-    """Pairs of requests to any host that began less than *delay* (minus *slack*) after each other.
-
-    *slack* is for the way from the client's clock to the server's. Without *robots*, requests for robots.txt do not count.
-    """
+def too_close(hits: Iterable[Hit], delay: float) -> list[TooClose]:
+    """Pairs of requests to any host that began less than *delay* after each other."""
     found = []
-    for mine in by_host(hit for hit in hits if robots or hit.path not in _ROBOTS).values():
+    for mine in by_host(hits).values():
         for earlier, later in pairwise(mine):
-            if later.at - earlier.at < delay - slack:
+            if later.at - earlier.at < delay:
                 found.append(TooClose(earlier, later, later.at - earlier.at))
     return found
 
@@ -86,14 +83,14 @@ def robots_first(hits: Iterable[Hit]) -> bool:
     return not before_robots(hits)
 
 
-def impatient(hits: Iterable[Hit], *, slack: float = 0.0) -> list[TooClose]:
+def impatient(hits: Iterable[Hit]) -> list[TooClose]:
     """Requests that came before the time was over that an answer of the host told to wait (Retry-After)."""
     found = []
     for mine in by_host(hits).values():
         for place, refusal in enumerate(mine):
             if refusal.retry_after is None:
                 continue
-            until = refusal.ended_at + refusal.retry_after - slack
+            until = refusal.ended_at + refusal.retry_after
             found += [
                 TooClose(refusal, later, later.at - refusal.ended_at)
                 for later in mine[place + 1 :]
