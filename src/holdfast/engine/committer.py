@@ -165,6 +165,11 @@ class Committer:
             self._room.clear()
             self._changed.set()
 
+    @property
+    def is_full(self) -> bool:
+        """Another page has to wait for `room`."""
+        return not self._room.is_set()
+
     def _is_full(self, filling: _Filling) -> bool:
         return filling.count >= self._limit or filling.size >= MOST_BYTES
 

@@ -4,7 +4,7 @@ The rule: every address on a page becomes a row, waiting or denied with its reas
 as they were written drops most repeats before they cost anything; the unique key in the store drops the rest.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast.errors import BadUrl
@@ -19,6 +19,11 @@ from holdfast.settings import Crawl
 
 _LONGEST_REMEMBERED: Final = 300
 """Characters; longer addresses are rare, and many of them would be much memory."""
+_ENTRY: Final = 150
+"""Bytes that an address in a dictionary costs beside its characters."""
+MEMORY: Final = 32 * 1024 * 1024
+"""Bytes of addresses that a worker remembers. Of a site with more links than fit in it, known ones are looked up in the store again
+and again: with a tenth of that, a site of 50 000 pages took half as much time again."""
 _LONGEST_KEPT: Final = 2000
 """Characters of a refused address that the store keeps."""
 
@@ -51,26 +56,49 @@ class Sites:
         return site
 
 
+class LinkMemory:
+    """What the visits of a worker may remember together; each of those under way has an equal share."""
+
+    def __init__(self, size: int = MEMORY) -> None:
+        self._size = size
+        self.sharers = 0
+
+    @property
+    def share(self) -> int:
+        """Bytes for each."""
+        return self._size // max(1, self.sharers)
+
+
 class RecentLinks:
     """Addresses as they were written that this visit has dealt with, with their depth; old and long ones are forgotten."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, memory: LinkMemory) -> None:
+        self._memory = memory
         self._new: dict[str, int] = {}
         self._old: dict[str, int] = {}
+        self._size = 0
+        """Bytes of the new ones, about."""
 
-    def seen(self, key: str, depth: int) -> bool:
-        """Whether it was met before, and not farther from a seed; it has been now."""
-        known = self._new.get(key)
-        if known is None:
-            known = self._old.get(key)
-        if known is not None and known <= depth:
-            return True
-        if len(key) <= _LONGEST_REMEMBERED:
-            self._new[key] = depth
-            if len(self._new) >= self._most:
-                self._old, self._new = self._new, {}
-        return False
+    def unseen(self, hrefs: Iterable[str], folder: str, depth: int) -> list[str]:
+        """Those that were not met before, or only farther from a seed; they have been now."""
+        # Most links of a page are met on others, too: this loop is what they cost, and nothing else.
+        new, old = self._new, self._old
+        fresh = []
+        for href in hrefs:
+            # What begins with a slash or names its host means the same on every page of the site.
+            key = href if href[:1] == "/" or "://" in href[:10] else folder + href
+            known = new.get(key)
+            if known is None:
+                known = old.get(key)
+            if known is not None and known <= depth:
+                continue
+            fresh.append(href)
+            if len(key) <= _LONGEST_REMEMBERED:
+                new[key] = depth
+                self._size += len(key) + _ENTRY
+        if self._size > self._memory.share // 2:  # the other half is the old ones'
+            self._old, self._new, self._size = new, {}, 0
+        return fresh
 
 
 class LinkFinder:
@@ -87,7 +115,7 @@ class LinkFinder:
         limits: Crawl,
         max_depth: int,
         this_year: int,
-        memory: int,
+        memory: LinkMemory,
     ) -> None:
         self._job_id = job_id
         self._site = site
@@ -102,18 +130,14 @@ class LinkFinder:
 
     def find(
         self, page_url: str, page_key: bytes, depth: int, base: str | None, hrefs: Iterable[str]
-    ) -> Iterator[FoundUrl]:
+    ) -> list[FoundUrl]:
         """What these addresses on a page mean, but for those that this visit has met lately."""
         try:
             start = resolve(page_url, base, self._rules) if base else page_url
         except BadUrl:
             start = page_url
         folder = start[: start.rindex("/") + 1]
-        for href in hrefs:
-            # What begins with a slash or names its host means the same on every page of the site.
-            if self._recent.seen(href if href[:1] == "/" or "://" in href[:10] else folder + href, depth):
-                continue
-            yield self._judge(start, href, page_key, depth + 1)
+        return [self._judge(start, href, page_key, depth + 1) for href in self._recent.unseen(hrefs, folder, depth)]
 
     def follow(self, page_url: str, page_key: bytes, target: str, depth: int, hops: int) -> FoundUrl:
         """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""

@@ -94,7 +94,7 @@ def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | 
     if parsed.nofollow:
         return result.outcome, []
     hrefs = parsed.links + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
-    return result.outcome, list(visit.links.find(item.url, item.url_key, item.depth, parsed.base, hrefs))
+    return result.outcome, visit.links.find(item.url, item.url_key, item.depth, parsed.base, hrefs)
 
 
 def _redirected(visit: "Visit", item: Waiting, result: FetchResult) -> tuple[Outcome, list[FoundUrl]]:

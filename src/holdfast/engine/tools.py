@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Desk
 from holdfast.engine.lease import Leases
-from holdfast.engine.links import Sites
+from holdfast.engine.links import LinkMemory, Sites
 from holdfast.fetch.client import Client
 from holdfast.model.url import UrlRules
 from holdfast.parse.isolate import PageParser
@@ -25,6 +25,7 @@ class Tools:
     """The User-Agent, where a domain has none of its own."""
     rules: UrlRules
     sites: Sites
+    memory: LinkMemory
     clock: Clock
     chance: random.Random
     desk: Desk

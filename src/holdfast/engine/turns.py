@@ -5,8 +5,6 @@ The rule: no request starts unless all four say so at that moment, and every req
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from holdfast.engine.lease import Tenure
@@ -37,8 +35,10 @@ class Turns:
         self._tenure = tenure
         self._concurrency = concurrency
         self._over = over
+        self._longest = tools.settings.fetch.timeout.total_seconds()
+        self._patience = tools.settings.crawl.patience.total_seconds()
         self._circuit = CircuitBreaker(politeness, clocks, now)
-        self._changed = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._flying = 0
         self.pace = Pace(politeness, tools.settings.crawl, clocks, now, tools.chance, delay=delay)
         self.far: float | None = None
@@ -51,22 +51,24 @@ class Turns:
 
         Returns as well when the visit is over: the caller looks.
         """
-        settings, clock = self._tools.settings, self._tools.clock
+        tools = self._tools
         while not self._over():
-            await self._tools.committer.room()
-            if self._tools.leases.left(self._tenure) <= settings.fetch.timeout.total_seconds():
+            if tools.committer.is_full:
+                await tools.committer.room()
+                continue
+            if tools.leases.left(self._tenure) <= self._longest:
                 await self.wait(LEASE_LOOK)  # the heartbeat renews it, or tells that it is lost
                 continue
-            if self._tools.client.held_bytes > MOST_HELD:
+            if tools.client.held_bytes > MOST_HELD:
                 await self.wait(HELD_LOOK)
                 continue
-            now = clock.now()
+            now = tools.clock.now()
             wait = max(self.pace.wait(now), self._circuit.wait(now))
             if self._flying >= self._concurrency or wait == NEVER:
                 await self.wait(NEVER)
             elif wait <= 0:
                 return None
-            elif wait > settings.crawl.patience.total_seconds():
+            elif wait > self._patience:
                 return wait
             else:
                 await self.wait(wait)
@@ -88,22 +90,24 @@ class Turns:
 
         def sent() -> None:
             self.pace.sent(flight, clock.now())
-            self._changed.set()
+            self.changed()
 
         def answered() -> None:
             self.pace.answered(flight, clock.now())
-            self._changed.set()
+            self.changed()
 
+        request.on_sent, request.on_answered = sent, answered
         outcome, latency, retry_after = None, None, None  # cancelled: it says nothing about the server
         try:
-            result = await self._tools.client.fetch(replace(request, on_sent=sent, on_answered=answered))
+            result = await self._tools.client.fetch(request)
             outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
         finally:
             self._flying -= 1
-            self.pace.ended(flight, clock.now(), latency, outcome, retry_after)
+            now = clock.now()
+            self.pace.ended(flight, now, latency, outcome, retry_after)
             verdict = TREATMENT[outcome].circuit if outcome is not None else Circuit.NOTHING
-            self._circuit.record(generation, verdict, clock.now())
-            self._changed.set()
+            self._circuit.record(generation, verdict, now)
+            self.changed()
         return result
 
     def clocks(self) -> Clocks:
@@ -115,10 +119,18 @@ class Turns:
 
     def changed(self) -> None:
         """Whoever waits looks again."""
-        self._changed.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Until something changes, or that long."""
-        self._changed.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), None if seconds == NEVER else seconds)
+        """Until something changes, or that long. Before: nobody else of the visit waits; a visit looks for one turn at a time."""
+        # By hand, where an event and asyncio.wait_for would make a task of their own for each page.
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if seconds == NEVER else loop.call_later(seconds, self.changed)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()

@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from holdfast.engine.lanes import Lanes
 from holdfast.engine.links import LinkFinder, Site
 from holdfast.engine.pipeline import fault, walk
 from holdfast.engine.robots import RobotsKeeper
@@ -29,9 +29,6 @@ from holdfast.politeness.streak import Streak
 from holdfast.store import budget, crawls, frontier, visits
 
 log: Final = logging.getLogger(__name__)
-
-LINK_MEMORY: Final = 200_000
-"""Recent links that a worker remembers, shared among the domains that it holds at once."""
 
 
 class Visit:
@@ -57,12 +54,13 @@ class Visit:
             self._per_domain = spec.max_pages_per_domain or state.max_pages_per_run
         self._budget: int | None = None
         self._pages = 0
+        concurrency = spec.concurrency or state.max_concurrent
         self._turns = Turns(
             tools,
             self.tenure,
             state.clocks,
             delay=state.crawl_delay if spec.delay is None else spec.delay,
-            concurrency=spec.concurrency or state.max_concurrent,
+            concurrency=concurrency,
             over=lambda: self._over,
         )
         if not claim.clean:
@@ -96,14 +94,14 @@ class Visit:
             limits=settings.crawl,
             max_depth=settings.crawl.max_depth if spec.max_depth is None else spec.max_depth,
             this_year=datetime.now(UTC).year,
-            memory=max(1000, LINK_MEMORY // settings.worker.domains),
+            memory=tools.memory,
         )
         self._window: deque[Waiting] = deque()
         self._in_memory: set[bytes] = set()
         """Keys in the window, in flight, or not committed yet: not to be taken again."""
         self._uncommitted = 0
         self._noted = False
-        self._flying: set[asyncio.Task[None]] = set()
+        self.lanes = Lanes(concurrency, self._choose, self._walk, self._turns.changed)
         self._took_all = False
         """The last look at the frontier found nothing more, and no commit has been since."""
         self._next_in: float | None = None
@@ -115,27 +113,31 @@ class Visit:
 
         Before: the claim is held. After: nothing is in flight, and everything that it learnt is committed.
         """
+        self.tools.memory.sharers += 1
         try:
-            ending = await self._crawl()
+            self._budget = await self._ask_budget()
+            ending = await self.lanes.run()
         finally:
-            await self._land()
+            self.tools.memory.sharers -= 1
+            await self.lanes.land(0 if self.lost else self.tools.settings.worker.drain.total_seconds())
         if self._turns.asked and not self.lost:
             self._noted = True
             self.tools.committer.note(self)
         await self._settle()
         return None if self.lost else ending
 
-    async def _crawl(self) -> Ending:
-        self._budget = await self._ask_budget()
+    async def _choose(self) -> Waiting | Ending:
+        """The next URL, when it is its turn, or how the visit ends. One call of it at a time."""
         while not (self.stopping or self.lost):
-            await self.tools.committer.room()
+            if self.tools.committer.is_full:
+                await self.tools.committer.room()
             if self._event is not None:
                 return self._end(self._event)
             if self._slice_over() and await self.tools.desk.call(crawls.another_waits, self.domain_id, self.job.id):
                 return self._end()
             if self._budget is not None and not await self._within_budget():
                 return self._end(spent=True)
-            item = await self._next()
+            item = self._window.popleft() if self._window and not self._over else await self._next()
             if item is None:
                 return self._end(None if self._next_in is not None else self._streak.verdict_at_end())
             if not await self._allowed(item):
@@ -145,10 +147,9 @@ class Visit:
             wait = await self._turns.turn()
             if wait is not None:
                 return self._end(wait=wait)
-            if self._over:
-                continue
-            self._launch(item)
-            await asyncio.sleep(0)  # it has started now, and counts when the next one asks for its turn
+            if not self._over:
+                self._uncommitted += 1
+                return item
         return self._end()
 
     def _end(self, event: Event | None = None, *, wait: float | None = None, spent: bool = False) -> Ending:
@@ -185,7 +186,7 @@ class Visit:
             if not self._took_all:
                 await self._refill()
                 continue
-            if self._flying:
+            if self.lanes.flying:
                 await self._turns.wait(NEVER)
             elif self._uncommitted:
                 self.tools.committer.hurry()
@@ -213,8 +214,8 @@ class Visit:
 
     async def _within_budget(self) -> bool:
         """Whether another page may be begun; waits for those in flight that may or may not be pages."""
-        while self._budget is not None and self._pages + len(self._flying) >= self._budget:
-            if self._flying:
+        while self._budget is not None and self._pages + self.lanes.flying >= self._budget:
+            if self.lanes.flying:
                 await self._turns.wait(NEVER)
                 if self._over:
                     return True  # the caller looks at these first
@@ -313,34 +314,16 @@ class Visit:
 
     # In flight --------------------------------------------------------------------------------------------------------
 
-    def _launch(self, item: Waiting) -> None:
-        task = asyncio.create_task(self._walk(item))
-        self._flying.add(task)
-        self._uncommitted += 1
-        task.add_done_callback(self._landed)
-
     async def _walk(self, item: Waiting) -> None:
         try:
             await walk(self, item)
+        except asyncio.CancelledError:  # it stays in the frontier as it was
+            self._uncommitted -= 1
+            raise
         except Exception as problem:
             # A fault of ours must cost this page, not the domain, and must not come back for ever.
             log.exception("%s could not be dealt with", item.url)
             self.tools.committer.add(self, fault(self, item, problem))
-
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        self._flying.discard(task)
-        if task.cancelled():  # it stays in the frontier as it was
-            self._uncommitted -= 1
-        self._turns.changed()
-
-    async def _land(self) -> None:
-        """Wait for what is in flight, as long as a drain may take."""
-        if self._flying and not self.lost:
-            await asyncio.wait(self._flying, timeout=self.tools.settings.worker.drain.total_seconds())
-        for task in list(self._flying):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
     async def _settle(self) -> None:
         """Wait until everything that was learnt is committed."""
@@ -385,8 +368,7 @@ class Visit:
             self.lost = True
             self.tools.leases.drop(self.tenure)
             self.tools.committer.forget(self)
-            for task in self._flying:
-                task.cancel()
+            self.lanes.cancel()
             self._turns.changed()
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ from holdfast.archive.segments import Segments
 from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.lease import Heartbeat, Leases
-from holdfast.engine.links import Sites
+from holdfast.engine.links import LinkMemory, Sites
 from holdfast.engine.plan import Plan
 from holdfast.engine.tools import Tools
 from holdfast.engine.visit import Visit
@@ -155,6 +155,7 @@ class Worker:
             agent=plan.agent,
             rules=plan.rules,
             sites=Sites(registrable=settings.domains.registrable),
+            memory=LinkMemory(),
             clock=self._clock,
             chance=self._chance,
             desk=self._desk,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import pycurl
 
@@ -26,7 +26,7 @@ from holdfast.fetch.head import clean
 from holdfast.fetch.transfer import ACCEPT_ENCODING, Order, Transfer
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchRequest, FetchResult
-from holdfast.model.url import Url, parse, visitable
+from holdfast.model.url import origin_and_target, parse, visitable
 from holdfast.settings import Fetch
 
 _PAGE_HEADERS: Final = (b"Accept: text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1",)
@@ -81,24 +81,24 @@ class Client:
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Send *request* and read the answer. Cancelling it ends the transfer and frees its connection."""
         try:
-            url = parse(request.url)
-            host = visitable(url)
+            origin, path = origin_and_target(request.url)
+            target = _Target(_site(origin), path)
         except BadUrl as error:
             return FetchResult(request.url, Outcome.URL_REFUSED, str(error))
         async with self._slots:
             started = time.monotonic()
-            target = _Target(url, host)
             result = await self._fetch(request, target, started)
             result.duration = time.monotonic() - started
             return result
 
     async def _fetch(self, request: FetchRequest, target: "_Target", started: float) -> FetchResult:
         seconds = self._timeout if request.timeout is None else request.timeout
-        resolved = self._resolver.known(target.host, allow_private=request.allow_private)
+        site = target.site
+        resolved = self._resolver.known(site.host, allow_private=request.allow_private)
         if resolved is None:
             try:
                 async with asyncio.timeout(seconds):
-                    resolved = await self._resolver.resolve(target.host, allow_private=request.allow_private)
+                    resolved = await self._resolver.resolve(site.host, allow_private=request.allow_private)
             except TimeoutError:
                 return FetchResult(request.url, Outcome.TIMEOUT, "the name servers did not answer in time")
             seconds -= time.monotonic() - started
@@ -106,10 +106,10 @@ class Client:
             return FetchResult(request.url, resolved.outcome, resolved.detail)
         order = Order(
             request,
-            target.url,
+            site.origin + target.path,
             _header_value(request.user_agent),
             _headers(request),
-            f"{target.host}:{target.port}:{resolved.pin}" if resolved.pin else None,
+            f"{site.host}:{site.port}:{resolved.pin}" if resolved.pin else None,
             seconds,
             self._settings.max_bytes if request.max_bytes is None else request.max_bytes,
         )
@@ -135,17 +135,29 @@ class Client:
         transfer.close()
 
 
-class _Target:
-    """A URL in the parts that a request is made of: without credentials and fragment."""
+class _Site(NamedTuple):
+    """A server, as requests name it."""
 
-    __slots__ = ("authority", "host", "path", "port", "url")
+    origin: str
+    host: str
+    port: int
+    authority: str
 
-    def __init__(self, url: Url, host: str) -> None:
-        self.host = host
-        self.port = url.port or _DEFAULT_PORTS[url.scheme]
-        self.authority = host if url.port is None else f"{host}:{url.port}"
-        self.path = url.path if url.query is None else f"{url.path}?{url.query}"
-        self.url = f"{url.scheme}://{self.authority}{self.path}"
+
+class _Target(NamedTuple):
+    """What a request asks for."""
+
+    site: _Site
+    path: str
+
+
+@lru_cache(maxsize=4096)
+def _site(origin: str) -> _Site:
+    """Raises BadUrl where nobody could listen."""
+    url = parse(f"{origin}/")
+    host = visitable(url)
+    authority = host if url.port is None else f"{host}:{url.port}"
+    return _Site(f"{url.scheme}://{authority}", host, url.port or _DEFAULT_PORTS[url.scheme], authority)
 
 
 @lru_cache(maxsize=256)
@@ -166,7 +178,7 @@ def _headers(request: FetchRequest) -> tuple[bytes, ...]:
 def _request_head(order: Order, target: _Target, version: str) -> bytes:
     """The request as libcurl writes it over HTTP/1.1 (a test compares), and as HTTP/2 would be written out."""
     agent = b"User-Agent: %b\r\n" % order.user_agent if order.user_agent else b""
-    first = f"GET {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.authority}\r\n".encode()
+    first = f"GET {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.site.authority}\r\n".encode()
     return b"".join((first, agent, _ACCEPT_ENCODING, *(b"%b\r\n" % line for line in order.headers), b"\r\n"))
 
 

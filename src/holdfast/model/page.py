@@ -11,9 +11,9 @@ from datetime import timedelta
 from holdfast.model.outcome import Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FetchRequest:
-    """One request, one hop. Who sends it has asked robots, scope and pace before."""
+    """One request, one hop. Who sends it has asked robots, scope and pace before. Made for one sending, used once."""
 
     url: str
     user_agent: str

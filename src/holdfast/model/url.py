@@ -35,7 +35,12 @@ _NO_DOT_SEGMENT: Final = r"(?![^?#]*/(?:\.|%2[eE]))"
 _PLAIN_TARGET: Final = rf"/[{_SAFE}]*+(?:\?[{_SAFE}?]*+)?(?:#[{_SAFE}?]*+)?"
 _PLAIN_DOMAIN: Final = re.compile(PLAIN_HOST)
 _PLAIN_PATH: Final = re.compile(rf"(?!//){_NO_DOT_SEGMENT}{_PLAIN_TARGET}")
-_PLAIN_URL: Final = re.compile(rf"https?://{PLAIN_HOST}(?=/){_NO_DOT_SEGMENT}{_PLAIN_TARGET}")
+# With an IPv4 address as WHATWG writes it, and with a port that it does not leave out.
+_OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_PLAIN_PORT: Final = "(?::(?!80/|443/)(?:[1-5][0-9]{4}|[1-9][0-9]{0,3}))?"
+_PLAIN_URL: Final = re.compile(
+    rf"https?://(?:{PLAIN_HOST}|(?:{_OCTET}\.){{3}}{_OCTET}){_PLAIN_PORT}(?=/){_NO_DOT_SEGMENT}{_PLAIN_TARGET}"
+)
 
 # An http(s) URL as WHATWG serializes it. An "@" in userinfo is written %40, so the first one ends it.
 _PARTS: Final = re.compile(
@@ -146,6 +151,15 @@ def parse(text: str) -> Url:
     return Url(href, scheme, host, int(port) if port else None, path, query, fragment)
 
 
+def origin_and_target(text: str) -> tuple[str, str]:
+    """Whom to ask for an absolute http(s) URL, and for what: without credentials and fragment."""
+    if len(text) <= MAX_INPUT and "#" not in text and _PLAIN_URL.fullmatch(text):
+        cut = text.index("/", len("http://x"))
+        return text[:cut], text[cut:]
+    url = parse(text)
+    return url.origin, url.path if url.query is None else f"{url.path}?{url.query}"
+
+
 def join(base: str, href: str) -> str:
     """The http(s) URL that *href* means on the page *base*, as WHATWG serializes it."""
     prefix, base_bytes = _base(base)
@@ -253,6 +267,8 @@ def _base(base: str) -> tuple[str, bytes]:
     """What precedes the path in *base* (nothing unless http(s)), and *base* for ada: once a page, not once a link."""
     if len(base) > MAX_INPUT:
         raise refusal(base, f"is longer than {MAX_INPUT} characters")
+    if _PLAIN_URL.fullmatch(base):  # what the store keeps nearly always is
+        return base[: base.index("/", len("http://x"))], base.encode()
     encoded = _utf8(base)
     href = _whatwg(encoded, None)
     if not href:

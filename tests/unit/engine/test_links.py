@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engine.links import LinkFinder, RecentLinks, Site, Sites
+from holdfast.engine.links import LinkFinder, LinkMemory, RecentLinks, Site, Sites
 from holdfast.model.batch import FoundUrl
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import UrlState
@@ -14,7 +14,7 @@ HOME = "https://www.example.com/a/b"
 KEY = url_key(HOME)
 
 
-def finder(scope: Scope = Scope.HOST, *, memory: int = 1000, max_depth: int = 10, **spec: object) -> LinkFinder:
+def finder(scope: Scope = Scope.HOST, *, max_depth: int = 10, **spec: object) -> LinkFinder:
     return LinkFinder(
         7,
         Site("example.com", "example.com", "https://www.example.com"),
@@ -24,7 +24,7 @@ def finder(scope: Scope = Scope.HOST, *, memory: int = 1000, max_depth: int = 10
         limits=Crawl(template_cap=5),
         max_depth=max_depth,
         this_year=2026,
-        memory=memory,
+        memory=LinkMemory(),
     )
 
 
@@ -114,15 +114,24 @@ def test_an_address_is_dealt_with_once_a_visit() -> None:
 
 
 def test_a_memory_that_is_full_forgets_and_repeats() -> None:
-    recent = RecentLinks(most=2)
-    assert [recent.seen(key, 1) for key in "abab"] == [False, False, True, True]
-    assert [recent.seen(key, 1) for key in "cdef"] == [False] * 4
-    assert recent.seen("a", 1) is False
+    recent = RecentLinks(LinkMemory(4 * 151))  # two addresses of one letter in each of its halves
+    assert recent.unseen("ab", "", 1) == ["a", "b"]
+    assert recent.unseen("ab", "", 1) == []
+    assert recent.unseen("cd", "", 1) == ["c", "d"]
+    assert recent.unseen("efg", "", 1) == ["e", "f", "g"]
+    assert recent.unseen("ab", "", 1) == ["a", "b"]
+
+
+def test_the_memory_is_shared_by_the_visits_under_way() -> None:
+    memory = LinkMemory(1000)
+    alone = memory.share
+    memory.sharers = 4
+    assert (alone, memory.share) == (1000, 250)
 
 
 def test_a_shorter_way_to_a_link_is_told() -> None:
-    recent = RecentLinks(most=10)
-    assert [recent.seen("a", depth) for depth in (3, 4, 3, 2, 2)] == [False, True, True, False, True]
+    recent = RecentLinks(LinkMemory())
+    assert [recent.unseen("a", "", depth) for depth in (3, 4, 3, 2, 2)] == [["a"], [], [], ["a"], []]
 
 
 def test_a_redirect_of_a_seed_is_followed_anywhere_but_not_into_a_trap() -> None:

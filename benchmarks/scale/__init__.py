@@ -1,0 +1,1 @@
+"""Whether costs stay flat as the frontier grows."""
