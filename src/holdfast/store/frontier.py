@@ -15,15 +15,16 @@ _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
 )
 
+# Not a join: it would be made for every URL, and most are none that is refreshed.
+_PAGE: Final = "FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key"
+
 # In the order of the index url_frontier_waiting, so that nothing is sorted and nothing behind the last row is looked at.
 _TAKE: Final = f"""
-SELECT f.url_key, f.url, f.depth, f.attempts, f.hops, f.parent_key, f.kind = 'refresh', p.etag, p.last_modified
-FROM url_frontier f LEFT JOIN LATERAL (
-    SELECT etag, last_modified FROM crawled_pages p
-    WHERE f.kind = 'refresh' AND p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key) p ON true
-WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp())
+SELECT f.url_key, f.url, f.depth, f.attempts, f.hops, f.parent_key, f.kind = 'refresh',
+       CASE WHEN f.kind = 'refresh' THEN (SELECT etag {_PAGE}) END, CASE WHEN f.kind = 'refresh' THEN (SELECT last_modified {_PAGE}) END
+FROM url_frontier f WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp())
 ORDER BY f.priority DESC, f.depth, f.url_key LIMIT %(count)s
-"""  # noqa: S608 — composed of the constant above only
+"""  # noqa: S608 — composed of the constants above only
 _NEXT: Final = f"""
 SELECT extract(epoch FROM min(f.not_before) - clock_timestamp())::float8 FROM url_frontier f WHERE {_MINE} AND f.not_before IS NOT NULL
 """  # noqa: S608 — composed of the constant above only
