@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Protocol
@@ -121,6 +122,8 @@ class Committer:
         self._filling = _Filling()
         self._committing = False
         self._urgent = False
+        self._hurry_from = 0.0
+        """When the next commit for those who wait for one may begin."""
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -246,24 +249,22 @@ class Committer:
                 await self._write(filling)
             except Away:
                 return
-            if not self._stop.is_set():
-                await asyncio.sleep(0 if self._is_full(self._filling) else URGENT_PAUSE)
+            self._hurry_from = self._clock.now() + URGENT_PAUSE
 
     async def _wait_until_due(self) -> None:
         while not self._stop.is_set():
             filling = self._filling
-            if filling.parts and (self._urgent or self._is_full(filling)):
-                return
             left: float | None = None
-            if filling.parts and self._flush.pages:
-                left = filling.since + self._flush.seconds.total_seconds() - self._clock.now()
-                if left <= 0:
+            if filling.parts:
+                due = [self._hurry_from] if self._urgent else []
+                if self._flush.pages:
+                    due.append(filling.since + self._flush.seconds.total_seconds())
+                left = min(due) - self._clock.now() if due else None
+                if self._is_full(filling) or (left is not None and left <= 0):
                     return
             self._changed.clear()
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
-            except TimeoutError:
-                return
 
     async def _write(self, filling: _Filling) -> None:
         loop = asyncio.get_running_loop()

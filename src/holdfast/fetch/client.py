@@ -10,7 +10,6 @@ no switch for libcurl's cache of those offers. No cookies, no proxies.
 import asyncio
 import ssl
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
@@ -23,6 +22,7 @@ from holdfast.fetch import classify
 from holdfast.fetch.body import Tally
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.head import clean
+from holdfast.fetch.multi import Multi
 from holdfast.fetch.transfer import ACCEPT_ENCODING, Order, Transfer
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchRequest, FetchResult
@@ -54,10 +54,8 @@ class Client:
         self._slots = asyncio.Semaphore(settings.connections)
         self._free: list[Transfer] = []
         self._tally = Tally()
-        self._multi = pycurl.AsyncCurlMulti()
-        # No more requests than this are under way (`_slots`), so none ever waits in libcurl; idle connections make room.
-        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, settings.connections)
-        self._multi.setopt(pycurl.M_MAXCONNECTS, settings.connections)
+        # No more requests than this are under way (`_slots`), so none ever waits in libcurl.
+        self._multi = Multi(settings.connections)
 
     @property
     def held_bytes(self) -> int:
@@ -74,7 +72,7 @@ class Client:
 
     async def aclose(self) -> None:
         """After: no connection is open. Requests still under way are cancelled. The resolver is its maker's to close."""
-        await self._multi.aclose()
+        self._multi.close()
         while self._free:
             self._free.pop().close()
 
@@ -117,7 +115,7 @@ class Client:
         code, message = 0, ""
         try:
             transfer.begin(order)
-            await self._multi.add_handle(transfer.handle)
+            code, message = await self._multi.start(transfer.handle)
         except pycurl.error as error:
             code, message = error.args[0], str(error.args[-1])
         except BaseException:
@@ -129,9 +127,8 @@ class Client:
         return result
 
     def _abandon(self, transfer: Transfer) -> None:
-        """After: the transfer has ended and its handle is gone. It is not used again: the multi lets go of it in its own time."""
-        with suppress(RuntimeError, pycurl.error):
-            self._multi.remove_handle(transfer.handle)
+        """After: the transfer has ended and its handle is gone."""
+        self._multi.give_up(transfer.handle)
         transfer.close()
 
 
