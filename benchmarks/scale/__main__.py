@@ -20,6 +20,8 @@ MANY, ONE = "many", "one"
 ALL, FEW = "all", f"{1 - claims.NOT_DUE:.0%}"
 SITE = Site(pages=1, links=20, body_bytes=3000, latency=0.01)
 """Its page has links to itself only: a worker adds nothing to the URLs that we have numbered."""
+LEAST_URLS, LEAST_DOMAINS = 100_000, 50_000
+"""With fewer, the repeats would find nothing more to take."""
 NOWHERE = Address((80,))
 """Of domains that nobody visits."""
 
@@ -35,6 +37,11 @@ def main() -> int:
     parser.add_argument("--chart", type=Path, help="draw all sizes in the file here (PNG, SVG …)")
     parser.add_argument("--work", type=Path, default=Path(".bench/scale"), help="where the stores are while they last")
     options = parser.parse_args()
+    if (
+        min(options.urls, default=LEAST_URLS) < LEAST_URLS
+        or min(options.domains, default=LEAST_DOMAINS) < LEAST_DOMAINS
+    ):
+        parser.error(f"{LEAST_URLS:,} URLs and {LEAST_DOMAINS:,} domains are the least that can be measured")
     if options.chart and (problem := chart.available()):
         print(problem, file=sys.stderr)
         return 2
@@ -78,7 +85,7 @@ def measure_claims(ledger: Ledger, work: Path, domains: int) -> None:
     if not wanted:
         return
     print(f"\nClaims: {domains:,} domains", flush=True)
-    fill.enough_disk(work, 2 * domains)
+    fill.enough_disk(work, 3 * domains)  # a domain is that much longer than a URL
     with fill.store(work / "claims") as place:
         fill.domains(place, NOWHERE, domains)
         for ready in wanted:

@@ -28,7 +28,7 @@ def draw(ledger: Ledger, path: Path) -> None:
     """After: the chart of all sizes in the file is at `path`."""
     import_module("matplotlib").use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
-    entries = ledger.of("frontier")
+    entries = sorted(ledger.of("frontier"), key=lambda entry: int(entry["urls"]))
     figure, (costs, memory, back) = pyplot.subplots(1, 3, figsize=(13, 4.4), layout="constrained")
     for shape, words in SHAPES.items():
         mine = [entry for entry in entries if entry["shape"] == shape]

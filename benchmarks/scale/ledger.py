@@ -23,7 +23,7 @@ class Ledger:
         self._entries: dict[str, list[Entry]] = json.loads(path.read_text()) if path.exists() else {}
 
     def of(self, kind: str) -> list[Entry]:
-        """What is known of a kind, by size."""
+        """What is known of a kind, in the order in which it was measured."""
         return self._entries.get(kind, [])
 
     def has(self, kind: str, **key: object) -> bool:
@@ -41,7 +41,6 @@ class Ledger:
         """After: it is on disk."""
         facts = {"measured": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": _commit(), "machine": _machine()}
         self._entries.setdefault(kind, []).append(entry | facts)
-        self._entries[kind].sort(key=lambda each: [value for value in each.values() if isinstance(value, int)][:1])
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(f"{self.path.name}.new")
         beside.write_text(json.dumps(self._entries, indent=1) + "\n")
@@ -61,4 +60,4 @@ def _commit() -> str:
 
 def _machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GB"
+    return f"cores: {cores}, memory: {psutil.virtual_memory().total / 2**30:.0f} GB"

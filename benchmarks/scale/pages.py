@@ -5,12 +5,15 @@ The rule: bytes are those of whole tables with their indexes, so that what is em
 
 from typing import Any
 
+import psycopg
+
 from benchmarks.scale.fill import Place
 from benchmarks.scale.progress import step
 from benchmarks.scale.visits import FOUND, WINDOW, Worker
 
 DOMAINS = 1000
-PAGES = 100_000
+PAGES = DOMAINS * WINDOW
+"""Beside the home page of each."""
 
 _BYTES = """
 SELECT pg_total_relation_size('url_frontier'), pg_total_relation_size('crawled_pages'),
@@ -25,6 +28,7 @@ def size(place: Place) -> dict[str, Any]:
         with step(f"finding {PAGES:,} pages"):
             visits = worker.hold(DOMAINS)
             worker.insert(visits, 2 * PAGES // FOUND)
+            waiting = _bytes(connection)[0] / (PAGES + DOMAINS)
         pages = 0
         with step(f"settling {PAGES:,} pages") as here:
             for first in range(0, 2 * DOMAINS, DOMAINS // 20):
@@ -35,8 +39,13 @@ def size(place: Place) -> dict[str, Any]:
                 here.part = pages / PAGES
         with step("releasing") as here:
             worker.end(here)
-        row = connection.execute(_BYTES).fetchone()
-    assert row
-    assert pages >= DOMAINS * WINDOW, pages
+        sizes = _bytes(connection)
+    assert pages == PAGES + DOMAINS, pages
     names = ("url_frontier", "crawled_pages", "crawl_log")
-    return {"pages": pages} | {name: size / pages for name, size in zip(names, row, strict=True)}
+    return {"pages": pages, "waiting": waiting} | {name: size / pages for name, size in zip(names, sizes, strict=True)}
+
+
+def _bytes(connection: psycopg.Connection) -> tuple[int, ...]:
+    row = connection.execute(_BYTES).fetchone()
+    assert row
+    return row

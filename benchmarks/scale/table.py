@@ -20,26 +20,27 @@ def lines(ledger: Ledger) -> Iterator[str]:
 def _frontier(entries: list[Entry]) -> Iterator[str]:
     if not entries:
         return
-    bases = {shape: base(entries, shape) for shape in {entry["shape"] for entry in entries}}
+    bases = {shape: _base(entries, shape) for shape in {entry["shape"] for entry in entries}}
     yield "\nFrontier: rates of one process through the product's own functions, a worker at full speed, and its return after kill -9"
     yield (
-        f"{'URLs':>12}{'domains':>10}{'insert/s':>10}{'':>6}{'settle/s':>10}{'':>6}{'take µs':>9}{'bytes/URL':>11}"
-        f"{'worker MB':>11}{'back in s':>11}{'verify':>15}"
+        f"{'URLs':>12}{'domains':>10}{'insert/s':>10}{'share':>7}{'take+settle/s':>15}{'share':>7}{'take µs':>9}{'bytes/URL':>11}"
+        f"{'worker MB':>11}{'pages/s':>9}{'back in s':>11}{'verify':>17}"
     )
     for entry in sorted(entries, key=lambda each: (each["shape"], each["urls"])):
         first = bases[entry["shape"]]
         insert, settle = (f"{entry[name] / first[name]:.0%}" for name in ("insert_per_second", "settle_per_second"))
         verify = f"{'clean' if entry['clean'] else 'NOT CLEAN'}, {entry['verify_seconds']:.0f} s"
         yield (
-            f"{entry['urls']:>12,}{entry['domains']:>10,}{entry['insert_per_second']:>10,.0f}{insert:>6}{entry['settle_per_second']:>10,.0f}"
-            f"{settle:>6}{entry['take_us']:>9.1f}{entry['table_bytes'] + entry['index_bytes']:>11.0f}"
-            f"{entry['worker_bytes'] / 1e6:>11.0f}{entry['resume_seconds']:>11.2f}{verify:>15}"
+            f"{entry['urls']:>12,}{entry['domains']:>10,}{entry['insert_per_second']:>10,.0f}{insert:>7}"
+            f"{entry['settle_per_second']:>15,.0f}{settle:>7}{entry['take_us']:>9.1f}"
+            f"{entry['table_bytes'] + entry['index_bytes']:>11.0f}{entry['worker_bytes'] / 1e6:>11.0f}"
+            f"{entry['requests_per_second']:>9.0f}{entry['resume_seconds']:>11.2f}{verify:>17}"
         )
     sizes = " and ".join(sorted({f"{first['urls']:,}" for first in bases.values()}))
-    yield f"Shares are of the rate at {sizes} URLs; {TARGET:.0%} is the target."
+    yield f"Shares are of the rate at {sizes} URLs; {TARGET:.0%} is the target. Every insert comes with a URL that is known."
 
 
-def base(entries: list[Entry], shape: str) -> Entry:
+def _base(entries: list[Entry], shape: str) -> Entry:
     """What others of this shape are compared with: a million URLs, or the least there is."""
     mine = [entry for entry in entries if entry["shape"] == shape]
     return next((entry for entry in mine if entry["urls"] == BASE), min(mine, key=lambda entry: int(entry["urls"])))
@@ -48,7 +49,7 @@ def base(entries: list[Entry], shape: str) -> Entry:
 def _claims(entries: list[Entry]) -> Iterator[str]:
     if entries:
         yield f"\nClaims: milliseconds of a claim of {entries[0]['batch']} domains\n{'domains':>12}{'ready':>8}{'median':>10}{'p99':>10}"
-    for entry in entries:
+    for entry in sorted(entries, key=lambda each: (each["ready"] != "all", each["domains"])):
         yield f"{entry['domains']:>12,}{entry['ready']:>8}{entry['claim_ms']:>10.2f}{entry['claim_ms_p99']:>10.2f}"
 
 
@@ -56,4 +57,5 @@ def _pages(entries: list[Entry]) -> Iterator[str]:
     for entry in entries:
         tables = {name: entry[name] for name in ("url_frontier", "crawled_pages", "crawl_log")}
         parts = ", ".join(f"{size:.0f} in {name}" for name, size in tables.items())
-        yield f"\nDatabase: {sum(tables.values()):,.0f} bytes a page, with indexes ({parts}), after {entry['pages']:,} pages"
+        yield f"\nDatabase, grown by commits alone, {entry['pages']:,} pages: {entry['waiting']:.0f} bytes a URL that waits,"
+        yield f"{sum(tables.values()):,.0f} a page that is crawled ({parts}), indexes included"
