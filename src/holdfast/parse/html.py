@@ -10,7 +10,7 @@ from typing import Final
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from holdfast.model.page import Parsed
-from holdfast.parse.words import ROBOT, crawlable, directives, folded, followed, srcset, unique
+from holdfast.parse.words import BLANKS, ROBOT, crawlable, directives, folded, followed, srcset, unique
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
@@ -162,4 +162,6 @@ def _visible_text(tree: LexborHTMLParser, body: bytes) -> str:
         for node in root.css("[hidden]"):
             if node.mem_id != root.mem_id:
                 node.decompose(recursive=False)
-    return folded(root.text(separator=" ", skip_empty=True))
+    text = root.text(separator=" ", strip=True, skip_empty=True)
+    # Two spaces in a row, where there is no other white space, stay: to look for them would be half the cost of all the text.
+    return folded(text) if any(blank in text for blank in BLANKS) else text

@@ -17,7 +17,9 @@ Connection = psycopg.Connection
 """What the functions of this package take; for callers that pass it on without knowing psycopg."""
 
 OLDEST_SERVER: Final = 15
-_BY_INDEX: Final = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin"))
+_BY_INDEX: Final = " ".join(
+    f"-c enable_{way}=off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin")
+)
 _UNREADABLE: Final = "(an address that cannot be read)"
 
 
