@@ -78,27 +78,33 @@ class RecentLinks:
         self._old: dict[str, int] = {}
         self._size = 0
         """Bytes of the new ones, about."""
+        self._deepest = 0
+        """Of the depths that are remembered: who is as deep need not look at them."""
 
     def unseen(self, hrefs: Iterable[str], folder: str, depth: int) -> list[str]:
         """Those that were not met before, or only farther from a seed; they have been now."""
-        # Most links of a page are met on others, too: this loop is what they cost, and nothing else.
         new, old = self._new, self._old
         fresh = []
         for href in hrefs:
             # What begins with a slash or names its host means the same on every page of the site.
-            key = href if href[:1] == "/" or "://" in href[:10] else folder + href
-            known = new.get(key)
-            if known is None:
-                known = old.get(key)
-            if known is not None and known <= depth:
+            key = href if href[0] == "/" or "://" in href[:10] else folder + href
+            # Most links of a page are met on others, too: up to here is what they cost, and nothing else.
+            if (key in new or key in old) and (depth >= self._deepest or self._depth(key) <= depth):
                 continue
             fresh.append(href)
             if len(key) <= _LONGEST_REMEMBERED:
                 new[key] = depth
                 self._size += len(key) + _ENTRY
+        if not fresh:
+            return fresh
+        self._deepest = max(self._deepest, depth)
         if self._size > self._memory.share // 2:  # the other half is the old ones'
             self._old, self._new, self._size = new, {}, 0
         return fresh
+
+    def _depth(self, key: str) -> int:
+        known = self._new.get(key)
+        return known if known is not None else self._old.get(key, -1)
 
 
 class LinkFinder:

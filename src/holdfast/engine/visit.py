@@ -6,7 +6,6 @@ but its claim; what it knows and has not committed may be lost at any moment, an
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,6 +16,7 @@ from holdfast.engine.pipeline import fault, walk
 from holdfast.engine.robots import RobotsKeeper
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns
+from holdfast.engine.window import Window
 from holdfast.model.batch import Clocks, UrlOutcome, Waiting
 from holdfast.model.domain import Claim, Event
 from holdfast.model.job import Job
@@ -26,7 +26,7 @@ from holdfast.model.work import Ending
 from holdfast.politeness.robots import product_token
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
-from holdfast.store import budget, crawls, frontier, visits
+from holdfast.store import budget, crawls, visits
 
 log: Final = logging.getLogger(__name__)
 
@@ -44,11 +44,12 @@ class Visit:
         self.epoch = claim.epoch
         self.tenure = (claim.domain_id, claim.epoch)
         self.agent = state.user_agent or tools.agent
+        self._token = product_token(self.agent)
         self.allow_private = spec.allow_private or settings.fetch.allow_private
         self.stopping = False
         self.lost = False
         self._clean = claim.clean
-        self._began = now
+        self._slice_ends = now + settings.crawl.slice.total_seconds()
         self._per_domain = None
         if settings.rollout.per_domain_budget:
             self._per_domain = spec.max_pages_per_domain or state.max_pages_per_run
@@ -96,15 +97,10 @@ class Visit:
             this_year=datetime.now(UTC).year,
             memory=tools.memory,
         )
-        self._window: deque[Waiting] = deque()
-        self._in_memory: set[bytes] = set()
-        """Keys in the window, in flight, or not committed yet: not to be taken again."""
+        self._window = Window(tools, claim.domain_id, job.id)
         self._uncommitted = 0
         self._noted = False
         self.lanes = Lanes(concurrency, self._choose, self._walk, self._turns.changed)
-        self._took_all = False
-        """The last look at the frontier found nothing more, and no commit has been since."""
-        self._next_in: float | None = None
 
     # The visit --------------------------------------------------------------------------------------------------------
 
@@ -118,6 +114,7 @@ class Visit:
             self._budget = await self._ask_budget()
             ending = await self.lanes.run()
         finally:
+            self._window.close()
             self.tools.memory.sharers -= 1
             await self.lanes.land(0 if self.lost else self.tools.settings.worker.drain.total_seconds())
         if self._turns.asked and not self.lost:
@@ -137,9 +134,9 @@ class Visit:
                 return self._end()
             if self._budget is not None and not await self._within_budget():
                 return self._end(spent=True)
-            item = self._window.popleft() if self._window and not self._over else await self._next()
+            item = await self._next()
             if item is None:
-                return self._end(None if self._next_in is not None else self._streak.verdict_at_end())
+                return self._end(None if self._window.next_in is not None else self._streak.verdict_at_end())
             if not await self._allowed(item):
                 if self._hold is not None:
                     return self._end(self._event, wait=self._hold)
@@ -169,7 +166,7 @@ class Visit:
         )
 
     def _slice_over(self) -> bool:
-        return self.tools.clock.now() - self._began > self.tools.settings.crawl.slice.total_seconds()
+        return self.tools.clock.now() > self._slice_ends
 
     @property
     def _over(self) -> bool:
@@ -180,37 +177,24 @@ class Visit:
 
     async def _next(self) -> Waiting | None:
         """The next URL; None if there is none now, nothing is in flight and everything is committed."""
+        window = self._window
         while not self._over:
-            if self._window:
-                return self._window.popleft()
-            if not self._took_all:
-                await self._refill()
+            window.look_ahead()
+            if (item := window.pop()) is not None:
+                return item
+            if await window.looked():
                 continue
             if self.lanes.flying:
                 await self._turns.wait(NEVER)
             elif self._uncommitted:
                 self.tools.committer.hurry()
                 await self._turns.wait(NEVER)
-            elif self._next_in is None or self._next_in > self.tools.settings.crawl.patience.total_seconds():
+            elif window.next_in is None or window.next_in > self.tools.settings.crawl.patience.total_seconds():
                 return None
             else:
-                await self._turns.wait(self._next_in)
-                self._took_all = False
+                await self._turns.wait(window.next_in)
+                window.look_again()
         return None
-
-    async def _refill(self) -> None:
-        self._took_all = True  # unless a commit comes in between
-        room = self.tools.settings.worker.window
-        taken = await self.tools.desk.call(
-            frontier.take, domain_id=self.domain_id, job_id=self.job.id, count=room, besides=list(self._in_memory)
-        )
-        self._next_in = taken.next_in
-        for item in taken.urls:
-            if item.url_key not in self._in_memory:
-                self._in_memory.add(item.url_key)
-                self._window.append(item)
-        if len(taken.urls) >= room:
-            self._took_all = False
 
     async def _within_budget(self) -> bool:
         """Whether another page may be begun; waits for those in flight that may or may not be pages."""
@@ -246,7 +230,7 @@ class Visit:
             return True
         known = await self._robots.of(item.url)
         if known is None:
-            self._window.appendleft(item)
+            self._window.put_back(item)
             self._hold = self._turns.far  # None: the visit is over anyway
             return False
         if not known.reachable:
@@ -266,7 +250,7 @@ class Visit:
             )
             return False
         self._postponed = 0
-        token = product_token(self.agent)
+        token = self._token
         self._turns.pace.set_crawl_delay(known.robots.crawl_delay(token))
         decision = known.robots.allowed(item.url, token)
         if not decision.allowed:
@@ -350,14 +334,13 @@ class Visit:
     @property
     def in_window(self) -> int:
         """URLs in memory."""
-        return len(self._in_memory)
+        return self._window.held
 
     def committed(self, outcomes: Sequence[UrlOutcome], discovered: int, *, noted: bool) -> None:
         """These outcomes are in the store; what they led to can be taken."""
         self._uncommitted -= len(outcomes)
         self._noted = self._noted and not noted
-        self._in_memory.difference_update(outcome.url_key for outcome in outcomes)
-        self._took_all = False
+        self._window.settled(outcome.url_key for outcome in outcomes)
         if discovered:
             self._turns.pace.discovered(discovered, self.tools.clock.now())
         self._turns.changed()

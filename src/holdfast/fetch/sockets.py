@@ -9,6 +9,7 @@ sockets without a word and their numbers are given away again; so the kernel is 
 import asyncio
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import pycurl
@@ -70,7 +71,8 @@ class EpollSockets:
             if descriptor in self._resting:
                 # The server has closed it, or speaks out of turn: libcurl sees that before it uses it again.
                 self._resting.discard(descriptor)
-                self._epoll.unregister(descriptor)
+                with suppress(OSError):  # libcurl has closed it a moment ago
+                    self._epoll.unregister(descriptor)
             else:
                 what = (pycurl.CSELECT_IN if events & select.EPOLLIN else 0) | (
                     pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
