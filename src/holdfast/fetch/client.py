@@ -174,9 +174,14 @@ def _headers(request: FetchRequest) -> tuple[bytes, ...]:
 
 def _request_head(order: Order, target: _Target, version: str) -> bytes:
     """The request as libcurl writes it over HTTP/1.1 (a test compares), and as HTTP/2 would be written out."""
-    agent = b"User-Agent: %b\r\n" % order.user_agent if order.user_agent else b""
-    first = f"GET {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.site.authority}\r\n".encode()
-    return b"".join((first, agent, _ACCEPT_ENCODING, *(b"%b\r\n" % line for line in order.headers), b"\r\n"))
+    first = f"GET {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.site.authority}\r\n"
+    return first.encode() + _request_tail(order.user_agent, order.headers)
+
+
+@lru_cache(maxsize=256)
+def _request_tail(user_agent: bytes, headers: tuple[bytes, ...]) -> bytes:
+    agent = b"User-Agent: %b\r\n" % user_agent if user_agent else b""
+    return b"".join((agent, _ACCEPT_ENCODING, *(b"%b\r\n" % line for line in headers), b"\r\n"))
 
 
 def _result(transfer: Transfer, order: Order, target: _Target, code: int, message: str) -> FetchResult:

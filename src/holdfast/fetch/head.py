@@ -6,6 +6,7 @@ The rule: any bytes whatsoever give a value. Text from here has no control chara
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -44,6 +45,8 @@ def clean(text: str) -> str:
 
 def status(line: bytes) -> int:
     """The status in a status line that libcurl let pass; 0: there is none."""
+    if line[:9] == b"HTTP/1.1 " and (code := line[9:12]).isdigit() and line[12:13] in b" \r\n":  # nearly all
+        return int(code)
     found = _STATUS.match(line)
     return int(found[1]) if found else 0
 
@@ -64,7 +67,7 @@ def read(lines: Sequence[bytes]) -> Head:
         value = value.strip()
         headers[name] = value if name not in headers else f"{headers[name]}, {value}"
         if name == "content-type" and value:
-            head.content_type = value.partition(";")[0].strip().lower()
+            head.content_type = _type(value)
     if "location" in headers:
         head.location = next(filter(None, map(_location, lines)), None)
     if encoding := headers.get("content-encoding"):
@@ -73,6 +76,11 @@ def read(lines: Sequence[bytes]) -> Head:
     if length.isascii() and length.isdigit() and len(length) < 19:
         head.length = int(length)
     return head
+
+
+@lru_cache(maxsize=256)
+def _type(value: str) -> str:
+    return value.partition(";")[0].strip().lower()
 
 
 def _tidy(text: str) -> str:

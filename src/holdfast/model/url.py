@@ -29,17 +29,16 @@ PLAIN_HOST: Final = r"(?:[a-z0-9_-]{1,63}\.)*+[a-z][a-z0-9_-]{0,62}"
 with a letter) no IPv4 address in disguise. At most a host: the length of the whole is for the caller to check."""
 
 # Characters that WHATWG encodes neither in a path nor in a query nor in a fragment. A segment that starts with a dot
-# (or %2e) may be a dot segment and is left to ada.
+# (or %2e) may be a dot segment and is left to ada: `_is_plain`.
 _SAFE: Final = r"A-Za-z0-9\-._~!$&()*+,;=:@%/"
-_NO_DOT_SEGMENT: Final = r"(?![^?#]*/(?:\.|%2[eE]))"
 _PLAIN_TARGET: Final = rf"/[{_SAFE}]*+(?:\?[{_SAFE}?]*+)?(?:#[{_SAFE}?]*+)?"
 _PLAIN_DOMAIN: Final = re.compile(PLAIN_HOST)
-_PLAIN_PATH: Final = re.compile(rf"(?!//){_NO_DOT_SEGMENT}{_PLAIN_TARGET}")
+_PLAIN_PATH: Final = re.compile(rf"(?!//){_PLAIN_TARGET}")
 # With an IPv4 address as WHATWG writes it, and with a port that it does not leave out.
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _PLAIN_PORT: Final = "(?::(?!80/|443/)(?:[1-5][0-9]{4}|[1-9][0-9]{0,3}))?"
 _PLAIN_URL: Final = re.compile(
-    rf"https?://(?:{PLAIN_HOST}|(?:{_OCTET}\.){{3}}{_OCTET}){_PLAIN_PORT}(?=/){_NO_DOT_SEGMENT}{_PLAIN_TARGET}"
+    rf"https?://(?:{PLAIN_HOST}|(?:{_OCTET}\.){{3}}{_OCTET}){_PLAIN_PORT}(?=/){_PLAIN_TARGET}"
 )
 
 # An http(s) URL as WHATWG serializes it. An "@" in userinfo is written %40, so the first one ends it.
@@ -153,7 +152,7 @@ def parse(text: str) -> Url:
 
 def origin_and_target(text: str) -> tuple[str, str]:
     """Whom to ask for an absolute http(s) URL, and for what: without credentials and fragment."""
-    if len(text) <= MAX_INPUT and "#" not in text and _PLAIN_URL.fullmatch(text):
+    if len(text) <= MAX_INPUT and "#" not in text and _is_plain(_PLAIN_URL, text):
         cut = text.index("/", len("http://x"))
         return text[:cut], text[cut:]
     url = parse(text)
@@ -165,9 +164,9 @@ def join(base: str, href: str) -> str:
     prefix, base_bytes = _base(base)
     if len(href) <= MAX_INPUT:
         # Neither shortcut changes an answer (test_url compares them with ada); they are most of a page's links.
-        if prefix and _PLAIN_PATH.fullmatch(href):
+        if prefix and _is_plain(_PLAIN_PATH, href):
             return prefix + href
-        if _PLAIN_URL.fullmatch(href):
+        if _is_plain(_PLAIN_URL, href):
             return href
     return _ask_ada(href, base_bytes)
 
@@ -230,8 +229,14 @@ def visitable(url: Url) -> str:
     return host
 
 
+def _is_plain(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether *text* is what *pattern* says, and has no segment that may be a dot segment (or, seldom, looks like it)."""
+    # Asked of the text first: a pattern that looks ahead for them took three times as long.
+    return "/." not in text and "/%2" not in text and pattern.fullmatch(text) is not None
+
+
 def _serialize(text: str) -> str:
-    if len(text) <= MAX_INPUT and _PLAIN_URL.fullmatch(text):
+    if len(text) <= MAX_INPUT and _is_plain(_PLAIN_URL, text):
         return text
     return _ask_ada(text, None)
 
@@ -267,7 +272,7 @@ def _base(base: str) -> tuple[str, bytes]:
     """What precedes the path in *base* (nothing unless http(s)), and *base* for ada: once a page, not once a link."""
     if len(base) > MAX_INPUT:
         raise refusal(base, f"is longer than {MAX_INPUT} characters")
-    if _PLAIN_URL.fullmatch(base):  # what the store keeps nearly always is
+    if _is_plain(_PLAIN_URL, base):  # what the store keeps nearly always is
         return base[: base.index("/", len("http://x"))], base.encode()
     encoded = _utf8(base)
     href = _whatwg(encoded, None)
