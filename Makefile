@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 # One more than the smallest machine has cores, as many tests wait for clocks; the long ones, which come first by name, start first.
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup crawl test lint unit coverage prove bench-store clean
+.PHONY: help setup crawl test lint unit coverage prove bench bench-cost bench-scale bench-store clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -41,6 +41,19 @@ unit: setup
 coverage: setup  ## All tests, and which lines they ran
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --cov --cov-report=term
 
+$(VENV)/.bench: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,bench]'
+	@touch $@
+
+bench: setup     ## Speed beside other crawlers, in one table (about 14 minutes; gets them, and nginx if it can)
+	@$(BIN)/python -m benchmarks.speed
+
+bench-cost: $(VENV)/.bench  ## What a page costs, part by part, and what it would at least (about 2 minutes)
+	@$(BIN)/python -m benchmarks.speed.cost
+
+bench-scale: $(VENV)/.bench  ## Frontier, claims, worker and restart at 1 and 10 million URLs (about half an hour)
+	@$(BIN)/python -m benchmarks.scale --chart docs/scale.png
+
 bench-store: setup  ## What the store costs at a million domains (about 5 minutes)
 	@$(BIN)/python benchmarks/store.py
 
@@ -50,4 +63,4 @@ prove: setup     ## The long proofs, from where they were: hours of kills; COLUM
 test: lint unit  ## Everything a landing must pass
 
 clean:           ## Remove what the targets above made (not your data)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .bench .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -81,7 +81,7 @@ def run(contender: Contender, server: Server, seconds: float) -> Figures:
             start_new_session=True,
         )
     try:
-        first = _first_page(server, since, process)
+        first = first_page(server, since, process)
         disk, meter = _bytes_in(folder), _Meter()
         while process.poll() is None and time.time() < first + seconds:
             time.sleep(LOOK)
@@ -89,7 +89,7 @@ def run(contender: Contender, server: Server, seconds: float) -> Figures:
         ended = min(time.time(), first + seconds)
         finished = process.poll() is not None
     finally:
-        _stop(process)
+        stop(process)
     pages = [at for at, _ in server.pages(since) if at <= ended]
     grown = _bytes_in(folder) - disk
     with pinned(CRAWLER_CORE):
@@ -128,7 +128,8 @@ class _Meter:
         self.memory = max(self.memory, memory)
 
 
-def _first_page(server: Server, since: float, process: subprocess.Popen[bytes]) -> float:
+def first_page(server: Server, since: float, process: subprocess.Popen[bytes]) -> float:
+    """When it was; RuntimeError if there is none."""
     deadline = time.time() + FIRST_PAGE
     while True:
         if pages := server.pages(since):
@@ -137,7 +138,8 @@ def _first_page(server: Server, since: float, process: subprocess.Popen[bytes]) 
             raise RuntimeError("it has not asked for a page")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """After: it is gone, asked kindly first."""
     for number, patience in ((signal.SIGTERM, STOP), (signal.SIGKILL, 5.0)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

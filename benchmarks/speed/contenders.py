@@ -80,6 +80,11 @@ class Holdfast(Contender):
         subprocess.run([*self._program(), "db", "stop"], check=True, capture_output=True)
         return "verify clean" if verified.returncode == 0 else f"VERIFY: {verified.stdout}{verified.stderr}"
 
+    def address(self) -> str:
+        """Of its database."""
+        asked = subprocess.run([*self._program(), "db", "url"], check=True, capture_output=True, text=True)
+        return asked.stdout.strip()
+
     def _program(self) -> list[str]:
         return [str(Path(sys.executable).with_name("holdfast")), "--data", str(self.folder / "data")]
 

@@ -1,0 +1,224 @@
+"""What one page costs, part by part, and what it would cost at least. Prints a table; never a gate.
+
+    python -m benchmarks.speed.cost [--seconds 20] [--json FILE] [--work FOLDER]
+
+A crawl with everything on, as in `python -m benchmarks.speed`, is watched by py-spy (`pip install py-spy`), which tells where its
+threads are; the kernel tells how much CPU each thread and PostgreSQL used. Beside it stands what the libraries need for the same work
+without anything around them (`limit.py`). The sum of that is the limit.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.speed import box, limit, site
+from benchmarks.speed.__main__ import PAGES, unfit
+from benchmarks.speed.contenders import Holdfast
+
+WARM: Final = 3.0
+"""Seconds after the first page from which on it is watched."""
+RATE: Final = 100
+
+PARTS: Final = (
+    # (part, pieces of a frame's text of which one says so); the innermost frame that fits decides.
+    ("archive", ("holdfast/archive/",)),
+    ("rows to PostgreSQL", ("holdfast/store/", "psycopg")),
+    ("prescan", ("holdfast/parse/prescan",)),
+    ("decode", ("holdfast/parse/charset",)),
+    ("parse", ("holdfast/parse/",)),
+    ("fetch", ("holdfast/fetch/", "pycurl")),
+    ("normalize", ("holdfast/model/url", "holdfast/model/host")),
+    (
+        "links, dedup",
+        ("holdfast/engine/links", "holdfast/politeness/traps", "holdfast/politeness/scope", "politeness/priority"),
+    ),
+    (
+        "robots, pace, lease",
+        ("holdfast/politeness/", "holdfast/engine/turns", "holdfast/engine/robots", "holdfast/engine/lease"),
+    ),
+    ("walk, batch", ("holdfast/engine/",)),
+    ("event loop", ("",)),
+)
+WAITING: Final = ("_worker (concurrent/futures", "Connection.wait (psycopg", "wait (threading", "Event.wait (threading")
+"""Where a thread only waits, which py-spy cannot always tell from work."""
+POSTGRES: Final = "PostgreSQL itself"
+LIMITS: Final = {
+    "fetch": "libcurl",
+    "parse": "Lexbor, SHA-256",
+    "archive": "gzip, SHA-256, sync",
+    "rows to PostgreSQL": "COPY",
+}
+
+
+def main() -> int:
+    """Watch, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.cost", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--json", type=Path, default=Path("cost.json"))
+    parser.add_argument("--work", type=Path, default=Path(".bench"))
+    options = parser.parse_args()
+    if problem := unfit() or no_spy():
+        print(problem, file=sys.stderr)
+        return 2
+    work = options.work.resolve()
+    print(f"Making the site in {work} …", flush=True)
+    root = site.generate(work / "one", PAGES, 1)
+    print(f"Watching a crawl for {options.seconds:g} s …", flush=True)
+    cost, pages = crawl(root, work, options.seconds)
+    print("Measuring the libraries alone …", flush=True)
+    least = limits(root, work)
+    print(f"\nmilliseconds of CPU a page, {pages} pages\n")
+    print("\n".join(table(cost, least)))
+    options.json.write_text(json.dumps({"pages": pages, "cost": cost, "limit": least}, indent=1))
+    print(f"\nAll figures: {options.json}")
+    return 0
+
+
+def no_spy() -> str | None:
+    """Why the crawl cannot be watched."""
+    return None if shutil.which("py-spy", path=spy_path()) else "There is no py-spy; get it with: pip install py-spy"
+
+
+def spy_path() -> str:
+    """Where programs are looked for: ours first."""
+    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+
+
+def crawl(root: Path, work: Path, seconds: float) -> tuple[dict[str, float], int]:
+    """Milliseconds a page by part, and the pages."""
+    folder = work / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    contender = Holdfast(folder)
+    with site.served(work / "nginx", [root], core=box.SERVER_CORE) as server:
+        with box.pinned(box.CRAWLER_CORE):
+            contender.prepare()
+        since = time.time()
+        with box.pinned(box.CRAWLER_CORE), (folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                contender.command(server.urls),
+                cwd=folder,
+                env={**os.environ, **contender.environment()},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            box.first_page(server, since, process)
+            time.sleep(WARM)
+            began, before = time.time(), used()
+            samples = spy(process.pid, folder / "samples", seconds)
+            ended, after = time.time(), used()
+        finally:
+            box.stop(process)
+        pages = sum(began <= at <= ended for at, _ in server.pages(since))
+    with box.pinned(box.CRAWLER_CORE):
+        print(contender.afterwards(), flush=True)
+    cost: dict[str, float] = defaultdict(float)
+    for (pid, thread), cpu in after.items():
+        took = (cpu - before.get((pid, thread), 0.0)) * 1000 / pages
+        mine = samples.get(thread) if pid == process.pid else Counter({POSTGRES: 1})
+        for part, count in (mine or Counter({PARTS[-1][0]: 1})).items():
+            cost[part] += took * count / (mine.total() if mine else 1)
+    return dict(cost), pages
+
+
+def used() -> dict[tuple[int, int], float]:
+    """Seconds of CPU by process and thread, of what runs on the crawler's core."""
+    found: dict[tuple[int, int], float] = {}
+    for process in psutil.process_iter():
+        try:
+            if process.cpu_affinity() == [box.CRAWLER_CORE]:
+                found |= {
+                    (process.pid, thread.id): thread.user_time + thread.system_time for thread in process.threads()
+                }
+        except psutil.Error:
+            continue
+    return found
+
+
+def spy(pid: int, file: Path, seconds: float) -> dict[int, Counter[str]]:
+    """How often each thread was seen at each part."""
+    program = shutil.which("py-spy", path=spy_path()) or "py-spy"
+    command = [
+        "taskset",
+        "-c",
+        str(box.SERVER_CORE),
+        program,
+        "record",
+        "--pid",
+        str(pid),
+        "--duration",
+        f"{seconds:.0f}",
+    ]
+    command += ["--rate", str(RATE), "--format", "raw", "--threads", "--output", str(file)]
+    subprocess.run(command, check=True, capture_output=True)
+    samples: dict[int, Counter[str]] = {}
+    for line in file.read_text().splitlines():
+        stack, _, count = line.rpartition(" ")
+        thread, *frames = stack.split(";")
+        if frames and frames[-1].startswith(WAITING):
+            continue
+        number = int(thread.partition("(")[2].partition(")")[0], 0)
+        samples.setdefault(number, Counter())[part_of(frames)] += int(count)
+    return samples
+
+
+def part_of(frames: Sequence[str]) -> str:
+    """The part that a stack belongs to."""
+    for frame in reversed(frames):
+        for part, pieces in PARTS[:-1]:
+            if any(piece in frame for piece in pieces):
+                return part
+    return PARTS[-1][0]
+
+
+def limits(root: Path, work: Path) -> dict[str, float]:
+    """Milliseconds a page by part, at least."""
+    pages = limit.bodies(root)
+    found = {
+        "parse": limit.best(limit.parse, pages),
+        "archive": limit.best(limit.archive, pages) + limit.sync(work, pages[0]),
+    }
+    with site.served(work / "nginx", [root], core=box.SERVER_CORE) as server, box.pinned(box.CRAWLER_CORE):
+        paths = [file.relative_to(root) for file in sorted(root.glob("*/*.html"))[:4000]]
+        urls = [f"{server.urls[0]}{path}" for path in paths]
+        found["fetch"] = min(limit.fetch(urls) for _ in range(3))
+    folder = work / "limit"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    store = Holdfast(folder)
+    store.prepare()
+    database = limit.Database(store.address())
+    try:
+        database.run(100)
+    finally:
+        database.close()
+        store.afterwards()
+    found["rows to PostgreSQL"], found[POSTGRES] = database.client, database.server
+    return {part: seconds * 1000 for part, seconds in found.items()}
+
+
+def table(cost: dict[str, float], least: dict[str, float]) -> list[str]:
+    """A line for each part, the dearest first."""
+    lines = [f"{'':24}{'ours':>8}{'least':>8}"]
+    for part, took in sorted(cost.items(), key=lambda item: -item[1]):
+        alone = f"{least[part]:>8.3f}  {LIMITS.get(part, '')}" if part in least else ""
+        lines.append(f"{part:24}{took:>8.3f}{alone}")
+    ours, floor = sum(cost.values()), sum(least.values())
+    lines.append(f"{'sum':24}{ours:>8.3f}{floor:>8.3f}  {ours / floor:.2f} times the limit")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
