@@ -79,7 +79,10 @@ def _request(visit: "Visit", item: Waiting) -> FetchRequest:
 async def _parse(visit: "Visit", result: FetchResult) -> Parsed:
     headers = result.headers
     return await visit.tools.parser.parse(
-        result.body, content_type=headers.get("content-type"), x_robots_tag=headers.get("x-robots-tag")
+        result.body,
+        content_type=headers.get("content-type"),
+        x_robots_tag=headers.get("x-robots-tag"),
+        aside=visit.lanes.step_aside,
     )
 
 

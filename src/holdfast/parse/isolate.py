@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -146,18 +147,30 @@ class PageParser:
         self._links_per_page = links_per_page
         self.lanes = {place: Isolated(deadline) for place in (prescan.Place.APART, prescan.Place.SUSPECT)}
 
-    async def parse(self, body: bytes, *, content_type: str | None, x_robots_tag: str | None = None) -> Parsed:
-        """What `body` means; `problem` says why, where less than all could be read. An ordinary page does not wait for anything."""
-        request = {
-            "content_type": content_type,
-            "x_robots_tag": x_robots_tag,
-            "links_per_page": self._links_per_page,
-        }
+    async def parse(
+        self,
+        body: bytes,
+        *,
+        content_type: str | None,
+        x_robots_tag: str | None = None,
+        aside: Callable[[], None] | None = None,
+    ) -> Parsed:
+        """What `body` means; `problem` says why, where less than all could be read.
+
+        An ordinary page does not wait for anything; `aside` is called before one has to wait for a process.
+        """
         place = prescan.place(body)
         if place is prescan.Place.HERE:
             return parse_page(
                 body, content_type=content_type, x_robots_tag=x_robots_tag, links_per_page=self._links_per_page
             )
+        if aside is not None:
+            aside()
+        request = {
+            "content_type": content_type,
+            "x_robots_tag": x_robots_tag,
+            "links_per_page": self._links_per_page,
+        }
         answer = await self.lanes[place].ask(body, request)
         if isinstance(answer, Parsed):
             return answer
