@@ -1,6 +1,7 @@
 """Sites that mean harm, and names that lead nowhere, beside good ones: the good ones are crawled to their end."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -140,7 +141,7 @@ def test_a_page_that_the_database_refuses_costs_that_page(crawls: Crawls, monkey
 
     parse = PageParser.parse
 
-    async def poison(self: PageParser, body: bytes, **more: str | None) -> object:
+    async def poison(self: PageParser, body: bytes, **more: Any) -> object:
         parsed = await parse(self, body, **more)
         if b"poison" in body:
             parsed.title = "a\0b"
