@@ -73,7 +73,14 @@ class Lanes:
             async with self._baton:
                 if self._ending.done():
                     return
-                chosen = await self._choose()
+                try:
+                    chosen = await self._choose()
+                except Exception as problem:  # told before the baton goes on: nobody is to choose after it
+                    if not self._ending.done():
+                        self._ending.set_exception(problem)
+                    return
+                if self._ending.done():
+                    return
                 if isinstance(chosen, Ending):
                     self._ending.set_result(chosen)
                     return
@@ -85,7 +92,8 @@ class Lanes:
             finally:
                 self.flying -= 1
                 self._landed()
-            if len(self._open) > self._most:
+            if len(self._open) > self._most and (lane := asyncio.current_task()) is not None:
+                self._open.discard(lane)  # now, since others that end in this moment look, too
                 return
 
     def _closed(self, lane: asyncio.Task[None]) -> None:

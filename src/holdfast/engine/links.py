@@ -78,16 +78,29 @@ class RecentLinks:
         self._old: dict[str, int] = {}
         self._size = 0
         """Bytes of the new ones, about."""
+        self._home: str | None = None
+        """The origin of the first page: what begins with a slash there is remembered as it is written."""
         self._deepest = 0
         """Of the depths that are remembered: who is as deep need not look at them."""
 
-    def unseen(self, hrefs: Iterable[str], folder: str, depth: int) -> list[str]:
-        """Those that were not met before, or only farther from a seed; they have been now."""
+    def unseen(self, hrefs: Iterable[str], page: str, depth: int) -> list[str]:
+        """Those on *page* that were not met before, or only farther from a seed; they have been now."""
+        path = page.partition("?")[0]
+        folder = path[: path.rindex("/") + 1]
+        origin = path[: path.index("/", len("http://x"))]
+        if self._home is None:
+            self._home = origin
+        root = "" if origin == self._home else origin
         new, old = self._new, self._old
         fresh = []
         for href in hrefs:
-            # What begins with a slash or names its host means the same on every page of the site.
-            key = href if href[0] == "/" or "://" in href[:10] else folder + href
+            # Under what it means, as far as that can be told at a glance.
+            if href[:1] == "/":
+                key = root + href if href[1:2] != "/" else origin[: origin.index(":")] + href
+            elif href.startswith(("https://", "http://")):
+                key = href
+            else:
+                key = (path if href[:1] == "?" else folder) + href
             # Most links of a page are met on others, too: up to here is what they cost, and nothing else.
             if (key in new or key in old) and (depth >= self._deepest or self._depth(key) <= depth):
                 continue
@@ -142,8 +155,7 @@ class LinkFinder:
             start = resolve(page_url, base, self._rules) if base else page_url
         except BadUrl:
             start = page_url
-        folder = start[: start.rindex("/") + 1]
-        return [self._judge(start, href, page_key, depth + 1) for href in self._recent.unseen(hrefs, folder, depth)]
+        return [self._judge(start, href, page_key, depth + 1) for href in self._recent.unseen(hrefs, start, depth)]
 
     def follow(self, page_url: str, page_key: bytes, target: str, depth: int, hops: int) -> FoundUrl:
         """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""

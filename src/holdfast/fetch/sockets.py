@@ -69,7 +69,8 @@ class EpollSockets:
             if self._epoll.closed:
                 return
             if descriptor in self._resting:
-                # The server has closed it, or speaks out of turn: libcurl sees that before it uses it again.
+                # The server has closed it, or speaks out of turn: libcurl sees that before it uses it again (a second or more after
+                # its last use; sooner it looks at nothing, and sends again if nobody answers).
                 self._resting.discard(descriptor)
                 with suppress(OSError):  # libcurl has closed it a moment ago
                     self._epoll.unregister(descriptor)

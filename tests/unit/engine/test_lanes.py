@@ -1,0 +1,398 @@
+"""Lanes: one choice at a time, requests in the order of the choices, no more under way than allowed, and an end that is one."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from holdfast.engine.lanes import MOST_ASIDE, Lanes
+from holdfast.model.batch import Waiting
+from holdfast.model.work import Ending
+
+PATIENCE = 10.0
+SOON = 0.01
+END = Ending(1, 1, detail="nothing is left")
+
+
+class Road:
+    """Pages 0, 1, 2 … that are walked until a test lets them end; a test may shut the choice, too."""
+
+    def __init__(self, most: int, pages: int = 1000) -> None:
+        self.lanes = Lanes(most, self.choose, self.walk, self.landed)
+        self.left = pages
+        self.chosen: list[int] = []
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.cancelled: list[int] = []
+        self.choosing = 0
+        self.most_choosing = 0
+        self.most_flying = 0
+        self.heard: list[int] = []
+        """How many were flying whenever one had landed."""
+        self.may_choose = asyncio.Event()
+        self.may_choose.set()
+        self.fault_of_choice: Exception | None = None
+        self.gates: dict[int, asyncio.Future[None]] = {}
+        self.pause: Callable[[], Awaitable[None]] | None = None
+        """What a choice and a walk wait for instead of a test."""
+
+    async def choose(self) -> Waiting | Ending:
+        self.choosing += 1
+        self.most_choosing = max(self.most_choosing, self.choosing)
+        try:
+            await self.may_choose.wait()
+            if self.pause is not None:
+                await self.pause()
+            if self.fault_of_choice is not None:
+                raise self.fault_of_choice
+            if not self.left:
+                return END
+            self.left -= 1
+            self.chosen.append(len(self.chosen))
+            return page(self.chosen[-1])
+        finally:
+            self.choosing -= 1
+
+    async def walk(self, item: Waiting) -> None:
+        number = item.depth
+        self.begun.append(number)
+        self.most_flying = max(self.most_flying, self.lanes.flying)
+        try:
+            if self.pause is not None:
+                await self.pause()
+            else:
+                self.gates[number] = asyncio.get_running_loop().create_future()
+                await self.gates[number]
+            self.ended.append(number)
+        except asyncio.CancelledError:
+            self.cancelled.append(number)
+            raise
+
+    def landed(self) -> None:
+        self.heard.append(self.lanes.flying)
+
+    def let_end(self, *numbers: int) -> None:
+        """These walks end, all in the same moment."""
+        for number in numbers:
+            self.gates[number].set_result(None)
+
+    @property
+    def under_way(self) -> list[int]:
+        return [number for number in self.begun if number not in self.ended and number not in self.cancelled]
+
+
+def page(number: int) -> Waiting:
+    return Waiting(number.to_bytes(16, "big"), f"https://a.example/{number}", number, 0, 0, None, False, None, None)
+
+
+async def calm() -> None:
+    """Until everything that could go on has gone on."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def watched() -> None:
+        await asyncio.wait_for(play(), PATIENCE)
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "a lane was left behind"
+
+    asyncio.run(watched())
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [1, 2, 7])
+def test_one_choice_at_a_time_and_requests_in_the_order_of_the_choices(most: int, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def play() -> None:
+        async def pause() -> None:
+            for _ in range(chance.randrange(6)):
+                await asyncio.sleep(0)
+
+        road = Road(most, pages=200)
+        road.pause = pause
+        assert await road.lanes.run() is END
+        await road.lanes.land(PATIENCE)
+        assert road.begun == list(range(200))
+        assert sorted(road.ended) == road.begun
+        assert road.most_choosing == 1
+        assert road.most_flying <= most
+        assert road.lanes.flying == 0
+
+    run(play)
+
+
+def test_as_many_as_allowed_are_under_way_and_no_more() -> None:
+    async def play() -> None:
+        road = Road(3)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        assert road.under_way == [0, 1, 2]
+        assert road.lanes.flying == 3
+        road.let_end(1)
+        await calm()
+        assert road.under_way == [0, 2, 3]
+        road.left = 0
+        road.let_end(0, 2, 3)
+        assert await over is END
+        assert road.heard == [2, 2, 1, 0]  # told after it has fallen
+        await road.lanes.land(PATIENCE)
+
+    run(play)
+
+
+def test_who_waits_until_nothing_flies_is_woken_by_the_last_that_lands() -> None:
+    """As a visit does: it looks whether something flies, and then waits to be told."""
+
+    async def play() -> None:
+        told = asyncio.Event()
+        left = [page(0), page(1)]
+        gates = [asyncio.Event(), asyncio.Event()]
+
+        async def choose() -> Waiting | Ending:
+            if left:
+                return left.pop(0)
+            while lanes.flying:
+                told.clear()
+                await told.wait()
+            return END
+
+        async def walk(item: Waiting) -> None:
+            await gates[item.depth].wait()
+
+        lanes = Lanes(3, choose, walk, told.set)
+        over = asyncio.create_task(lanes.run())
+        for gate in gates:
+            await calm()
+            assert not over.done()
+            gate.set()
+        assert await over is END
+        await lanes.land(PATIENCE)
+
+    run(play)
+
+
+def test_one_that_steps_aside_makes_room_for_another_and_the_surplus_ends() -> None:
+    async def play() -> None:
+        road = Road(2)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        assert road.under_way == [0, 1]
+        road.lanes.step_aside()
+        await calm()
+        assert road.under_way == [0, 1, 2]
+        road.let_end(0)  # the one that had stepped aside is back and ends
+        await calm()
+        assert road.under_way == [1, 2]
+        road.let_end(1)
+        await calm()
+        assert road.under_way == [2, 3]
+        road.left = 0
+        road.let_end(2, 3)
+        assert await over is END
+        await road.lanes.land(PATIENCE)
+
+    run(play)
+
+
+def test_no_more_than_so_many_step_aside() -> None:
+    async def play() -> None:
+        road = Road(2)
+        over = asyncio.create_task(road.lanes.run())
+        for _ in range(MOST_ASIDE + 5):
+            await calm()
+            road.lanes.step_aside()
+        await calm()
+        assert len(road.under_way) == road.lanes.flying == 2 + MOST_ASIDE
+        for number in list(road.under_way):
+            road.let_end(number)
+            await calm()
+        assert len(road.under_way) == 2
+        road.left = 0
+        road.let_end(*road.under_way)
+        assert await over is END
+        await road.lanes.land(PATIENCE)
+
+    run(play)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_surplus_that_ends_in_one_moment_does_not_end_the_visit(most: int) -> None:
+    """Each sees that there are too many; if all of them went, nobody would be left, which looks like a lost claim."""
+
+    async def play() -> None:
+        road = Road(most)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        road.lanes.step_aside()
+        await calm()
+        assert len(road.under_way) == most + 1
+        road.let_end(*road.under_way)
+        await calm()
+        assert not over.done()
+        assert len(road.under_way) == most
+        road.left = 0
+        road.let_end(*road.under_way)
+        assert await over is END
+        await road.lanes.land(PATIENCE)
+
+    run(play)
+
+
+def test_an_ending_stops_all_lanes_and_landing_waits_for_those_under_way() -> None:
+    async def play() -> None:
+        road = Road(3, pages=2)
+        assert await road.lanes.run() is END  # found while two are under way
+        landing = asyncio.create_task(road.lanes.land(PATIENCE))
+        await calm()
+        assert road.under_way == [0, 1]
+        road.left = 5  # nobody looks any more
+        road.let_end(0)
+        await calm()
+        assert not landing.done()
+        road.let_end(1)
+        await landing
+        assert (road.begun, road.ended, road.cancelled) == ([0, 1], [0, 1], [])
+        assert road.lanes.flying == 0
+
+    run(play)
+
+
+@pytest.mark.parametrize("seconds", [0, SOON])
+def test_landing_gives_up_what_takes_too_long(seconds: float) -> None:
+    async def play() -> None:
+        road = Road(3, pages=2)
+        await road.lanes.run()
+        await road.lanes.land(seconds)
+        assert sorted(road.cancelled) == [0, 1]
+        assert road.heard == [1, 0]
+
+    run(play)
+
+
+def test_landing_before_anything_flew() -> None:
+    async def play() -> None:
+        await Road(3).lanes.land(PATIENCE)
+
+    run(play)
+
+
+def test_a_fault_in_a_choice_comes_out_of_the_run() -> None:
+    async def play() -> None:
+        road = Road(3)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        road.fault_of_choice = LookupError("the store")
+        road.let_end(0)
+        with pytest.raises(LookupError, match="the store"):
+            await over
+        assert road.under_way == [1, 2]
+        road.let_end(1, 2)
+        await road.lanes.land(PATIENCE)
+        assert road.begun == [0, 1, 2]
+
+    run(play)
+
+
+@pytest.mark.parametrize("after", [page(9), END])
+def test_after_a_fault_in_a_choice_nobody_chooses_again(after: Waiting | Ending) -> None:
+    """The baton goes to the next lane before the visit hears of the fault; neither a request nor an ending may come of that."""
+
+    async def play() -> None:
+        left: list[Waiting | Ending] = [page(0), page(1)]
+        begun: list[int] = []
+        gate = asyncio.Event()
+
+        async def choose() -> Waiting | Ending:
+            if left:
+                return left.pop(0)
+            left.extend([after, END])
+            await asyncio.sleep(0)  # the other lane comes to the baton
+            raise LookupError("the store")
+
+        async def walk(item: Waiting) -> None:
+            begun.append(item.depth)
+            await gate.wait()
+
+        lanes = Lanes(2, choose, walk, lambda: None)
+        over = asyncio.create_task(lanes.run())
+        await calm()
+        gate.set()
+        with pytest.raises(LookupError):
+            await over
+        await lanes.land(PATIENCE)
+        assert begun == [0, 1]
+
+    run(play)
+
+
+def test_a_fault_in_a_walk_comes_out_and_the_others_stop() -> None:
+    async def play() -> None:
+        road = Road(3)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        road.gates[1].set_exception(LookupError("a fault of ours"))
+        with pytest.raises(LookupError, match="a fault of ours"):
+            await over
+        road.let_end(0, 2)
+        await road.lanes.land(PATIENCE)
+        assert road.begun == [0, 1, 2]
+        assert road.lanes.flying == 0
+
+    run(play)
+
+
+@pytest.mark.parametrize("cause", ["a fault in another lane", "nobody waits for the end any more"])
+def test_a_choice_that_was_under_way_when_all_ended_begins_nothing(cause: str) -> None:
+    async def play() -> None:
+        road = Road(2)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        road.may_choose.clear()
+        road.let_end(0)
+        await calm()
+        assert road.choosing == 1
+        if cause == "a fault in another lane":
+            road.gates[1].set_exception(LookupError())
+        else:
+            over.cancel()
+            road.let_end(1)
+        with suppress(LookupError, asyncio.CancelledError):
+            await over
+        road.may_choose.set()
+        await road.lanes.land(SOON)
+        assert road.begun == [0, 1]
+        assert road.lanes.flying == 0
+
+    run(play)
+
+
+def test_when_all_are_cancelled_there_is_no_ending() -> None:
+    async def play() -> None:
+        road = Road(3)
+        over = asyncio.create_task(road.lanes.run())
+        await calm()
+        road.may_choose.clear()
+        road.let_end(0, 1)
+        await calm()  # one walks, one chooses, one waits for the baton
+        road.lanes.cancel()
+        assert await over is None
+        assert (road.cancelled, road.choosing, road.lanes.flying) == ([2], 0, 0)
+        await road.lanes.land(PATIENCE)
+
+    run(play)
+
+
+def test_a_lane_that_was_only_just_opened_is_cancelled_with_the_others() -> None:
+    async def play() -> None:
+        road = Road(3)
+        over = asyncio.create_task(road.lanes.run())
+        await asyncio.sleep(0)
+        road.lanes.cancel()
+        assert await over is None
+        assert road.begun == []
+
+    run(play)

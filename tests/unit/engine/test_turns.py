@@ -1,0 +1,104 @@
+"""How a visit waits for its turn: until something changes or so long, with nothing left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.engine.tools import Tools
+from holdfast.engine.turns import NEVER, Turns
+from holdfast.model.batch import Clocks
+from holdfast.settings import Settings
+from holdfast.telemetry.clock import SystemClock
+
+PATIENCE = 10.0
+
+
+def turns() -> Turns:
+    tools = SimpleNamespace(clock=SystemClock(), settings=Settings(), chance=Random(1))
+    return Turns(cast("Tools", tools), (1, 1), Clocks(), delay=0, concurrency=1, over=lambda: False)
+
+
+@asynccontextmanager
+async def waiting(visit: Turns, seconds: float) -> AsyncIterator[asyncio.Task[None]]:
+    """Somebody who waits; at the end it does so no longer."""
+    task = asyncio.create_task(visit.wait(seconds))
+    await asyncio.sleep(0)
+    assert not task.done()
+    yield task
+    await asyncio.gather(task, return_exceptions=True)
+    assert visit._waiter is None
+
+
+def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(play(), PATIENCE))
+
+
+@pytest.mark.parametrize("seconds", [NEVER, 3600.0])
+def test_a_change_wakes_and_more_of_them_do_not_hurt(seconds: float) -> None:
+    async def play() -> None:
+        visit = turns()
+        visit.changed()  # nobody waits: nobody is to hear of it
+        async with waiting(visit, seconds):
+            visit.changed()
+            visit.changed()
+
+    run(play)
+
+
+def test_a_change_before_does_not_cut_the_next_wait_short() -> None:
+    async def play() -> None:
+        visit = turns()
+        async with waiting(visit, NEVER):
+            visit.changed()
+        async with waiting(visit, NEVER) as task:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not task.done()
+            visit.changed()
+
+    run(play)
+
+
+def test_time_wakes() -> None:
+    async def play() -> None:
+        visit = turns()
+        for _ in range(3):
+            await visit.wait(0.001)
+            await visit.wait(0)
+
+    run(play)
+
+
+def test_the_time_of_one_wait_does_not_end_another() -> None:
+    async def play() -> None:
+        visit = turns()
+        async with waiting(visit, 0.005):
+            visit.changed()
+        async with waiting(visit, NEVER) as task:
+            await asyncio.sleep(0.02)
+            assert not task.done()
+            visit.changed()
+
+    run(play)
+
+
+def test_who_is_cancelled_leaves_nothing_behind() -> None:
+    async def play() -> None:
+        visit = turns()
+        async with waiting(visit, 0.005) as task:
+            task.cancel()
+        assert task.cancelled()
+        visit.changed()
+        async with waiting(visit, NEVER) as task:
+            visit.changed()
+            task.cancel()  # woken and cancelled in the same moment
+        assert task.cancelled()
+        async with waiting(visit, NEVER):
+            visit.changed()
+
+    run(play)
