@@ -72,7 +72,7 @@ class Desk:
     def connection(self) -> Connection:
         """The desk's connection, opened anew if it broke."""
         if self._connection is None or self._connection.closed or self._connection.broken:
-            self._connection = self._database.named(f"holdfast {self._name}", by_index=True).connect()
+            self._connection = self._database.named(f"holdfast {self._name}").connect()
         return self._connection
 
     def _lose(self, problem: Exception) -> None:

@@ -75,7 +75,8 @@ class Lanes:
                     return
                 try:
                     chosen = await self._choose()
-                except Exception as problem:  # told before the baton goes on: nobody is to choose after it
+                # Told before the baton goes on: nobody is to choose after it.
+                except Exception as problem:  # noqa: BLE001 — whatever it is, it comes out of `run`
                     if not self._ending.done():
                         self._ending.set_exception(problem)
                     return

@@ -95,12 +95,14 @@ class RecentLinks:
         fresh = []
         for href in hrefs:
             # Under what it means, as far as that can be told at a glance.
-            if href[:1] == "/":
-                key = root + href if href[1:2] != "/" else origin[: origin.index(":")] + href
+            if href[0] == "/" and href[1:2] != "/":
+                key = root + href if root else href
+            elif href[0] == "/":
+                key = origin[: origin.index(":")] + href
             elif href.startswith(("https://", "http://")):
                 key = href
             else:
-                key = (path if href[:1] == "?" else folder) + href
+                key = (path if href[0] == "?" else folder) + href
             # Most links of a page are met on others, too: up to here is what they cost, and nothing else.
             if (key in new or key in old) and (depth >= self._deepest or self._depth(key) <= depth):
                 continue

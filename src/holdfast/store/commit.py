@@ -18,7 +18,7 @@ from holdfast import failpoints
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.batch import Batch, VisitPart
 from holdfast.model.work import Progress
-from holdfast.store import claims, enqueue, outcomes, readiness
+from holdfast.store import arrays, claims, enqueue, outcomes, readiness
 from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
 from holdfast.store.enqueue import Added
@@ -26,10 +26,13 @@ from holdfast.store.outcomes import Settled
 from holdfast.store.transaction import Connect, GiveUp, never, settled
 
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
-# a time when they were small: a plan that scans one of them must not even be considered.
-_PLAN: Final = """
-SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true)
-"""
+# a time when they were small: a plan that scans one of them must not even be considered, nor a join that keeps what it has read.
+# Hence one plan is good for every batch; the server would make one anew for each flush, as if arrays that it can see were shorter.
+_PLAN: Final = (
+    "SELECT "
+    + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan", "material"))
+    + ", set_config('plan_cache_mode', 'force_generic_plan', true)"
+)
 
 # A budget belongs to the crawl that is open for the job. What was used without a grant, where the crawl has a limit, is granted here.
 _COUNT: Final = """
@@ -110,8 +113,8 @@ def commit(
     """
     committed = Committed()
     try:
-        outcomes.prepare(connection)
-        enqueue.prepare(connection)
+        enqueue.ROW.prepare(connection)
+        outcomes.ROW.prepare(connection)
         with settled(connection, connect, worker=worker, give_up=give_up):
             _write(connection, worker, batch, lease, defaults, committed)
             failpoints.reach("before_commit")
@@ -176,14 +179,14 @@ def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]
     connection.execute(
         _COUNT,
         {
-            "domains": [domain_id for (domain_id, _), _ in rows],
-            "jobs": [job_id for (_, job_id), _ in rows],
-            "discovered": [one.added.waiting + one.added.denied for _, one in rows],
-            "waiting": [one.added.waiting - one.settled.left for _, one in rows],
-            "done": [one.settled.done for _, one in rows],
-            "denied": [one.added.denied + one.settled.denied for _, one in rows],
-            "failed": [one.settled.failed for _, one in rows],
-            "pages": [one.settled.pages for _, one in rows],
+            "domains": arrays.numbers(domain_id for (domain_id, _), _ in rows),
+            "jobs": arrays.numbers(job_id for (_, job_id), _ in rows),
+            "discovered": arrays.numbers(one.added.waiting + one.added.denied for _, one in rows),
+            "waiting": arrays.numbers(one.added.waiting - one.settled.left for _, one in rows),
+            "done": arrays.numbers(one.settled.done for _, one in rows),
+            "denied": arrays.numbers(one.added.denied + one.settled.denied for _, one in rows),
+            "failed": arrays.numbers(one.settled.failed for _, one in rows),
+            "pages": arrays.numbers(one.settled.pages for _, one in rows),
         },
     )
 

@@ -17,9 +17,6 @@ Connection = psycopg.Connection
 """What the functions of this package take; for callers that pass it on without knowing psycopg."""
 
 OLDEST_SERVER: Final = 15
-_BY_INDEX: Final = " ".join(
-    f"-c enable_{way}=off" for way in ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin")
-)
 _UNREADABLE: Final = "(an address that cannot be read)"
 
 
@@ -33,9 +30,6 @@ class Database:
     idle_timeout: float = 10.0
     """Seconds that a transaction may wait for its client: one that is frozen must not keep its locks beyond its lease."""
     application: str = "holdfast"
-    by_index: bool = False
-    """Statements look rows up by keys and take them in the order of an index. Statistics may be of a time when a table was small,
-    or not there yet: plans that read and sort the whole of it are not even considered then."""
 
     def __repr__(self) -> str:
         return f"Database({self.address!r})"
@@ -45,9 +39,9 @@ class Database:
         """The address without its password, for people."""
         return redact(self.url)
 
-    def named(self, application: str, *, by_index: bool = False) -> "Database":
+    def named(self, application: str) -> "Database":
         """The same database, seen under another name in pg_stat_activity."""
-        return replace(self, application=application, by_index=by_index)
+        return replace(self, application=application)
 
     def connect(self) -> psycopg.Connection:
         """An open connection in autocommit mode, in UTC. Raises StoreUnavailable or StoreError, each with one sentence."""
@@ -59,8 +53,7 @@ class Database:
         given = conninfo.conninfo_to_dict(self.url).get("options") or ""
         limits = {"statement_timeout": self.statement_timeout, "idle_in_transaction_session_timeout": self.idle_timeout}
         set_limits = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in limits.items())
-        plans = _BY_INDEX if self.by_index else ""
-        options = f"-c timezone=UTC {set_limits} {plans} {given}"
+        options = f"-c timezone=UTC {set_limits} {given}"
         try:
             connection = psycopg.connect(
                 self.url,

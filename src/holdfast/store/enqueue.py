@@ -6,7 +6,7 @@ that found the same things never wait for each other in a circle.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,16 +14,24 @@ import psycopg
 
 from holdfast.model.batch import FoundUrl
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.store import arrays
+from holdfast.store.arrays import Row, RowType
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
-_TABLE: Final = """
-CREATE TEMPORARY TABLE IF NOT EXISTS found_batch (
-    domain_id bigint, job_id bigint, depth smallint, priority smallint, hops smallint, foreign_to_us boolean, state text,
-    url_key bytea, parent_key bytea, url text, reason text
-) ON COMMIT DELETE ROWS
-"""
-_COPY: Final = "COPY found_batch FROM STDIN (FORMAT BINARY)"
-_TYPES: Final = ["int8", "int8", "int2", "int2", "int2", "bool", "text", "bytea", "bytea", "text", "text"]
+ROW: Final = RowType(
+    "found_row",
+    common={
+        "domain_id": "int8",
+        "job_id": "int8",
+        "depth": "int2",
+        "priority": "int2",
+        "hops": "int2",
+        "foreign_to_us": "bool",
+        "state": "text",
+        "reason": "text",
+    },
+    own={"url_key": "bytea", "parent_key": "bytea", "url": "text"},
+)
 
 _KNOWN: Final = "SELECT domain, id FROM domains WHERE domain = ANY(%(names)s)"
 
@@ -53,7 +61,7 @@ SELECT domain, id FROM fresh
 # their domains need no lock.
 _SHARE: Final = """
 SELECT d.id FROM domains d WHERE d.id IN (
-    SELECT b.domain_id FROM found_batch b WHERE b.foreign_to_us AND NOT EXISTS (
+    SELECT b.domain_id FROM unnest(%(rows)s::pg_temp.found_row[]) b WHERE b.foreign_to_us AND NOT EXISTS (
         SELECT FROM url_frontier f WHERE f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key))
 ORDER BY d.id FOR KEY SHARE
 """
@@ -61,27 +69,29 @@ ORDER BY d.id FOR KEY SHARE
 _INSERT: Final = """
 WITH added AS (
     INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state, reason)
-    SELECT domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state::frontier_state, reason FROM found_batch
-    WHERE NOT foreign_to_us OR domain_id = ANY(%(shared)s::bigint[])
+    SELECT domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state::frontier_state, reason
+    FROM unnest(%(rows)s::pg_temp.found_row[]) WHERE NOT foreign_to_us OR domain_id = ANY(%(shared)s::bigint[])
     ORDER BY domain_id, job_id, url_key
     ON CONFLICT DO NOTHING
-    RETURNING domain_id, job_id, state
+    RETURNING domain_id, job_id, url_key, state
 ), woken AS (
     INSERT INTO domain_wakes (domain_id, job_id, inserted)
     SELECT domain_id, job_id, count(*) FROM added WHERE domain_id = ANY(%(shared)s::bigint[])
     GROUP BY domain_id, job_id ORDER BY domain_id, job_id
 )
-SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'denied') FROM added
-WHERE domain_id = ANY(%(own)s::bigint[]) GROUP BY domain_id, job_id
+SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'denied'),
+       string_agg(url_key, ''::bytea)
+FROM added WHERE domain_id = ANY(%(own)s::bigint[]) GROUP BY domain_id, job_id
 """
-
 
 # A shorter way to a URL that is known: what depends on its depth is judged by the shortest. Own rows only; nobody else changes them.
 _NEARER: Final = """
 WITH old AS MATERIALIZED (
     SELECT f.domain_id, f.job_id, f.url_key, f.state, b.depth, b.priority, b.parent_key
-    FROM found_batch b JOIN url_frontier f ON f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
-    WHERE NOT b.foreign_to_us AND b.state = 'waiting' AND b.depth < f.depth
+    FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(depths)s::smallint[], %(priorities)s::smallint[],
+                %(parents)s::bytea[]) AS b(domain_id, job_id, url_key, depth, priority, parent_key)
+    JOIN url_frontier f ON f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
+    WHERE b.depth < f.depth
       AND (f.state = 'waiting' OR (f.state = 'denied' AND f.reason LIKE %(too_deep)s))
 ), nearer AS (
     UPDATE url_frontier f SET depth = o.depth, priority = GREATEST(f.priority, o.priority), parent_key = o.parent_key,
@@ -92,17 +102,16 @@ SELECT domain_id, job_id, count(*) FROM old WHERE state = 'denied' GROUP BY doma
 """
 
 
+_KEY: Final = 16
+"""Bytes of a key; the schema checks it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
     """Rows that the frontier got for one job on one domain that is held; a row that is denied no more counts as one less."""
 
     waiting: int
     denied: int
-
-
-def prepare(connection: psycopg.Connection) -> None:
-    """Make what a session needs. Made once and emptied by each commit: a table per batch would churn the catalogue."""
-    connection.execute(_TABLE)
 
 
 def add(
@@ -114,7 +123,7 @@ def add(
 ) -> dict[tuple[int, int], Added]:
     """Insert what was found, each with the id of the domain on which; by (domain, job) what `own` ones got.
 
-    Before: the domains `own` passed the fence of this transaction, which has touched no frontier row yet; `prepare` was called.
+    Before: the domains `own` passed the fence of this transaction, which has touched no frontier row yet; `ROW` is prepared.
     After (with its commit): every URL is in the frontier once; new domains are ready, known ones that are not `own` have a wake.
     The counters of `own` domains are the caller's to raise. Of a foreign domain only URLs that wait are kept: why one is denied
     is for its holder to say.
@@ -124,38 +133,58 @@ def add(
         return {}
     ids, fresh = _domains(connection, {name for name, _, _ in rows if isinstance(name, str)}, rows, defaults)
     foreign = False
-    with connection.cursor().copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for (place, job_id, url_key), url in rows.items():
-            domain_id = ids.get(place) if isinstance(place, str) else place
-            if domain_id is None:  # deleted at this moment
-                continue
-            theirs = domain_id not in own and domain_id not in fresh
+    batch: list[Row] = []
+    mine: list[_Mine] = []
+    for (place, job_id, url_key), url in rows.items():
+        domain_id = ids.get(place) if isinstance(place, str) else place
+        if domain_id is None:  # deleted at this moment
+            continue
+        if domain_id in own:
+            mine.append(((domain_id, job_id, url_key), url))
+            theirs = False
+        else:
+            theirs = domain_id not in fresh
             foreign = foreign or theirs
-            copy.write_row(
-                (
-                    domain_id,
-                    job_id,
-                    url.depth,
-                    url.priority,
-                    url.hops,
-                    theirs,
-                    url.state,
-                    url_key,
-                    url.parent_key,
-                    url.url,
-                    url.reason,
-                )
-            )
-    shared = [row[0] for row in connection.execute(_SHARE)] if foreign else []
-    counts = connection.execute(_INSERT, {"shared": shared, "own": list(own)})
-    added = {(domain_id, job_id): Added(waiting, denied) for domain_id, job_id, waiting, denied in counts}
-    if sum(one.waiting + one.denied for one in added.values()) < len(rows):
-        too_deep = {"too_deep": f"{Outcome.TOO_DEEP}%"}
-        for domain_id, job_id, revived in connection.execute(_NEARER, too_deep):
-            one = added.get((domain_id, job_id), Added(0, 0))
-            added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
+        common = (domain_id, job_id, url.depth, url.priority, url.hops, theirs, url.state, url.reason)
+        batch.append((common, (url_key, url.parent_key, url.url)))
+    packed = ROW.array(connection, batch)
+    shared = [row[0] for row in connection.execute(_SHARE, {"rows": packed})] if foreign else []
+    parameters = {"rows": packed, "shared": arrays.numbers(shared), "own": arrays.numbers(own)}
+    added: dict[tuple[int, int], Added] = {}
+    new: set[tuple[int, int, bytes]] = set()
+    for domain_id, job_id, waiting, denied, keys in connection.execute(_INSERT, parameters):
+        added[domain_id, job_id] = Added(waiting, denied)
+        new.update((domain_id, job_id, keys[i : i + _KEY]) for i in range(0, len(keys), _KEY))
+    for domain_id, job_id, revived in _bring_nearer(connection, _known(mine, new)):
+        one = added.get((domain_id, job_id), Added(0, 0))
+        added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
     return added
+
+
+_Mine = tuple[tuple[int, int, bytes], FoundUrl]
+"""A URL of a domain that is held, under (domain, job, key)."""
+
+
+def _known(mine: Sequence[_Mine], new: Collection[tuple[int, int, bytes]]) -> list[_Mine]:
+    """Those that wait and were there before. Of two with one key (one found at home, one from another own domain) either may be."""
+    twice = len({key for key, _ in mine}) < len(mine)
+    return [(key, url) for key, url in mine if url.state is UrlState.WAITING and (twice or key not in new)]
+
+
+def _bring_nearer(connection: psycopg.Connection, known: Sequence[_Mine]) -> list[tuple[int, int, int]]:
+    """Shorten the ways to URLs that were known; by domain and job, how many are denied no more."""
+    if not known:
+        return []
+    parameters = {
+        "domains": arrays.numbers(key[0] for key, _ in known),
+        "jobs": arrays.numbers(key[1] for key, _ in known),
+        "keys": arrays.keys(key[2] for key, _ in known),
+        "depths": arrays.numbers(url.depth for _, url in known),
+        "priorities": arrays.numbers(url.priority for _, url in known),
+        "parents": arrays.keys(url.parent_key for _, url in known),
+        "too_deep": f"{Outcome.TOO_DEEP}%",
+    }
+    return connection.execute(_NEARER, parameters).fetchall()
 
 
 _Rows = dict[tuple[int | str, int, bytes], FoundUrl]

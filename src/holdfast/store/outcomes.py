@@ -4,7 +4,7 @@ The rule: a URL that does not wait any more is not settled again. What the updat
 counted; the rest of a batch is as if it had not been fetched.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,55 +12,57 @@ import psycopg
 
 from holdfast.model.batch import PageRow, UrlOutcome, VisitPart
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.store.arrays import Row, RowType
 
-_COLUMNS: Final = {
-    "domain_id": "int8",
-    "job_id": "int8",
-    "epoch": "int8",
-    "bytes": "int8",
-    "age": "float8",
-    "retry_in": "float8",
-    "duration_ms": "int4",
-    "images_found": "int4",
-    "depth": "int2",
-    "attempts": "int2",
-    "status": "int2",
-    "last": "bool",
-    "fetched": "bool",
-    "is_page": "bool",
-    "is_error": "bool",
-    "has_row": "bool",
-    "url_key": "bytea",
-    "outcome": "text",
-    "state": "text",
-    "url": "text",
-    "reason": "text",
-    # of the page
-    "page_status": "int2",
-    "content_length": "int8",
-    "archive_offset": "int8",
-    "archive_length": "int8",
-    "links_count": "int4",
-    "images_count": "int4",
-    "noindex": "bool",
-    "nofollow": "bool",
-    "content_hash": "bytea",
-    "payload_digest": "bytea",
-    "content_type": "text",
-    "charset": "text",
-    "archive_segment": "text",
-    "etag": "text",
-    "last_modified": "text",
-    "title": "text",
-    "description": "text",
-    "canonical": "text",
-    "problem": "text",
-    "body": "bytea",
-}
-_TABLE: Final = f"""
-CREATE TEMPORARY TABLE IF NOT EXISTS outcome_batch ({", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())}) ON COMMIT DELETE ROWS
-"""
-_COPY: Final = "COPY outcome_batch FROM STDIN (FORMAT BINARY)"
+ROW: Final = RowType(
+    "outcome_row",
+    common={
+        "domain_id": "int8",
+        "job_id": "int8",
+        "epoch": "int8",
+        "depth": "int2",
+        "attempts": "int2",
+        "status": "int2",
+        "fetched": "bool",
+        "is_page": "bool",
+        "is_error": "bool",
+        "has_row": "bool",
+        "outcome": "text",
+        "state": "text",
+        "reason": "text",
+        # of the page
+        "page_status": "int2",
+        "noindex": "bool",
+        "nofollow": "bool",
+        "content_type": "text",
+        "charset": "text",
+        "archive_segment": "text",
+        "problem": "text",
+    },
+    own={
+        "url_key": "bytea",
+        "bytes": "int8",
+        "age": "float8",
+        "retry_in": "float8",
+        "duration_ms": "int4",
+        "images_found": "int4",
+        "url": "text",
+        # of the page
+        "body": "bytea",
+        "content_length": "int8",
+        "archive_offset": "int8",
+        "archive_length": "int8",
+        "links_count": "int4",
+        "images_count": "int4",
+        "content_hash": "bytea",
+        "payload_digest": "bytea",
+        "etag": "text",
+        "last_modified": "text",
+        "title": "text",
+        "description": "text",
+        "canonical": "text",
+    },
+)
 
 _LAST_ANSWER: Final = ("crawled_at", "duration_ms", "depth", "status", "outcome", "problem")
 _CONTENT: Final = (
@@ -97,44 +99,50 @@ _NEW_PAGE: Final = ", ".join(
 )
 
 # A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was.
+_CRAWLED_AT: Final = """
+GREATEST(clock_timestamp() - GREATEST(o.age, 0) * interval '1 second',
+         (SELECT l.claimed_at FROM claim_log l WHERE l.domain_id = o.domain_id AND l.epoch = o.epoch)) AS crawled_at
+"""
+
+# The subselect 'waiting' keeps the planner from the partial index of what waits, which it would search once for each priority and
+# depth. IS TRUE makes it look earlier attempts up in a hash, not join them row by row; they all ended as waiting.
 _SETTLE: Final = f"""
 WITH changed AS (
     UPDATE url_frontier f SET state = o.state::frontier_state, reason = o.reason, attempts = o.attempts,
         not_before = clock_timestamp() + o.retry_in * interval '1 second'
-    FROM outcome_batch o
-    WHERE o.last AND f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key AND f.state = 'waiting'
-    RETURNING o.*
-), settled AS (
-    SELECT * FROM changed UNION ALL
-    SELECT o.* FROM outcome_batch o WHERE NOT o.last AND EXISTS (
-        SELECT FROM changed c WHERE c.domain_id = o.domain_id AND c.job_id = o.job_id AND c.url_key = o.url_key)
-), timed AS (
-    SELECT s.*, GREATEST(clock_timestamp() - GREATEST(s.age, 0) * interval '1 second', l.claimed_at) AS crawled_at
-    FROM settled s JOIN claim_log l ON l.domain_id = s.domain_id AND l.epoch = s.epoch
+    FROM unnest(%(last)s::pg_temp.outcome_row[]) o
+    WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key AND f.state = (SELECT 'waiting'::frontier_state)
+    RETURNING o.*, {_CRAWLED_AT}
+), earlier AS MATERIALIZED (
+    SELECT o.*, {_CRAWLED_AT}
+    FROM unnest(%(earlier)s::pg_temp.outcome_row[]) o
+    WHERE ((o.domain_id, o.job_id, o.url_key) IN (SELECT domain_id, job_id, url_key FROM changed)) IS TRUE
+), settled AS NOT MATERIALIZED (
+    SELECT * FROM changed UNION ALL SELECT * FROM earlier
 ), logged AS (
     INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawl_run_id, crawled_at, duration_ms, bytes, images_found, status, url_key,
                            outcome, page_url)
     SELECT domain_id, job_id, epoch, %(run)s, crawled_at, duration_ms, bytes, images_found, status, url_key, outcome, url
-    FROM timed WHERE fetched
+    FROM settled WHERE fetched
 ), kept AS (
     INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem, etag,
                                     last_modified, {", ".join(_CONTENT)})
     SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem, etag, last_modified,
            {", ".join(_CONTENT)}
-    FROM timed WHERE has_row ORDER BY domain_id, job_id, url_key
+    FROM changed WHERE has_row ORDER BY domain_id, job_id, url_key
     ON CONFLICT (domain_id, job_id, url_key) DO UPDATE SET {_NEW_PAGE}
 ), texts AS (
     INSERT INTO page_texts (domain_id, job_id, url_key, body)
-    SELECT domain_id, job_id, url_key, body FROM settled WHERE has_row AND body IS NOT NULL ORDER BY domain_id, job_id, url_key
+    SELECT domain_id, job_id, url_key, body FROM changed WHERE has_row AND body IS NOT NULL ORDER BY domain_id, job_id, url_key
     ON CONFLICT (domain_id, job_id, url_key) DO UPDATE SET body = excluded.body
 ), no_texts AS (
-    DELETE FROM page_texts t USING settled s
+    DELETE FROM page_texts t USING changed s
     WHERE s.has_row AND s.body IS NULL AND s.outcome <> '{Outcome.NOT_MODIFIED}'
       AND t.domain_id = s.domain_id AND t.job_id = s.job_id AND t.url_key = s.url_key
 )
 SELECT domain_id, job_id, count(*) FILTER (WHERE fetched OR state <> 'waiting'),
-       count(*) FILTER (WHERE last AND state = 'done'), count(*) FILTER (WHERE last AND state = 'denied'),
-       count(*) FILTER (WHERE last AND state = 'failed'),
+       count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state = 'denied'),
+       count(*) FILTER (WHERE state = 'failed'),
        count(*) FILTER (WHERE fetched AND is_page), count(*) FILTER (WHERE fetched AND is_error),
        COALESCE(sum(images_found) FILTER (WHERE fetched), 0)::bigint, COALESCE(sum(bytes) FILTER (WHERE fetched), 0)::bigint,
        COALESCE(max(depth) FILTER (WHERE fetched), 0)
@@ -165,33 +173,28 @@ class Settled:
         return self.done + self.denied + self.failed
 
 
-def prepare(connection: psycopg.Connection) -> None:
-    """Make what a session needs. Made once and emptied by each commit: a table per batch would churn the catalogue."""
-    connection.execute(_TABLE)
-
-
 def settle(
     connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int
 ) -> dict[tuple[int, int], Settled]:
     """Write down what came of the URLs of these parts; by (domain, job) what changed.
 
-    Before: every part's domain passed the fence of this transaction; `prepare` was called. After (with its commit): each URL that
+    Before: every part's domain passed the fence of this transaction; `ROW` is prepared. After (with its commit): each URL that
     waited is settled or waits for another attempt, and log, pages and texts have what belongs to it; URLs that did not wait are
     untouched. The counters are the caller's to raise.
     """
     if not any(part.outcomes for part in parts):
         return {}
-    with connection.cursor().copy(_COPY) as copy:
-        copy.set_types(list(_COLUMNS.values()))
-        for part in parts:
-            for row in _rows(part):
-                copy.write_row(row)
-    settled = connection.execute(_SETTLE, {"run": run_id})
+    last: list[Row] = []
+    earlier: list[Row] = []
+    for part in parts:
+        _add_rows(part, last, earlier)
+    parameters = {"last": ROW.array(connection, last), "earlier": ROW.array(connection, earlier), "run": run_id}
+    settled = connection.execute(_SETTLE, parameters)
     return {(domain_id, job_id): Settled(*counts) for domain_id, job_id, *counts in settled}
 
 
-def _rows(part: VisitPart) -> Iterator[tuple[object, ...]]:
-    """The outcomes of a part as rows of the batch, each with whether it is the last of its URL.
+def _add_rows(part: VisitPart, last: list[Row], earlier: list[Row]) -> None:
+    """The outcomes of a part as rows of the batch: the last of each URL, and those before it.
 
     Several outcomes of one URL are attempts, one after the other; what follows on its end is left out, it was settled then.
     """
@@ -201,64 +204,66 @@ def _rows(part: VisitPart) -> Iterator[tuple[object, ...]]:
         if not attempts or attempts[-1].state is UrlState.WAITING:
             attempts.append(outcome)
     for attempts in by_url.values():
-        for outcome in attempts[:-1]:
-            yield _row(part, outcome, last=False, page=None)
+        earlier += [_row(part, outcome, None) for outcome in attempts[:-1]]
         end = attempts[-1]
         is_page = TREATMENT[end.outcome].page and end.fetched
-        yield _row(part, end, last=True, page=end.page or (PageRow(end.status) if is_page else None))
+        last.append(_row(part, end, end.page or (PageRow(end.status) if is_page else None)))
 
 
-def _row(part: VisitPart, outcome: UrlOutcome, *, last: bool, page: PageRow | None) -> tuple[object, ...]:
-    """In the order of _COLUMNS. What servers say is cut to what columns hold: one absurd header must not cost the batch."""
+def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
+    """In the order of ROW. What servers say is cut to what columns hold: one absurd header must not cost the batch."""
     treatment = TREATMENT[outcome.outcome]
-    head = (
+    common = (
         part.domain_id,
         outcome.job_id,
         part.epoch,
-        outcome.bytes,
-        outcome.age,
-        outcome.retry_in,
-        _at_most(outcome.duration_ms, _INT),
-        _at_most(outcome.images_found, _INT),
-        _at_most(outcome.depth, _SMALL),
-        _at_most(outcome.attempts, _SMALL),
+        min(outcome.depth, _SMALL),
+        min(outcome.attempts, _SMALL),
         _at_most(outcome.status, _SMALL),
-        last,
         outcome.fetched,
         treatment.page,
         treatment.error,
         page is not None,
-        outcome.url_key,
         outcome.outcome,
         outcome.state,
-        outcome.url,
         outcome.reason,
     )
+    own = (
+        outcome.url_key,
+        outcome.bytes,
+        outcome.age,
+        outcome.retry_in,
+        _at_most(outcome.duration_ms, _INT),
+        min(outcome.images_found, _INT),
+        outcome.url,
+    )
     if page is None:
-        return head + _NO_PAGE
+        return (*common, *_NO_PAGE_COMMON), (*own, *_NO_PAGE)
     archive = page.archive
     return (
-        *head,
+        *common,
         _at_most(page.status, _SMALL),
-        page.content_length,
-        archive.offset if archive else None,
-        archive.length if archive else None,
-        _at_most(page.links_count, _INT),
-        _at_most(page.images_count, _INT),
         page.noindex,
         page.nofollow,
-        page.content_hash,
-        archive.payload_digest if archive else None,
         page.content_type[:255] if page.content_type else None,
         page.charset[:50] if page.charset else None,
         archive.segment if archive else None,
+        page.problem,
+    ), (
+        *own,
+        page.text,
+        page.content_length,
+        archive.offset if archive else None,
+        archive.length if archive else None,
+        min(page.links_count, _INT),
+        min(page.images_count, _INT),
+        page.content_hash,
+        archive.payload_digest if archive else None,
         page.etag,
         page.last_modified,
         page.title,
         page.description,
         page.canonical,
-        page.problem,
-        page.text,
     )
 
 
@@ -266,4 +271,5 @@ def _at_most(value: int | None, most: int) -> int | None:
     return None if value is None else min(value, most)
 
 
-_NO_PAGE: Final = (None,) * (len(_COLUMNS) - 21)
+_NO_PAGE_COMMON: Final = (None,) * 7
+_NO_PAGE: Final = (None,) * 13

@@ -9,6 +9,7 @@ from typing import Final
 import psycopg
 
 from holdfast.model.domain import Event, reason
+from holdfast.store import arrays
 
 UNDER_WAY_BONUS: Final = 100_000_000
 """Domains that are under way come before all others: finishing one is worth more than beginning another."""
@@ -38,7 +39,7 @@ WHERE d.id = ANY(%(ids)s) AND d.status NOT IN ('blocked', 'unreachable')
 # New URLs end a delay, but for one that the server asked for: nobody could visit it.
 # The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
 _TAKE_WAKES: Final = """
-DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NULL RETURNING domain_id, job_id, inserted
+DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_after IS NULL RETURNING domain_id, job_id, inserted
 """
 _FOLD: Final = f"""
 WITH news AS ({_TAKE_WAKES}), sums AS (
@@ -123,7 +124,7 @@ def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> se
     Before: the domain rows are locked by this transaction. After: every URL that this statement could see is counted; exhausted
     domains with new URLs are pending. `ready` is the caller's to refresh.
     """
-    words = {"ids": list(domain_ids), "woken": reason(Event.WOKEN, "new URLs arrived")}
+    words = {"ids": arrays.numbers(domain_ids), "woken": reason(Event.WOKEN, "new URLs arrived")}
     return {row[0] for row in connection.execute(_FOLD, words)}
 
 

@@ -32,7 +32,7 @@ class NoDatabase:
 
     closed = broken = False
 
-    def named(self, _name: str, **_how: bool) -> Self:
+    def named(self, _name: str) -> Self:
         return self
 
     def connect(self) -> Self:

@@ -31,7 +31,7 @@ class FakeDatabase:
     away: int = 0
     made: list[FakeConnection] = field(default_factory=list)
 
-    def named(self, _application: str, **_how: bool) -> "FakeDatabase":
+    def named(self, _application: str) -> "FakeDatabase":
         return self
 
     def connect(self) -> Any:
