@@ -161,6 +161,8 @@ class Committer:
         if exchange is not None:
             self._filling.exchanges.append((outcome, exchange))
             size += len(exchange.result.body)
+        elif outcome.page is not None and outcome.page.text is not None:
+            size += len(outcome.page.text)
         part.size += size
         self._filling.size += size
         self._filling.count += 1

@@ -6,12 +6,15 @@ for each page: to make, wake and end tasks was a tenth of what a page cost.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 from holdfast.model.batch import Waiting
 from holdfast.model.work import Ending
+
+log: Final = logging.getLogger(__name__)
 
 MOST_ASIDE: Final = 8
 """Lanes that may be opened for those that wait for something else than the server."""
@@ -101,8 +104,9 @@ class Lanes:
         self._open.discard(lane)
         problem = None if lane.cancelled() else lane.exception()
         if self._ending.done():
-            return
-        if problem is not None:
+            if problem is not None:
+                log.error("a lane ended by a fault of ours", exc_info=problem)
+        elif problem is not None:
             self._ending.set_exception(problem)
         elif not self._open:
             self._ending.set_result(None)

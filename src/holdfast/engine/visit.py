@@ -307,7 +307,11 @@ class Visit:
         except Exception as problem:
             # A fault of ours must cost this page, not the domain, and must not come back for ever.
             log.exception("%s could not be dealt with", item.url)
-            self.tools.committer.add(self, fault(self, item, problem))
+            try:
+                self.tools.committer.add(self, fault(self, item, problem))
+            except Exception:
+                self._uncommitted -= 1
+                raise
 
     async def _settle(self) -> None:
         """Wait until everything that was learnt is committed."""

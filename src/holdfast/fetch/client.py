@@ -112,12 +112,13 @@ class Client:
             self._settings.max_bytes if request.max_bytes is None else request.max_bytes,
         )
         transfer = self._free.pop() if self._free else Transfer(self._settings, self._ca_file, self._tally)
-        code, message = 0, ""
         try:
             transfer.begin(order)
             code, message = await self._multi.start(transfer.handle)
-        except pycurl.error as error:
-            code, message = error.args[0], str(error.args[-1])
+        except pycurl.error as error:  # it could not even begin
+            self._abandon(transfer)
+            message = str(error.args[-1])
+            return FetchResult(request.url, classify.error(error.args[0], message), clean(message)[:_LONGEST_DETAIL])
         except BaseException:
             self._abandon(transfer)
             raise

@@ -6,12 +6,16 @@ its end is told at once.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import pycurl
 
 from holdfast.fetch.sockets import Ready, Sockets, sockets
+
+log: Final = logging.getLogger(__name__)
 
 _SPARE: Final = 0.001
 """Seconds: libcurl, woken too early by a clock that counts in milliseconds, would go to sleep for good."""
@@ -31,11 +35,8 @@ class Multi:
         self, connections: int, watching: Callable[[asyncio.AbstractEventLoop, Ready], Sockets] = sockets
     ) -> None:
         """No more than `connections` are open at a time; idle ones make room."""
-        self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
-        self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
-        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        self._connections = connections
+        self._multi = self._new()
         self._watching = watching
         self._loop: asyncio.AbstractEventLoop
         self._sockets: Sockets | None = None
@@ -45,6 +46,14 @@ class Multi:
         """When libcurl wants to be woken; the timer may come sooner, and is set again then."""
         self._starting = False
         self._closed = False
+
+    def _new(self) -> pycurl.CurlMulti:
+        multi = pycurl.CurlMulti()
+        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self._connections)
+        multi.setopt(pycurl.M_MAXCONNECTS, self._connections)
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
+        multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        return multi
 
     def start(self, handle: pycurl.Curl) -> asyncio.Future[End]:
         """Begin a transfer; where its connection stands, its request goes out now. Before: the handle is in no multi."""
@@ -84,7 +93,11 @@ class Multi:
 
     def _act(self, descriptor: int, what: int) -> None:
         """Let libcurl do what there is to do, and tell of the ends."""
-        self._multi.socket_action(descriptor, what)
+        try:
+            self._multi.socket_action(descriptor, what)
+        except pycurl.error as problem:
+            self._fail(problem)
+            return
         more = 1
         while more:
             more, good, bad = self._multi.info_read()
@@ -93,11 +106,20 @@ class Multi:
             for handle, code, message in bad:
                 self._tell(handle, End(code, message))
 
+    def _fail(self, problem: pycurl.error) -> None:
+        """libcurl has given up (no memory, a socket that could not be watched). After: all transfers have ended so, the next can begin."""
+        log.error("libcurl has given up: %s; all requests under way have failed", problem)
+        for handle in list(self._under_way):
+            with suppress(pycurl.error):
+                self._tell(handle, End(problem.args[0], str(problem.args[-1])))
+        self._multi.close()
+        self._multi, self._due = self._new(), None
+
     def _tell(self, handle: pycurl.Curl, how: End) -> None:
         end = self._under_way.pop(handle)
-        self._multi.remove_handle(handle)
         if not end.done():
             end.set_result(how)
+        self._multi.remove_handle(handle)
 
     def _on_socket(self, what: int, descriptor: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         if self._closed or self._sockets is None:

@@ -45,22 +45,28 @@ class EpollSockets:
     def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
         self._loop = loop
         self._ready = ready
-        self._epoll = select.epoll()
-        self._resting: set[int] = set()
-        loop.add_reader(self._epoll, self._look)
+        self._watched: dict[int, int] = {}
+        self._begin()
 
     def watch(self, descriptor: int, what: int) -> None:
-        self._resting.discard(descriptor)
         wanted = (select.EPOLLIN if what & pycurl.POLL_IN else 0) | (select.EPOLLOUT if what & pycurl.POLL_OUT else 0)
+        self._watched[descriptor] = wanted
         try:
             self._epoll.modify(descriptor, wanted)
         except FileNotFoundError:  # a new socket, whatever its number was before
             self._epoll.register(descriptor, wanted)
 
     def rest(self, descriptor: int) -> None:
-        self._resting.add(descriptor)
+        self._watched.pop(descriptor, None)
 
     def close(self) -> None:
+        self._end()
+
+    def _begin(self) -> None:
+        self._epoll = select.epoll()
+        self._loop.add_reader(self._epoll, self._look)
+
+    def _end(self) -> None:
         self._loop.remove_reader(self._epoll)
         self._epoll.close()
 
@@ -68,17 +74,28 @@ class EpollSockets:
         for descriptor, events in self._epoll.poll(0):
             if self._epoll.closed:
                 return
-            if descriptor in self._resting:
-                # The server has closed it, or speaks out of turn: libcurl sees that before it uses it again (a second or more after
-                # its last use; sooner it looks at nothing, and sends again if nobody answers).
-                self._resting.discard(descriptor)
-                with suppress(OSError):  # libcurl has closed it a moment ago
-                    self._epoll.unregister(descriptor)
-            else:
+            if descriptor in self._watched:
                 what = (pycurl.CSELECT_IN if events & select.EPOLLIN else 0) | (
                     pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
                 )
                 self._ready(descriptor, what or pycurl.CSELECT_ERR)
+                continue
+            # The server has closed it, or speaks out of turn: libcurl sees that before it uses it again (a second or more after
+            # its last use; sooner it looks at nothing, and sends again if nobody answers).
+            try:
+                self._epoll.unregister(descriptor)
+            except OSError:
+                # libcurl has closed it a moment ago, or somebody inherited it and keeps it open: then it would be ready for ever.
+                self._anew()
+                return
+
+    def _anew(self) -> None:
+        """After: an epoll that knows nothing but what is watched. What is ready is so there, too."""
+        self._end()
+        self._begin()
+        for descriptor, wanted in self._watched.items():
+            with suppress(OSError):
+                self._epoll.register(descriptor, wanted)
 
 
 class LoopSockets:

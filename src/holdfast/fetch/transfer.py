@@ -4,6 +4,7 @@ The rule: the guard sits in the callbacks. Every socket that is opened and every
 at its other end, and a verdict is recorded where it is reached: libcurl itself only says "could not connect" or "aborted".
 """
 
+import os
 import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -117,6 +118,7 @@ class Transfer:
         option(pycurl.DNS_CACHE_TIMEOUT, min(int(settings.timeout.total_seconds()), _DAY) + 60)
         option(pycurl.RESOLVER_START_FUNCTION, self._before_lookup)
         option(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        option(pycurl.SOCKOPTFUNCTION, _keep_to_ourselves)
         option(pycurl.PREREQFUNCTION, self._before_request)
         option(pycurl.HEADERFUNCTION, self._on_header)
         option(pycurl.WRITEFUNCTION, self.body.write)
@@ -235,6 +237,12 @@ class Transfer:
             self._refuse(Outcome.WRONG_TYPE, head.content_type)
             return _STOP
         return None
+
+
+def _keep_to_ourselves(descriptor: int, _purpose: int) -> int:
+    """PycURL's copy of a socket would be inherited by the processes that we start, and stay open there when libcurl has closed it."""
+    os.set_inheritable(descriptor, False)
+    return int(pycurl.SOCKOPT_OK)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -6,9 +6,9 @@ that found the same things never wait for each other in a circle.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import psycopg
 
@@ -102,6 +102,8 @@ SELECT domain_id, job_id, count(*) FROM old WHERE state = 'denied' GROUP BY doma
 """
 
 
+_Key = tuple[int, int, bytes]
+"""Domain, job and key of a URL."""
 _KEY: Final = 16
 """Bytes of a key; the schema checks it."""
 
@@ -132,79 +134,74 @@ def add(
     if not rows:
         return {}
     ids, fresh = _domains(connection, {name for name, _, _ in rows if isinstance(name, str)}, rows, defaults)
-    foreign = False
-    batch: list[Row] = []
-    mine: list[_Mine] = []
+    # A URL may be met at home and on another domain that is held as well, which names its own: it is one row.
+    placed: dict[_Key, FoundUrl] = {}
     for (place, job_id, url_key), url in rows.items():
         domain_id = ids.get(place) if isinstance(place, str) else place
-        if domain_id is None:  # deleted at this moment
-            continue
-        if domain_id in own:
-            mine.append(((domain_id, job_id, url_key), url))
-            theirs = False
-        else:
-            theirs = domain_id not in fresh
-            foreign = foreign or theirs
+        if domain_id is not None:  # else it was deleted at this moment
+            _keep_nearest(placed, (domain_id, job_id, url_key), url)
+    foreign = False
+    batch: list[Row] = []
+    for (domain_id, job_id, url_key), url in placed.items():
+        theirs = domain_id not in own and domain_id not in fresh
+        foreign = foreign or theirs
         common = (domain_id, job_id, url.depth, url.priority, url.hops, theirs, url.state, url.reason)
         batch.append((common, (url_key, url.parent_key, url.url)))
     packed = ROW.array(connection, batch)
     shared = [row[0] for row in connection.execute(_SHARE, {"rows": packed})] if foreign else []
     parameters = {"rows": packed, "shared": arrays.numbers(shared), "own": arrays.numbers(own)}
     added: dict[tuple[int, int], Added] = {}
-    new: set[tuple[int, int, bytes]] = set()
+    new: set[_Key] = set()
     for domain_id, job_id, waiting, denied, keys in connection.execute(_INSERT, parameters):
         added[domain_id, job_id] = Added(waiting, denied)
         new.update((domain_id, job_id, keys[i : i + _KEY]) for i in range(0, len(keys), _KEY))
-    for domain_id, job_id, revived in _bring_nearer(connection, _known(mine, new)):
+    known = {
+        key: url for key, url in placed.items() if url.state is UrlState.WAITING and key[0] in own and key not in new
+    }
+    for domain_id, job_id, revived in _bring_nearer(connection, known):
         one = added.get((domain_id, job_id), Added(0, 0))
         added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
     return added
 
 
-_Mine = tuple[tuple[int, int, bytes], FoundUrl]
-"""A URL of a domain that is held, under (domain, job, key)."""
-
-
-def _known(mine: Sequence[_Mine], new: Collection[tuple[int, int, bytes]]) -> list[_Mine]:
-    """Those that wait and were there before. Of two with one key (one found at home, one from another own domain) either may be."""
-    twice = len({key for key, _ in mine}) < len(mine)
-    return [(key, url) for key, url in mine if url.state is UrlState.WAITING and (twice or key not in new)]
-
-
-def _bring_nearer(connection: psycopg.Connection, known: Sequence[_Mine]) -> list[tuple[int, int, int]]:
+def _bring_nearer(connection: psycopg.Connection, known: Mapping[_Key, FoundUrl]) -> list[tuple[int, int, int]]:
     """Shorten the ways to URLs that were known; by domain and job, how many are denied no more."""
     if not known:
         return []
     parameters = {
-        "domains": arrays.numbers(key[0] for key, _ in known),
-        "jobs": arrays.numbers(key[1] for key, _ in known),
-        "keys": arrays.keys(key[2] for key, _ in known),
-        "depths": arrays.numbers(url.depth for _, url in known),
-        "priorities": arrays.numbers(url.priority for _, url in known),
-        "parents": arrays.keys(url.parent_key for _, url in known),
+        "domains": arrays.numbers(key[0] for key in known),
+        "jobs": arrays.numbers(key[1] for key in known),
+        "keys": arrays.keys(key[2] for key in known),
+        "depths": arrays.numbers(url.depth for url in known.values()),
+        "priorities": arrays.numbers(url.priority for url in known.values()),
+        "parents": arrays.keys(url.parent_key for url in known.values()),
         "too_deep": f"{Outcome.TOO_DEEP}%",
     }
     return connection.execute(_NEARER, parameters).fetchall()
 
 
+_Any = TypeVar("_Any")
 _Rows = dict[tuple[int | str, int, bytes], FoundUrl]
 """By (id of an own domain or name of another, job, key)."""
 
 
 def _without_repeats(found: Iterable[tuple[int, FoundUrl]]) -> _Rows:
-    """The nearest of those with one key; one that may be asked for before one that is denied."""
+    """One for each key. Of a foreign domain only those that wait: why one is denied is for its holder to say."""
     rows: _Rows = {}
     for domain_id, url in found:
-        if url.domain is not None and url.state is not UrlState.WAITING:
-            continue
-        key = (url.domain or domain_id, url.job_id, url.url_key)
-        known = rows.get(key)
-        if known is None or (url.state is not UrlState.WAITING, url.depth) < (
-            known.state is not UrlState.WAITING,
-            known.depth,
-        ):
-            rows[key] = url
+        if url.domain is None or url.state is UrlState.WAITING:
+            _keep_nearest(rows, (url.domain or domain_id, url.job_id, url.url_key), url)
     return rows
+
+
+def _keep_nearest(rows: dict[_Any, FoundUrl], key: _Any, url: FoundUrl) -> None:
+    """The nearest of those with one key; one that may be asked for before one that is denied."""
+    known = rows.get(key)
+    if known is None or (url.state is not UrlState.WAITING, url.depth) < (
+        known.state is not UrlState.WAITING,
+        known.depth,
+    ):
+        rows[key] = url
 
 
 def _domains(

@@ -349,3 +349,21 @@ def test_taking_goes_by_priority_then_depth_and_leaves_out_what_is_in_memory(sto
     assert [waiting.url for waiting in taken.urls] == ["https://d0.example/near", "https://d0.example/late"]
     assert taken.next_in is None
     assert taken.urls[0].parent_key == b"p" * 16
+
+
+def test_a_url_that_two_own_domains_lead_to_is_revived_once_by_the_shorter_way(
+    store: Store, database: Database
+) -> None:
+    worker = Worker(database, store)
+    store.seed("https://a.example/", "https://b.example/")
+    held = {claim.domain: claim for claim in store.claim(count=2)}
+    here, there = held["a.example"], held["b.example"]
+    deep = found("https://b.example/deep", store.job, depth=9, state=UrlState.DENIED, reason=f"{Outcome.TOO_DEEP}: 9")
+    worker.commit(worker.part(there, [], [deep]))
+    from_there = found("https://b.example/deep", store.job, depth=3)
+    from_here = found("https://b.example/deep", store.job, domain="b.example", depth=2)
+    worker.commit(worker.part(here, [], [from_here]), worker.part(there, [], [from_there]))
+    work = store.work("b.example")
+    assert (work["discovered"], work["waiting"], work["denied"]) == (2, 2, 0)
+    assert store.value("SELECT depth FROM url_frontier WHERE url LIKE '%%/deep'") == 2
+    assert_invariants(store.connection)
