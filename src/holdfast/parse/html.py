@@ -49,7 +49,11 @@ def parse_html(body: bytes, *, links_per_page: int) -> Parsed:
 
 def content_hash(title: str | None, text: str, body: bytes) -> bytes:
     """By which a page is compared with others: its text with its title, or its bytes where there is no text."""
-    return hashlib.sha256(f"{title or ''}\n{text}".encode() if text else body).digest()
+    if not text:
+        return hashlib.sha256(body).digest()
+    digest = hashlib.sha256(f"{title or ''}\n".encode())
+    digest.update(text.encode())
+    return digest.digest()
 
 
 def _metas(tree: LexborHTMLParser, parsed: Parsed, images: list[str | None]) -> None:

@@ -89,7 +89,7 @@ def test_settings_of_a_crawler(data: Path) -> None:
         "fsync": "on",
         "synchronous_commit": "on",
         "full_page_writes": "on",
-        "wal_compression": "pglz",
+        "wal_compression": "off",
         "checkpoint_timeout": "15min",
         "max_connections": "200",
         "random_page_cost": "1.1",
