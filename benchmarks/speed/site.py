@@ -27,7 +27,7 @@ daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid; erro
 events {{ worker_connections 4096; }}
 http {{
   types {{ text/html html; text/plain txt; }}
-  default_type text/html; charset utf-8; sendfile on; tcp_nopush on; keepalive_requests 1000000; open_file_cache max=200000;
+  default_type text/html; charset utf-8; sendfile on; tcp_nopush on; keepalive_requests 1000000;
   client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3; uwsgi_temp_path {folder}/t4;
   scgi_temp_path {folder}/t5;
   log_format short '$server_addr $msec $status $uri';
@@ -144,9 +144,14 @@ class Server:
             self._process.wait()
 
     def pages(self, since: float) -> list[tuple[float, str]]:
-        """When each page was had for the first time, and which, since a moment; other files do not count."""
+        """When each page was had for the first time, and which, since a moment; other files do not count.
+
+        RuntimeError: the server failed, and whatever was measured is not the crawler's speed.
+        """
         time.sleep(0.3)  # the log is flushed every 200 ms
         seen: dict[str, float] = {}
+        if b" 500 " in (self._folder / "access.log").read_bytes():
+            raise RuntimeError(f"the server failed; see {self._folder / 'error.log'}")
         with (self._folder / "access.log").open() as lines:
             for line in lines:
                 if (

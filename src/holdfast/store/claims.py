@@ -95,8 +95,7 @@ UPDATE domains d SET claim_expires_at = clock_timestamp() + %(lease)s FROM mine 
 
 _FENCE: Final = f"{_HELD} ORDER BY d.id FOR NO KEY UPDATE OF d"
 
-# No column here is in an index. Clocks are from now; a part without clocks leaves them. The ids are said twice, so that domains are
-# looked up by them even if the planner, going by statistics of a handful of domains, begins with those.
+# No column here is in an index. Clocks are from now; a part without clocks leaves them.
 _FLUSH: Final = """
 UPDATE domains d SET
     pages_discovered = d.pages_discovered + p.discovered,
@@ -125,7 +124,7 @@ FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s:
             %(failures)s::int[], %(successes)s::int[], %(open)s::float8[])
     AS p(id, outcomes, pages, found, stored, errors, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
          response, best, failures, successes, open)
-WHERE d.id = p.id AND d.id = ANY(%(ids)s::bigint[])
+WHERE d.id = p.id
 """
 
 
@@ -238,6 +237,7 @@ def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease
             "successes": arrays.numbers(c.circuit_successes for c in clocks),
             "open": arrays.numbers(c.circuit_open_in for c in clocks),
         },
+        prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
     )
 
 
