@@ -275,7 +275,10 @@ def test_landing_gives_up_what_takes_too_long(seconds: float) -> None:
 
 def test_landing_before_anything_flew() -> None:
     async def play() -> None:
-        await Road(3).lanes.land(PATIENCE)
+        road = Road(3)
+        await road.lanes.land(PATIENCE)
+        assert road.lanes.flying == 0
+        assert road.heard == []
 
     run(play)
 

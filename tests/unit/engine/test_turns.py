@@ -43,9 +43,11 @@ def test_a_change_wakes_and_more_of_them_do_not_hurt(seconds: float) -> None:
     async def play() -> None:
         visit = turns()
         visit.changed()  # nobody waits: nobody is to hear of it
-        async with waiting(visit, seconds):
+        async with waiting(visit, seconds) as task:
             visit.changed()
             visit.changed()
+            await task
+        assert task.done()
 
     run(play)
 
@@ -67,9 +69,9 @@ def test_a_change_before_does_not_cut_the_next_wait_short() -> None:
 def test_time_wakes() -> None:
     async def play() -> None:
         visit = turns()
-        for _ in range(3):
-            await visit.wait(0.001)
-            await visit.wait(0)
+        for seconds in (0.001, 0, 0.001):
+            await visit.wait(seconds)  # it comes back, though nothing has changed
+            assert visit._waiter is None
 
     run(play)
 
