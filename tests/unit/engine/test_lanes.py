@@ -2,104 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from holdfast.engine.lanes import MOST_ASIDE, Lanes
 from holdfast.model.batch import Waiting
 from holdfast.model.work import Ending
-
-PATIENCE = 10.0
-SOON = 0.01
-END = Ending(1, 1, detail="nothing is left")
-
-
-class Road:
-    """Pages 0, 1, 2 … that are walked until a test lets them end; a test may shut the choice, too."""
-
-    def __init__(self, most: int, pages: int = 1000) -> None:
-        self.lanes = Lanes(most, self.choose, self.walk, self.landed)
-        self.left = pages
-        self.chosen: list[int] = []
-        self.begun: list[int] = []
-        self.ended: list[int] = []
-        self.cancelled: list[int] = []
-        self.choosing = 0
-        self.most_choosing = 0
-        self.most_flying = 0
-        self.heard: list[int] = []
-        """How many were flying whenever one had landed."""
-        self.may_choose = asyncio.Event()
-        self.may_choose.set()
-        self.fault_of_choice: Exception | None = None
-        self.gates: dict[int, asyncio.Future[None]] = {}
-        self.pause: Callable[[], Awaitable[None]] | None = None
-        """What a choice and a walk wait for instead of a test."""
-
-    async def choose(self) -> Waiting | Ending:
-        self.choosing += 1
-        self.most_choosing = max(self.most_choosing, self.choosing)
-        try:
-            await self.may_choose.wait()
-            if self.pause is not None:
-                await self.pause()
-            if self.fault_of_choice is not None:
-                raise self.fault_of_choice
-            if not self.left:
-                return END
-            self.left -= 1
-            self.chosen.append(len(self.chosen))
-            return page(self.chosen[-1])
-        finally:
-            self.choosing -= 1
-
-    async def walk(self, item: Waiting) -> None:
-        number = item.depth
-        self.begun.append(number)
-        self.most_flying = max(self.most_flying, self.lanes.flying)
-        try:
-            if self.pause is not None:
-                await self.pause()
-            else:
-                self.gates[number] = asyncio.get_running_loop().create_future()
-                await self.gates[number]
-            self.ended.append(number)
-        except asyncio.CancelledError:
-            self.cancelled.append(number)
-            raise
-
-    def landed(self) -> None:
-        self.heard.append(self.lanes.flying)
-
-    def let_end(self, *numbers: int) -> None:
-        """These walks end, all in the same moment."""
-        for number in numbers:
-            self.gates[number].set_result(None)
-
-    @property
-    def under_way(self) -> list[int]:
-        return [number for number in self.begun if number not in self.ended and number not in self.cancelled]
-
-
-def page(number: int) -> Waiting:
-    return Waiting(number.to_bytes(16, "big"), f"https://a.example/{number}", number, 0, 0, None, False, None, None)
-
-
-async def calm() -> None:
-    """Until everything that could go on has gone on."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
-def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def watched() -> None:
-        await asyncio.wait_for(play(), PATIENCE)
-        assert asyncio.all_tasks() == {asyncio.current_task()}, "a lane was left behind"
-
-    asyncio.run(watched())
+from tests.support.road import END, PATIENCE, SOON, Road, calm, page, run
 
 
 @pytest.mark.parametrize("seed", range(5))
