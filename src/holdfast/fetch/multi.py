@@ -41,7 +41,9 @@ class Multi:
         self._loop: asyncio.AbstractEventLoop
         self._sockets: Sockets | None = None
         self._under_way: dict[pycurl.Curl, asyncio.Future[End]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._rings = 0.0
+        """When the timer comes. Not asked of the timer: uvloop gives one that does not know, if it comes at once."""
         self._due: float | None = None
         """When libcurl wants to be woken; the timer may come sooner, and is set again then."""
         self._starting = False
@@ -137,17 +139,20 @@ class Multi:
             self._due = None
             return
         self._due = self._loop.time() + milliseconds / 1000 + _SPARE
-        if self._timer is None or self._timer.when() > self._due:
+        if self._timer is None or self._rings > self._due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(self._due, self._on_time)
+            self._set_timer(self._due)
+
+    def _set_timer(self, when: float) -> None:
+        self._timer, self._rings = self._loop.call_at(when, self._on_time), when
 
     def _on_time(self) -> None:
         self._timer = None
         if self._due is None:
             return
         if self._due > self._loop.time():
-            self._timer = self._loop.call_at(self._due, self._on_time)
+            self._set_timer(self._due)
         else:
             self._due = None
             self._act(pycurl.SOCKET_TIMEOUT, 0)

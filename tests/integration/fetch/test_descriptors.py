@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -11,6 +12,7 @@ import uvloop
 
 from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
+from holdfast.fetch.multi import Multi
 from holdfast.fetch.sockets import EpollSockets
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchRequest, FetchResult
@@ -116,3 +118,24 @@ def test_a_socket_that_cannot_be_watched_costs_the_requests_under_way_and_no_oth
             assert [(await ask(client, web.url("/"))).outcome for _ in range(3)] == [Outcome.OK] * 3
 
     uvloop.run(play())
+
+
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_timer_that_comes_at_once_can_be_set_again(make: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """uvloop's handle of such a timer is of another kind. By a clock that stands still libcurl's wishes all lie in the past."""
+
+    async def play() -> None:
+        multi = Multi(4)
+        loop = asyncio.get_running_loop()
+        multi._loop = loop
+        for milliseconds in (0, 0, 50, 0):
+            multi._due = None
+            multi._set_timer(loop.time() - 1)
+            multi._on_timer(milliseconds)
+        assert multi._timer is not None
+        multi._timer.cancel()
+        multi._timer = None
+        multi.close()
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(play())
