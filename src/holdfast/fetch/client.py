@@ -1,13 +1,14 @@
 """The client: one request, one hop, one `FetchResult`.
 
 The rules: what the web does is a value, never an exception; nothing is connected to but addresses that the resolver gave and the
-guard let through; redirects are answers, followed by whoever decides about robots, scope and pace.
+guard let through; redirects are answers, followed by whoever decides about robots, scope and pace. A POST obeys the same rules.
 
 HTTP/1.1 everywhere, HTTP/2 where TLS agrees on it. No HTTP/3: a server offers it by Alt-Svc, which may name another host, and PycURL has
 no switch for libcurl's cache of those offers. No cookies, no proxies.
 """
 
 import asyncio
+import re
 import ssl
 import time
 from datetime import UTC, datetime
@@ -38,6 +39,23 @@ _VERSIONS: Final = {
     pycurl.CURL_HTTP_VERSION_2_0: "2",
 }
 _LONGEST_DETAIL: Final = 200
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OURS: Final = frozenset(
+    (
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    )
+)
+"""Headers that say how a request is to be read. Whoever asks for a POST does not write these."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -166,6 +184,8 @@ def _header_value(text: str) -> bytes:
 
 def _headers(request: FetchRequest) -> tuple[bytes, ...]:
     headers: tuple[bytes, ...] = _ANY_HEADERS if request.any_type else _PAGE_HEADERS
+    if request.post is not None:
+        return headers + _post_headers(request.headers)
     if request.etag:
         headers = (*headers, b"If-None-Match: " + _header_value(request.etag))
     if request.last_modified:
@@ -173,10 +193,28 @@ def _headers(request: FetchRequest) -> tuple[bytes, ...]:
     return headers
 
 
+def _post_headers(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, ...]:
+    """Raises ValueError for a header that is not the caller's to write: a fault of ours, not of the web."""
+    lines = [b"Expect:"]  # a name alone: libcurl is not to send one of its own
+    if not any(name.lower() == "content-type" for name, _ in headers):
+        lines.append(b"Content-Type:")
+    for name, value in headers:
+        line = clean(value).encode("latin-1", "replace")
+        if not _TOKEN.fullmatch(name) or name.lower() in _OURS or not line:
+            raise ValueError(f"{name!a} is not a header that can be sent with a POST")
+        lines.append(b"%b: %b" % (name.encode(), line))
+    return tuple(lines)
+
+
 def _request_head(order: Order, target: _Target, version: str) -> bytes:
     """The request as libcurl writes it over HTTP/1.1 (a test compares), and as HTTP/2 would be written out."""
-    first = f"GET {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.site.authority}\r\n"
-    return first.encode() + _request_tail(order.user_agent, order.headers)
+    post = order.request.post
+    method = "GET" if post is None else "POST"
+    first = f"{method} {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.site.authority}\r\n"
+    if post is None:
+        return first.encode() + _request_tail(order.user_agent, order.headers)
+    sent = tuple(line for line in order.headers if b": " in line)
+    return first.encode() + _request_tail(order.user_agent, sent)[:-2] + b"Content-Length: %d\r\n\r\n" % len(post)
 
 
 @lru_cache(maxsize=256)

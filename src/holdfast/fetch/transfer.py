@@ -63,6 +63,7 @@ class Transfer:
         "_on_answered",
         "_on_sent",
         "_pinned",
+        "_posting",
         "_seconds",
         "_user_agent",
         "address",
@@ -80,6 +81,7 @@ class Transfer:
         self._user_agent: bytes | None = None
         self._headers: tuple[bytes, ...] | None = None
         self._pinned = False
+        self._posting = False
         self._seconds = -1.0
         self._max_file = -1
         self._on_sent: Callable[[], None] | None = None
@@ -147,6 +149,8 @@ class Transfer:
         if max_file != self._max_file:
             option(pycurl.MAXFILESIZE_LARGE, max_file)
             self._max_file = max_file
+        if request.post is not None:
+            self._post(request.post)
         self.body.begin(order.max_bytes, cut=request.cut)
         self._lines.clear()
         self._on_sent = request.on_sent
@@ -165,6 +169,26 @@ class Transfer:
         self._on_sent = None
         self._on_answered = None
         self.head = None
+        if self._posting:
+            self._post_no_more()
+
+    def _post(self, data: bytes) -> None:
+        """After: the handle sends *data*, once. On a connection that was used before, libcurl would send it again if that turned out to
+        be dead, and nobody could say whether the server had acted on the first."""
+        self._posting = True
+        option = self.handle.setopt
+        option(pycurl.POSTFIELDS, data)
+        option(pycurl.FRESH_CONNECT, 1)
+        option(pycurl.FORBID_REUSE, 1)
+
+    def _post_no_more(self) -> None:
+        """After: the handle gets, as it was made to."""
+        option = self.handle.setopt
+        option(pycurl.POSTFIELDS, b"")  # the bytes are kept alive until there are others
+        option(pycurl.HTTPGET, 1)
+        option(pycurl.FRESH_CONNECT, 0)
+        option(pycurl.FORBID_REUSE, 0)
+        self._posting = False
 
     def close(self) -> None:
         """After: the handle is gone. Before: it is in no multi."""

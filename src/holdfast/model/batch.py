@@ -4,7 +4,8 @@ The rule: a batch holds differences and rows, ready to be written. What it says 
 database's clock decides.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from holdfast.model.outcome import Outcome, UrlState
@@ -25,6 +26,8 @@ class Waiting(NamedTuple):
     etag: str | None
     """Of the page as it is known, for a refresh."""
     last_modified: str | None
+    tasks: tuple[tuple[int, int], ...] = ()
+    """Whom it is fetched for, if for tasks: their ids and attempts."""
 
 
 class FoundUrl(NamedTuple):
@@ -43,6 +46,13 @@ class FoundUrl(NamedTuple):
     domain: str | None = None
     parent_domain: str | None = None
     base_url: str | None = None
+
+
+class Place(NamedTuple):
+    """A URL and its key."""
+
+    url: str
+    url_key: bytes
 
 
 @dataclass(slots=True)
@@ -92,6 +102,10 @@ class UrlOutcome:
     age: float = 0.0
     """Seconds since it ended, when the batch is committed."""
     page: PageRow | None = None
+    tasks: tuple[tuple[int, int], ...] = ()
+    """Tasks that it was fetched for: their ids and attempts."""
+    moved_to: Place | None = None
+    """With tasks: where they were led to."""
 
 
 @dataclass(slots=True)
@@ -124,6 +138,21 @@ class VisitPart:
     clocks: Clocks | None = None
     consecutive_errors: int | None = None
     """The present streak of blocking or unreachable outcomes; None leaves the stored one."""
+    for_tasks: bool = False
+    """Of a visit for tasks: the domain's status stays as it is."""
+
+    @property
+    def jobs(self) -> set[int]:
+        """Whose it is."""
+        return {outcome.job_id for outcome in self.outcomes} | {url.job_id for url in self.found}
+
+    def without(self, jobs: Collection[int]) -> "VisitPart":
+        """The rest of it, if what belongs to these is left out."""
+        return replace(
+            self,
+            outcomes=[outcome for outcome in self.outcomes if outcome.job_id not in jobs],
+            found=[url for url in self.found if url.job_id not in jobs],
+        )
 
 
 @dataclass(slots=True)

@@ -1,11 +1,57 @@
-"""What a user asked for: the spec of a job, and the limits of a crawl.
+"""What a user asked for: the spec of a job, the limits of a crawl, and what may be done to a job in which state.
 
 Crawl = one invocation of a job (its budgets count from its beginning, whatever dies meanwhile); run = one worker process in it.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+
+class JobKind(StrEnum):
+    """What its frontier is made of."""
+
+    CRAWL = "crawl"
+    TASKS = "tasks"
+    """The URLs of queued tasks. There is one such job, which never ends."""
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    PENDING = "pending"
+    """Anybody may work on it; nobody has begun, or all have stopped."""
+    PROCESSING = "processing"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    """By proof: every URL is dealt with. New seeds, --again or its schedule make it pending."""
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class JobAction(StrEnum):
+    """What a person may do to a job."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+
+_P, _R, _Z, _C, _F, _X = JobState
+_ACTIONS: Final[Mapping[JobAction, Mapping[JobState, JobState]]] = MappingProxyType(
+    {
+        JobAction.PAUSE: {_P: _Z, _R: _Z, _Z: _Z},
+        JobAction.RESUME: {_P: _P, _R: _R, _Z: _P},
+        JobAction.CANCEL: {_P: _X, _R: _X, _Z: _X, _F: _X, _X: _X},
+    }
+)
+
+
+def after(action: JobAction, state: JobState) -> JobState | None:
+    """The state of a job after `action`, the same where there is nothing to do; None: it cannot be done in that state."""
+    return _ACTIONS[action].get(state)
 
 
 class Scope(StrEnum):
@@ -39,6 +85,8 @@ class JobSpec:
     archive: bool = True
     text: bool = False
     allow_private: bool = False
+    follow: bool = True
+    """False: links are not followed."""
 
     def as_json(self) -> dict[str, Any]:
         """For the store."""
@@ -65,3 +113,4 @@ class Job:
     spec: JobSpec
     crawl_id: int | None
     """The crawl that is under way; budgets count in it."""
+    kind: JobKind = JobKind.CRAWL

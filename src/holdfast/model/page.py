@@ -31,6 +31,10 @@ class FetchRequest:
     """Called on the event loop when the request goes out, and again if it is sent again."""
     on_answered: Callable[[], None] | None = None
     """Called on the event loop when the head of an answer is there: the server has had the request."""
+    post: bytes | None = None
+    """The body of a POST; None is a GET. A POST goes out once, on a connection of its own."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Names and values that are sent with `post`, and only with it: what it is, who vouches for it."""
 
 
 @dataclass(slots=True)

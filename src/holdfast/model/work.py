@@ -48,3 +48,5 @@ class Ending:
     wait: float | None = None
     """Seconds for which nobody need claim it: the server asked for them, or its circuit is open."""
     run_id: int | None = None
+    for_tasks: bool = False
+    """It was a visit for tasks: the domain's status and cool-down stay as they are."""

@@ -1,11 +1,12 @@
 """Settings: one frozen tree, loaded once at the start and passed to constructors, never fetched.
 
-`tree` and `crawling` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and writes times.
+`tree`, `crawling` and `parsing` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and writes times.
 """
 
 from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
 from holdfast.settings.duration import render as render_duration
+from holdfast.settings.parsing import Parsing
 from holdfast.settings.sources import load
 from holdfast.settings.tree import (
     Claims,
@@ -18,9 +19,11 @@ from holdfast.settings.tree import (
     Settings,
     Store,
     Urls,
+    Webhook,
     catalog,
     groups,
     masked,
+    signing_secrets,
 )
 
 __all__ = [
@@ -33,16 +36,19 @@ __all__ = [
     "Fetch",
     "Flush",
     "Origin",
+    "Parsing",
     "Politeness",
     "Rollout",
     "Setting",
     "Settings",
     "Store",
     "Urls",
+    "Webhook",
     "Worker",
     "catalog",
     "groups",
     "load",
     "masked",
     "render_duration",
+    "signing_secrets",
 ]

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Secret
 from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
 from holdfast.settings.kinds import INT4, ONE_DAY, Count, Fraction, Group, Names, folder, header, word
+from holdfast.settings.parsing import Parsing
 
 PREFIX = "HOLDFAST_"
 
@@ -49,6 +50,20 @@ def _postgresql(url: SecretStr | None) -> SecretStr | None:
             "must be a URL such as postgresql://user:password@host/database, with @ / ? in it as %40 %2F %3F"
         )
     return url
+
+
+def signing_secrets(text: str) -> tuple[str, ...]:
+    """The secrets in *text*, which separates them by commas. Raises ValueError for one that is too easy to guess."""
+    secrets = tuple(part.strip() for part in text.strip().split(","))
+    if not all(re.fullmatch(r"[\x21-\x7e]{16,200}", secret) for secret in secrets):
+        raise ValueError("must be 16 to 200 ASCII characters without spaces, or several such texts with commas between")
+    return secrets
+
+
+def _signing(secrets: SecretStr | None) -> SecretStr | None:
+    if secrets is not None:
+        signing_secrets(secrets.get_secret_value())
+    return secrets
 
 
 class Store(Group):
@@ -184,6 +199,27 @@ class Flush(Group):
     )
 
 
+class Webhook(Group):
+    """How others are told that a task has ended."""
+
+    secret: Annotated[SecretStr | None, AfterValidator(_signing)] = Field(
+        default=None,
+        description="What messages are signed with; several, separated by commas, while one is replaced. "
+        "Not set = one that is made once and kept in `data`.",
+    )
+    attempts: Count = Field(default=10, ge=1, le=1000, description="How often a message is sent before it is given up.")
+    timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(seconds=0.1),
+        le=timedelta(minutes=10),
+        description="The longest that a receiver may take to answer.",
+    )
+    at_once: Count = Field(default=8, ge=1, le=1000, description="Messages that are on their way at the same time.")
+    keep: Duration = Field(
+        default=30 * ONE_DAY, ge=timedelta(hours=1), description="How long messages that have ended are kept."
+    )
+
+
 Source = Literal["default", "file", "environment", "option"]
 
 
@@ -215,6 +251,8 @@ class Settings(Group):
     crawl: Crawl = Field(default_factory=Crawl)
     worker: Worker = Field(default_factory=Worker)
     archive: Archive = Field(default_factory=Archive)
+    parsing: Parsing = Field(default_factory=Parsing)
+    webhook: Webhook = Field(default_factory=Webhook)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 

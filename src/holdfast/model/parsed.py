@@ -1,0 +1,384 @@
+"""What a parser is given and what it gives back, and the one place that says what it may give.
+
+The rule: a parser is somebody else's code, fed by the web. `checked` makes of whatever it returned an `Extracted` that the store can take
+as it is (no NUL, no lone surrogate, no NaN, nothing longer than the limits here), or raises `BadResult` with a sentence.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+
+MAX_DATA_BYTES: Final = 1024 * 1024
+"""Of `data` as JSON in UTF-8."""
+MAX_RESULT_BYTES: Final = 4 * 1024 * 1024
+"""Of data and products together, likewise."""
+MAX_DEPTH: Final = 32
+MAX_PRODUCTS: Final = 500
+MAX_IMAGES: Final = 50
+MAX_KEY: Final = 500
+MAX_NAME: Final = 1000
+MAX_BRAND: Final = 500
+MAX_SKU: Final = 200
+MAX_ADDRESS: Final = 2048
+MAX_PRICE: Final = Decimal(10) ** 12
+MAX_DECIMALS: Final = 6
+MAX_COUNT: Final = 2**31 - 1
+_WHOLE: Final = 2**63
+
+_CODES: Final = """
+    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLF CLP
+    CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HRK HTG HUF IDR
+    ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP
+    MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG
+    SEK SGD SHP SLE SLL SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VED VES VND VUV
+    WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
+"""
+CURRENCIES: Final = frozenset(_CODES.split())
+"""ISO 4217, with those that old pages still name."""
+
+_UNFIT: Final = re.compile("[\0\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_BLANK: Final = re.compile(r"\s+")
+
+
+class BadResult(Exception):
+    """A parser gave what it may not give; the text is a sentence that says what."""
+
+
+class Availability(StrEnum):
+    """Whether a product can be had; the list is schema.org's."""
+
+    IN_STOCK = "in_stock"
+    LIMITED = "limited"
+    ONLINE_ONLY = "online_only"
+    IN_STORE_ONLY = "in_store_only"
+    MADE_TO_ORDER = "made_to_order"
+    PRE_ORDER = "pre_order"
+    PRE_SALE = "pre_sale"
+    BACK_ORDER = "back_order"
+    RESERVED = "reserved"
+    OUT_OF_STOCK = "out_of_stock"
+    SOLD_OUT = "sold_out"
+    DISCONTINUED = "discontinued"
+
+
+class FailureKind(StrEnum):
+    """Why a parser gave nothing."""
+
+    UNKNOWN_PARSER = "unknown_parser"
+    BROKEN_PARSER = "broken_parser"
+    """It cannot be loaded."""
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    DIED = "died"
+    """Its process ended, by a signal or by itself."""
+    RAISED = "raised"
+    BAD_RESULT = "bad_result"
+    """It returned what it may not return: a wrong type, or too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A page as a parser gets it."""
+
+    url: str
+    body: bytes
+    """Decoded from its content encoding."""
+    content_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By lower-case name."""
+    fetched_at: datetime | None = None
+    """With its zone; None if nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """What customers think of a product: `value` of `best`, by `count` of them."""
+
+    value: Decimal
+    best: Decimal = Decimal(5)
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A product on a page. What the page does not say is None."""
+
+    name: str
+    price: Decimal | None = None
+    currency: str | None = None
+    """ISO 4217."""
+    availability: Availability | None = None
+    sku: str | None = None
+    """The shop's own number."""
+    gtin: str | None = None
+    """8, 12, 13 or 14 digits, the last of which is the right check digit."""
+    brand: str | None = None
+    images: tuple[str, ...] = ()
+    """Absolute."""
+    rating: Rating | None = None
+    url: str | None = None
+    """Absolute."""
+
+    @property
+    def identity(self) -> str:
+        """By which the product is known again on the same page: the first of number, GTIN, address and name that there is."""
+        if self.sku:
+            return f"sku:{self.sku}"
+        if self.gtin:
+            return f"gtin:{self.gtin.zfill(14)}"
+        return f"url:{self.url}" if self.url else f"name:{self.name.casefold()}"
+
+    def filled(self, other: "Product") -> "Product":
+        """This product, with what it lacks taken from `other`. A currency goes with its price."""
+        lacking = {
+            f.name: theirs
+            for f in fields(self)
+            if not _said(getattr(self, f.name)) and _said(theirs := getattr(other, f.name))
+        }
+        if self.price is None and other.price is not None:
+            lacking["currency"] = other.currency or self.currency
+        elif other.price not in (None, self.price):
+            lacking.pop("currency", None)
+        return replace(self, **lacking)
+
+
+def _said(value: object) -> bool:
+    return value is not None and value != ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What a parser gives: anything that JSON can say, and products."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    products: tuple[Product, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParseDone:
+    """A document was parsed, by this parser in this version."""
+
+    parser: str
+    version: str
+    extracted: Extracted
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailed:
+    """A document was not parsed; `reason` is a sentence for people, made of clean text."""
+
+    parser: str
+    kind: FailureKind
+    reason: str
+
+
+# What may be given ----------------------------------------------------------------------------------------------------
+
+
+def checked(result: object) -> Extracted:
+    """`result` as the store takes it: text cleaned, products with one identity made one. Raises BadResult."""
+    if not isinstance(result, Extracted):
+        raise BadResult(f"the parser returned {_kind(result)} instead of Extracted")
+    if not isinstance(result.data, dict):
+        raise BadResult(f"data is {_kind(result.data)} instead of a dict")
+    data = _json(result.data, "data", MAX_DEPTH)
+    size = len(json.dumps(data, ensure_ascii=False).encode())
+    if size > MAX_DATA_BYTES:
+        raise BadResult(f"data is {size} bytes as JSON; {MAX_DATA_BYTES} are allowed")
+    if not isinstance(result.products, tuple | list):
+        raise BadResult(f"products is {_kind(result.products)} instead of a tuple")
+    if len(result.products) > MAX_PRODUCTS:
+        raise BadResult(f"there are {len(result.products)} products; {MAX_PRODUCTS} are allowed")
+    products = [_product(product, f"products[{number}]") for number, product in enumerate(result.products)]
+    return Extracted(data, merged(products))
+
+
+def merged(products: Iterable[Product]) -> tuple[Product, ...]:
+    """Without repeats: those with one identity become the first of them, with what it lacks taken from the others."""
+    known: dict[str, Product] = {}
+    for product in products:
+        key = product.identity
+        known[key] = known[key].filled(product) if key in known else product
+    return tuple(known.values())
+
+
+def clean(text: str) -> str:
+    """`text` as the store takes it: NUL and lone surrogates are U+FFFD, other control characters are gone, but for white space."""
+    return _CONTROL.sub("", _UNFIT.sub("\ufffd", text))
+
+
+def line(text: str) -> str:
+    """`clean`, with white space as one space and none at the ends."""
+    return _BLANK.sub(" ", clean(text)).strip()
+
+
+def is_gtin(digits: str) -> bool:
+    """Whether that is a GTIN: its length and its check digit are right, and it is not all zeros."""
+    if not re.fullmatch(r"(?:[0-9]{8}|[0-9]{12,14})", digits) or not digits.strip("0"):
+        return False
+    weighted = sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(reversed(digits)))
+    return weighted % 10 == 0
+
+
+def _kind(value: object) -> str:
+    return f"a value of type {line(type(value).__name__)[:60]}"
+
+
+def _json(value: object, where: str, depth: int) -> Any:
+    """`value` with clean text, in plain types."""
+    if depth == 0:
+        raise BadResult(f"{where[:200]} is nested too deep; {MAX_DEPTH} levels are allowed")
+    if isinstance(value, str):
+        return clean(str(value))
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not -_WHOLE <= value < _WHOLE:
+            raise BadResult(f"{where[:200]} is a whole number beyond 64 bits")
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadResult(f"{where[:200]} is {value}, which JSON does not know")
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_json(part, f"{where}[{number}]", depth - 1) for number, part in enumerate(value)]
+    if isinstance(value, dict):
+        return {_key(key, where): _json(part, f"{where}.{key}", depth - 1) for key, part in value.items()}
+    raise BadResult(f"{where[:200]} is {_kind(value)}, which JSON does not know")
+
+
+def _key(key: object, where: str) -> str:
+    if type(key) is not str:
+        raise BadResult(f"{where[:200]} has a key that is {_kind(key)}")
+    if len(key) > MAX_KEY:
+        raise BadResult(f"{where[:200]} has a key of {len(key)} characters; {MAX_KEY} are allowed")
+    return clean(key)
+
+
+def _product(product: object, where: str) -> Product:
+    if not isinstance(product, Product):
+        raise BadResult(f"{where} is {_kind(product)} instead of a Product")
+    name = _text(product.name, f"{where}.name", MAX_NAME)
+    if name is None:
+        raise BadResult(f"{where}.name is empty")
+    availability = product.availability
+    if availability is not None and type(availability) is not Availability:
+        raise BadResult(f"{where}.availability is {_kind(availability)} instead of an Availability")
+    currency = _text(product.currency, f"{where}.currency", 3)
+    if currency is not None and currency not in CURRENCIES:
+        raise BadResult(f"{where}.currency is {currency}, which is no code of ISO 4217")
+    gtin = _text(product.gtin, f"{where}.gtin", 14)
+    if gtin is not None and not is_gtin(gtin):
+        raise BadResult(f"{where}.gtin is {gtin}: not 8, 12, 13 or 14 digits with the right check digit")
+    if not isinstance(product.images, tuple | list):
+        raise BadResult(f"{where}.images is {_kind(product.images)} instead of a tuple")
+    if len(product.images) > MAX_IMAGES:
+        raise BadResult(f"{where} has {len(product.images)} images; {MAX_IMAGES} are allowed")
+    images = [_address(image, f"{where}.images[{number}]") for number, image in enumerate(product.images)]
+    return Product(
+        name=name,
+        price=_number(product.price, f"{where}.price", MAX_PRICE),
+        currency=currency,
+        availability=availability,
+        sku=_text(product.sku, f"{where}.sku", MAX_SKU),
+        gtin=gtin,
+        brand=_text(product.brand, f"{where}.brand", MAX_BRAND),
+        images=tuple(dict.fromkeys(image for image in images if image)),
+        rating=_rating(product.rating, f"{where}.rating"),
+        url=_address(product.url, f"{where}.url"),
+    )
+
+
+def _text(value: object, where: str, longest: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadResult(f"{where} is {_kind(value)} instead of a str")
+    text = line(str(value))
+    if len(text) > longest:
+        raise BadResult(f"{where} has {len(text)} characters; {longest} are allowed")
+    return text or None
+
+
+def _address(value: object, where: str) -> str | None:
+    text = _text(value, where, MAX_ADDRESS)
+    if text is not None and not re.match(r"https?://[^/\s]", text, re.IGNORECASE):
+        raise BadResult(f"{where} is no absolute address of the web")
+    return text
+
+
+def _number(value: object, where: str, limit: Decimal) -> Decimal | None:
+    if value is None:
+        return None
+    if type(value) is not Decimal:
+        raise BadResult(f"{where} is {_kind(value)} instead of a Decimal")
+    if not value.is_finite() or not 0 <= value < limit:
+        raise BadResult(f"{where} is not between 0 and {limit:f}")
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -MAX_DECIMALS:
+        raise BadResult(f"{where} has more than {MAX_DECIMALS} decimals")
+    if isinstance(exponent, int) and exponent > 0:
+        value = value.quantize(Decimal(1))  # 0E+999999 is a long way to write 0
+    return abs(value)  # -0 is 0
+
+
+def _rating(rating: object, where: str) -> Rating | None:
+    if rating is None:
+        return None
+    if not isinstance(rating, Rating):
+        raise BadResult(f"{where} is {_kind(rating)} instead of a Rating")
+    value, best = _number(rating.value, f"{where}.value", MAX_PRICE), _number(rating.best, f"{where}.best", MAX_PRICE)
+    if value is None or best is None or not value <= best or not best:
+        raise BadResult(f"{where} is not a value up to its best")
+    count = rating.count
+    if count is not None and (type(count) is not int or not 0 <= count <= MAX_COUNT):
+        raise BadResult(f"{where}.count is not a whole number between 0 and {MAX_COUNT}")
+    return Rating(value, best, count)
+
+
+# Over the wire --------------------------------------------------------------------------------------------------------
+
+
+def encoded(extracted: Extracted) -> bytes:
+    """What was checked, as JSON says it: numbers that must be exact are strings. Raises BadResult if that is too long."""
+    written = {"data": extracted.data, "products": [_product_json(product) for product in extracted.products]}
+    message = json.dumps(written, ensure_ascii=False).encode()
+    if len(message) > MAX_RESULT_BYTES:
+        raise BadResult(f"the result is {len(message)} bytes as JSON; {MAX_RESULT_BYTES} are allowed")
+    return message
+
+
+def _product_json(product: Product) -> dict[str, Any]:
+    written = {f.name: getattr(product, f.name) for f in fields(product)}
+    if product.price is not None:
+        written["price"] = str(product.price)
+    if product.rating is not None:
+        written["rating"] = [str(product.rating.value), str(product.rating.best), product.rating.count]
+    return written
+
+
+def decoded(message: bytes) -> Extracted:
+    """The inverse of `encoded`, checked: who wrote it is not trusted. Raises BadResult."""
+    try:
+        written = json.loads(message)
+        products = tuple(_from_product_json(product) for product in written["products"])
+        return checked(Extracted(written["data"], products))
+    except (ArithmeticError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"the answer cannot be read ({type(error).__name__})") from error
+
+
+def _from_product_json(written: dict[str, Any]) -> Product:
+    rating = written["rating"]
+    read = {
+        "price": None if written["price"] is None else Decimal(written["price"]),
+        "availability": None if written["availability"] is None else Availability(written["availability"]),
+        "rating": None if rating is None else Rating(Decimal(rating[0]), Decimal(rating[1]), rating[2]),
+    }
+    return Product(**written | read)
