@@ -1,22 +1,20 @@
 """The process in which doubtful pages are parsed: `python -m holdfast.parse.child`.
 
-Owns its side of the talk with `parse/isolate`: messages are a length of four bytes and that many bytes; a request is two of them (JSON,
-body), an answer is one (JSON). The rule: it may die at any moment, and does so by itself when a page takes too long, needs too much
-memory, or its parent is gone.
+Owns its side of the talk with `parse/isolate`: a request is two messages of `parse/wire` (JSON, body), an answer is one (JSON). The
+rule: it may die at any moment, and does so by itself when a page takes too long, needs too much memory, or its parent is gone.
 """
 
 import json
 import resource
 import signal
-import struct
 import sys
 from contextlib import suppress
 from typing import IO, Any, Final
 
 from holdfast.model.page import Parsed
 from holdfast.parse.page import parse_page
+from holdfast.parse.wire import framed, receive
 
-LENGTH: Final = struct.Struct(">I")
 MEMORY: Final = 1 << 30
 _GRACE: Final = 2
 """Seconds that the parent has to be first."""
@@ -28,7 +26,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     _send(answers, {})
-    while (head := _receive(requests)) is not None and (body := _receive(requests)) is not None:
+    while (head := receive(requests)) is not None and (body := receive(requests)) is not None:
         request = json.loads(head)
         # The default action ends the process, in the middle of the parser if need be: also when nobody is left to kill it.
         signal.setitimer(signal.ITIMER_REAL, request.pop("deadline") + _GRACE)
@@ -51,19 +49,8 @@ def from_json(answer: dict[str, Any]) -> Parsed:
     return Parsed(**answer | {"content_hash": bytes.fromhex(answer["content_hash"])})
 
 
-def _receive(stream: IO[bytes]) -> bytes | None:
-    """The next message; None: the other side is gone."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    (length,) = LENGTH.unpack(head)
-    message = stream.read(length)
-    return message if len(message) == length else None
-
-
 def _send(stream: IO[bytes], message: dict[str, Any]) -> None:
-    encoded = json.dumps(message, ensure_ascii=False).encode()
-    stream.write(LENGTH.pack(len(encoded)) + encoded)
+    stream.write(framed(json.dumps(message, ensure_ascii=False).encode()))
     stream.flush()
 
 

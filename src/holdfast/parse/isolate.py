@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from holdfast.model.page import Parsed
 from holdfast.parse import linear, prescan
-from holdfast.parse.child import LENGTH, from_json
+from holdfast.parse.child import from_json
 from holdfast.parse.page import parse_page
+from holdfast.parse.wire import framed, next_message
 
 _START: Final = 30.0
 """Seconds that a new process may take to say hello; the machine may be busy."""
@@ -106,16 +107,13 @@ class Isolated:
         assert process is not None, "started before"  # noqa: S101
         assert process.stdin is not None, "a pipe"  # noqa: S101
         head = json.dumps(request).encode()
-        process.stdin.writelines((LENGTH.pack(len(head)), head, LENGTH.pack(len(body)), body))
+        process.stdin.write(framed(head, body))
         await process.stdin.drain()
         return await self._receive(process)
 
     async def _receive(self, process: Process) -> dict[str, Any]:
         assert process.stdout is not None, "a pipe"  # noqa: S101
-        (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-        if length > _MAX_ANSWER:
-            raise ValueError("an answer that long is none")
-        answer: dict[str, Any] = json.loads(await process.stdout.readexactly(length))
+        answer: dict[str, Any] = json.loads(await next_message(process.stdout, _MAX_ANSWER))
         return answer
 
     def _status(self) -> str:

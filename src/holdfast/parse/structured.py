@@ -1,0 +1,202 @@
+"""What a page says to machines: JSON-LD, microdata, RDFa Lite and Open Graph, all in the form of JSON-LD.
+
+Owns the three grammars. The rule: one walk over the tree, in time that grows with it, and a limit on what is kept; what cannot be read is
+left out. Types and properties lose their vocabulary ("http://schema.org/Product" is "Product"), since pages write it in a dozen ways.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from holdfast.parse import lenient
+from holdfast.parse.plugin import join
+from holdfast.parse.words import folded
+
+Item = dict[str, Any]
+
+_MAX_ITEMS: Final = 5000
+"""Items and properties, of each grammar."""
+_MAX_TEXT: Final = 5000
+_ADDRESS_IN: Final = {
+    "a": "href", "area": "href", "link": "href", "img": "src", "audio": "src", "embed": "src", "iframe": "src", "source": "src",
+    "track": "src", "video": "src", "object": "data",
+}  # fmt: skip
+_VALUE_IN: Final = {"data": "value", "meter": "value", "time": "datetime"}
+_WORDED: Final = frozenset({"name", "brand", "manufacturer", "description", "price", "sku", "category", "author"})
+"""Properties that are words even on a link."""
+_GRAPH_PREFIXES: Final = ("og:", "product:", "article:", "book:", "profile:")
+
+
+@dataclass(slots=True)
+class Structured:
+    """What a page says to machines."""
+
+    json_ld: list[Item] = field(default_factory=list)
+    microdata: list[Item] = field(default_factory=list)
+    rdfa: list[Item] = field(default_factory=list)
+    open_graph: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read(tree: LexborHTMLParser, url: str) -> Structured:
+    """All of it. Addresses of microdata and RDFa are absolute, those of JSON-LD as they are written."""
+    found = Structured(json_ld=_json_ld(tree), open_graph=_open_graph(tree))
+    base = join(url, next((node.attributes.get("href") for node in tree.tags("base")), None)) or url
+    if tree.css_first("[itemscope]") is not None:
+        found.microdata = _Microdata(tree, base).items
+    if tree.css_first("[typeof]") is not None:
+        found.rdfa = _Rdfa(tree, base).items
+    return found
+
+
+def last_part(name: str) -> str:
+    """A name without its vocabulary."""
+    return name.strip().rstrip("/#").rpartition("/")[2].rpartition("#")[2].rpartition(":")[2]
+
+
+def types(item: Item) -> list[str]:
+    """The types of an item, without their vocabulary."""
+    written = item.get("@type")
+    return [last_part(name) for name in (written if isinstance(written, list) else [written]) if isinstance(name, str)]
+
+
+def _json_ld(tree: LexborHTMLParser) -> list[Item]:
+    found: list[Item] = []
+    for node in tree.tags("script"):
+        kind = (node.attributes.get("type") or "").partition(";")[0].strip().lower()
+        if kind == "application/ld+json":
+            for value in lenient.loads(node.text(deep=True)):
+                found.extend(part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict))
+    return found[:_MAX_ITEMS]
+
+
+def _open_graph(tree: LexborHTMLParser) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for node in tree.tags("meta")[:_MAX_ITEMS]:
+        attributes = node.attributes
+        name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
+        content = folded(attributes.get("content") or "")[:_MAX_TEXT]
+        if content and name.startswith(_GRAPH_PREFIXES):
+            found.setdefault(name, []).append(content)
+    return found
+
+
+def _elements(root: LexborNode | None) -> Iterator[tuple[LexborNode, int]]:
+    """The elements below and with `root`, in their order, each with its depth. No recursion: pages are deeper than our stack."""
+    stack = [(root, 0)] if root is not None else []
+    while stack:
+        node, depth = stack.pop()
+        yield node, depth
+        stack.extend((child, depth + 1) for child in reversed(list(node.iter())))
+
+
+def _add(item: Item, name: str, value: object) -> None:
+    """Before: nothing. After: `item` has `value` under `name`; several values are a list."""
+    if name not in item:
+        item[name] = value
+    elif isinstance(item[name], list):
+        item[name].append(value)
+    else:
+        item[name] = [item[name], value]
+
+
+def _content(node: LexborNode, name: str, base: str) -> str:
+    """What a property's element says, as HTML defines it and pages use it."""
+    attributes = node.attributes
+    tag = node.tag or ""
+    if (content := attributes.get("content")) is not None:
+        return folded(content)[:_MAX_TEXT]
+    if (value := attributes.get(_VALUE_IN.get(tag, ""))) is not None:
+        return folded(value)[:_MAX_TEXT]
+    if tag in _ADDRESS_IN and name not in _WORDED:
+        address = attributes.get(_ADDRESS_IN[tag]) or attributes.get("data-src") or ""
+        return join(base, address) or folded(address)[:_MAX_TEXT]
+    if tag == "img":
+        return folded(attributes.get("alt") or "")[:_MAX_TEXT]
+    return folded(node.text(deep=True))[:_MAX_TEXT]
+
+
+class _Walk:
+    """One walk over the tree, with the item that each level stands in."""
+
+    def __init__(self, tree: LexborHTMLParser, base: str) -> None:
+        self.items: list[Item] = []
+        self.base = base
+        self.kept = 0
+        self.walk(tree.root, None)
+
+    def walk(self, root: LexborNode | None, item: Item | None) -> None:
+        """Before: nothing. After: what stands below `root` is in `items` or in `item`, up to the limit."""
+        inside: list[tuple[int, Item]] = []  # the items that we stand in, with the depth of their elements
+        for node, depth in _elements(root):
+            while inside and inside[-1][0] >= depth:
+                inside.pop()
+            new = self.met(node, inside[-1][1] if inside else item)
+            if new is not None:
+                inside.append((depth, new))
+            if self.kept > _MAX_ITEMS:
+                return
+
+    def met(self, node: LexborNode, item: Item | None) -> Item | None:
+        """The item that begins at `node`, if one does. `item` is the one that it stands in."""
+        raise NotImplementedError
+
+    def placed(self, new: Item, names: list[str], item: Item | None, *, top: bool) -> None:
+        """Before: `new` is nowhere. After: it is a property of `item`, or an item of the page if it is to be one."""
+        self.kept += 1
+        if item is not None and names:
+            for name in names:
+                _add(item, name, new)
+        elif top:
+            self.items.append(new)
+
+
+class _Microdata(_Walk):
+    def __init__(self, tree: LexborHTMLParser, base: str) -> None:
+        self._elsewhere: list[tuple[Item, list[str]]] = []
+        super().__init__(tree, base)
+        # What an item names by id stands elsewhere. Each is walked once, so that items that name each other end.
+        ids = {node.attributes.get("id"): node for node in tree.css("[id]")} if self._elsewhere else {}
+        walked: set[str] = set()
+        for item, names in self._elsewhere:
+            for name in names:
+                if name in ids and name not in walked:
+                    walked.add(name)
+                    self.walk(ids[name], item)
+
+    def met(self, node: LexborNode, item: Item | None) -> Item | None:
+        attributes = node.attributes
+        names = [last_part(name) for name in (attributes.get("itemprop") or "").split()]
+        if "itemscope" not in attributes:
+            for name in names if item is not None else ():
+                self.kept += 1
+                if item is not None and (value := _content(node, name, self.base)):
+                    _add(item, name, value)
+            return None
+        new: Item = {"@type": [last_part(name) for name in (attributes.get("itemtype") or "").split()]}
+        if identifier := attributes.get("itemid"):
+            new["@id"] = identifier
+        if references := (attributes.get("itemref") or "").split():
+            self._elsewhere.append((new, references))
+        self.placed(new, names, item, top="itemprop" not in attributes)
+        return new
+
+
+class _Rdfa(_Walk):
+    def met(self, node: LexborNode, item: Item | None) -> Item | None:
+        attributes = node.attributes
+        written = (attributes.get("property") or attributes.get("rel") or "") if item is not None else ""
+        # Other vocabularies' names have a prefix; schema.org's may have one.
+        names = [last_part(name) for name in written.split() if ":" not in name or "schema" in name.lower()]
+        if "typeof" not in attributes:
+            for name in names if attributes.get("property") else ():
+                self.kept += 1
+                if item is not None and (value := attributes.get("resource") or _content(node, name, self.base)):
+                    _add(item, name, value)
+            return None
+        new: Item = {"@type": [last_part(name) for name in (attributes.get("typeof") or "").split()]}
+        if identifier := attributes.get("resource") or attributes.get("about"):
+            new["@id"] = identifier
+        self.placed(new, names, item, top=True)
+        return new
