@@ -1,4 +1,4 @@
-"""Fixtures of the engine's tests."""
+"""Fixtures of tests that crawl."""
 
 from pathlib import Path
 

@@ -48,6 +48,8 @@ class Holder(Protocol):
 
     domain_id: int
     epoch: int
+    for_tasks: bool
+    """What it learns changes no status."""
 
     def clocks(self) -> Clocks:
         """Its politeness at this moment."""
@@ -290,7 +292,18 @@ class Committer:
             for outcome, ended_at in zip(part.outcomes, part.ended_at, strict=True):
                 outcome.age = max(0.0, now - ended_at)
             holder = part.holder
-            parts.append(VisitPart(domain_id, holder.epoch, part.outcomes, part.found, holder.clocks(), holder.streak))
+            streak = None if holder.for_tasks else holder.streak
+            parts.append(
+                VisitPart(
+                    domain_id,
+                    holder.epoch,
+                    part.outcomes,
+                    part.found,
+                    holder.clocks(),
+                    streak,
+                    for_tasks=holder.for_tasks,
+                )
+            )
         return Batch(self._run_id, parts)
 
     # In the thread ----------------------------------------------------------------------------------------------------

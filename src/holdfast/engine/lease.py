@@ -6,6 +6,7 @@ before the renewal was sent. A worker that wakes from a freeze must not even ask
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 from holdfast import failpoints
 from holdfast.engine.desk import Away, Desk
 from holdfast.errors import NameInUse, Refused
-from holdfast.store import claims, runs, workers
+from holdfast.store import claims, notices, runs, workers
 from holdfast.store.connect import Connection, Database
 from holdfast.telemetry.clock import Clock
 
@@ -22,6 +23,8 @@ log: Final = logging.getLogger(__name__)
 NAME_ATTEMPTS: Final = 10
 NAME_PAUSE: Final = 0.5
 """Seconds between two attempts to hold the own name again after the connection broke."""
+STOP_LOOK: Final = 0.2
+"""Seconds between two looks at whether it is to stop, while it listens to the database."""
 
 
 Tenure = tuple[int, int]
@@ -66,7 +69,7 @@ class Leases:
 
 
 class Heartbeat:
-    """A thread that renews leases, says that the run lives, and holds the worker's name.
+    """A thread that renews leases, says that the run lives, holds the worker's name, and hears what the database tells.
 
     A thread of its own, because a page that keeps the event loop busy for seconds must not cost the claims.
     """
@@ -82,6 +85,7 @@ class Heartbeat:
         every: timedelta,
         lost: Callable[[set[tuple[int, int]]], None],
         doomed: Callable[[str], None],
+        rung: Callable[[], None],
         in_window: Callable[[], int],
     ) -> None:
         self._desk = Desk(database, "heartbeat")
@@ -91,6 +95,7 @@ class Heartbeat:
         self._every = min(every.total_seconds(), lease.total_seconds() / 3)
         self._lost = lost
         self._doomed = doomed
+        self._rung = rung
         self._in_window = in_window
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -109,6 +114,7 @@ class Heartbeat:
     def _hold(self, connection: Connection, *, wanted: str, alone: bool) -> workers.Identity:
         workers.share(connection, alone=alone)
         identity = workers.hold_name(connection, wanted)
+        notices.listen(connection)
         self._held_on = connection
         return identity
 
@@ -139,8 +145,13 @@ class Heartbeat:
         self._desk.close()
 
     def _beat(self) -> None:
-        while not self._stop.wait(self._every):
+        due = time.monotonic() + self._every
+        while not self._stop.is_set():
             try:
+                if due > time.monotonic():
+                    self._desk.run(self._listen, min(due - time.monotonic(), STOP_LOOK))
+                    continue
+                due = time.monotonic() + self._every
                 self._desk.run(self._once)
             except Away:
                 return
@@ -150,10 +161,19 @@ class Heartbeat:
                 self._doomed(f"The heartbeat failed: {problem}")
                 return
 
-    def _once(self, connection: Connection) -> None:
+    def _listen(self, connection: Connection, seconds: float) -> None:
+        self._keep_name(connection)
+        if notices.wait(connection, seconds):
+            self._rung()
+
+    def _keep_name(self, connection: Connection) -> None:
         if connection is not self._held_on:
             # The name went with the session. If somebody has it now, our claims are his.
             self._hold_again(connection)
+            self._rung()  # whatever was told meanwhile was told to nobody
+
+    def _once(self, connection: Connection) -> None:
+        self._keep_name(connection)
         held = self._leases.all()
         asked_at = self._clock.now()
         renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
-from holdfast.model.batch import FoundUrl, PageRow, UrlOutcome, Waiting
+from holdfast.model.batch import FoundUrl, PageRow, Place, UrlOutcome, Waiting
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult, Parsed
 from holdfast.politeness.retry import next_attempt
@@ -29,6 +29,7 @@ async def walk(visit: "Visit", item: Waiting) -> None:
     failpoints.reach("after_fetch")
     parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
     outcome, found = _judge(visit, item, result, parsed)
+    moved_to = Place(found[0].url, found[0].url_key) if item.tasks and outcome is Outcome.REDIRECT else None
     visit.learn(outcome, result)
     retry = next_attempt(
         outcome, item.attempts + 1, visit.tools.settings.politeness, visit.tools.chance, result.retry_after
@@ -51,8 +52,11 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         page=_page(visit, result, parsed)
         if over and result.status is not None and outcome is not Outcome.REDIRECT
         else None,
+        tasks=item.tasks,
+        moved_to=moved_to,
     )
-    visit.tools.committer.add(visit, row, found, _exchange(visit, item, result, row))
+    # Where a task is led to, the schedule sends it.
+    visit.tools.committer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))
 
 
 def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
@@ -63,6 +67,7 @@ def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
     return UrlOutcome(
         *(visit.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
         *(reason, attempts, retry.retry_in),
+        tasks=item.tasks,
     )
 
 
@@ -94,7 +99,7 @@ def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | 
         return result.outcome, []
     if parsed.password_form and not is_login_redirect(item.url):
         return Outcome.LOGIN_WALL, []
-    if parsed.nofollow:
+    if parsed.nofollow or not visit.job.spec.follow:
         return result.outcome, []
     hrefs = parsed.links + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
     return result.outcome, visit.links.find(item.url, item.url_key, item.depth, parsed.base, hrefs)

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import uvloop
@@ -35,8 +35,13 @@ def run_worker(plan: Plan, *, supervised: bool = False) -> bool:
 
 
 async def _main(plan: Plan, *, supervised: bool) -> bool:
-    loop = asyncio.get_running_loop()
     worker = Worker(plan)
+    return await until_told(worker.run(), worker.stop, supervised=supervised)
+
+
+async def until_told(work: Awaitable[None], stop_it: Callable[[], None], *, supervised: bool) -> bool:
+    """Wait for `work`, with the signals as above; True if it was told to stop."""
+    loop = asyncio.get_running_loop()
     told = 0
 
     def stop() -> None:
@@ -44,7 +49,7 @@ async def _main(plan: Plan, *, supervised: bool) -> bool:
         told += 1
         if told > 1:
             os._exit(INTERRUPTED)
-        worker.stop()
+        stop_it()
 
     def ask_to_stop() -> None:
         if not told:
@@ -56,7 +61,7 @@ async def _main(plan: Plan, *, supervised: bool) -> bool:
         threading.Thread(
             target=_wait_for_the_end, args=(lambda: loop.call_soon_threadsafe(ask_to_stop),), daemon=True
         ).start()
-    await worker.run()
+    await work
     return told > 0
 
 

@@ -6,29 +6,36 @@ but its claim; what it knows and has not committed may be lost at any moment, an
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from holdfast.engine.lanes import Lanes
 from holdfast.engine.links import LinkFinder, Site
+from holdfast.engine.opening import Opening
+from holdfast.engine.permission import Permission
 from holdfast.engine.pipeline import fault, walk
-from holdfast.engine.robots import RobotsKeeper
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns
 from holdfast.engine.window import Window
 from holdfast.model.batch import Clocks, UrlOutcome, Waiting
 from holdfast.model.domain import Claim, Event
-from holdfast.model.job import Job
+from holdfast.model.job import Job, JobKind
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.work import Ending
-from holdfast.politeness.robots import product_token
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
-from holdfast.store import budget, crawls, visits
+from holdfast.store import budget, crawls, frontier, task_frontier, visits
+from holdfast.store.frontier import Taken
 
 log: Final = logging.getLogger(__name__)
+
+TASK_LOOK: Final = 10.0
+"""Seconds between two looks at whether a task waits for the domain that a job crawls."""
+MOMENT: Final = 0.5
+"""Seconds that a page has to come when its job was paused."""
 
 
 class Visit:
@@ -44,19 +51,22 @@ class Visit:
         self.epoch = claim.epoch
         self.tenure = (claim.domain_id, claim.epoch)
         self.agent = state.user_agent or tools.agent
-        self._token = product_token(self.agent)
         self.allow_private = spec.allow_private or settings.fetch.allow_private
         self.stopping = False
         self.lost = False
         self._clean = claim.clean
         self._slice_ends = now + settings.crawl.slice.total_seconds()
+        self.for_tasks = job.kind is JobKind.TASKS
+        self._tracking = settings.rollout.domain_tracking and not self.for_tasks
+        """Whether what it learns may change the domain's status."""
+        self._look_for_tasks = now + TASK_LOOK
         self._per_domain = None
-        if settings.rollout.per_domain_budget:
+        if settings.rollout.per_domain_budget and not self.for_tasks:
             self._per_domain = spec.max_pages_per_domain or state.max_pages_per_run
         self._budget: int | None = None
         self._pages = 0
         concurrency = spec.concurrency or state.max_concurrent
-        self._turns = Turns(
+        self.turns = Turns(
             tools,
             self.tenure,
             state.clocks,
@@ -65,27 +75,15 @@ class Visit:
             over=lambda: self._over,
         )
         if not claim.clean:
-            self._turns.pace.unclean(now)
+            self.turns.pace.unclean(now)
         self._streak = Streak(
             settings.domains.max_errors, length=state.consecutive_errors, had_pages=state.pages_crawled > 0
         )
         self._event: Event | None = None
         self._detail = ""
-        self._hold: float | None = None
-        """Robots cannot be had, or not soon: seconds until it is asked for again."""
-        self._postponed = 0
-        """URLs in a row that wait for a robots.txt."""
         self._retry_after: float | None = None
-        self._robots = RobotsKeeper(
-            dict(state.robots),
-            settings.politeness,
-            tools.clock,
-            agent=self.agent,
-            allow_private=self.allow_private,
-            ask=self._turns.ask_in_turn,
-            save=self._save_robots,
-            learn=self.learn,
-        )
+        self._permission = Permission(self, state.robots)
+        self._opening = Opening(tools, claim.domain_id, state.hours)
         self.links = LinkFinder(
             job.id,
             Site(state.domain, state.parent_domain, state.base_url),
@@ -97,10 +95,13 @@ class Visit:
             this_year=datetime.now(UTC).year,
             memory=tools.memory,
         )
-        self._window = Window(tools, claim.domain_id, job.id)
+        take: Callable[..., Taken] = partial(frontier.take, domain_id=claim.domain_id, job_id=job.id)
+        if self.for_tasks:
+            take = partial(task_frontier.take, domain_id=claim.domain_id, job_id=job.id, epoch=claim.epoch)
+        self._window = Window(tools, take)
         self._uncommitted = 0
         self._noted = False
-        self.lanes = Lanes(concurrency, self._choose, self._walk, self._turns.changed)
+        self.lanes = Lanes(concurrency, self._choose, self._walk, self.turns.changed)
 
     # The visit --------------------------------------------------------------------------------------------------------
 
@@ -117,31 +118,32 @@ class Visit:
             self._window.close()
             self.tools.memory.sharers -= 1
             await self.lanes.land(0 if self.lost else self.tools.settings.worker.drain.total_seconds())
-        if self._turns.asked and not self.lost:
+        if self.turns.asked and not self.lost:
             self._noted = True
             self.tools.committer.note(self)
         await self._settle()
-        return None if self.lost else ending
+        return None if self.lost else ending or self._end()
 
     async def _choose(self) -> Waiting | Ending:
         """The next URL, when it is its turn, or how the visit ends. One call of it at a time."""
         while not (self.stopping or self.lost):
             if self.tools.committer.is_full:
                 await self.tools.committer.room()
-            if self._event is not None:
-                return self._end(self._event)
-            if self._slice_over() and await self.tools.desk.call(crawls.another_waits, self.domain_id, self.job.id):
-                return self._end()
-            if self._budget is not None and not await self._within_budget():
-                return self._end(spent=True)
+            if (ending := await self._must_end()) is not None:
+                return ending
             item = await self._next()
             if item is None:
                 return self._end(None if self._window.next_in is not None else self._streak.verdict_at_end())
-            if not await self._allowed(item):
-                if self._hold is not None:
-                    return self._end(self._event, wait=self._hold)
+            if self.for_tasks and not item.tasks:
+                self.deny(
+                    item, Outcome.EXCLUDED, UrlState.DENIED, "excluded: its task was paused, cancelled, or has ended"
+                )
                 continue
-            wait = await self._turns.turn()
+            if not await self._permission.given(item):
+                if self._permission.hold is not None:
+                    return self._end(self._event, wait=self._permission.hold)
+                continue
+            wait = await self.turns.turn()
             if wait is not None:
                 return self._end(wait=wait)
             if not self._over:
@@ -149,24 +151,43 @@ class Visit:
                 return item
         return self._end()
 
+    async def _must_end(self) -> Ending | None:
+        """How it ends before another URL is looked for; None: it goes on."""
+        if self._event is not None:
+            return self._end(self._event)
+        if (closed := await self._opening.closed_for()) is not None:
+            return self._end(wait=closed)
+        if await self._others_turn():
+            return self._end()
+        if self._budget is not None and not await self._within_budget():
+            return self._end(spent=True)
+        return None
+
     def _end(self, event: Event | None = None, *, wait: float | None = None, spent: bool = False) -> Ending:
-        if not self._clean and not self._turns.asked and wait is None:
+        if not self._clean and not self.turns.asked and wait is None:
             # Whoever comes next may not know of the request before.
-            wait = self._turns.pace.wait(self.tools.clock.now())
+            wait = self.turns.pace.wait(self.tools.clock.now())
         return Ending(
             self.domain_id,
             self.epoch,
-            event if self.tools.settings.rollout.domain_tracking else None,
+            event if self._tracking else None,
             self._detail,
             None if self._retry_after is None else timedelta(seconds=self._retry_after),
-            crawled=self._turns.asked,
+            crawled=self.turns.asked,
             spent_jobs=frozenset({self.job.id} if spent else ()),
             run_id=self.tools.run_id,
             wait=wait,
+            for_tasks=self.for_tasks,
         )
 
-    def _slice_over(self) -> bool:
-        return self.tools.clock.now() > self._slice_ends
+    async def _others_turn(self) -> bool:
+        """Whether a task wants something here, or a slice is over and another job does."""
+        now = self.tools.clock.now()
+        if not self.for_tasks and now > self._look_for_tasks:
+            self._look_for_tasks = now + TASK_LOOK
+            if await self.tools.desk.call(task_frontier.task_waits, self.domain_id):
+                return True
+        return now > self._slice_ends and await self.tools.desk.call(crawls.another_waits, self.domain_id, self.job.id)
 
     @property
     def _over(self) -> bool:
@@ -185,14 +206,14 @@ class Visit:
             if await window.looked():
                 continue
             if self.lanes.flying:
-                await self._turns.wait(NEVER)
+                await self.turns.wait(NEVER)
             elif self._uncommitted:
                 self.tools.committer.hurry()
-                await self._turns.wait(NEVER)
+                await self.turns.wait(NEVER)
             elif window.next_in is None or window.next_in > self.tools.settings.crawl.patience.total_seconds():
                 return None
             else:
-                await self._turns.wait(window.next_in)
+                await self.turns.wait(window.next_in)
                 window.look_again()
         return None
 
@@ -200,7 +221,7 @@ class Visit:
         """Whether another page may be begun; waits for those in flight that may or may not be pages."""
         while self._budget is not None and self._pages + self.lanes.flying >= self._budget:
             if self.lanes.flying:
-                await self._turns.wait(NEVER)
+                await self.turns.wait(NEVER)
                 if self._over:
                     return True  # the caller looks at these first
                 continue
@@ -224,46 +245,14 @@ class Visit:
 
     # Politeness -------------------------------------------------------------------------------------------------------
 
-    async def _allowed(self, item: Waiting) -> bool:
-        """What robots.txt says; a URL that is denied goes into the batch with its reason."""
-        if not self.job.spec.robots:
-            return True
-        known = await self._robots.of(item.url)
-        if known is None:
-            self._window.put_back(item)
-            self._hold = self._turns.far  # None: the visit is over anyway
-            return False
-        if not known.reachable:
-            wait = max(1.0, known.until - self.tools.clock.now())
-            if known.why is Outcome.ADDRESS_REFUSED:
-                self._deny(item, known.why, UrlState.FAILED, f"{known.why}: {known.detail}"[:500])
-                return False
-            if known.why is Outcome.NO_SUCH_HOST and not self._pages and self._event is None:
-                self._event, self._detail = self._streak.verdict_at_end(), known.detail[:500]
-            self._postponed += 1
-            if self._postponed > self.tools.settings.worker.window:
-                self._hold = wait
-                return False
-            # Another origin of the domain may answer; so far only this URL waits.
-            self._deny(
-                item, Outcome.ROBOTS_DENIED, UrlState.WAITING, "robots_unavailable: asked again later", retry_in=wait
-            )
-            return False
-        self._postponed = 0
-        token = self._token
-        self._turns.pace.set_crawl_delay(known.robots.crawl_delay(token))
-        decision = known.robots.allowed(item.url, token)
-        if not decision.allowed:
-            self._deny(item, Outcome.ROBOTS_DENIED, UrlState.DENIED, f"robots_denied: {decision.line or ''}"[:500])
-            tracking = self.tools.settings.rollout.domain_tracking
-            if tracking and not self._pages and known.robots.denies_everything(token):
-                self._event, self._detail = Event.ROBOTS_DENIED, "robots.txt denies everything"
-            return False
-        return True
+    def put_back(self, item: Waiting) -> None:
+        """It was not its turn after all."""
+        self._window.put_back(item)
 
-    def _deny(
+    def deny(
         self, item: Waiting, outcome: Outcome, state: UrlState, reason: str, retry_in: float | None = None
     ) -> None:
+        """Not asked for, and why: into the batch."""
         self._uncommitted += 1
         row = UrlOutcome(
             self.job.id,
@@ -276,12 +265,13 @@ class Visit:
             item.attempts,
             retry_in,
             fetched=False,
+            tasks=item.tasks,
         )
         self.tools.committer.add(self, row)
 
     async def ask(self, request: FetchRequest) -> FetchResult:
         """Send a page's request. Before: it is its turn."""
-        return await self._turns.ask(request)
+        return await self.turns.ask(request)
 
     def learn(self, outcome: Outcome, result: FetchResult) -> None:
         """What an answer means for the domain."""
@@ -290,11 +280,25 @@ class Visit:
         if result.retry_after is not None:
             self._retry_after = result.retry_after.total_seconds()
         event = self._streak.record(outcome)
-        if event is not None and self._event is None and self.tools.settings.rollout.domain_tracking:
+        if event is not None and self._event is None and self._tracking:
             self._event, self._detail = (
                 event,
                 f"{self._streak.length} in a row, the last: {result.detail or outcome}"[:500],
             )
+
+    def not_reached(self, detail: str) -> None:
+        """Not even its robots.txt can be asked for: that may be the end."""
+        if not self._pages and self._event is None:
+            self._event, self._detail = self._streak.verdict_at_end(), detail[:500]
+
+    @property
+    def is_new_here(self) -> bool:
+        """No page was had, and what it learns may change the domain's status."""
+        return self._tracking and not self._pages
+
+    def shut_out(self) -> None:
+        """Its robots.txt denies everything: that is the end."""
+        self._event, self._detail = Event.ROBOTS_DENIED, "robots.txt denies everything"
 
     # In flight --------------------------------------------------------------------------------------------------------
 
@@ -317,18 +321,13 @@ class Visit:
         """Wait until everything that was learnt is committed."""
         while (self._uncommitted or self._noted) and not self.lost:
             self.tools.committer.hurry()
-            await self._turns.wait(NEVER)
-
-    async def _save_robots(self, **facts: Any) -> object:
-        return await self.tools.desk.call(
-            visits.save_robots, worker=self.tools.worker, domain_id=self.domain_id, epoch=self.epoch, **facts
-        )
+            await self.turns.wait(NEVER)
 
     # What the committer and the worker call ---------------------------------------------------------------------------
 
     def clocks(self) -> Clocks:
         """Its politeness at this moment, for the store."""
-        return self._turns.clocks()
+        return self.turns.clocks()
 
     @property
     def streak(self) -> int:
@@ -346,8 +345,8 @@ class Visit:
         self._noted = self._noted and not noted
         self._window.settled(outcome.url_key for outcome in outcomes)
         if discovered:
-            self._turns.pace.discovered(discovered, self.tools.clock.now())
-        self._turns.changed()
+            self.turns.pace.discovered(discovered, self.tools.clock.now())
+        self.turns.changed()
 
     def lose(self) -> None:
         """The claim is somebody else's: nothing more is asked for, nothing is written."""
@@ -356,9 +355,15 @@ class Visit:
             self.tools.leases.drop(self.tenure)
             self.tools.committer.forget(self)
             self.lanes.cancel()
-            self._turns.changed()
+            self.turns.changed()
 
     def stop(self) -> None:
         """Begin nothing more, finish what is in flight."""
         self.stopping = True
-        self._turns.changed()
+        self.turns.changed()
+
+    def put_aside(self) -> None:
+        """The job is not to be crawled now: begin nothing more. What does not come within a moment is given up, and waits as before."""
+        if not self.stopping:
+            self.stop()
+            asyncio.get_running_loop().call_later(MOMENT, self.lanes.cancel)

@@ -6,20 +6,20 @@ next ones are taken before the last are gone: nobody waits for the store on a si
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.engine.tools import Tools
 from holdfast.model.batch import Waiting
-from holdfast.store import frontier
+from holdfast.store.frontier import Taken
 
 
 class Window:
     """The window of one visit."""
 
-    def __init__(self, tools: Tools, domain_id: int, job_id: int) -> None:
+    def __init__(self, tools: Tools, take: Callable[..., Taken]) -> None:
+        """`take` is a function of the store that knows what to take of which domain; it is given `count` and `besides`."""
         self._tools = tools
-        self._domain_id = domain_id
-        self._job_id = job_id
+        self._take = take
         self._size = tools.settings.worker.window
         self._urls: deque[Waiting] = deque()
         self._in_memory: set[bytes] = set()
@@ -85,13 +85,7 @@ class Window:
             self._looking.cancel()
 
     async def _look(self) -> None:
-        taken = await self._tools.desk.call(
-            frontier.take,
-            domain_id=self._domain_id,
-            job_id=self._job_id,
-            count=self._size,
-            besides=list(self._in_memory),
-        )
+        taken = await self._tools.desk.call(self._take, count=self._size, besides=list(self._in_memory))
         self.next_in = taken.next_in
         for item in taken.urls:
             if item.url_key not in self._in_memory:

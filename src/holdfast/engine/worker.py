@@ -17,6 +17,7 @@ from holdfast.engine.desk import Away, Desk
 from holdfast.engine.lease import Heartbeat, Leases
 from holdfast.engine.links import LinkMemory, Sites
 from holdfast.engine.plan import Plan
+from holdfast.engine.serving import Serving
 from holdfast.engine.tools import Tools
 from holdfast.engine.visit import Visit
 from holdfast.errors import ClaimLost, SettingsError
@@ -27,8 +28,7 @@ from holdfast.model.job import Job
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
-from holdfast.politeness.scope import ScopeRules, compile_rules
-from holdfast.store import claims, crawls, jobs, release, runs, sweep, visits
+from holdfast.store import claims, crawls, release, runs, sweep, visits
 from holdfast.telemetry.clock import Clock, SystemClock
 
 log: Final = logging.getLogger(__name__)
@@ -56,11 +56,11 @@ class Worker:
         self._desk = Desk(plan.database, "desk")
         self._sweeper = Desk(plan.database, "sweeper")
         self._visits: dict[Visit, asyncio.Task[None]] = {}
-        self._jobs: dict[int, tuple[Job, ScopeRules]] = {}
-        self._turn = 0
+        self._serving = Serving(self._desk, plan.job_id)
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self._sweep_soon = asyncio.Event()
+        self._job_news = asyncio.Event()
         self._doom: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._cooldown = CooldownPolicy(plan.settings.cooldown, plan.settings.domains.max_block_retries, self._chance)
@@ -83,6 +83,7 @@ class Worker:
             every=self._settings.worker.heartbeat,
             lost=lambda held: _from_thread(loop, lambda: self._lose(held)),
             doomed=lambda why: _from_thread(loop, lambda: self._fall(why)),
+            rung=lambda: _from_thread(loop, self._hear),
             in_window=lambda: sum(visit.in_window for visit in list(self._visits)),
         )
         try:
@@ -216,13 +217,13 @@ class Worker:
         if taken:
             log.info("took back %d domains from an earlier life", len(taken))
             self._leases.begin(((claim.domain_id, claim.epoch) for claim in taken), asked_at)
-            await self._visit(taken, await self._job_in_turn())
+            await self._visit(taken, await self._serving.in_turn())
 
     async def _claim(self) -> int:
         """Claim for the free slots; how many domains were got."""
         room = self._settings.worker.domains - len(self._visits)
         count = min(room, self._settings.claims.batch)
-        job = await self._job_in_turn() if count > 0 else None
+        job = await self._serving.in_turn() if count > 0 else None
         if job is None:
             return 0
         asked_at = self._clock.now()
@@ -256,7 +257,7 @@ class Worker:
                 delay = states[claim.domain_id].crawl_delay if claim.domain_id in states else None
                 await self._release(Ending(claim.domain_id, claim.epoch, crawled=False, wait=delay))
                 continue
-            visit = Visit(self.tools, claim, job, states[claim.domain_id], self._jobs[job.id][1])
+            visit = Visit(self.tools, claim, job, states[claim.domain_id], self._serving.scope(job))
             task = asyncio.create_task(self._run_visit(visit), name=f"visit {claim.domain}")
             self._visits[visit] = task
             if self._stop.is_set():
@@ -288,32 +289,13 @@ class Worker:
         finally:
             self._leases.drop((ending.domain_id, ending.epoch))
 
-    async def _job_in_turn(self) -> Job | None:
-        """The job to claim for next: the one that this worker serves, or each in turn."""
-        if self._plan.job_id is not None:
-            if self._plan.job_id not in self._jobs:
-                self._remember(await self._desk.call(crawls.get, self._plan.job_id))
-            return self._jobs[self._plan.job_id][0]
-        runnable = await self._desk.call(crawls.runnable)
-        if not runnable:
-            return None
-        self._turn += 1
-        job = runnable[self._turn % len(runnable)]
-        self._remember(job)
-        return job
-
-    def _remember(self, job: Job) -> None:
-        known = self._jobs.get(job.id)
-        if known is None or known[0] != job:
-            self._jobs[job.id] = (job, compile_rules(job.spec))
-
     async def _is_over(self) -> bool:
         """Whether the job has nothing to do that would not take longer than a crawl waits for."""
         if self._plan.job_id is None:
             return False
-        job = self._jobs[self._plan.job_id][0]
+        job = await self._serving.only(self._plan.job_id)
         crawl_id = job.crawl_id or 0
-        if not await self._desk.call(jobs.is_runnable, job.id):
+        if await self._serving.ended([job.id]):
             return True
         standing = await self._desk.call(crawls.standing, job.id, crawl_id)
         patience = self._settings.crawl.patience.total_seconds()
@@ -344,13 +326,19 @@ class Worker:
                 await asyncio.wait_for(self._sweep_soon.wait(), every * self._chance.uniform(0.8, 1.2))
 
     async def _look_at_jobs(self) -> None:
-        """A job that was paused, cancelled or deleted is let go of within a second or two."""
+        """A job that was paused, cancelled or deleted is let go of within a second or two; at once, where we heard of it."""
         while True:
-            await self._clock.sleep(JOB_LOOK)
-            for job_id in {visit.job.id for visit in self._visits}:
-                if not await self._desk.call(jobs.is_runnable, job_id):
-                    for visit in [visit for visit in self._visits if visit.job.id == job_id]:
-                        visit.stop()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._job_news.wait(), JOB_LOOK)
+            self._job_news.clear()
+            ended = await self._serving.ended(visit.job.id for visit in self._visits)
+            for visit in [visit for visit in self._visits if visit.job.id in ended]:
+                visit.put_aside()
+
+    def _hear(self) -> None:
+        """Jobs have changed: some may have to be let go of, others can be worked on."""
+        self._job_news.set()
+        self._changed.set()
 
     async def _wait(self, seconds: float) -> None:
         self._changed.clear()

@@ -29,8 +29,8 @@ WITH found AS MATERIALIZED (
     SELECT d.id, jd.priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
     WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
-      AND d.next_crawl_after IS NULL
-      AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND state IN ('pending', 'processing'))
+      AND EXISTS (SELECT FROM crawl_jobs j WHERE j.id = %(job)s AND j.state IN ('pending', 'processing')
+                  AND (d.next_crawl_after IS NULL OR (j.kind = 'tasks' AND d.status = 'exhausted')))
     ORDER BY jd.priority DESC, jd.domain_id
     LIMIT %(count)s
     FOR NO KEY UPDATE OF d SKIP LOCKED

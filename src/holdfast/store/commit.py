@@ -18,7 +18,7 @@ from holdfast import failpoints
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.batch import Batch, VisitPart
 from holdfast.model.work import Progress
-from holdfast.store import arrays, claims, enqueue, outcomes, readiness
+from holdfast.store import arrays, claims, enqueue, jobs, outcomes, readiness, task_frontier
 from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
 from holdfast.store.enqueue import Added
@@ -39,8 +39,8 @@ _COUNT: Final = """
 WITH news AS MATERIALIZED (
     SELECT n.*, c.id AS crawl, c.max_pages
     FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(discovered)s::bigint[], %(waiting)s::bigint[], %(done)s::bigint[],
-                %(denied)s::bigint[], %(failed)s::bigint[], %(pages)s::bigint[])
-        AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages)
+                %(denied)s::bigint[], %(failed)s::bigint[], %(pages)s::bigint[], %(depths)s::bigint[])
+        AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages, depth)
     JOIN crawl_jobs j ON j.id = n.job_id LEFT JOIN crawls c ON c.job_id = n.job_id AND c.state <> 'finished'
 ), beyond AS (
     SELECT n.crawl, sum(n.pages + COALESCE(jd.budget_used - jd.granted, 0))::bigint AS pages
@@ -52,14 +52,15 @@ WITH news AS MATERIALIZED (
 ), granted AS (
     UPDATE crawls c SET pages_granted = c.pages_granted + b.pages FROM beyond b JOIN locked ON locked.id = b.crawl WHERE c.id = b.crawl
 )
-INSERT INTO job_domains AS jd (domain_id, job_id, discovered, waiting, done, denied, failed, crawl_id, budget_used, granted)
-SELECT domain_id, job_id, discovered, waiting, done, denied, failed, crawl, pages, pages FROM news ORDER BY domain_id, job_id
+INSERT INTO job_domains AS jd (domain_id, job_id, discovered, waiting, done, denied, failed, crawl_id, budget_used, granted, depth_reached)
+SELECT domain_id, job_id, discovered, waiting, done, denied, failed, crawl, pages, pages, depth FROM news ORDER BY domain_id, job_id
 ON CONFLICT (domain_id, job_id) DO UPDATE SET
     discovered = jd.discovered + excluded.discovered,
     waiting = jd.waiting + excluded.waiting,
     done = jd.done + excluded.done,
     denied = jd.denied + excluded.denied,
     failed = jd.failed + excluded.failed,
+    depth_reached = GREATEST(jd.depth_reached, excluded.depth_reached),
     crawl_id = COALESCE(excluded.crawl_id, jd.crawl_id),
     budget_used = excluded.budget_used + CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.budget_used END,
     granted = CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN excluded.budget_used
@@ -139,11 +140,12 @@ def _write(
     newest = _newest(batch.parts)
     held = claims.fence(connection, worker=worker, held=[(part.domain_id, part.epoch) for part in newest.values()])
     committed.refused = newest.keys() - held
-    parts = [newest[domain_id] for domain_id in sorted(held)]
+    parts = _of_living_jobs(connection, [newest[domain_id] for domain_id in sorted(held)])
     found = ((part.domain_id, url) for part in parts for url in part.found)
     added = enqueue.add(connection, found, own=held, defaults=defaults)
     failpoints.reach("in_batch")
     changed = outcomes.settle(connection, parts, run_id=batch.run_id)
+    task_frontier.record(connection, parts)
     # A URL that somebody else inserted may be settled before anybody counted it: it is counted now.
     readiness.fold_counts(connection, sorted(held))
     news = {
@@ -171,6 +173,12 @@ def _newest(parts: Iterable[VisitPart]) -> dict[int, VisitPart]:
     return newest
 
 
+def _of_living_jobs(connection: psycopg.Connection, parts: list[VisitPart]) -> list[VisitPart]:
+    """The parts without what belongs to a job that was deleted. Whoever deletes it waits for our fence, or we have waited for him."""
+    dead = jobs.dead(connection, {job_id for part in parts for job_id in part.jobs})
+    return [part.without(dead) for part in parts] if dead else parts
+
+
 def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]) -> None:
     """Raise the counters of the jobs' work. Before: the domains are own ones."""
     if not news:
@@ -187,6 +195,7 @@ def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]
             "denied": arrays.numbers(one.added.denied + one.settled.denied for _, one in rows),
             "failed": arrays.numbers(one.settled.failed for _, one in rows),
             "pages": arrays.numbers(one.settled.pages for _, one in rows),
+            "depths": arrays.numbers(one.settled.depth for _, one in rows),
         },
     )
 
@@ -195,7 +204,7 @@ def _progress(part: VisitPart, news: Iterable[_News]) -> Progress:
     news = list(news)
     return Progress(
         part.domain_id,
-        outcomes=sum(one.settled.outcomes for one in news),
+        outcomes=0 if part.for_tasks else sum(one.settled.outcomes for one in news),
         pages_crawled=sum(one.settled.pages for one in news),
         images_found=sum(one.settled.images for one in news),
         errors=sum(one.settled.errors for one in news),

@@ -39,6 +39,14 @@ class Database:
         """The address without its password, for people."""
         return redact(self.url)
 
+    @property
+    def options(self) -> str:
+        """What every connection sets: the time zone, the limits, and what the address itself says."""
+        given = conninfo.conninfo_to_dict(self.url).get("options") or ""
+        limits = {"statement_timeout": self.statement_timeout, "idle_in_transaction_session_timeout": self.idle_timeout}
+        set_limits = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in limits.items())
+        return f"-c timezone=UTC {set_limits} {given}".rstrip()
+
     def named(self, application: str) -> "Database":
         """The same database, seen under another name in pg_stat_activity."""
         return replace(self, application=application)
@@ -50,10 +58,6 @@ class Database:
                 "The address of the database cannot be read (and is not shown: it may hold a password). Write it as "
                 "postgresql://user:password@host:port/database, with %25 for a %, %2F for a / and %40 for an @ in the password.",
             )
-        given = conninfo.conninfo_to_dict(self.url).get("options") or ""
-        limits = {"statement_timeout": self.statement_timeout, "idle_in_transaction_session_timeout": self.idle_timeout}
-        set_limits = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in limits.items())
-        options = f"-c timezone=UTC {set_limits} {given}"
         try:
             connection = psycopg.connect(
                 self.url,
@@ -64,7 +68,7 @@ class Database:
                 keepalives_interval=10,
                 keepalives_count=3,
                 tcp_user_timeout=60_000,
-                options=options,
+                options=self.options,
             )
         except psycopg.OperationalError as problem:
             raise StoreUnavailable(

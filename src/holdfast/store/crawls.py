@@ -5,20 +5,20 @@ has news for it), and nothing here changes many rows of a big job at once.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import psycopg
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, reason
-from holdfast.model.job import Job, JobSpec
+from holdfast.model.job import Job, JobKind, JobSpec
 from holdfast.store import budget, jobs, readiness
 
 CHUNK: Final = 500
 
 _JOB: Final = """
-SELECT j.id, j.name, j.spec, c.id FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
+SELECT j.id, j.name, j.spec, c.id, j.kind::text FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 """
 
 _BEGIN: Final = "SELECT state, spec FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
@@ -60,6 +60,9 @@ ORDER BY d.id FOR NO KEY UPDATE
 _AGAIN: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT domain_id, %(job)s, 0, ''::bytea FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
+"""
+_START_OVER: Final = """
+UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
 """
 _REVIVE: Final = """
 UPDATE domains SET status = 'pending', status_reason = %(reason)s WHERE id = ANY(%(ids)s) AND status = 'exhausted'
@@ -118,8 +121,23 @@ UPDATE crawl_jobs SET state = CASE WHEN %(completed)s THEN 'completed' ELSE 'pen
 WHERE id = %(job)s AND state IN ('pending', 'processing')
 """
 
+# Work that is left to nobody: no process serves this crawl alone, and standing workers find nothing to do in it.
+_IDLE: Final = """
+SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
+WHERE c.state = 'running' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl'
+  AND NOT EXISTS (SELECT FROM crawl_runs r WHERE r.crawl_id = c.id AND r.status = 'running')
+  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state IN ('open', 'parked'))
+  AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.job_id = j.id)
+ORDER BY c.id
+"""
+
 _RUNNABLE: Final = f"""
 {_JOB} WHERE j.state IN ('pending', 'processing') AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready) ORDER BY j.id
+"""
+_TAKEN_UP: Final = "UPDATE crawl_jobs SET state = 'processing' WHERE id = ANY(%(jobs)s) AND state = 'pending'"
+_URGENT: Final = """
+SELECT j.id FROM crawl_jobs j WHERE j.kind = 'tasks' AND EXISTS (
+    SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready AND jd.priority > %(above)s)
 """
 _ANOTHER: Final = """
 SELECT EXISTS (
@@ -166,7 +184,7 @@ def by_fingerprint(connection: psycopg.Connection, fingerprint: bytes) -> Job | 
 
 def get(connection: psycopg.Connection, job_id: int) -> Job:
     """The job with this id; NotFound if there is none."""
-    job = _one(connection, f"{_JOB} WHERE j.id = %(key)s", job_id)
+    job = _one(connection, f"{_JOB} WHERE j.id = %(key)s AND j.deleted_at IS NULL", job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
     return job
@@ -193,10 +211,17 @@ def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None
 def runnable(connection: psycopg.Connection) -> list[Job]:
     """Jobs that have something ready, each with an open crawl.
 
-    Before: no transaction is open. After: a crawl was begun for those that had none.
+    Before: no transaction is open. After: a crawl was begun for those that had none; all of them are under way.
     """
     found = [_job(row) for row in connection.execute(_RUNNABLE).fetchall()]
-    return [job if job.crawl_id else Job(job.id, job.name, job.spec, begin(connection, job.id)[0]) for job in found]
+    connection.execute(_TAKEN_UP, {"jobs": [job.id for job in found]})
+    return [job if job.crawl_id else replace(job, crawl_id=begin(connection, job.id)[0]) for job in found]
+
+
+def urgent(connection: psycopg.Connection) -> int | None:
+    """The job of the tasks, if one that comes before everything else is ready."""
+    row = connection.execute(_URGENT, {"above": readiness.UNDER_WAY_BONUS * 3 // 2}).fetchone()
+    return int(row[0]) if row else None
 
 
 def another_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -> bool:
@@ -221,7 +246,8 @@ def begin(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
             raise NotFound(f"There is no job {job_id}.")
         state, spec = row
         if state in {"paused", "cancelled"}:
-            raise Refused(f"Job {job_id} is {state}.")
+            way = "`holdfast jobs resume` goes on" if state == "paused" else "--again starts it anew"
+            raise Refused(f"Job {job_id} is {state}; {way}.")
         limits = JobSpec.from_json(spec)
         key |= {"max_pages": limits.max_pages, "per_domain": limits.max_pages_per_domain}
         connection.execute(_PROCESSING, key)
@@ -241,8 +267,9 @@ def again(connection: psycopg.Connection, job_id: int) -> None:
     """Start a job anew: all pages that it knows are wanted again.
 
     Before: no transaction is open. After: every domain of the job has a wake that says so, folded already (or its first chunk)
-    where nobody holds the domain; exhausted domains are pending.
+    where nobody holds the domain; exhausted domains are pending; so is the job, if it had ended.
     """
+    connection.execute(_START_OVER, {"job": job_id})
     after = 0
     while True:
         with connection.transaction():
@@ -299,6 +326,19 @@ def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
     return completed
 
 
+def finish_idle(connection: psycopg.Connection) -> int:
+    """End the crawls of standing workers that have come to their end; how many.
+
+    Before: no transaction is open. After: a job whose work is done is completed; one whose budget is used up is pending.
+    """
+    ended = 0
+    for crawl_id, job_id in connection.execute(_IDLE).fetchall():
+        if not next_round(connection, job_id, crawl_id):
+            finish(connection, crawl_id)
+            ended += 1
+    return ended
+
+
 def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object]) -> int:
     """Make spent work open and open work ready, a chunk of locked domains at a time; how many domains."""
     after = total = 0
@@ -319,6 +359,6 @@ def _one(connection: psycopg.Connection, query: str, key: object) -> Job | None:
     return _job(row) if row else None
 
 
-def _job(row: tuple[int, str, dict[str, object], int | None]) -> Job:
-    job_id, name, spec, crawl_id = row
-    return Job(job_id, name, JobSpec.from_json(spec), crawl_id)
+def _job(row: tuple[int, str, dict[str, object], int | None, str]) -> Job:
+    job_id, name, spec, crawl_id, kind = row
+    return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind))

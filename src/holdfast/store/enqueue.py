@@ -14,7 +14,7 @@ import psycopg
 
 from holdfast.model.batch import FoundUrl
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.store import arrays
+from holdfast.store import arrays, jobs
 from holdfast.store.arrays import Row, RowType
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
@@ -149,6 +149,9 @@ def add(
         batch.append((common, (url_key, url.parent_key, url.url)))
     packed = ROW.array(connection, batch)
     shared = [row[0] for row in connection.execute(_SHARE, {"rows": packed})] if foreign else []
+    # Only now is it certain that nobody forgets a deleted job's URLs on them behind our back.
+    if shared and (dead := jobs.dead(connection, {job_id for _, job_id, _ in placed})):
+        packed = ROW.array(connection, [row for row in batch if not (row[0][5] and row[0][1] in dead)])
     parameters = {"rows": packed, "shared": arrays.numbers(shared), "own": arrays.numbers(own)}
     added: dict[tuple[int, int], Added] = {}
     new: set[_Key] = set()

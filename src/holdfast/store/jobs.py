@@ -1,20 +1,153 @@
-"""Jobs: what users asked to be crawled."""
+"""Jobs: what users asked to be crawled, and what a person may do to them.
 
+The rule: what a person says is one row; whoever works on the job looks at it, and no statement touches all work of a big job. What
+was put aside while a job was paused is found again a chunk at a time, and what belongs to a deleted job goes the same way: by
+whoever said so, or by the sweep if that one died. So a killed command leaves nothing half done for good.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 import psycopg
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, Refused
+from holdfast.model.job import JobAction, JobState, after
+from holdfast.store import readiness
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
+STANDING: Final = frozenset({DEFAULT, "tasks"})
+CHUNK: Final = 500
+ROWS: Final = 10_000
+"""Frontier rows that go with one transaction."""
+GRAVE: Final = timedelta(minutes=10)
+"""How long the row of a deleted job stays: a batch that was begun before may still write for it, and what it writes is forgotten too."""
+
+_NAMED: Final = """
+SELECT id FROM crawl_jobs WHERE deleted_at IS NULL AND (name = %(text)s OR id::text = %(text)s) ORDER BY name = %(text)s DESC LIMIT 1
+"""
+_LOCK: Final = "SELECT name, state::text FROM crawl_jobs WHERE id = %(job)s AND deleted_at IS NULL FOR NO KEY UPDATE"
+# What its workers let go of while it is paused is not ready: all of it may have to be looked at.
+_SET: Final = """
+UPDATE crawl_jobs SET state = %(state)s::job_state, parked_after = CASE WHEN %(state)s = 'paused' THEN 0 ELSE parked_after END
+WHERE id = %(job)s
+"""
+_END_CRAWL: Final = (
+    "UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE job_id = %(job)s AND state <> 'finished'"
+)
+
+_PARKED_JOBS: Final = """
+SELECT id FROM crawl_jobs WHERE parked_after IS NOT NULL AND state IN ('pending', 'processing') ORDER BY id
+"""
+_PARKED: Final = """
+SELECT parked_after FROM crawl_jobs WHERE id = %(job)s AND parked_after IS NOT NULL AND state IN ('pending', 'processing')
+"""
+_PARKED_WORK: Final = """
+SELECT d.id FROM domains d WHERE d.id IN (
+    SELECT domain_id FROM job_domains WHERE job_id = %(job)s AND state = 'open' AND NOT ready AND domain_id > %(after)s
+    ORDER BY domain_id LIMIT %(chunk)s)
+ORDER BY d.id FOR NO KEY UPDATE
+"""
+_UNPARKED: Final = """
+UPDATE crawl_jobs SET parked_after = %(next)s WHERE id = %(job)s AND parked_after = %(after)s AND state IN ('pending', 'processing')
+"""
+
+# Its name is free for another one at once.
+_DELETE: Final = """
+UPDATE crawl_jobs SET state = 'cancelled', deleted_at = clock_timestamp(), fingerprint = NULL, name = left(name, 200) || ' #' || id
+WHERE id = %(job)s
+"""
+_GRAVES: Final = "SELECT id FROM crawl_jobs WHERE deleted_at IS NOT NULL ORDER BY id"
+_DEAD: Final = "SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND deleted_at IS NOT NULL"
+_BURY: Final = """
+DELETE FROM crawl_jobs j WHERE j.id = %(job)s AND j.deleted_at < clock_timestamp() - %(grave)s
+  AND NOT EXISTS (SELECT FROM job_domains WHERE job_id = j.id) AND NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = j.id)
+"""
+_ITS_DOMAINS: Final = """
+SELECT domain_id, sum(rows)::bigint FROM (
+    (SELECT domain_id, discovered AS rows FROM job_domains WHERE job_id = %(job)s ORDER BY domain_id LIMIT %(chunk)s)
+    UNION ALL (SELECT domain_id, inserted FROM domain_wakes WHERE job_id = %(job)s ORDER BY domain_id LIMIT %(chunk)s)) both_kinds
+GROUP BY domain_id ORDER BY domain_id LIMIT %(chunk)s
+"""
+# FOR UPDATE: whoever inserts URLs for a domain that he does not hold shares its row, and has to be waited for.
+_LOCK_DOMAINS: Final = "SELECT id FROM domains WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE"
+_FORGET: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT domain_id, url_key FROM url_frontier WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s
+    ORDER BY domain_id, url_key LIMIT %(rows)s
+), gone AS (
+    DELETE FROM url_frontier f USING chunk s WHERE f.domain_id = s.domain_id AND f.job_id = %(job)s AND f.url_key = s.url_key
+    RETURNING f.domain_id, f.state
+), pages AS (
+    DELETE FROM crawled_pages p USING chunk s WHERE p.domain_id = s.domain_id AND p.job_id = %(job)s AND p.url_key = s.url_key
+), texts AS (
+    DELETE FROM page_texts t USING chunk s WHERE t.domain_id = s.domain_id AND t.job_id = %(job)s AND t.url_key = s.url_key
+), counts AS (
+    SELECT domain_id, count(*) AS rows, count(*) FILTER (WHERE state = 'waiting') AS waiting,
+           count(*) FILTER (WHERE state = 'done') AS done,
+           count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
+    FROM gone GROUP BY domain_id
+), work AS (
+    UPDATE job_domains jd SET discovered = jd.discovered - c.rows, waiting = jd.waiting - c.waiting, done = jd.done - c.done,
+        denied = jd.denied - c.denied, failed = jd.failed - c.failed
+    FROM counts c WHERE jd.domain_id = c.domain_id AND jd.job_id = %(job)s
+), home AS (
+    UPDATE domains d SET pages_discovered = d.pages_discovered - c.rows, frontier_size = d.frontier_size - c.waiting
+    FROM counts c WHERE d.id = c.domain_id
+)
+SELECT COALESCE(sum(rows), 0)::bigint FROM counts
+"""
+_FORGET_WORK: Final = """
+WITH wakes AS (
+    DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s
+)
+DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(job)s
+  AND NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id)
+"""
 
 
-def find(connection: psycopg.Connection, name: str) -> int:
-    """The id of the job called `name`."""
-    row = connection.execute("SELECT id FROM crawl_jobs WHERE name = %s", (name,)).fetchone()
+_SCHEDULE: Final = "UPDATE crawl_jobs SET schedule = %(schedule)s, next_run_at = %(next)s WHERE id = %(job)s"
+_DUE: Final = """
+SELECT j.id, j.schedule, j.next_run_at, clock_timestamp(),
+       j.state = 'completed' OR (j.state = 'pending' AND NOT EXISTS (
+           SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state IN ('open', 'parked'))) AS idle
+FROM crawl_jobs j WHERE j.next_run_at <= clock_timestamp() AND j.deleted_at IS NULL AND j.kind = 'crawl' ORDER BY j.next_run_at, j.id
+"""
+_ALONE: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast recurring jobs', 0))"
+_OTHERS_TOO: Final = "SELECT pg_advisory_unlock(hashtextextended('holdfast recurring jobs', 0))"
+
+
+@dataclass(frozen=True, slots=True)
+class DueJob:
+    """A recurring job whose time has come."""
+
+    job_id: int
+    schedule: str
+    due: datetime
+    now: datetime
+    """By the database's clock."""
+    idle: bool
+    """False: it is still under way, paused or cancelled; this time is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What became of a job by what a person said."""
+
+    job_id: int
+    name: str
+    before: JobState
+    after: JobState
+
+
+def find(connection: psycopg.Connection, text: str) -> int:
+    """The id of the job with this name or, if none has it, with this id."""
+    row = connection.execute(_NAMED, {"text": text}).fetchone()
     if row is None:
-        raise NotFound(f"There is no job called {name!r}.")
+        raise NotFound(f"There is no job called {text!r}.")
     return int(row[0])
 
 
@@ -24,3 +157,145 @@ def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
         "SELECT EXISTS (SELECT FROM crawl_jobs WHERE id = %s AND state IN ('pending', 'processing'))", (job_id,)
     ).fetchone()
     return bool(row and row[0])
+
+
+def state(connection: psycopg.Connection, job_id: int) -> JobState:
+    """Where it is. NotFound: it was deleted."""
+    row = connection.execute(
+        "SELECT state::text FROM crawl_jobs WHERE id = %s AND deleted_at IS NULL", (job_id,)
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"There is no job {job_id} any more.")
+    return JobState(row[0])
+
+
+def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted:
+    """Do what a person says. Refused where the state of the job forbids it.
+
+    Before: nothing. After (with the commit): its workers hear of it; a resumed job has work that was put aside: `unpark`.
+    """
+    name, before = _lock(connection, job_id)
+    new = after(action, before)
+    if new is None:
+        raise Refused(f"Job {name} is {before}; you cannot {action} it.")
+    if new is not before:
+        connection.execute(_SET, {"job": job_id, "state": new})
+        if new is JobState.CANCELLED:
+            connection.execute(_END_CRAWL, {"job": job_id})
+    return Acted(job_id, name, before, new)
+
+
+def set_schedule(
+    connection: psycopg.Connection, job_id: int, schedule: str | None, next_run_at: datetime | None
+) -> None:
+    """When a job is crawled again by itself; None: never."""
+    connection.execute(_SCHEDULE, {"job": job_id, "schedule": schedule, "next": next_run_at})
+
+
+def now(connection: psycopg.Connection) -> datetime:
+    """The database's clock, which schedules go by."""
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None  # noqa: S101 — a select without a table answers with a row
+    moment: datetime = row[0]
+    return moment
+
+
+def any_scheduled(connection: psycopg.Connection) -> bool:
+    """Whether a job recurs."""
+    row = connection.execute("SELECT EXISTS (SELECT FROM crawl_jobs WHERE next_run_at IS NOT NULL)").fetchone()
+    return bool(row and row[0])
+
+
+def due(connection: psycopg.Connection) -> list[DueJob]:
+    """Recurring jobs whose time has come."""
+    return [DueJob(*row) for row in connection.execute(_DUE)]
+
+
+@contextmanager
+def alone(connection: psycopg.Connection) -> Iterator[bool]:
+    """Whether nobody else begins recurring jobs; until the end nobody else does."""
+    row = connection.execute(_ALONE).fetchone()
+    mine = bool(row and row[0])
+    try:
+        yield mine
+    finally:
+        if mine and not connection.broken:
+            connection.execute(_OTHERS_TOO)
+
+
+def parked(connection: psycopg.Connection) -> list[int]:
+    """Jobs that may be worked on and have work that was put aside while they were paused."""
+    return [row[0] for row in connection.execute(_PARKED_JOBS)]
+
+
+def unpark(connection: psycopg.Connection, job_id: int) -> int | None:
+    """Make a chunk of what was put aside ready; how many domains. None: nothing is put aside any more.
+
+    Before: no transaction is open. After: as often as it is called, also by several at once, until it says None, all work of the
+    job that can be claimed is ready.
+    """
+    with connection.transaction():
+        row = connection.execute(_PARKED, {"job": job_id}).fetchone()
+        if row is None:
+            return None
+        given = {"job": job_id, "after": row[0], "chunk": CHUNK}
+        ids = [found[0] for found in connection.execute(_PARKED_WORK, given)]
+        readiness.refresh(connection, ids)
+        connection.execute(_UNPARKED, given | {"next": ids[-1] if len(ids) == CHUNK else None})
+    return len(ids)
+
+
+def delete(connection: psycopg.Connection, job_id: int) -> str:
+    """Delete a job; its name. Refused: it is the standing one.
+
+    Before: nothing. After (with the commit): nobody finds it or works on it any more; what it has is to be forgotten: `forget`.
+    """
+    name, _ = _lock(connection, job_id)
+    if name in STANDING:
+        raise Refused(f"Job {name} is a standing one and cannot be deleted; `holdfast jobs pause {name}` stops it.")
+    connection.execute(_DELETE, {"job": job_id})
+    connection.execute(_END_CRAWL, {"job": job_id})
+    return name
+
+
+def graves(connection: psycopg.Connection) -> list[int]:
+    """Jobs that were deleted and of which something may be left."""
+    return [row[0] for row in connection.execute(_GRAVES)]
+
+
+def dead(connection: psycopg.Connection, job_ids: Collection[int]) -> set[int]:
+    """Which of these were deleted. What is written for one of them has to be left out."""
+    return {row[0] for row in connection.execute(_DEAD, {"jobs": sorted(job_ids)})}
+
+
+def forget(connection: psycopg.Connection, job_id: int) -> int | None:
+    """Forget URLs, pages and texts of a deleted job, up to ROWS of them; how many. None: there is nothing left.
+
+    The log stays: it says what was asked of servers, whoever wanted it. Before: `delete`; no transaction is open. After: counters
+    are right at every moment; the last traces of the job are gone a while later.
+    """
+    with connection.transaction():
+        found = connection.execute(_ITS_DOMAINS, {"job": job_id, "chunk": CHUNK}).fetchall()
+        if not found:
+            connection.execute(_BURY, {"job": job_id, "grave": GRAVE})
+            return None
+        ids: list[int] = []
+        room = ROWS
+        for domain_id, rows in found:
+            if ids and rows > room:
+                break
+            ids.append(domain_id)
+            room -= rows
+        key = {"job": job_id, "ids": ids, "rows": ROWS}
+        connection.execute(_LOCK_DOMAINS, key)
+        readiness.fold_counts(connection, ids)
+        row = connection.execute(_FORGET, key).fetchone()
+        connection.execute(_FORGET_WORK, key)
+    return int(row[0]) if row else 0
+
+
+def _lock(connection: psycopg.Connection, job_id: int) -> tuple[str, JobState]:
+    row = connection.execute(_LOCK, {"job": job_id}).fetchone()
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return row[0], JobState(row[1])

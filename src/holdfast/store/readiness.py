@@ -14,6 +14,9 @@ from holdfast.store import arrays
 UNDER_WAY_BONUS: Final = 100_000_000
 """Domains that are under way come before all others: finishing one is worth more than beginning another."""
 
+URGENT: Final = 11
+"""Priority in the frontier of a task whose own is 1 or 2: its domain comes before all others."""
+
 REOPEN_CHUNK: Final = 10_000
 """Frontier rows that one fold sets back to waiting: a reset of a huge domain must not become one huge statement."""
 
@@ -22,9 +25,12 @@ UPDATE job_domains jd SET ready = want.ready, priority = want.priority
 FROM (
     SELECT jd.domain_id, jd.job_id,
            jd.state = 'open' AND j.state IN ('pending', 'processing') AND d.is_active AND d.claimed_by IS NULL
-               AND d.next_crawl_after IS NULL
+               AND (d.next_crawl_after IS NULL OR (j.kind = 'tasks' AND d.status = 'exhausted'))
                AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()) AS ready,
-           d.priority_score + CASE WHEN d.status = 'active' THEN %(bonus)s ELSE 0 END AS priority
+           d.priority_score + CASE WHEN d.status = 'active' THEN %(bonus)s ELSE 0 END
+               + CASE WHEN j.kind = 'tasks' AND EXISTS (
+                     SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id AND f.state = 'waiting'
+                     AND f.priority >= %(urgent)s) THEN 2 * %(bonus)s ELSE 0 END AS priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id
     WHERE jd.domain_id = ANY(%(ids)s)
 ) want
@@ -39,7 +45,8 @@ WHERE d.id = ANY(%(ids)s) AND d.status NOT IN ('blocked', 'unreachable')
 # New URLs end a delay, but for one that the server asked for: nobody could visit it.
 # The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
 _TAKE_WAKES: Final = """
-DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_after IS NULL RETURNING domain_id, job_id, inserted
+DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_after IS NULL AND again_key IS NULL
+RETURNING domain_id, job_id, inserted
 """
 _FOLD: Final = f"""
 WITH news AS ({_TAKE_WAKES}), sums AS (
@@ -55,17 +62,47 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
                   FROM domains d WHERE d.id = job_domains.domain_id) END,
         state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
 ), per_domain AS (
-    SELECT domain_id, sum(inserted)::bigint AS inserted FROM sums GROUP BY domain_id
+    SELECT s.domain_id, sum(s.inserted)::bigint AS inserted, sum(s.inserted) FILTER (WHERE j.kind = 'crawl') > 0 AS woken
+    FROM sums s JOIN crawl_jobs j ON j.id = s.job_id GROUP BY s.domain_id
 )
 UPDATE domains d SET
     pages_discovered = d.pages_discovered + p.inserted,
     frontier_size = d.frontier_size + p.inserted,
     frontier_updated_at = clock_timestamp(),
-    status = CASE WHEN p.inserted > 0 AND d.status = 'exhausted' THEN 'pending' ELSE d.status END,
-    status_reason = CASE WHEN p.inserted > 0 AND d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
+    status = CASE WHEN p.woken AND d.status = 'exhausted' THEN 'pending' ELSE d.status END,
+    status_reason = CASE WHEN p.woken AND d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
 FROM per_domain p WHERE d.id = p.domain_id
 RETURNING d.id
 """  # noqa: S608 — composed of the constant above only
+
+# One URL each: for tasks. What changes is counted by what it was.
+_ONCE_MORE: Final = """
+WITH news AS (
+    DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_key IS NOT NULL
+    RETURNING id, domain_id, job_id, again_key, priority, hops
+), old AS MATERIALIZED (
+    SELECT DISTINCT ON (f.domain_id, f.job_id, f.url_key) f.domain_id, f.job_id, f.url_key, f.state, n.priority, n.hops
+    FROM news n JOIN url_frontier f ON f.domain_id = n.domain_id AND f.job_id = n.job_id AND f.url_key = n.again_key
+    ORDER BY f.domain_id, f.job_id, f.url_key, n.id DESC
+), reopened AS (
+    UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL, priority = o.priority, hops = o.hops,
+        kind = CASE o.state WHEN 'done' THEN 'refresh'::frontier_kind ELSE f.kind END
+    FROM old o WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key
+), counts AS (
+    SELECT domain_id, job_id, count(*) FILTER (WHERE state <> 'waiting') AS total, count(*) FILTER (WHERE state = 'done') AS done,
+           count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
+    FROM old GROUP BY domain_id, job_id
+), counted AS (
+    UPDATE job_domains jd SET waiting = jd.waiting + c.total, done = jd.done - c.done, denied = jd.denied - c.denied,
+        failed = jd.failed - c.failed, state = CASE WHEN jd.state = 'done' THEN 'open' ELSE jd.state END,
+        not_before = (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, now()), now())
+                      FROM domains d WHERE d.id = jd.domain_id)
+    FROM counts c WHERE jd.domain_id = c.domain_id AND jd.job_id = c.job_id
+)
+UPDATE domains d SET frontier_size = d.frontier_size + c.total
+FROM (SELECT domain_id, sum(total)::bigint AS total FROM counts GROUP BY domain_id) c WHERE d.id = c.domain_id
+RETURNING d.id
+"""
 
 _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL ORDER BY id
@@ -107,7 +144,7 @@ def refresh(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
     its job now.
     """
     if domain_ids:
-        connection.execute(_REFRESH, {"ids": list(domain_ids), "bonus": UNDER_WAY_BONUS})
+        connection.execute(_REFRESH, {"ids": list(domain_ids), "bonus": UNDER_WAY_BONUS, "urgent": URGENT})
 
 
 def rescore(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
@@ -119,13 +156,14 @@ def rescore(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
 
 
 def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
-    """Fold the wakes of these domains that only count into their counters; the domains that had some.
+    """Fold the wakes of these domains that count, or want one URL once more; the domains that had some.
 
     Before: the domain rows are locked by this transaction. After: every URL that this statement could see is counted; exhausted
     domains with new URLs are pending. `ready` is the caller's to refresh.
     """
     words = {"ids": arrays.numbers(domain_ids), "woken": reason(Event.WOKEN, "new URLs arrived")}
-    return {row[0] for row in connection.execute(_FOLD, words)}
+    counted = {row[0] for row in connection.execute(_FOLD, words)}
+    return counted | {row[0] for row in connection.execute(_ONCE_MORE, words)}
 
 
 def fold(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:

@@ -46,13 +46,13 @@ WHERE jd.domain_id = %(id)s AND jd.job_id = look.job_id
 
 _NOTHING_LEFT: Final = """
 SELECT NOT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-                   WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled' AND jd.state <> 'done')
+                   WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled' AND j.kind = 'crawl' AND jd.state <> 'done')
 """
 
 _LET_GO: Final = """
 UPDATE domains SET
     claimed_by = NULL, claim_expires_at = NULL,
-    retry_count = CASE WHEN %(crawled)s AND NOT %(stopped)s THEN 0 ELSE retry_count END,
+    retry_count = CASE WHEN %(crawled)s AND NOT %(kept)s THEN 0 ELSE retry_count END,
     last_crawled_at = CASE WHEN %(crawled)s THEN clock_timestamp() ELSE last_crawled_at END,
     last_crawl_run_id = CASE WHEN %(crawled)s THEN COALESCE(%(run)s, last_crawl_run_id) ELSE last_crawl_run_id END
 WHERE id = %(id)s
@@ -89,7 +89,7 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         connection.execute(_RECOUNT, key | {"spent": list(ending.spent_jobs), "wait": ending.wait})
         budget.give_back(connection, [ending.domain_id])
         before = _status_now(connection, ending.domain_id)
-        event = ending.event or _proof_of_the_end(connection, ending.domain_id)
+        event = None if ending.for_tasks else ending.event or _proof_of_the_end(connection, ending.domain_id)
         after = decide(before, event) if event else before
         if event and after is not before:
             stopped = event in STOPPING
@@ -105,7 +105,9 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
                 },
             )
         connection.execute(
-            _LET_GO, key | {"crawled": ending.crawled, "stopped": ending.event in STOPPING, "run": ending.run_id}
+            _LET_GO,
+            key
+            | {"crawled": ending.crawled, "kept": ending.for_tasks or ending.event in STOPPING, "run": ending.run_id},
         )
         readiness.rescore(connection, [ending.domain_id])
         connection.execute(_END_TENURE, key)

@@ -10,6 +10,7 @@ from typing import Final
 
 import psycopg
 
+from holdfast.errors import Refused
 from holdfast.model.domain import Seed
 from holdfast.store import readiness
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
@@ -90,7 +91,7 @@ RETURNING d.id
 
 
 # Last of all, and under lock: who proves at this moment that the job is completed has seen our rows, or we see what he found.
-_JOB: Final = "SELECT state = 'completed' FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
+_JOB: Final = "SELECT state = 'completed', deleted_at IS NOT NULL FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
 _REVIVE: Final = "UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s"
 
 
@@ -146,8 +147,10 @@ def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, objec
 
 
 def _revive(connection: psycopg.Connection, parameters: Mapping[str, object]) -> None:
-    row = connection.execute(_JOB, parameters).fetchone()
-    if row and row[0]:
+    completed, deleted = connection.execute(_JOB, parameters).fetchone() or (False, True)
+    if deleted:
+        raise Refused("The job was deleted meanwhile; nothing of these seeds was kept.")
+    if completed:
         connection.execute(_REVIVE, parameters)
 
 

@@ -13,10 +13,12 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
-from holdfast.store import budget, readiness, runs
+from holdfast.store import budget, crawls, jobs, readiness, runs
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
+JOB_STEPS: Final = 20
+"""In one sweep, lest it keep others waiting: at most that many times 500 domains made ready, or 10 000 URLs forgotten."""
 _SWEEP_LOCK: Final = 0x686F6C64  # "hold"
 
 # All of these lock in the order of ids, as everybody does: see the heartbeat in `store/claims`.
@@ -40,6 +42,7 @@ WHERE id IN (SELECT id FROM domains WHERE next_crawl_after <= clock_timestamp() 
   AND next_crawl_after <= clock_timestamp() AND claimed_by IS NULL
 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
+_FREE: Final = "SELECT id FROM domains WHERE id = ANY(%(ids)s) AND claimed_by IS NULL ORDER BY id FOR NO KEY UPDATE"
 _WOKEN: Final = """
 SELECT id FROM domains
 WHERE id IN (SELECT DISTINCT w.domain_id FROM domain_wakes w JOIN domains d ON d.id = w.domain_id
@@ -65,7 +68,7 @@ FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.claim_epoch
 _THAW: Final = """
 WITH wanted AS MATERIALIZED (
     SELECT jd.domain_id, jd.job_id, jd.state <> 'done' AS open FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-    WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused')
+    WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused') AND j.kind = 'crawl'
 ), due AS (
     UPDATE domains SET
         status = CASE WHEN old.again THEN 'pending' ELSE status END,
@@ -83,13 +86,15 @@ WHERE due.was = 'exhausted' OR NOT EXISTS (SELECT FROM wanted w WHERE w.domain_i
 
 @dataclass(slots=True)
 class Swept:
-    """What a sweep did, in domains (and runs)."""
+    """What a sweep did, in domains where nothing else is said."""
 
     expired: int = 0
     cooled: int = 0
     woken: int = 0
     delayed: int = 0
     runs: int = 0
+    jobs: int = 0
+    """Pieces of work that nobody had finished after a job was resumed or deleted, and jobs that came to their end."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -104,6 +109,7 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
     swept.cooled = _in_chunks(connection, _COOLED, _thaw, swept.faults, {"refresh": refresh})
     swept.woken = _in_chunks(connection, _WOKEN, _wake, swept.faults)
     swept.delayed = _in_chunks(connection, _DELAYED, _undelay, swept.faults)
+    swept.jobs = _look_after_jobs(connection, swept.faults)
     swept.runs = len(runs.fail_silent(connection, older_than=run_silence, message="No sign of life for a whole lease."))
     _make_partitions(connection, swept.faults)
     return swept
@@ -128,13 +134,10 @@ def force_release(connection: psycopg.Connection, *, worker: str | None) -> int:
     )
 
 
-def wake_now(connection: psycopg.Connection, domain_id: int) -> None:
-    """Fold a domain's wakes now if nobody holds it, instead of at the next sweep."""
+def wake_now(connection: psycopg.Connection, *domain_ids: int) -> None:
+    """Fold the wakes of these domains now where nobody holds them, instead of at the next sweep."""
     with connection.transaction():
-        if connection.execute(
-            "SELECT FROM domains WHERE id = %s AND claimed_by IS NULL FOR NO KEY UPDATE", (domain_id,)
-        ).rowcount:
-            _wake(connection, [domain_id])
+        _wake(connection, [row[0] for row in connection.execute(_FREE, {"ids": list(domain_ids)})])
 
 
 def _or_complain(freed: int, faults: Sequence[str]) -> int:
@@ -221,6 +224,21 @@ def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
         if connection.broken:
             raise
         faults.append(f"partitions of crawl_log: {first_line(problem)}")
+
+
+def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
+    """Finish what was begun by whoever resumed or deleted a job, a few pieces a sweep; how many."""
+    done = 0
+    for step, job_ids in ((jobs.unpark, jobs.parked(connection)), (jobs.forget, jobs.graves(connection))):
+        for job_id in job_ids:
+            try:
+                while done < JOB_STEPS and step(connection, job_id) is not None:
+                    done += 1
+            except psycopg.Error as problem:
+                if connection.broken:
+                    raise
+                faults.append(f"job {job_id}: {first_line(problem)}")
+    return done + crawls.finish_idle(connection)
 
 
 def _take_away(why: str) -> _Apply:

@@ -69,14 +69,14 @@ STRUCTURE: Final[dict[str, str]] = {
     "I1 no domain is exhausted with a URL waiting and no wake to say so": """
         SELECT d.id AS domain_id FROM domains d WHERE d.status = 'exhausted'
         AND EXISTS (SELECT FROM url_frontier f JOIN crawl_jobs j ON j.id = f.job_id
-                    WHERE f.domain_id = d.id AND f.state = 'waiting' AND j.state <> 'cancelled')
+                    WHERE f.domain_id = d.id AND f.state = 'waiting' AND j.state <> 'cancelled' AND j.kind = 'crawl')
         AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id)
     """,
     "I1 work that waits can be found: ready, held, cooling, delayed, parked, switched off or about to be woken": """
         SELECT jd.domain_id, jd.job_id, jd.waiting
         FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id
         WHERE jd.waiting > 0 AND jd.state = 'open' AND NOT jd.ready AND d.is_active AND d.claimed_by IS NULL
-        AND j.state IN ('pending', 'processing') AND d.next_crawl_after IS NULL AND jd.not_before IS NULL
+        AND j.state IN ('pending', 'processing') AND j.parked_after IS NULL AND d.next_crawl_after IS NULL AND jd.not_before IS NULL
         AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id)
     """,
     "I1 the address of every page is in the frontier": """
@@ -155,8 +155,9 @@ LOG: Final[dict[str, str]] = {
         SELECT domain_id, job_id, claim_epoch, url_key, count(*) AS times FROM crawl_log WHERE outcome = ANY(%(pages)s)
         GROUP BY domain_id, job_id, claim_epoch, crawl_run_id, url_key HAVING count(*) > 1
     """,
-    "I3 every page in the log is kept": """
-        SELECT DISTINCT l.domain_id, l.job_id, l.url_key FROM crawl_log l WHERE l.outcome = ANY(%(pages)s) AND NOT EXISTS (
+    "I3 every page in the log is kept, unless its job was deleted": """
+        SELECT DISTINCT l.domain_id, l.job_id, l.url_key FROM crawl_log l JOIN crawl_jobs j ON j.id = l.job_id AND j.deleted_at IS NULL
+        WHERE l.outcome = ANY(%(pages)s) AND NOT EXISTS (
             SELECT FROM crawled_pages p WHERE p.domain_id = l.domain_id AND p.job_id = l.job_id AND p.url_key = l.url_key)
     """,
     "I3 every page that is kept is in the log": """

@@ -5,7 +5,8 @@ The rule: times go out and come in as seconds from now, by the database's clock.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -16,13 +17,14 @@ from holdfast.store import claims
 
 _LOAD: Final = """
 SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent, max_pages_per_run,
-       consecutive_error_count, pages_crawled,
+       consecutive_error_count, pages_crawled, maintenance_window, clock_timestamp(),
        GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
        back_off_level, response_ms, best_response_ms, circuit_failures, circuit_successes,
        extract(epoch FROM circuit_open_until - clock_timestamp())::float8
 FROM domains WHERE id = ANY(%(ids)s)
 """
+_HOURS: Final = "SELECT (SELECT maintenance_window FROM domains WHERE id = %(id)s), clock_timestamp()"
 _ROBOTS: Final = """
 SELECT domain_id, robots_txt_url, status, robots_txt_content, reachable,
        COALESCE(extract(epoch FROM expires_at - clock_timestamp()), 0)::float8, problem
@@ -53,6 +55,14 @@ class StoredRobots:
     problem: str | None
 
 
+class Hours(NamedTuple):
+    """When a domain is to be left alone, and what time it is."""
+
+    window: str | None
+    """As people wrote it; None: it never is."""
+    now: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class VisitState:
     """A domain as its holder finds it."""
@@ -68,6 +78,7 @@ class VisitState:
     max_pages_per_run: int | None
     consecutive_errors: int
     pages_crawled: int
+    hours: Hours
     clocks: Clocks
     robots: dict[str, StoredRobots] = field(default_factory=dict)
     """By the address of the file: each origin of a domain has its own."""
@@ -81,6 +92,13 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int,
         if domain_id in states:
             states[domain_id].robots[url] = StoredRobots(*facts)
     return states
+
+
+def hours(connection: psycopg.Connection, domain_id: int) -> Hours:
+    """When a domain is to be left alone, as it stands by now; one that is gone never is."""
+    row = connection.execute(_HOURS, {"id": domain_id}).fetchone()
+    assert row is not None  # noqa: S101 — it has no table to be empty
+    return Hours(*row)
 
 
 def save_robots(
@@ -131,6 +149,8 @@ def _state(row: TupleRow) -> VisitState:
         most,
         errors,
         pages,
+        window,
+        now,
         next_request,
         back_off,
         *clocks,
@@ -147,5 +167,6 @@ def _state(row: TupleRow) -> VisitState:
         most,
         errors,
         pages,
+        Hours(window, now),
         Clocks(next_request or 0.0, back_off or 0.0, *clocks),
     )

@@ -311,7 +311,7 @@ def test_a_batch_that_cannot_be_written_says_so_and_writes_nothing(store: Store,
     before = store.everything()
     with pytest.raises(StoreError, match="cannot be written") as refused:
         worker.commit(
-            worker.part(claim, [outcome(HOME, store.job)], [found("https://d0.example/x", store.job, priority=9)])
+            worker.part(claim, [outcome(HOME, store.job)], [found("https://d0.example/x", store.job, priority=13)])
         )
     assert not isinstance(refused.value, RolledBack)
     store.connection.execute("SET statement_timeout = 1")

@@ -94,25 +94,42 @@ def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
 def test_an_older_schema_is_refused_with_what_to_do(empty: Database) -> None:
     migrate.upgrade(empty, "0001")
     with pytest.raises(
-        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0002; run `holdfast db upgrade`"
+        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0008; run `holdfast db upgrade`"
     ):
         check(empty)
 
 
 # What a store at each released revision may hold. The rows are written as that revision knew them.
+_DOMAIN = """
+    INSERT INTO domains (domain, parent_domain, base_url, pages_discovered, frontier_size, pages_crawled)
+    VALUES ('a.example', 'a.example', 'https://a.example/', 2, 1, 1);
+    INSERT INTO job_domains (domain_id, job_id, ready, discovered, waiting, done, budget_used)
+    SELECT d.id, j.id, true, 2, 1, 1, 1 FROM domains d, crawl_jobs j WHERE j.name = 'default';
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, state)
+    SELECT d.id, j.id, decode(md5(u), 'hex'), 'https://a.example/' || u, s::frontier_state
+    FROM domains d, crawl_jobs j, (VALUES ('x', 'waiting'), ('y', 'done')) AS t(u, s) WHERE j.name = 'default';
+    INSERT INTO domain_robots (domain_id, robots_txt_url, robots_txt_content)
+    SELECT id, 'https://a.example/robots.txt', 'User-agent: *' FROM domains;
+    INSERT INTO crawl_runs (worker, pages_crawled) VALUES ('w1', 0);
+"""
+_TASK = """
+    INSERT INTO crawl_tasks (domain_id, url, url_hash) SELECT id, 'https://a.example/t', decode(md5('t'), 'hex') FROM domains;
+    UPDATE crawl_tasks SET status = 'paused';
+    INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('ann', 'pause', 'task', '1');
+"""
+_PRODUCT = """
+    INSERT INTO parse_results (task_id, fetched_at, attempt, parser, parser_version, product_keys, data, products)
+    SELECT id, now(), 1, 'product', '1', ARRAY[decode(md5('p'), 'hex')], '{}', '[{}]' FROM crawl_tasks;
+    INSERT INTO products (domain_id, page_key, identity_key, identity, name, price, page_url, first_seen_at, last_seen_at, last_task_id)
+    SELECT domain_id, url_hash, decode(md5('p'), 'hex'), 'sku:p', 'Lamp', 10, url, now(), now(), id FROM crawl_tasks;
+    INSERT INTO product_prices (product_id, fetched_at, seen_until, task_id, last_task_id, price)
+    SELECT id, first_seen_at, last_seen_at, last_task_id, last_task_id, price FROM products;
+"""
 _DATA_AT = {
-    "0001": """
-        INSERT INTO domains (domain, parent_domain, base_url, pages_discovered, frontier_size, pages_crawled)
-        VALUES ('a.example', 'a.example', 'https://a.example/', 2, 1, 1);
-        INSERT INTO job_domains (domain_id, job_id, ready, discovered, waiting, done, budget_used)
-        SELECT d.id, j.id, true, 2, 1, 1, 1 FROM domains d, crawl_jobs j;
-        INSERT INTO url_frontier (domain_id, job_id, url_key, url, state)
-        SELECT d.id, j.id, decode(md5(u), 'hex'), 'https://a.example/' || u, s::frontier_state
-        FROM domains d, crawl_jobs j, (VALUES ('x', 'waiting'), ('y', 'done')) AS t(u, s);
-        INSERT INTO domain_robots (domain_id, robots_txt_url, robots_txt_content)
-        SELECT id, 'https://a.example/robots.txt', 'User-agent: *' FROM domains;
-        INSERT INTO crawl_runs (worker, pages_crawled) VALUES ('w1', 0);
-    """,
+    "0001": _DOMAIN,
+    "0002": _DOMAIN,
+    **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
+    **dict.fromkeys(("0006", "0007"), _DOMAIN + _TASK + _PRODUCT),
 }
 
 
@@ -162,7 +179,13 @@ def test_an_upgrade_keeps_what_is_there_and_a_downgrade_too(
     assert schema_of(server, empty) == old
     with empty.session() as connection:
         assert Store(connection).everything()["url_frontier"] == before["url_frontier"]
-        assert connection.execute("SELECT count(*) FROM domain_robots").fetchone() == (1,)
+        robots_kept = connection.execute("SELECT count(*) FROM domain_robots").fetchone()
+        assert robots_kept == (1 if revision == "0001" else 3,), "0001 knows one a domain"
+        if _TASK in _DATA_AT[revision]:
+            kept = connection.execute(
+                "SELECT t.status::text, e.why, a.actor FROM crawl_tasks t, task_events e, audit_log a"
+            )
+            assert kept.fetchall() == [("paused", "manual: changed in SQL as holdfast", "ann")]
 
 
 def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:
@@ -212,4 +235,4 @@ def test_of_two_upgrades_at_once_the_second_waits_and_finds_nothing_to_do(empty:
         thread.join()
     assert results == [migrate.HEAD, migrate.HEAD]
     with empty.session() as connection:
-        assert connection.execute("SELECT count(*) FROM crawl_jobs").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM crawl_jobs").fetchone() == (2,)  # the standing ones

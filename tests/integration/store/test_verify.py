@@ -39,7 +39,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I1 the address of every page is in the frontier": (f"DELETE FROM url_frontier WHERE {PAGE}",),
     "I1 every URL that is done has an answer in the log": (f"DELETE FROM crawl_log WHERE {PAGE}",),
     "I3 no page was counted twice in a tenure": (f"INSERT INTO crawl_log SELECT * FROM crawl_log WHERE {PAGE}",),
-    "I3 every page in the log is kept": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
+    "I3 every page in the log is kept, unless its job was deleted": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
     "I3 every page that is kept is in the log": (f"UPDATE crawl_log SET outcome = 'not_modified' WHERE {PAGE}",),
     "I4 a held domain has one open tenure, under its epoch": (
         "UPDATE domains SET claimed_by = 'w9', claim_expires_at = now()",

@@ -79,3 +79,15 @@ def test_who_lost_the_domain_keeps_nothing(store: Store) -> None:
     assert not save(store, claim)
     assert robots(store, claim.domain_id) == {}
     assert save(store, newer)
+
+
+def test_when_it_is_to_be_left_alone_by_the_database_s_clock(store: Store) -> None:
+    store.seed("a.example")
+    (domain_id,) = domains.ids(store.connection, ["a.example"])
+    assert visits.hours(store.connection, domain_id).window is None
+    domains.edit(store.connection, "a.example", {"maintenance_window": "22:00-06:00"})
+    found = visits.hours(store.connection, domain_id)
+    began = visits.load(store.connection, [domain_id])[domain_id].hours
+    assert found.window == began.window == "22:00-06:00"
+    assert store.value("SELECT %s <= %s AND %s <= clock_timestamp()", found.now, began.now, began.now)
+    assert visits.hours(store.connection, 999).window is None

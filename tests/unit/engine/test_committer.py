@@ -66,6 +66,7 @@ class Holder:
     """A visit that only listens."""
 
     streak = 0
+    for_tasks = False
 
     def __init__(self, domain_id: int, epoch: int = 1) -> None:
         self.domain_id, self.epoch = domain_id, epoch

@@ -34,8 +34,8 @@ class Frontier:
         self.gate.set()
         self.problem: Exception | None = None
 
-    async def call(self, function: object, *, domain_id: int, job_id: int, count: int, besides: list[bytes]) -> Taken:
-        assert (function, domain_id, job_id) == (frontier.take, 3, 7)
+    async def call(self, function: object, *, count: int, besides: list[bytes]) -> Taken:
+        assert function is frontier.take
         self.looks.append(set(besides))
         found = [item for item in self.waiting if item.url_key not in besides][:count]  # as of now
         await self.gate.wait()
@@ -45,7 +45,7 @@ class Frontier:
 
     def window(self, size: int = SIZE) -> Window:
         tools = SimpleNamespace(desk=self, settings=Settings(worker=Worker(window=size)))
-        return Window(cast("Tools", tools), 3, 7)
+        return Window(cast("Tools", tools), frontier.take)
 
     def finish(self, window: Window, *items: Waiting) -> None:
         """Their outcomes are committed."""

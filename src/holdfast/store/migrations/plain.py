@@ -13,8 +13,13 @@ _FOLDER: Final = Path(__file__).with_name("sql")
 
 def run_sql(name: str) -> None:
     """Execute one file of `sql/`."""
+    execute((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+def execute(text: str) -> None:
+    """Execute any number of statements."""
     raw = op.get_bind().connection.driver_connection
     if raw is None:
         raise RuntimeError("migrations run on a live connection only")
     with raw.cursor() as cursor:
-        cursor.execute((_FOLDER / name).read_text(encoding="utf-8"))
+        cursor.execute(text)

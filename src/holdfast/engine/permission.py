@@ -1,0 +1,88 @@
+"""What robots.txt says of the URLs that a visit is about to ask for.
+
+The rule: a URL that may not be asked for goes into the batch with its reason. While a robots.txt cannot be had nothing of its origin is
+allowed; the others of the domain go on.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.robots import Known, RobotsKeeper
+from holdfast.model.batch import Waiting
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.politeness.robots import product_token
+from holdfast.store import visits
+
+if TYPE_CHECKING:
+    from holdfast.engine.visit import Visit
+
+
+class Permission:
+    """The robots.txt files of one visit."""
+
+    def __init__(self, visit: "Visit", stored: Mapping[str, visits.StoredRobots]) -> None:
+        self._visit = visit
+        self._token = product_token(visit.agent)
+        self._postponed = 0
+        """URLs in a row that wait for a robots.txt."""
+        self.hold: float | None = None
+        """Robots cannot be had, or not soon: seconds until it is asked for again."""
+        self._robots = RobotsKeeper(
+            dict(stored),
+            visit.tools.settings.politeness,
+            visit.tools.clock,
+            agent=visit.agent,
+            allow_private=visit.allow_private,
+            ask=visit.turns.ask_in_turn,
+            save=self._save,
+            learn=visit.learn,
+        )
+
+    async def given(self, item: Waiting) -> bool:
+        """Whether robots.txt lets us ask; if not, the URL is denied, or waits, or `hold` says that the visit has to."""
+        visit = self._visit
+        if not visit.job.spec.robots:
+            return True
+        known = await self._robots.of(item.url)
+        if known is None:
+            visit.put_back(item)
+            self.hold = visit.turns.far  # None: the visit is over anyway
+            return False
+        if not known.reachable:
+            self._not_now(item, known)
+            return False
+        self._postponed = 0
+        visit.turns.pace.set_crawl_delay(known.robots.crawl_delay(self._token))
+        decision = known.robots.allowed(item.url, self._token)
+        if not decision.allowed:
+            visit.deny(item, Outcome.ROBOTS_DENIED, UrlState.DENIED, f"robots_denied: {decision.line or ''}"[:500])
+            if visit.is_new_here and known.robots.denies_everything(self._token):
+                visit.shut_out()
+        return decision.allowed
+
+    def _not_now(self, item: Waiting, known: Known) -> None:
+        visit = self._visit
+        wait = max(1.0, known.until - visit.tools.clock.now())
+        if known.why is Outcome.ADDRESS_REFUSED:
+            visit.deny(item, known.why, UrlState.FAILED, f"{known.why}: {known.detail}"[:500])
+            return
+        if visit.for_tasks:  # it has attempts of its own, minutes apart
+            why = known.why or Outcome.UNAVAILABLE
+            visit.deny(item, why, UrlState.FAILED, f"{why}: robots.txt cannot be had: {known.detail}"[:500])
+            return
+        if known.why is Outcome.NO_SUCH_HOST:
+            visit.not_reached(known.detail)
+        self._postponed += 1
+        if self._postponed > visit.tools.settings.worker.window:
+            self.hold = wait
+            return
+        # Another origin of the domain may answer; so far only this URL waits.
+        visit.deny(
+            item, Outcome.ROBOTS_DENIED, UrlState.WAITING, "robots_unavailable: asked again later", retry_in=wait
+        )
+
+    async def _save(self, **facts: Any) -> object:
+        visit = self._visit
+        return await visit.tools.desk.call(
+            visits.save_robots, worker=visit.tools.worker, domain_id=visit.domain_id, epoch=visit.epoch, **facts
+        )

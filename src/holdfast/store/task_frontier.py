@@ -1,0 +1,208 @@
+"""Tasks and the frontier: the URLs of queued tasks are the frontier of a standing job, so that the same engine crawls them.
+
+The rule: the frontier row says that a URL is to be fetched, the task says for whom. Which tasks a URL is fetched for is looked up
+when it is taken, and goes back with its outcome under the attempt of that moment; what a person did meanwhile stands.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import psycopg
+
+from holdfast.model.batch import UrlOutcome, VisitPart
+from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.page import ArchiveRef
+from holdfast.model.task import CrawlResult, TaskStatus
+from holdfast.store import bells, frontier, task_work
+from holdfast.store.frontier import Taken
+
+_OF_TASKS: Final = "SELECT id FROM crawl_jobs WHERE kind = 'tasks'"
+
+_SHARE: Final = "SELECT id FROM domains WHERE id = ANY(%(domains)s) ORDER BY id FOR KEY SHARE"
+# A URL that is new to the frontier is inserted; one that is known is wanted again, which only its domain's holder may write down.
+_ENQUEUE: Final = """
+WITH job AS (SELECT id FROM crawl_jobs WHERE kind = 'tasks'), wanted AS MATERIALIZED (
+    SELECT DISTINCT ON (domain_id, url_key) domain_id, url_key, url, 13 - priority AS priority, hops
+    FROM unnest(%(domains)s::bigint[], %(keys)s::bytea[], %(urls)s::text[], %(priorities)s::smallint[], %(hops)s::smallint[])
+        AS w(domain_id, url_key, url, priority, hops)
+    ORDER BY domain_id, url_key, w.priority
+), added AS (
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, priority, hops)
+    SELECT w.domain_id, job.id, w.url_key, w.url, w.priority, w.hops FROM wanted w, job ORDER BY w.domain_id, w.url_key
+    ON CONFLICT DO NOTHING
+    RETURNING domain_id, url_key
+), news AS (
+    INSERT INTO domain_wakes (domain_id, job_id, inserted)
+    SELECT a.domain_id, job.id, count(*) FROM added a, job GROUP BY a.domain_id, job.id ORDER BY a.domain_id
+)
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_key, priority, hops)
+SELECT w.domain_id, job.id, 0, w.url_key, w.priority, w.hops FROM wanted w, job
+WHERE NOT EXISTS (SELECT FROM added a WHERE a.domain_id = w.domain_id AND a.url_key = w.url_key) ORDER BY w.domain_id, w.url_key
+"""
+
+_WENT: Final = "SELECT id, fetch_url, hops FROM crawl_tasks WHERE id = ANY(%(ids)s) AND fetch_url IS NOT NULL"
+_AT_WORK: Final = """
+SELECT COALESCE(fetch_key, url_hash), id, attempt FROM crawl_tasks
+WHERE COALESCE(fetch_key, url_hash) = ANY(%(keys)s::bytea[]) AND status IN ('queued', 'crawling')
+"""
+_WAITS: Final = """
+SELECT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id AND j.kind = 'tasks'
+               WHERE j.state IN ('pending', 'processing') AND jd.domain_id = %(domain)s AND jd.waiting > 0
+                 AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()))
+    OR EXISTS (SELECT FROM domain_wakes w JOIN crawl_jobs j ON j.id = w.job_id AND j.kind = 'tasks' WHERE w.domain_id = %(domain)s)
+"""
+# The reference of a page that has not changed is the one of the time before.
+_KEPT: Final = """
+SELECT domain_id, url_key, archive_segment, archive_offset, archive_length, payload_digest FROM crawled_pages
+WHERE (domain_id, job_id, url_key) IN (SELECT * FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]))
+  AND archive_segment IS NOT NULL
+"""
+_FETCHING: Final = """
+UPDATE crawl_tasks t SET status = 'crawling', status_reason = 'fetching'
+FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS w(id, attempt) WHERE t.id = w.id AND t.attempt = w.attempt AND t.status = 'queued'
+"""
+_MOVED: Final = """
+UPDATE crawl_tasks t SET status = 'pending', status_reason = 'moved: to ' || w.url, fetch_url = w.url, fetch_key = w.key, hops = t.hops + 1,
+    scheduled_at = clock_timestamp()
+FROM unnest(%(ids)s::bigint[], %(attempts)s::int[], %(urls)s::text[], %(keys)s::bytea[]) AS w(id, attempt, url, key)
+WHERE t.id = w.id AND t.attempt = w.attempt AND t.status = 'crawling'
+"""
+
+
+class Wanted(NamedTuple):
+    """A URL that is to be fetched for a task."""
+
+    domain_id: int
+    url_key: bytes
+    url: str
+    priority: int
+    hops: int = 0
+
+
+def job_of_tasks(connection: psycopg.Connection) -> int:
+    """The id of the standing job whose frontier tasks are."""
+    row = connection.execute(_OF_TASKS).fetchone()
+    assert row is not None  # noqa: S101 — the schema makes it
+    return int(row[0])
+
+
+def moved(connection: psycopg.Connection, task_ids: Sequence[int]) -> dict[int, tuple[str, int]]:
+    """Those of these tasks that redirects have led elsewhere: by id where to, and over how many hops."""
+    return {row[0]: (row[1], row[2]) for row in connection.execute(_WENT, {"ids": list(task_ids)})}
+
+
+def enqueue(connection: psycopg.Connection, wanted: Sequence[Wanted]) -> None:
+    """Put the URLs of tasks into the frontier.
+
+    Before: the transaction is open that has queued the tasks. After (with its commit): each URL waits, or will when the wake is folded.
+    """
+    if not wanted:
+        return
+    columns = {
+        "domains": [one.domain_id for one in wanted],
+        "keys": [one.url_key for one in wanted],
+        "urls": [one.url for one in wanted],
+        "priorities": [one.priority for one in wanted],
+        "hops": [one.hops for one in wanted],
+    }
+    connection.execute(_SHARE, columns)
+    connection.execute(_ENQUEUE, columns)
+
+
+def take(
+    connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, besides: Sequence[bytes], epoch: int
+) -> Taken:
+    """What `frontier.take` says, each URL with the tasks that it is fetched for; they are crawling from now on, for display.
+
+    A URL without a task (it was paused, cancelled, or has ended) is not to be fetched.
+    """
+    taken = frontier.take(connection, domain_id=domain_id, job_id=job_id, count=count, besides=besides)
+    at_work: dict[bytes, list[tuple[int, int]]] = {}
+    for key, task_id, attempt in connection.execute(_AT_WORK, {"keys": [item.url_key for item in taken.urls]}):
+        at_work.setdefault(key, []).append((task_id, attempt))
+    begun = set(task_work.begin_crawl(connection, [pair for pairs in at_work.values() for pair in pairs], epoch=epoch))
+    return Taken([item._replace(tasks=_of(at_work.get(item.url_key, ()), begun)) for item in taken.urls], taken.next_in)
+
+
+def task_waits(connection: psycopg.Connection, domain_id: int) -> bool:
+    """Whether a task wants something of this domain now."""
+    row = connection.execute(_WAITS, {"domain": domain_id}).fetchone()
+    return bool(row and row[0])
+
+
+def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
+    """Tell the tasks in these parts what came of their URLs.
+
+    Before: the outcomes are settled in the open transaction. After (with its commit): a task whose page is there waits to be parsed,
+    one that was led elsewhere is pending there, one that failed is tried again later, or has failed.
+    """
+    ended = [
+        (part, outcome)
+        for part in parts
+        for outcome in part.outcomes
+        if outcome.tasks and outcome.state is not UrlState.WAITING
+    ]
+    if not ended:
+        return
+    _move(connection, [outcome for _, outcome in ended if outcome.moved_to is not None])
+    kept = _kept(connection, ended)
+    new = task_work.record(
+        connection,
+        [
+            _result(outcome, task_id, attempt, kept.get((part.domain_id, outcome.url_key)))
+            for part, outcome in ended
+            if outcome.moved_to is None
+            for task_id, attempt in outcome.tasks
+        ],
+    )
+    bells.ring_to_parse(connection, [task_id for task_id, status in new.items() if status is TaskStatus.QUEUED_PARSE])
+
+
+def _of(pairs: Sequence[tuple[int, int]], begun: set[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(pair for pair in pairs if pair[0] in begun)
+
+
+def _move(connection: psycopg.Connection, moved: Sequence[UrlOutcome]) -> None:
+    if not moved:
+        return
+    rows = [
+        (task_id, attempt, *outcome.moved_to)
+        for outcome in moved
+        if outcome.moved_to is not None
+        for task_id, attempt in outcome.tasks
+    ]
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(("ids", "attempts", "urls", "keys"))}
+    connection.execute(_FETCHING, columns)
+    connection.execute(_MOVED, columns)
+
+
+def _kept(
+    connection: psycopg.Connection, ended: Sequence[tuple[VisitPart, UrlOutcome]]
+) -> Mapping[tuple[int, bytes], ArchiveRef]:
+    pages = [(part.domain_id, outcome) for part, outcome in ended if TREATMENT[outcome.outcome].page]
+    if not pages:
+        return {}
+    columns = {
+        "domains": [domain_id for domain_id, _ in pages],
+        "jobs": [outcome.job_id for _, outcome in pages],
+        "keys": [outcome.url_key for _, outcome in pages],
+    }
+    return {(row[0], row[1]): ArchiveRef(*row[2:]) for row in connection.execute(_KEPT, columns)}
+
+
+def _result(outcome: UrlOutcome, task_id: int, attempt: int, kept: ArchiveRef | None) -> CrawlResult:
+    treatment = TREATMENT[outcome.outcome]
+    error: str | None = None
+    if not treatment.page:
+        error = outcome.reason or str(outcome.outcome)
+    elif kept is None:
+        error = "The page is there, but its bytes are not in the archive."
+    return CrawlResult(
+        task_id,
+        attempt,
+        error,
+        hopeless=error is not None and not treatment.retry and outcome.outcome is not Outcome.OK,
+        http_status=outcome.status,
+        response_ms=outcome.duration_ms,
+        archive=kept,
+    )

@@ -1,0 +1,340 @@
+"""The outbox: messages about the ends of tasks, taken by senders, and what came of each attempt.
+
+The rule: a message is in the store before anybody sends it, and its next time is set before it goes out. So a killed sender's messages
+come again by themselves, no two senders have the same one at once, and each is sent at least once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import class_row
+
+from holdfast.errors import NotFound, Refused
+from holdfast.model.webhook import Message, Next
+from holdfast.store import audit
+
+KIND: Final = "webhook"
+LOOK: Final = 1_000
+"""Messages at the head of the queue that are put out of the way at once: their receiver rests, or wants no more."""
+CHUNK: Final = 1_000
+NEVER_ENDED: Final = "whoever sent it never said what came of it"
+
+_NEWEST: Final = 2**63 - 1
+
+_ANY_DUE: Final = "SELECT EXISTS (SELECT FROM webhook_deliveries WHERE next_attempt_at <= clock_timestamp())"
+
+_IN_THE_WAY: Final = """
+(e.disabled_at IS NOT NULL OR e.rest_until > clock_timestamp() OR d.attempts - d.attempts_before >= %(most)s)
+"""
+_CLEAR: Final = f"""
+WITH head AS MATERIALIZED (
+    SELECT id FROM webhook_deliveries WHERE next_attempt_at <= clock_timestamp() ORDER BY next_attempt_at, id LIMIT %(look)s
+), blocked AS MATERIALIZED (
+    SELECT d.id, e.rest_until,
+           CASE WHEN e.disabled_at IS NOT NULL THEN e.reason
+                WHEN d.attempts - d.attempts_before >= %(most)s THEN COALESCE(d.last_error, %(never)s) END AS ended
+    FROM head JOIN webhook_deliveries d USING (id) LEFT JOIN webhook_endpoints e ON e.url = d.url
+    WHERE d.next_attempt_at <= clock_timestamp() AND {_IN_THE_WAY}
+    FOR UPDATE OF d SKIP LOCKED
+)
+UPDATE webhook_deliveries d SET
+    sending = false,
+    next_attempt_at = CASE WHEN b.ended IS NULL THEN b.rest_until END,
+    gave_up_at = CASE WHEN b.ended IS NOT NULL THEN clock_timestamp() END,
+    last_error = COALESCE(b.ended, d.last_error)
+FROM blocked b WHERE d.id = b.id
+"""  # noqa: S608 — a constant
+_TAKE: Final = f"""
+WITH due AS MATERIALIZED (
+    SELECT d.id FROM webhook_deliveries d LEFT JOIN webhook_endpoints e ON e.url = d.url
+    WHERE d.next_attempt_at <= clock_timestamp() AND {_IN_THE_WAY} IS NOT TRUE
+    ORDER BY d.next_attempt_at, d.id LIMIT %(count)s
+    FOR UPDATE OF d SKIP LOCKED
+)
+UPDATE webhook_deliveries d SET
+    attempts = d.attempts + 1, sending = true, last_attempt_at = clock_timestamp(), next_attempt_at = clock_timestamp() + %(lease)s
+FROM due WHERE d.id = due.id
+RETURNING d.id, d.url, d.attempts, d.attempts - d.attempts_before, d.message_id, d.event, d.created_at, d.body
+"""  # noqa: S608 — a constant
+
+_RECORD: Final = """
+UPDATE webhook_deliveries SET
+    sending = false, last_status = %(status)s, last_error = %(error)s,
+    delivered_at = CASE WHEN %(next)s = 'delivered' THEN clock_timestamp() END,
+    gave_up_at = CASE WHEN %(next)s IN ('give_up', 'switch_off') THEN clock_timestamp() END,
+    next_attempt_at = CASE WHEN %(next)s = 'again' THEN clock_timestamp() + %(wait)s::interval END
+WHERE id = %(id)s AND attempts = %(attempt)s AND sending
+RETURNING url
+"""
+_REST: Final = """
+INSERT INTO webhook_endpoints AS e (url, rest_until) VALUES (%(url)s, clock_timestamp() + %(rest)s::interval)
+ON CONFLICT (url) DO UPDATE SET rest_until = GREATEST(e.rest_until, excluded.rest_until)
+"""
+_SWITCH_OFF: Final = """
+INSERT INTO webhook_endpoints AS e (url, disabled_at, reason) VALUES (%(url)s, clock_timestamp(), %(reason)s)
+ON CONFLICT (url) DO UPDATE SET disabled_at = COALESCE(e.disabled_at, excluded.disabled_at), reason = COALESCE(e.reason, excluded.reason)
+"""
+_ANSWERED: Final = "DELETE FROM webhook_endpoints WHERE url = %(url)s AND disabled_at IS NULL"
+_SWITCH_ON: Final = "DELETE FROM webhook_endpoints WHERE url = %(url)s RETURNING disabled_at IS NOT NULL"
+
+_STATE: Final = """
+CASE WHEN d.delivered_at IS NOT NULL THEN 'delivered' WHEN d.gave_up_at IS NOT NULL THEN 'given_up'
+     WHEN d.sending AND d.next_attempt_at > clock_timestamp() THEN 'sending' ELSE 'waiting' END
+"""
+_READ: Final = f"""
+SELECT d.id, d.task_id, d.event, {_STATE} AS state, d.url, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at, d.delivered_at,
+       d.gave_up_at, d.last_status, d.last_error, d.message_id, d.body FROM webhook_deliveries d
+"""  # noqa: S608 — a constant
+_FILTERS: Final = {
+    "waiting": " AND d.next_attempt_at IS NOT NULL",
+    "delivered": " AND d.delivered_at IS NOT NULL",
+    "given_up": " AND d.gave_up_at IS NOT NULL",
+}
+_STATS: Final = """
+SELECT count(next_attempt_at) AS waiting, count(delivered_at) AS delivered, count(gave_up_at) AS given_up,
+       min(created_at) FILTER (WHERE next_attempt_at IS NOT NULL) AS oldest_waiting,
+       (SELECT count(*) FROM webhook_endpoints WHERE disabled_at IS NOT NULL) AS endpoints_off
+FROM webhook_deliveries
+"""
+
+_LOCK: Final = f"""
+SELECT {_STATE}, d.next_attempt_at <= clock_timestamp(), d.url FROM webhook_deliveries d WHERE d.id = %(id)s FOR UPDATE
+"""  # noqa: S608 — a constant
+_ONCE_MORE: Final = """
+sending = false, delivered_at = NULL, gave_up_at = NULL, attempts_before = attempts, next_attempt_at = clock_timestamp()
+"""
+_SEND_AGAIN: Final = f"UPDATE webhook_deliveries SET {_ONCE_MORE} WHERE id = %(id)s"  # noqa: S608 — a constant
+_SEND_CHUNK_AGAIN: Final = f"""
+WITH chunk AS MATERIALIZED (
+    SELECT id FROM webhook_deliveries WHERE gave_up_at IS NOT NULL AND url = %(url)s AND id > %(after)s
+    ORDER BY id LIMIT %(chunk)s FOR UPDATE
+)
+UPDATE webhook_deliveries d SET {_ONCE_MORE} FROM chunk WHERE d.id = chunk.id RETURNING d.id
+"""  # noqa: S608 — a constant
+_PURGES: Final = tuple(
+    f"""
+WITH old AS MATERIALIZED (
+    SELECT id FROM webhook_deliveries WHERE {ended} < clock_timestamp() - %(older)s::interval LIMIT %(chunk)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM webhook_deliveries d USING old WHERE d.id = old.id
+"""  # noqa: S608 — a constant
+    for ended in ("delivered_at", "gave_up_at")
+)
+
+
+class State(StrEnum):
+    """Where a message is, as people ask for it; one that is being sent waits, too."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message to be sent now."""
+
+    id: int
+    url: str
+    attempt: int
+    """Of all; what comes of it is recorded under this number."""
+    number: int
+    """The same, counted from when a person last had it sent again."""
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one."""
+
+    next: Next
+    wait: timedelta | None = None
+    """Until the next one, where there is one."""
+    status: int | None = None
+    error: str | None = None
+    rest: timedelta | None = None
+    """For which nothing at all is sent to that receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message as people look at it."""
+
+    id: int
+    task_id: int
+    event: str
+    state: str
+    url: str
+    attempts: int
+    created_at: datetime
+    last_attempt_at: datetime | None
+    next_attempt_at: datetime | None
+    delivered_at: datetime | None
+    gave_up_at: datetime | None
+    last_status: int | None
+    last_error: str | None
+    message_id: UUID
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The outbox in numbers."""
+
+    waiting: int
+    delivered: int
+    given_up: int
+    oldest_waiting: datetime | None
+    endpoints_off: int
+
+
+# Sending --------------------------------------------------------------------------------------------------------------
+
+
+def any_due(connection: psycopg.Connection) -> bool:
+    """Whether there may be something to take."""
+    row = connection.execute(_ANY_DUE).fetchone()
+    return bool(row and row[0])
+
+
+def take(connection: psycopg.Connection, *, count: int, lease: timedelta, most: int) -> list[Taken]:
+    """Messages that are due, the oldest first; the caller has until the end of `lease` to send them and to record it.
+
+    After: an attempt on each is begun, and nobody else takes it before that. Those whose receiver wants no more, or that were begun
+    `most` times without an end, are given up; those whose receiver rests wait until then.
+    """
+    parameters = {"count": count, "lease": lease, "most": most, "look": LOOK, "never": NEVER_ENDED}
+    with connection.transaction():
+        connection.execute(_CLEAR, parameters)
+        rows = connection.execute(_TAKE, parameters).fetchall()
+    return [
+        Taken(row_id, url, attempt, number, Message(str(message_id), event, created_at, body))
+        for row_id, url, attempt, number, message_id, event, created_at, body in sorted(rows)
+    ]
+
+
+def record(connection: psycopg.Connection, taken: Taken, attempt: Attempt) -> bool:
+    """Write down what came of an attempt; False, with nothing written, if it is no longer the last one.
+
+    After: the message has ended or waits for its next time. A receiver that wants no more is switched off; one that did not answer
+    rests; one that took the message does not.
+    """
+    values = {
+        "id": taken.id,
+        "attempt": taken.attempt,
+        "next": attempt.next,
+        "wait": attempt.wait,
+        "status": attempt.status,
+        "error": attempt.error,
+    }
+    with connection.transaction():
+        row = connection.execute(_RECORD, values).fetchone()
+        if row is None:
+            return False
+        endpoint = {"url": row[0], "rest": attempt.rest, "reason": attempt.error or ""}
+        if attempt.next is Next.SWITCH_OFF:
+            connection.execute(_SWITCH_OFF, endpoint)
+        elif attempt.rest is not None:
+            connection.execute(_REST, endpoint)
+        elif attempt.next is Next.DELIVERED:
+            connection.execute(_ANSWERED, endpoint)
+    return True
+
+
+def purge(connection: psycopg.Connection, *, older_than: timedelta) -> int:
+    """Delete messages that ended so long ago, in chunks; how many. What waits stays, however old."""
+    deleted = 0
+    for statement in _PURGES:
+        while rows := connection.execute(statement, {"older": older_than, "chunk": CHUNK}).rowcount:
+            deleted += rows
+    return deleted
+
+
+# Looking --------------------------------------------------------------------------------------------------------------
+
+
+def get(connection: psycopg.Connection, delivery_id: int) -> Delivery:
+    """One message; NotFound if there is none."""
+    with connection.cursor(row_factory=class_row(Delivery)) as cursor:
+        found = cursor.execute(f"{_READ} WHERE d.id = %(id)s", {"id": delivery_id}).fetchone()
+    if found is None:
+        raise _no_delivery(delivery_id)
+    return found
+
+
+def listing(
+    connection: psycopg.Connection,
+    *,
+    state: State | None = None,
+    task_id: int | None = None,
+    before: int | None = None,
+    limit: int = 100,
+) -> list[Delivery]:
+    """Messages, the newest first; `before` is the id of the last one seen."""
+    where = _FILTERS[state] if state else ""
+    if task_id is not None:
+        where += " AND d.task_id = %(task)s"
+    query = f"{_READ} WHERE d.id < %(before)s{where} ORDER BY d.id DESC LIMIT %(limit)s"
+    with connection.cursor(row_factory=class_row(Delivery)) as cursor:
+        keys = {"before": _NEWEST if before is None else before, "task": task_id, "limit": limit}
+        return cursor.execute(query, keys).fetchall()
+
+
+def stats(connection: psycopg.Connection) -> Stats:
+    """How many there are of each."""
+    with connection.cursor(row_factory=class_row(Stats)) as cursor:
+        found = cursor.execute(_STATS).fetchone()
+    assert found is not None  # noqa: S101 — an aggregate has one row
+    return found
+
+
+# By hand --------------------------------------------------------------------------------------------------------------
+
+
+def retry(connection: psycopg.Connection, delivery_id: int, *, actor: str) -> bool:
+    """Have a message sent again, whatever became of it; False, with nothing written, if it is due already.
+
+    After: it is due, with all attempts before it, and its receiver is switched on. Refused while it is being sent.
+    """
+    with connection.transaction():
+        row = connection.execute(_LOCK, {"id": delivery_id}).fetchone()
+        if row is None:
+            raise _no_delivery(delivery_id)
+        state, due, url = row
+        if state == "sending":
+            raise Refused(f"Message {delivery_id} is being sent at this moment; look again in a minute.")
+        known = connection.execute(_SWITCH_ON, {"url": url}).fetchone()
+        if due and known is None:
+            return False
+        connection.execute(_SEND_AGAIN, {"id": delivery_id})
+        details = {"was": state, "switched_on": bool(known and known[0])}
+        audit.write(connection, actor=actor, action="retry", kind=KIND, object_id=delivery_id, details=details)
+    return True
+
+
+def retry_all(
+    connection: psycopg.Connection, url: str, *, actor: str, progress: Callable[[int], None] = lambda _: None
+) -> int:
+    """Have everything sent again that was given up for one receiver, in chunks; how many. After: it is switched on."""
+    done = after = 0
+    while True:
+        with connection.transaction():
+            rows = connection.execute(_SEND_CHUNK_AGAIN, {"url": url, "after": after, "chunk": CHUNK}).fetchall()
+            known = connection.execute(_SWITCH_ON, {"url": url}).fetchone()
+            details: dict[str, object] = {"messages": len(rows), "switched_on": bool(known and known[0])}
+            if any(details.values()):
+                audit.write(connection, actor=actor, action="retry", kind=KIND, object_id="*", details=details)
+        if not rows:
+            return done
+        after = max(row[0] for row in rows)
+        done += len(rows)
+        progress(done)
+
+
+def _no_delivery(delivery_id: int) -> NotFound:
+    return NotFound(f"There is no message {delivery_id}.")

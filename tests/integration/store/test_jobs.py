@@ -1,0 +1,174 @@
+"""Jobs paused, resumed, cancelled and deleted, on a real store; by whoever said so, or by the sweep after that one died."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.errors import NotFound, Refused
+from holdfast.model.job import JobAction, JobState
+from holdfast.store import crawls, jobs, notices, sweep
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
+
+SILENCE = timedelta(hours=1)
+
+
+def state(store: Store, job: int) -> str:
+    return str(store.value("SELECT state FROM crawl_jobs WHERE id = %s", job))
+
+
+def rows(store: Store, table: str, job: int) -> int:
+    return int(str(store.value(f"SELECT count(*) FROM {table} WHERE job_id = %s", job)))
+
+
+def test_a_job_is_found_by_name_or_id_and_a_name_counts_for_more(store: Store) -> None:
+    one = store.new_job("one")
+    other = store.new_job(str(one))
+    assert jobs.find(store.connection, "one") == one
+    assert jobs.find(store.connection, str(one)) == other
+    assert jobs.find(store.connection, str(other)) == other
+    with pytest.raises(NotFound, match="no job called 'two'"):
+        jobs.find(store.connection, "two")
+
+
+def test_pausing_twice_is_pausing_once_and_an_ended_job_cannot_be_paused(store: Store) -> None:
+    for _ in range(2):
+        assert jobs.act(store.connection, store.job, JobAction.PAUSE).after is JobState.PAUSED
+    store.connection.execute("UPDATE crawl_jobs SET state = 'completed' WHERE id = %s", (store.job,))
+    with pytest.raises(Refused, match="Job default is completed; you cannot pause it"):
+        jobs.act(store.connection, store.job, JobAction.PAUSE)
+    assert state(store, store.job) == "completed"
+
+
+def test_whoever_listens_hears_of_a_change_and_of_nothing_else(store: Store) -> None:
+    notices.listen(store.connection)
+    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    assert notices.wait(store.connection, 5)
+    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    assert not notices.wait(store.connection, 0.05)
+
+
+def park(store: Store, domains: int) -> None:
+    """Claim all domains of the standing job, pause it, and let go of them."""
+    store.domains(domains)
+    claims = store.claim(count=domains)
+    assert len(claims) == domains
+    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    for claim in claims:
+        store.release(claim)
+    assert store.claim() == []
+
+
+@pytest.mark.parametrize("by", ["command", "sweep"])
+def test_what_was_put_aside_is_ready_again_after_a_resume(
+    store: Store, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "CHUNK", 3)
+    park(store, 10)
+    assert jobs.parked(store.connection) == []
+    jobs.act(store.connection, store.job, JobAction.RESUME)
+    assert jobs.parked(store.connection) == [store.job]
+    assert store.claim() == []
+    assert_invariants(store.connection)
+    if by == "command":
+        done = []
+        while (made := jobs.unpark(store.connection, store.job)) is not None:
+            done.append(made)
+        assert done == [3, 3, 3, 1]
+    else:  # whoever resumed it has died
+        assert sweep.sweep(store.connection, run_silence=SILENCE).jobs == 4
+    assert jobs.parked(store.connection) == []
+    assert len(store.claim(count=20)) == 10
+    assert_invariants(store.connection)
+
+
+def test_a_pause_in_the_middle_of_a_resume_begins_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "CHUNK", 3)
+    park(store, 7)
+    jobs.act(store.connection, store.job, JobAction.RESUME)
+    assert jobs.unpark(store.connection, store.job) == 3
+    first = store.claim(count=2)
+    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    for claim in first:
+        store.release(claim)
+    assert jobs.unpark(store.connection, store.job) is None
+    jobs.act(store.connection, store.job, JobAction.RESUME)
+    while jobs.unpark(store.connection, store.job) is not None:
+        pass
+    assert len(store.claim(count=20)) == 7
+
+
+def test_a_cancelled_job_has_no_open_crawl_and_is_not_begun(store: Store) -> None:
+    store.seed("a.example")
+    crawl, _ = crawls.begin(store.connection, store.job)
+    jobs.act(store.connection, store.job, JobAction.CANCEL)
+    assert store.value("SELECT state FROM crawls WHERE id = %s", crawl) == "finished"
+    with pytest.raises(Refused, match="cancelled"):
+        crawls.begin(store.connection, store.job)
+    assert_invariants(store.connection)
+
+
+def forget_all(store: Store, job: int) -> int:
+    total = 0
+    while (gone := jobs.forget(store.connection, job)) is not None:
+        total += gone
+    return total
+
+
+@pytest.mark.parametrize("by", ["command", "sweep"])
+def test_a_deleted_job_takes_its_urls_and_pages_with_it_and_nobody_elses(
+    store: Store, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "ROWS", 4)
+    monkeypatch.setattr(jobs, "CHUNK", 2)
+    other = store.new_job("other")
+    for job in (store.job, other):
+        store.seed(*(f"https://{d}.example/{n}" for d in "abcde" for n in range(6)), job=job)
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    kept = rows(store, "url_frontier", store.job)
+    assert jobs.delete(store.connection, other) == "other"
+    with pytest.raises(NotFound):
+        jobs.find(store.connection, "other")
+    with pytest.raises(NotFound):
+        crawls.get(store.connection, other)
+    again = store.new_job("other")  # the name is free
+    assert_invariants(store.connection)
+    if by == "command":
+        assert forget_all(store, other) == 30
+    else:
+        assert sweep.sweep(store.connection, run_silence=SILENCE).jobs > 3
+    for table in ("url_frontier", "job_domains", "domain_wakes", "crawled_pages"):
+        assert rows(store, table, other) == 0, table
+    assert rows(store, "url_frontier", store.job) == kept == 30
+    assert store.row("a.example")["pages_discovered"] == 6
+    assert_invariants(store.connection)
+    store.connection.execute(
+        "UPDATE crawl_jobs SET deleted_at = deleted_at - interval '1 hour' WHERE id = %s", (other,)
+    )
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    assert store.value("SELECT array_agg(id ORDER BY id) FROM crawl_jobs WHERE kind = 'crawl'") == [store.job, again]
+
+
+def test_counters_are_right_in_the_middle_of_a_deletion(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "ROWS", 4)
+    other = store.new_job("other")
+    store.seed(*(f"https://a.example/{n}" for n in range(10)), job=other)
+    jobs.delete(store.connection, other)
+    steps = 0
+    while jobs.forget(store.connection, other) is not None:
+        steps += 1
+        assert_invariants(store.connection)
+    assert steps == 3
+
+
+def test_seeds_for_a_job_that_is_deleted_meanwhile_are_refused(store: Store) -> None:
+    other = store.new_job("other")
+    jobs.delete(store.connection, other)
+    with pytest.raises(Refused, match="deleted meanwhile"):
+        store.seed("b.example", job=other)
+    assert store.value("SELECT count(*) FROM domains") == 0
+
+
+def test_the_standing_job_stays(store: Store) -> None:
+    with pytest.raises(Refused, match="standing one"):
+        jobs.delete(store.connection, store.job)

@@ -1,0 +1,264 @@
+"""The outbox: filled with the end of a task, taken by one at a time, and nothing lost whoever dies."""
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.errors import NotFound, Refused
+from holdfast.model.task import TaskStatus
+from holdfast.model.webhook import Next
+from holdfast.store import audit, task_control, webhooks
+from holdfast.store.connect import Database
+from holdfast.store.webhooks import Attempt, State, Taken
+from tests.support.tasks import Tasks
+
+S = TaskStatus
+HOOK = "https://hooks.example/in?token=1"
+OTHER = "https://other.example/in"
+LEASE = timedelta(minutes=1)
+DELIVERED = Attempt(Next.DELIVERED, status=200)
+GONE = Attempt(Next.SWITCH_OFF, status=410, error="HTTP 410: go away")
+
+
+@pytest.fixture
+def at(connection: psycopg.Connection) -> Tasks:
+    return Tasks(connection)
+
+
+def take(at: Tasks, count: int = 100, most: int = 10) -> list[Taken]:
+    return webhooks.take(at.connection, count=count, lease=LEASE, most=most)
+
+
+def one(at: Tasks) -> Taken:
+    (taken,) = take(at)
+    return taken
+
+
+def later(at: Tasks) -> None:
+    """Let the next time of everything that waits come."""
+    at.connection.execute(
+        "UPDATE webhook_deliveries SET next_attempt_at = clock_timestamp() WHERE next_attempt_at IS NOT NULL"
+    )
+
+
+def row(at: Tasks, delivery_id: int) -> dict[str, Any]:
+    return dict(at.value("SELECT to_jsonb(d) FROM webhook_deliveries d WHERE id = %s", delivery_id))
+
+
+def ended(at: Tasks, count: int, url: str = HOOK) -> list[int]:
+    """Tasks with a webhook that have failed."""
+    return [at.failed(f"a.example/{url[8]}{number}", webhook_url=url) for number in range(count)]
+
+
+@pytest.mark.parametrize("status", [S.COMPLETED, S.FAILED])
+def test_the_end_of_a_task_is_a_message_with_what_came_of_it(at: Tasks, status: TaskStatus) -> None:
+    task_id = at.one(webhook_url=HOOK)
+    assert at.value("SELECT count(*) FROM webhook_deliveries") == 0
+    at.bring(task_id, status)
+    taken = one(at)
+    task = at.get(task_id)
+    assert (taken.url, taken.attempt, taken.number, taken.message.event) == (HOOK, 1, 1, f"task.{status}")
+    data = taken.message.data
+    assert (data["task_id"], data["url"], data["domain"], data["status"]) == (task_id, task.url, "a.example", status)
+    assert (data["error"], data["http_status"]) == (task.error_message, task.http_status_code)
+    assert data["completed_at"] is not None
+    assert taken.message.body()  # it can be written out
+
+
+@pytest.mark.parametrize("status", sorted(set(S) - {S.COMPLETED, S.FAILED}))
+def test_nothing_else_is_told(at: Tasks, status: TaskStatus) -> None:
+    at.bring(at.one(webhook_url=HOOK), status)
+    at.completed("a.example/silent")
+    assert at.value("SELECT count(*) FROM webhook_deliveries") == 0
+
+
+def test_each_end_is_told_once_and_a_second_end_is_another_message(at: Tasks) -> None:
+    (task_id,) = ended(at, 1)
+    task_control.restart(at.connection, task_id, actor="ann")
+    at.now(task_id)
+    at.bring(task_id, S.COMPLETED)
+    first, second = take(at)
+    assert [taken.message.event for taken in (first, second)] == ["task.failed", "task.completed"]
+    assert first.message.id != second.message.id
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        at.connection.execute(
+            "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body) "
+            "SELECT task_id, task_version, event, url, body FROM webhook_deliveries LIMIT 1"
+        )
+
+
+def test_a_message_is_in_the_store_exactly_if_the_end_of_its_task_is(at: Tasks) -> None:
+    task_id = at.one(webhook_url=HOOK)
+    at.bring(task_id, S.PARSING)
+    with at.connection.transaction(force_rollback=True):
+        at.by_hand(task_id, S.FAILED)
+        assert at.value("SELECT count(*) FROM webhook_deliveries") == 1
+    assert (at.status(task_id), at.value("SELECT count(*) FROM webhook_deliveries")) == (S.PARSING, 0)
+    at.by_hand(task_id, S.FAILED)  # also by SQL
+    assert at.value("SELECT count(*) FROM webhook_deliveries") == 1
+
+
+def test_what_is_taken_is_nobody_else_s_until_its_lease_is_over(at: Tasks) -> None:
+    ended(at, 3)
+    assert len(take(at, 2)) == 2
+    assert len(take(at)) == 1
+    assert take(at) == []
+    assert not webhooks.any_due(at.connection)
+    later(at)
+    assert [taken.attempt for taken in take(at)] == [2, 2, 2]
+
+
+def test_two_takers_at_once_share(at: Tasks, database: Database) -> None:
+    ended(at, 4)
+    with database.connect() as other, at.connection.transaction(), other.transaction():
+        mine, others = take(at, 2), webhooks.take(other, count=9, lease=LEASE, most=10)
+    assert (len(mine), len(others)) == (2, 2)
+    assert not {taken.id for taken in mine} & {taken.id for taken in others}
+
+
+def test_what_came_of_it(at: Tasks) -> None:
+    for number in range(3):
+        at.failed(f"a.example/{number}", webhook_url=f"https://hooks.example/{number}")
+    good, bad, worse = take(at)
+    assert webhooks.record(at.connection, good, DELIVERED)
+    assert webhooks.record(at.connection, bad, Attempt(Next.AGAIN, timedelta(minutes=5), 500, "HTTP 500: no"))
+    assert webhooks.record(at.connection, worse, Attempt(Next.GIVE_UP, status=404, error="HTTP 404"))
+    assert [webhooks.get(at.connection, taken.id).state for taken in (good, bad, worse)] == [
+        "delivered",
+        "waiting",
+        "given_up",
+    ]
+    waits = at.value("SELECT next_attempt_at - clock_timestamp() FROM webhook_deliveries WHERE id = %s", bad.id)
+    assert timedelta(minutes=4) < waits <= timedelta(minutes=5)
+    assert (row(at, bad.id)["last_status"], row(at, bad.id)["last_error"]) == (500, "HTTP 500: no")
+    found = webhooks.stats(at.connection)
+    assert (found.waiting, found.delivered, found.given_up, found.endpoints_off) == (1, 1, 1, 0)
+    assert found.oldest_waiting == webhooks.get(at.connection, bad.id).created_at
+
+
+def test_the_end_of_an_attempt_that_is_not_the_last_changes_nothing(at: Tasks) -> None:
+    ended(at, 1)
+    first = one(at)
+    later(at)
+    second = one(at)
+    before = row(at, first.id)
+    assert not webhooks.record(at.connection, first, GONE)
+    assert (row(at, first.id), at.value("SELECT count(*) FROM webhook_endpoints")) == (before, 0)
+    assert webhooks.record(at.connection, second, DELIVERED)
+    assert not webhooks.record(at.connection, second, GONE), "nor one that has ended"
+
+
+def test_who_never_says_what_came_of_it_is_not_asked_for_ever(at: Tasks) -> None:
+    ended(at, 1)
+    for _ in range(3):
+        assert len(take(at, most=3)) == 1
+        later(at)
+    assert take(at, most=3) == []
+    (given_up,) = webhooks.listing(at.connection)
+    assert (given_up.state, given_up.last_error) == ("given_up", webhooks.NEVER_ENDED)
+
+
+def test_a_receiver_that_wants_no_more_gets_none(at: Tasks) -> None:
+    ended(at, 3)
+    ended(at, 1, OTHER)
+    gone, *under_way = take(at, 2)
+    assert webhooks.record(at.connection, gone, GONE)
+    late = at.failed("a.example/late", webhook_url=HOOK)
+    assert [taken.url for taken in take(at)] == [OTHER]
+    states = {found.id: (found.state, found.last_error) for found in webhooks.listing(at.connection)}
+    refused = ("given_up", "HTTP 410: go away")
+    (of_late,) = webhooks.listing(at.connection, task_id=late)
+    assert states[gone.id] == states[of_late.id] == refused
+    assert states[under_way[0].id] == ("sending", None), "what is on its way may still come"
+    assert webhooks.stats(at.connection).endpoints_off == 1
+
+
+def test_a_receiver_that_rests_keeps_nobody_else_waiting(at: Tasks) -> None:
+    ended(at, 3)
+    ended(at, 1, OTHER)
+    silent, *_ = take(at, 1)
+    rest = timedelta(minutes=30)
+    assert webhooks.record(at.connection, silent, Attempt(Next.AGAIN, timedelta(hours=1), error="timeout", rest=rest))
+    (other,) = take(at)
+    assert other.url == OTHER
+    waiting = [found for found in webhooks.listing(at.connection, state=State.WAITING) if found.url == HOOK]
+    assert [found.attempts for found in waiting] == [0, 0, 1], "those that were put off lost no attempt"
+    at.connection.execute("UPDATE webhook_endpoints SET rest_until = clock_timestamp() - interval '1 s'")
+    later(at)
+    again = [taken for taken in take(at) if taken.url == HOOK]
+    assert len(again) == 3
+    assert webhooks.record(at.connection, again[0], DELIVERED)
+    assert at.value("SELECT count(*) FROM webhook_endpoints") == 0, "it answers again"
+
+
+def test_sent_again_by_hand(at: Tasks) -> None:
+    ended(at, 1)
+    taken = one(at)
+    with pytest.raises(Refused, match=r"^Message \d+ is being sent at this moment"):
+        webhooks.retry(at.connection, taken.id, actor="ann")
+    webhooks.record(at.connection, taken, GONE)
+    assert webhooks.retry(at.connection, taken.id, actor="ann")
+    assert not webhooks.retry(at.connection, taken.id, actor="ann"), "it is due already"
+    again = one(at)
+    assert (again.attempt, again.number, again.message) == (2, 1, taken.message)
+    webhooks.record(at.connection, again, DELIVERED)
+    assert webhooks.retry(at.connection, taken.id, actor="bob"), "also what was delivered"
+    deeds = audit.listing(at.connection, kind=webhooks.KIND)
+    assert [(deed.actor, deed.action, deed.object_id, deed.details) for deed in deeds] == [
+        ("bob", "retry", str(taken.id), {"was": "delivered", "switched_on": False}),
+        ("ann", "retry", str(taken.id), {"was": "given_up", "switched_on": True}),
+    ]
+    with pytest.raises(NotFound, match=r"^There is no message 815\.$"):
+        webhooks.retry(at.connection, 815, actor="ann")
+
+
+def test_all_of_a_receiver_sent_again(at: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "CHUNK", 2)
+    ended(at, 5)
+    ended(at, 1, OTHER)
+    for taken in take(at):
+        webhooks.record(at.connection, taken, GONE)
+    seen: list[int] = []
+    assert webhooks.retry_all(at.connection, HOOK, actor="ann", progress=seen.append) == 5
+    assert seen == [2, 4, 5]
+    assert {taken.url for taken in take(at)} == {HOOK}
+    assert webhooks.retry_all(at.connection, HOOK, actor="ann") == 0
+    deeds = audit.listing(at.connection, kind=webhooks.KIND)
+    assert [deed.details["messages"] for deed in deeds] == [1, 2, 2], "what changed nothing leaves no trace"
+
+
+def test_lists_go_on_behind_the_last_one_seen(at: Tasks) -> None:
+    tasks = ended(at, 5)
+    first = webhooks.listing(at.connection, limit=3)
+    rest = webhooks.listing(at.connection, before=first[-1].id)
+    assert [found.task_id for found in first + rest] == tasks[::-1]
+    (mine,) = webhooks.listing(at.connection, task_id=tasks[2])
+    assert mine == webhooks.get(at.connection, mine.id)
+    webhooks.record(at.connection, take(at, 1)[0], DELIVERED)
+    counts = {state: len(webhooks.listing(at.connection, state=state)) for state in State}
+    assert counts == {State.WAITING: 4, State.DELIVERED: 1, State.GIVEN_UP: 0}
+    with pytest.raises(NotFound):
+        webhooks.get(at.connection, 815)
+
+
+def test_what_ended_long_ago_is_forgotten_and_what_waits_is_not(at: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "CHUNK", 2)
+    ended(at, 8)
+    *taken, new = take(at, 7)
+    for number, delivery in enumerate(taken):
+        webhooks.record(at.connection, delivery, Attempt(Next.GIVE_UP) if number % 2 else DELIVERED)
+    at.connection.execute(
+        "UPDATE webhook_deliveries SET created_at = created_at - interval '9 days', delivered_at = delivered_at - interval '9 days', "
+        "gave_up_at = gave_up_at - interval '9 days'"
+    )
+    webhooks.record(at.connection, new, DELIVERED)
+    assert webhooks.purge(at.connection, older_than=timedelta(days=8)) == 6
+    assert [found.state for found in webhooks.listing(at.connection)] == ["waiting", "delivered"]
+
+
+def test_the_message_outlives_its_task(at: Tasks) -> None:
+    (task_id,) = ended(at, 1)
+    at.connection.execute("DELETE FROM crawl_tasks WHERE id = %s", (task_id,))
+    assert one(at).message.data["task_id"] == task_id
