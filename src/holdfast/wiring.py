@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
 
 if TYPE_CHECKING:
+    from holdfast.background.process import Crew
     from holdfast.engine.plan import Plan
 
 
@@ -99,4 +101,29 @@ def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | N
         defaults=new_domains(settings),
         archive_folder=archive_folder(settings),
         job_id=job_id,
+    )
+
+
+def crew(settings: Settings, chosen: Database) -> "Crew":
+    """Who works in a background process. Before: the event loop runs."""
+    from holdfast.background.process import Crew
+    from holdfast.control.parsing import ParsePhase
+    from holdfast.control.schedule import Scheduler
+    from holdfast.control.webhooks import Sender
+    from holdfast.parse import registry
+    from holdfast.parse.runner import Runner
+
+    parsing = settings.parsing
+    seconds = parsing.timeout.total_seconds()
+    runner = Runner(registry.scan(parsing.folder), processes=parsing.processes, seconds=seconds, memory=parsing.memory)
+    return Crew(
+        Scheduler(
+            url_rules(settings),
+            new_domains(settings),
+            registrable=settings.domains.registrable,
+            parse_lost_after=2 * parsing.timeout + timedelta(seconds=10),
+        ),
+        ParsePhase(chosen, runner, archive_folder(settings)),
+        Sender(chosen, settings, user_agent(settings)),
+        at_once=parsing.processes,
     )

@@ -20,11 +20,14 @@ from holdfast.control.torture.ordeal import Tell
 from holdfast.control.torture.plan import Fault, Plan, crawl_settings
 from holdfast.control.torture.process import Victim
 from holdfast.control.torture.trial import Reference, Report
+from holdfast.simweb.process import WebProcess
 from holdfast.store import migrate
 from holdfast.store.connect import Database
+from tests.prove import pauses, task_kills
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ground import BorrowedGround
 from tests.prove.ledger import Entry
+from tests.prove.pauses import Paused
 from tests.support.severing import Cut
 
 PAGES = 480
@@ -148,6 +151,32 @@ def _in_migration(count: int, trials: Trials, tell: Tell) -> Entry:
     return {"planned": count, "landed": landed, "repeats": 0, "refused": 0, "seconds": 0, "violations": violations}
 
 
+def _paused(seed: int, rounds: int, trials: Trials, tell: Tell) -> Entry:
+    crawl = Paused(rounds, seed)
+    plan = trials.make(seed, rounds, pauses.WORKERS, Fault.KILL_ALL)
+    with _migrated(trials.folder / f"paused-{seed}") as ground:
+        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
+    tell(f"let go after at most {max(crawl.took, default=0):.2f} s")
+    return _entry(report, len(crawl.took))
+
+
+def _paused_million(domains: int, trials: Trials, tell: Tell) -> Entry:
+    with _migrated(trials.folder / "paused-million") as ground, WebProcess(trials.plan.web) as web, ground:
+        took, violations = pauses.a_million(trials.plan, ground, web, domains, tell)
+    found = {"planned": 3, "landed": len(took), "repeats": 0, "refused": 0, "seconds": round(sum(took), 2)}
+    return found | {"violations": violations}
+
+
+def _tasks_killed(seed: int, count: int, kills: int, trials: Trials, tell: Tell) -> Entry:
+    with _migrated(trials.folder / f"tasks-{seed}") as ground, ground:
+        return task_kills.killed(seed, count, kills, ground, tell)
+
+
+def _tasks_recurring(seconds: int, trials: Trials, tell: Tell) -> Entry:
+    with _migrated(trials.folder / "recurring") as ground, ground:
+        return task_kills.recurring(seconds, ground, tell)
+
+
 def entries(kills: int) -> dict[str, dict[str, Run]]:
     """Every column with its crawls by name, for `kills` faults in the largest."""
     some, few = max(1, kills // 3), max(1, round(kills / 15))
@@ -172,4 +201,12 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
         "frozen": by_signal(some, 10, 4, Fault.FREEZE),
         "cut": cut(kills, 30, CUTS),
         "cut unnoticed": cut(few, 20, (Cut.BEFORE_COMMIT_UNNOTICED,)),
+        "tasks": {
+            **{f"{seed}": partial(_tasks_killed, seed, 400, few) for seed in range(1, 6)},
+            "recurring": partial(_tasks_recurring, 120 if kills == FULL else 65),
+        },
+        "paused": {
+            **{f"{seed}": partial(_paused, seed, 5) for seed in range(1, 1 + max(1, few // 5))},
+            "a million": partial(_paused_million, 1_000_000 if kills == FULL else 20_000),
+        },
     }

@@ -46,7 +46,7 @@ class AtPoints:
             code = end_of(victim, suffered)
             landed = code == -signal.SIGKILL
             suffered.lives += 1
-            suffered.struck.append(Struck(Fault.KILL_ALL, landed, _requests(web)))
+            suffered.struck.append(Struck(Fault.KILL_ALL, landed, requests(web)))
             faults = [f"after {order}: {fault}" for fault in proof.store_faults(ground)]
             suffered.violations += faults
             tell(f"{number}/{len(self.orders)} {order}: {'reached' if landed else f'ended with {code}'}{faults or ''}")
@@ -86,7 +86,7 @@ class AtCommits:
                         break
                     self.cuts[cut] += 1
                     suffered.violations += [f"after cut {number + 1}: {f}" for f in proof.store_faults(ground)]
-                    suffered.struck.append(Struck(Fault.KILL_ONE, True, _requests(web)))
+                    suffered.struck.append(Struck(Fault.KILL_ONE, True, requests(web)))
                 tell(f"{sum(self.cuts.values())} of {self._count} cuts: {suffered.violations or 'the store is whole'}")
                 finish(victims, suffered)
             finally:
@@ -130,5 +130,5 @@ def finish(victims: Iterable[Victim], suffered: Suffered) -> None:
             suffered.violations.append(f"a worker ended by itself with exit code {code}")
 
 
-def _requests(web: WebProcess) -> int:
+def requests(web: WebProcess) -> int:
     return sum(web.stats()["requests"].values())

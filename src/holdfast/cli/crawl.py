@@ -1,34 +1,34 @@
 """`holdfast crawl` and `holdfast worker`: do it."""
 
 import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from holdfast import failpoints, wiring
-from holdfast.cli import output, session
+from holdfast.cli import output, session, wishes
 from holdfast.cli.display import Display, size
 from holdfast.cli.help import Command
 from holdfast.cli.session import Session, say
+from holdfast.cli.supervising import background_beside, look_after, program
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
-from holdfast.control.seeds import Sower
+from holdfast.control.schedule import has_anything_to_do
 from holdfast.engine.supervisor import Supervisor
-from holdfast.errors import HoldfastError
-from holdfast.model.job import Job, Scope
+from holdfast.errors import HoldfastError, Refused
+from holdfast.model.job import Job, JobState, Scope
 from holdfast.store.reports import Progress, progress
 from holdfast.telemetry import log
 
 if TYPE_CHECKING:
     from holdfast.engine.plan import Plan
 
-TICK: Final = 0.1
 INTERRUPTED: Final = 130
+PAUSE_LOOK: Final = 0.5
+"""Seconds between two looks at a job that is paused."""
 
 
 def run_worker(plan: "Plan", *, supervised: bool = False) -> bool:
@@ -46,45 +46,24 @@ def register(app: typer.Typer) -> None:
 
 def crawl(
     context: typer.Context,
-    urls: Annotated[list[str] | None, typer.Argument(metavar="URL", help="Where to begin: URLs or domains.")] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="FILE", help="More of them, a line each; - is standard input.")
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", callback=session.readable, help="Give the job a name, or go on with it by its name."
-        ),
-    ] = None,
-    max_pages: Annotated[int | None, typer.Option(min=1, help="Pages in all.")] = None,
-    max_pages_per_domain: Annotated[int | None, typer.Option(min=1, help="Pages of each domain.")] = None,
-    max_depth: Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")] = None,
-    delay: Annotated[
-        float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Requests to a domain at the same time.")
-    ] = None,
+    urls: wishes.Urls = None,
+    seeds: wishes.Seeds = None,
+    job: wishes.Name = None,
+    max_pages: wishes.MaxPages = None,
+    max_pages_per_domain: wishes.MaxPagesPerDomain = None,
+    max_depth: wishes.MaxDepth = None,
+    delay: wishes.Delay = None,
+    concurrency: wishes.Concurrency = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Worker processes (default: one a core).")
     ] = None,
-    scope: Annotated[
-        Scope | None, typer.Option(help="Which links to follow: of the same host, domain, or any.")
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(metavar="REGEX", help="Only URLs that match (may be repeated).")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option(metavar="REGEX", help="No URLs that match (may be repeated).")
-    ] = None,
-    allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")
-    ] = False,
-    no_robots: Annotated[
-        bool, typer.Option("--no-robots", help="Do not ask for robots.txt (your own sites only).")
-    ] = False,
-    no_archive: Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")] = False,
-    text: Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")] = False,
+    scope: wishes.InScope = None,
+    include: wishes.Include = None,
+    exclude: wishes.Exclude = None,
+    allow_private: wishes.AllowPrivate = False,
+    no_robots: wishes.NoRobots = False,
+    no_archive: wishes.NoArchive = False,
+    text: wishes.WithText = False,
     again: Annotated[bool, typer.Option("--again", help="Start anew, also where nothing is left to do.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -100,33 +79,36 @@ def crawl(
         holdfast crawl --seeds sites.txt --job news --scope domain --text
         holdfast crawl --job news
     """
-    options: dict[str, Any] = {
-        name: value
-        for name, value in {
-            "max_pages": max_pages,
-            "max_pages_per_domain": max_pages_per_domain,
-            "max_depth": max_depth,
-            "delay": delay,
-            "concurrency": concurrency,
-            "scope": scope,
-            "include": tuple(include) if include else None,
-            "exclude": tuple(exclude) if exclude else None,
-            "allow_private": allow_private or None,
-            "robots": False if no_robots else None,
-            "archive": False if no_archive else None,
-            "text": text or None,
-        }.items()
-        if value is not None
-    }
+    options = wishes.spec(
+        max_pages=max_pages,
+        max_pages_per_domain=max_pages_per_domain,
+        max_depth=max_depth,
+        delay=delay,
+        concurrency=concurrency,
+        scope=scope,
+        include=include,
+        exclude=exclude,
+        allow_private=allow_private,
+        no_robots=no_robots,
+        no_archive=no_archive,
+        text=text,
+    )
     of = session.of(context)
-    desk = _desk(of)
+    desk = wishes.desk(of)
     wish = Wish(tuple(urls or ()), seeds, job, options, again)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
-        begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines))
+        patience = _Patience(desk)
+        begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     _announce(begun)
-    if desk.has_work(begun.job, of.settings.crawl.patience) and _work(
-        of, begun.job, workers or _default_workers(desk, begun.job)
-    ):
+    told = False
+    while not told:
+        told = desk.has_work(begun.job, of.settings.crawl.patience) and _work(
+            of, begun.job, workers or _default_workers(desk, begun.job)
+        )
+        if told or not patience.is_paused(begun.job):
+            break
+        patience.wait(begun.job)
+    if told:
         done = desk.stop(begun.job)
         if as_json:
             output.print_json({"job": begun.job.name, "completed": False, "interrupted": True, **_figures(done)})
@@ -162,23 +144,45 @@ def worker(
         failpoints.arm(place, int(nth or 1))
     of = session.of(context)
     database = of.store()
-    job_id = _desk(of).job(job).id if job is not None else None
+    job_id = wishes.desk(of).job(job).id if job is not None else None
     plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id)
     if run_worker(plan, supervised=supervised) and not supervised:
         raise typer.Exit(INTERRUPTED)
 
 
-def _desk(of: Session) -> CrawlDesk:
-    settings = of.settings
-    database = of.store()
-    sower = Sower(database, wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
-    return CrawlDesk(database, sower)
+class _Patience:
+    """Waits for a job that a person has paused, and says so once a pause."""
+
+    def __init__(self, desk: CrawlDesk) -> None:
+        self._desk = desk
+        self._said = False
+
+    def is_paused(self, job: Job) -> bool:
+        """Refused if it was cancelled: there is nothing to wait for."""
+        state = self._desk.state(job)
+        if state is JobState.CANCELLED:
+            raise Refused(
+                f"Job {job.name} was cancelled. What it has got so far is in the store; --again starts it anew."
+            )
+        self._said = self._said and state is JobState.PAUSED
+        return state is JobState.PAUSED
+
+    def wait(self, job: Job) -> None:
+        """A moment, while it is paused."""
+        if not self._said:
+            say(f"Job {output.safe(job.name)} is paused: `holdfast jobs resume` goes on, Ctrl-C leaves it as it is.")
+            self._said = True
+        time.sleep(PAUSE_LOOK)
 
 
 def _default_workers(desk: CrawlDesk, job: Job) -> int:
     """One a core, but not more than there are domains where no link leads to another."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, max(1, desk.standing(job).rows)) if job.spec.scope is Scope.HOST else cores
+    return min(cores(), max(1, desk.standing(job).rows)) if job.spec.scope is Scope.HOST else cores()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _announce(begun: Begun) -> None:
@@ -193,14 +197,16 @@ def _announce(begun: Begun) -> None:
 def _work(of: Session, job: Job, count: int) -> bool:
     """Run the workers until they end; True if they were told to stop."""
     log.set_up(wiring.log_folder(of.settings) / "crawl.log")
-    look = _looker(of, job)
-    with Display(look, f"Job {output.safe(job.name)}") as display:
+    look = looker(of, job)
+    beside = background_beside(of) if has_anything_to_do(of.store()) else nullcontext()
+    with beside, Display(look, f"Job {output.safe(job.name)}") as display:
         if count == 1 and of.settings.rollout.claim_protocol:
             return run_worker(wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id))
         return _supervise(of, job, 1 if not of.settings.rollout.claim_protocol else count, display)
 
 
-def _looker(of: Session, job: Job) -> Callable[[bool], Progress]:
+def looker(of: Session, job: Job) -> Callable[[bool], Progress]:
+    """What a display of the job asks, each time on a connection of its own."""
     database = of.store().named("holdfast display")
 
     def look(spread: bool) -> Progress:
@@ -212,35 +218,16 @@ def _looker(of: Session, job: Job) -> Callable[[bool], Progress]:
 
 def _supervise(of: Session, job: Job, count: int, display: Display) -> bool:
     def command(number: int) -> Sequence[str]:
-        words = [sys.executable, "-m", "holdfast", "--data", str(of.settings.data)]
-        words += ["--config", str(of.config_file)] if of.config_file else []
-        return [*words, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised"]
+        return program(of, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised")
+
+    def note(text: str) -> None:
+        display.note = text
 
     supervisor = Supervisor(command, count, wiring.log_folder(of.settings))
-    told = heard = 0
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        told += 1  # acted on below: here a process may be in the middle of being looked after
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        supervisor.start()
-        while supervisor.tick():
-            if told > heard:
-                heard = told
-                display.note = "stopping: waiting for what is in flight (Ctrl-C again to stop at once)"
-                (supervisor.stop if told == 1 else supervisor.kill)()
-            if supervisor.restarts and not told:
-                display.note = f"{output.counted(supervisor.restarts, 'worker')} died and came back"
-            time.sleep(TICK)
-    finally:
-        supervisor.kill()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    told = look_after(supervisor, note)
     if supervisor.refusal is not None and not told and not supervisor.done:
         raise HoldfastError(f"The workers end as soon as they begin; {supervisor.log_file(1)} says why.")
-    return told > 0
+    return told
 
 
 def _figures(done: Progress) -> dict[str, Any]:

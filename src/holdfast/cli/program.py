@@ -11,7 +11,28 @@ from typing import Annotated, Any, Final
 import typer
 
 from holdfast import __version__
-from holdfast.cli import claims, config, crawl, db, domains, explain, export, output, seeds, status, torture, verify
+from holdfast.cli import (
+    audit,
+    background,
+    batches,
+    claims,
+    config,
+    crawl,
+    db,
+    domains,
+    explain,
+    export,
+    jobs,
+    output,
+    parse,
+    products,
+    seeds,
+    status,
+    tasks,
+    torture,
+    verify,
+    webhooks,
+)
 from holdfast.cli.crawl import INTERRUPTED
 from holdfast.cli.help import Group
 from holdfast.cli.session import Session, say
@@ -82,10 +103,16 @@ def root(
 
 
 crawl.register(app)
+background.register(app)
 app.add_typer(seeds.app, name="seeds")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(tasks.app, name="tasks")
+app.add_typer(batches.app, name="batches")
+app.add_typer(products.app, name="products")
+app.add_typer(webhooks.app, name="webhooks")
 domains.register(app)
 claims.register(app)
-for command in (status, explain, export, verify):
+for command in (status, explain, export, parse, verify, audit):
     command.register(app, "Results")
 torture.register(app, "See for yourself")
 app.add_typer(db.app, name="db", rich_help_panel="Database and settings")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
 from holdfast.errors import BadUrl, NotFound, UsageError
 from holdfast.model.domain import Seed
-from holdfast.model.job import Job, JobSpec
+from holdfast.model.job import Job, JobSpec, JobState
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
 from holdfast.store import crawls, jobs, reports
@@ -62,8 +62,28 @@ class CrawlDesk:
     database: Database
     sower: Sower
 
-    def begin(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> Begun:
-        """Find or make the job of this wish, sow its seeds, and open a crawl of it; `watch` hears how far the seeds are."""
+    def begin(
+        self,
+        wish: Wish,
+        watch: Callable[[Loaded], None] = lambda _: None,
+        while_paused: Callable[[Job], None] | None = None,
+    ) -> Begun:
+        """Find or make the job of this wish, sow its seeds, and open a crawl of it.
+
+        `watch` hears how far the seeds are. `while_paused` is called again and again while the job is paused; None: it is Refused then.
+        """
+        job, known, loaded = self.make(wish, watch)
+        with self.database.session() as connection:
+            if wish.again and known:
+                crawls.again(connection, job.id)
+        while while_paused is not None and self.state(job) is JobState.PAUSED:
+            while_paused(job)
+        with self.database.session() as connection:
+            _, resumed = crawls.begin(connection, job.id)
+            return Begun(crawls.get(connection, job.id), resumed, known, loaded)
+
+    def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> tuple[Job, bool, Loaded]:
+        """Find or make the job of this wish and sow its seeds, without a crawl of it: the job, whether it was there, and the seeds."""
         compile_rules(JobSpec(**(wish.options or {})))  # a pattern that is none is refused before anything is made
         seeds, bad = self._read(wish.urls)
         if not (seeds or wish.seeds_file or wish.job) and wish.urls:
@@ -76,11 +96,12 @@ class CrawlDesk:
             else:
                 crawls.set_spec(connection, job.id, self._spec(wish, job.spec))
         loaded = self._sow(job, wish, seeds, bad, watch)
+        return job, known, loaded
+
+    def state(self, job: Job) -> JobState:
+        """Where the job is now; NotFound if it was deleted."""
         with self.database.session() as connection:
-            if wish.again and known:
-                crawls.again(connection, job.id)
-            _, resumed = crawls.begin(connection, job.id)
-            return Begun(crawls.get(connection, job.id), resumed, known, loaded)
+            return jobs.state(connection, job.id)
 
     def job(self, name: str) -> Job:
         """The job of that name; NotFound if there is none."""

@@ -4,16 +4,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from zoneinfo import available_timezones
 
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
+from holdfast.model.window import Windows
 from holdfast.settings.duration import parse as parse_duration
 from holdfast.store import domains, reports, sweep
 from holdfast.store.connect import Database
 
-_WINDOW: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( \S+)?")
 _DAY: Final = 86_400
 _WORDS: Final = {
     "yes": True,
@@ -154,14 +153,9 @@ def _yes_or_no(text: str) -> bool:
 
 
 def _window(text: str) -> str | None:
-    if not text:
-        return None
-    if not _WINDOW.fullmatch(text):
-        raise ValueError("must be HH:MM-HH:MM, perhaps with a time zone, such as 22:00-06:00 Europe/Berlin")
-    zone = text.partition(" ")[2]
-    if zone and zone not in available_timezones():
-        raise ValueError(f"has a time zone that this machine does not know, {zone!r}; one is called Europe/Berlin")
-    return text
+    """As it was written, if it can be meant: UsageError says what is wrong with it."""
+    Windows.parse(text)
+    return " ".join(text.split()) or None
 
 
 def _budget(text: str) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.engine.opening import closed_until
 from holdfast.model.outcome import Outcome
 
 WORDS: Final[dict[str, str]] = {
@@ -141,6 +142,8 @@ def _for_time(
     elif work["work_state"] == "spent":
         of_all = f", {work['pages_granted']} of {work['max_pages']} over all domains" if work["max_pages"] else ""
         found.append(Wait(f"the pages of this crawl are used up: {work['budget_used']} on this domain{of_all}"))
+    if closed := closed_until(domain["maintenance_window"], now):
+        found.append(Wait(f"the domain is closed: {domain['maintenance_window']}", closed))
     if work["work_not_before"] and work["work_not_before"] > now:
         found.append(Wait("all that the job has on this domain is delayed", work["work_not_before"]))
     if url and url["not_before"] and url["not_before"] > now:

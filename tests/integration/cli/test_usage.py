@@ -18,8 +18,21 @@ COMMANDS = [
     ["explain"],
     ["torture"],
     ["demo"],
+    ["background"],
+    ["serve"],
     ["seeds", "add"],
     ["seeds", "load"],
+    *(
+        ["jobs", name]
+        for name in ("list", "show", "create", "pause", "resume", "cancel", "schedule", "delete", "watch")
+    ),
+    *(["tasks", name] for name in ("add", "list", "show", "history", "stats", "priority", "pause", "resume", "cancel")),
+    *(["tasks", name] for name in ("restart", "restart-parsing", "restart-failed")),
+    *(["webhooks", name] for name in ("list", "show", "retry", "secret")),
+    *(["batches", name] for name in ("list", "create", "show", "restart")),
+    *(["products", name] for name in ("list", "show", "history")),
+    ["parse"],
+    ["audit"],
     ["domain-status"],
     ["domain-info"],
     ["domain-set"],
@@ -61,7 +74,7 @@ def test_help_of_every_command(bare_cli: Cli, command: list[str]) -> None:
     assert re.search(rf"\n Examples:\n(   .*\n)*   .*holdfast {name}", text)
     assert not re.search(r"\[/?dim\]|<bool>|<str>|\{[A-Z]", text)
     assert max(map(len, text.splitlines())) <= 80
-    if command not in (["db", "psql"], ["worker"], ["demo"]):  # which do not report
+    if command not in (["db", "psql"], ["worker"], ["demo"], ["jobs", "watch"]):  # which do not report
         assert "--json" in text
 
 
@@ -132,12 +145,12 @@ def test_behind_a_double_dash_nothing_is_an_option(bare_cli: Cli) -> None:
 
 def test_config_show(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_CLAIMS_LEASE", "10m")
-    monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://me:secret@db.example/x")
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://me:canary@db.example/x")
     answer = bare_cli("config", "show")
     assert (answer.code, answer.err) == (0, "")
     assert re.search(r"^claims\.lease +10m +environment$", answer.out, re.MULTILINE)
     assert re.search(r"^claims\.batch +10 +default$", answer.out, re.MULTILINE)
-    assert "secret" not in answer.out + bare_cli("config", "show", "--json").out
+    assert "canary" not in answer.out + bare_cli("config", "show", "--json").out
 
 
 def test_config_check(bare_cli: Cli) -> None:
@@ -178,10 +191,19 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list
         "explain": ["a.example"],
         "export": ["pages", "pages.csv"],
         "crawl": ["a.example"],
+        "jobs create": ["news", "a.example"],
+        "batches create": ["news"],
+        "parse": ["--again"],
+        "schedule": ["7", "6h"],
+        "priority": ["7", "1"],
+        "restart-failed": ["--yes"],
+        **{name: ["7"] for name in ("show", "pause", "resume", "cancel", "delete", "watch", "history")},
+        **{name: ["7"] for name in ("restart", "restart-parsing", "retry")},
     }
-    if command in (["db", "url"], ["db", "psql"]):  # they only tell or pass on the address
+    if command in (["db", "url"], ["db", "psql"], ["webhooks", "secret"]):  # they do not ask it anything
         return
-    sentence = bare_cli(*command, *words.get(command[-1], [])).refused(3)
+    given = words.get(" ".join(command)) or words.get(command[-1], [])
+    sentence = bare_cli(*command, *given).refused(3)
     assert sentence.startswith("The database at 127.0.0.1:1/nothing does not answer: ")
     assert sentence.endswith(" Check that it runs and that HOLDFAST_DATABASE_URL is right.")
 

@@ -1,0 +1,292 @@
+"""`holdfast jobs`: what was asked to be crawled; pause it, go on with it, end it."""
+
+import getpass
+import os
+import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from holdfast.cli import output, session, wishes
+from holdfast.cli.crawl import looker
+from holdfast.cli.display import Display, size
+from holdfast.cli.help import Command, Group
+from holdfast.cli.output import counted
+from holdfast.control.crawls import Wish
+from holdfast.control.jobs import JobDesk
+from holdfast.errors import UsageError
+from holdfast.store.jobs import Acted
+
+app = typer.Typer(
+    cls=Group, help="Jobs: look at them, make, pause, resume, cancel and delete them.", no_args_is_help=True
+)
+
+Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_LOOK: Final = 0.5
+_ENDS: Final = {"urls_done": "done", "waiting": "waiting", "denied": "denied", "failed": "failed"}
+_RUNNABLE: Final = ("pending", "processing")
+
+
+def actor() -> str:
+    """Who is at the terminal, for the audit log."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a uid without a name
+        return f"cli:uid {os.getuid()}"
+
+
+def _desk(context: typer.Context) -> JobDesk:
+    return JobDesk(session.of(context).store(), actor())
+
+
+@app.command("list", cls=Command)
+def listed(context: typer.Context, as_json: output.Json = False) -> None:
+    """List all jobs.
+
+    Examples:
+        holdfast jobs list
+        holdfast jobs list --json
+    """
+    found = _desk(context).all()
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [
+        (
+            job["id"],
+            job["name"],
+            job["state"],
+            f"{job['urls_done']:,}",
+            f"{job['waiting']:,}",
+            f"{job['failed']:,}",
+            f"{job['domains']:,}",
+            job["depth"],
+        )
+        for job in found
+    ]
+    titles = ["ID", "JOB", "STATE", "DONE", "WAITING", "FAILED", "DOMAINS", "DEPTH"]
+    output.print_table(titles, rows, right="ID DONE WAITING FAILED DOMAINS DEPTH")
+
+
+@app.command("show", cls=Command)
+def show(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Show one job: where it is, what it has done and what is left.
+
+    Examples:
+        holdfast jobs show news
+        holdfast jobs show 3 --json
+    """
+    found = _desk(context).show(job)
+    if as_json:
+        output.print_json(found)
+    else:
+        output.print_facts(_facts(found))
+
+
+@app.command("create", cls=Command)
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", callback=session.readable, help="A name for it.")],
+    urls: wishes.Urls = None,
+    seeds: wishes.Seeds = None,
+    max_pages: wishes.MaxPages = None,
+    max_pages_per_domain: wishes.MaxPagesPerDomain = None,
+    max_depth: wishes.MaxDepth = None,
+    delay: wishes.Delay = None,
+    concurrency: wishes.Concurrency = None,
+    scope: wishes.InScope = None,
+    include: wishes.Include = None,
+    exclude: wishes.Exclude = None,
+    allow_private: wishes.AllowPrivate = False,
+    no_robots: wishes.NoRobots = False,
+    no_archive: wishes.NoArchive = False,
+    text: wishes.WithText = False,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help='Crawl it again and again: "6h", or a cron expression, perhaps with a time zone.'
+        ),
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Make a job, for workers that are running or will be. `holdfast crawl` makes one and works on it.
+
+    Examples:
+        holdfast jobs create news https://example.com --max-pages 500
+        holdfast jobs create top --seeds tranco.csv.gz --scope domain
+        holdfast jobs create prices https://shop.example --schedule "30 6 * * mon-fri Europe/Berlin"
+    """
+    if not urls and seeds is None:
+        raise UsageError("Name what to crawl: URLs, or --seeds FILE.")
+    options = wishes.spec(
+        max_pages=max_pages,
+        max_pages_per_domain=max_pages_per_domain,
+        max_depth=max_depth,
+        delay=delay,
+        concurrency=concurrency,
+        scope=scope,
+        include=include,
+        exclude=exclude,
+        allow_private=allow_private,
+        no_robots=no_robots,
+        no_archive=no_archive,
+        text=text,
+    )
+    of = session.of(context)
+    with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
+        made = _desk(context).create(
+            wishes.desk(of),
+            Wish(tuple(urls or ()), seeds, name, options),
+            lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
+            schedule,
+        )
+    for bad in made.loaded.bad_lines[:20]:
+        session.say(f"not a seed: {output.safe(bad.problem)}")
+    if as_json:
+        output.print_json({"id": made.job.id, "job": made.job.name, "seeds": made.loaded.seeds, "bad": made.loaded.bad})
+    else:
+        output.print_line(
+            f"Made job {output.safe(made.job.name)} with {counted(made.loaded.seeds, 'seed')}; workers take it up, "
+            f"or `holdfast crawl --job {output.safe(made.job.name)}`."
+        )
+    if made.loaded.bad:
+        raise typer.Exit(1)
+
+
+@app.command("schedule", cls=Command)
+def schedule(
+    context: typer.Context,
+    job: Which,
+    when: Annotated[
+        str | None,
+        typer.Argument(metavar="WHEN", help='An interval ("6h") or a cron expression, perhaps with a time zone.'),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Do not crawl it again by itself.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Crawl a job again and again. `holdfast background` (or `serve`) begins it, workers that run crawl it.
+
+    A job that is still under way when its time comes is not begun twice; times that nobody was there for are one time.
+
+    Examples:
+        holdfast jobs schedule news 6h
+        holdfast jobs schedule news "0 3 * * sun Europe/Berlin"
+        holdfast jobs schedule news --off
+    """
+    if (when is None) != off:
+        raise UsageError('Say when ("6h", "0 3 * * *"), or --off.')
+    following = _desk(context).schedule(job, when)
+    if as_json:
+        output.print_json({"job": job, "next_run_at": following})
+    elif following is None:
+        output.print_line("It is not crawled again by itself any more.")
+    else:
+        output.print_line(f"It is crawled again at {output.when(following)} UTC.")
+
+
+@app.command("pause", cls=Command)
+def pause(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Stop work on a job, on all machines. Nothing of it is fetched any more within two seconds, and nothing is lost.
+
+    Examples:
+        holdfast jobs pause news
+    """
+    _tell(_desk(context).pause(job), "paused", as_json)
+
+
+@app.command("resume", cls=Command)
+def resume(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Go on with a paused job where it was. Workers that run take it up; a `crawl` of it that waits goes on.
+
+    Examples:
+        holdfast jobs resume news
+    """
+    with output.ProgressBar("Finding its work again", None, "domain", hidden=as_json) as bar:
+        acted = _desk(context).resume(job, lambda domains: bar.show(domains, domains))
+    _tell(acted, "to be worked on again", as_json)
+
+
+@app.command("cancel", cls=Command)
+def cancel(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """End a job where it is. What it found stays; `holdfast crawl --job NAME --again` would start it anew.
+
+    Examples:
+        holdfast jobs cancel news
+    """
+    _tell(_desk(context).cancel(job), "cancelled", as_json)
+
+
+@app.command("delete", cls=Command)
+def delete(context: typer.Context, job: Which, yes: Yes = False, as_json: output.Json = False) -> None:
+    """Delete a job with its URLs and pages. The crawl log and the archive keep what was asked of servers, and their answers.
+
+    Examples:
+        holdfast jobs delete news
+        holdfast jobs delete 3 --yes
+    """
+    desk = _desk(context)
+    found = desk.show(job)
+    if not yes:
+        what = f"{counted(found['discovered'], 'URL')} on {counted(found['domains'], 'domain')}"
+        session.confirm(f"Delete job {output.safe(found['name'])} with {what}?", "Nothing was deleted.")
+    with output.ProgressBar("Deleting", found["discovered"] or None, "URL", hidden=as_json) as bar:
+        name = desk.delete(str(found["id"]), lambda rows: bar.show(rows, rows))
+    if as_json:
+        output.print_json({"job": name, "deleted": True})
+    else:
+        output.print_line(f"Deleted job {output.safe(name)}.")
+
+
+@app.command("watch", cls=Command)
+def watch(context: typer.Context, job: Which) -> None:
+    """Watch a job that others work on, until it is done. Ctrl-C stops watching, not the job.
+
+    Examples:
+        holdfast jobs watch news
+    """
+    of = session.of(context)
+    desk = _desk(context)
+    found = desk.show(job)
+    if found["state"] in _RUNNABLE:
+        opened = wishes.desk(of).job(found["name"])
+        with Display(looker(of, opened), f"Job {output.safe(opened.name)}"):
+            while (found := desk.show(str(found["id"])))["state"] in _RUNNABLE:
+                time.sleep(_LOOK)
+    output.print_facts(_facts(found))
+
+
+def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
+    spec = ", ".join(f"{name} {_said(value)}" for name, value in job["spec"].items() if value not in (None, [], False))
+    budget = f" of {job['max_pages']:,}" if job["max_pages"] else ""
+    ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
+    return [
+        ("Job", f"{job['name']} ({job['id']})"),
+        ("State", job["state"] if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"),
+        ("Made", output.when(job["created_at"])),
+        ("Completed", output.when(job["completed_at"])),
+        ("URLs", f"{job['discovered']:,}: {ends}"),
+        ("Fetched", f"{job['pages']:,}{budget} pages, {size(job['bytes'])}, {counted(job['errors'], 'error')}"),
+        (
+            "Domains",
+            f"{job['domains']:,}: {job['done']:,} done, {job['ready']:,} ready, {job['spent']:,} out of budget",
+        ),
+        ("Depth", job["depth"]),
+        ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),
+        ("Asked for", spec or "nothing but the defaults"),
+    ]
+
+
+def _said(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _tell(acted: Acted, what: str, as_json: bool) -> None:
+    if as_json:
+        output.print_json(
+            {"id": acted.job_id, "job": acted.name, "state": acted.after, "changed": acted.after != acted.before}
+        )
+    else:
+        already = "already " if acted.after == acted.before else ""
+        output.print_line(f"Job {output.safe(acted.name)} is {already}{what}.")

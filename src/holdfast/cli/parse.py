@@ -1,0 +1,203 @@
+"""`holdfast parse`: parse pages again, from the archive; and see which parsers there are."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast import wiring
+from holdfast.cli import output, session, written
+from holdfast.cli.help import Command
+from holdfast.cli.jobs import actor
+from holdfast.cli.output import counted, safe
+from holdfast.errors import UsageError
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.control.parsing import Again
+    from holdfast.parse.registry import Broken, Source
+    from holdfast.parse.runner import Described, Runner
+
+_MOST_EXAMPLES: Final = 1000
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command to the program."""
+    app.command("parse", cls=Command, rich_help_panel=panel)(parse)
+
+
+def parse(
+    context: typer.Context,
+    again: Annotated[bool, typer.Option("--again", help="Parse pages of completed tasks again.")] = False,
+    parsers: Annotated[bool, typer.Option("--parsers", help="List the parsers that there are.")] = False,
+    domain: Annotated[str | None, typer.Option(metavar="DOMAIN", help="Only of this domain.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Fetched then or later; or how long ago: 7d.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Fetched before then; or how long ago.")] = None,
+    parser: Annotated[
+        str | None, typer.Option(metavar="NAME", callback=session.readable, help="Only what this parser parsed.")
+    ] = None,
+    below: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", callback=session.readable, help="Only what an older version parsed."),
+    ] = None,
+    after: Annotated[int, typer.Option(metavar="TASK", min=0, help="Go on behind this task.")] = 0,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many pages.")] = None,
+    examples: Annotated[
+        int, typer.Option(metavar="N", min=0, max=_MOST_EXAMPLES, help="Pages that are shown, of those that differ.")
+    ] = 10,
+    apply: Annotated[bool, typer.Option("--apply", help="Keep what is found now.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Parse pages again, as they lie in the archive, by the parsers that they are for now, and show what differs.
+
+    Nothing is changed unless --apply is said. Then what is found now takes the place of what was found before, wherever the
+    parse succeeds; where it fails the old result stays, and the exit code is 1. Prices keep the time of their fetch.
+
+    Examples:
+        holdfast parse --parsers
+        holdfast parse --again --domain shop.example --since 30d
+        holdfast parse --again --parser product --below 2 --apply
+    """
+    if again is parsers:
+        raise UsageError("Say what to do: --again parses pages again, --parsers lists the parsers.")
+    if parsers:
+        if apply or after or any(given is not None for given in (domain, since, until, parser, below, limit)):
+            raise UsageError("--parsers lists all parsers; what else was said is for --again.")
+        _list_parsers(session.of(context), as_json)
+        return
+    # Imported here: every command would wait for them.
+    from holdfast.control.parsing import Again, Reparser, Selection
+
+    selection = Selection(
+        domain=domain,
+        since=None if since is None else written.moment_or_ago("--since", since),
+        until=None if until is None else written.moment_or_ago("--until", until),
+        parser=parser,
+        below=below,
+        after=after,
+        limit=limit,
+    )
+    selection.check()
+    of = session.of(context)
+    database, settings = of.store(), of.settings
+    so_far = Again(apply, last_id=after)
+
+    async def whole(bar: output.ProgressBar) -> Again:
+        def watch(now: Again) -> None:
+            nonlocal so_far
+            so_far = now
+            done = now.parsed + now.failed + now.taken
+            bar.show(done, done, limit)
+
+        runner = _runner(settings)
+        try:
+            folder = wiring.archive_folder(settings)
+            reparser = Reparser(database, runner, folder, actor(), settings.domains.registrable, examples)
+            return await reparser.again(selection, apply=apply, watch=watch)
+        finally:
+            await runner.aclose()
+
+    try:
+        with output.ProgressBar("Parsing again", limit, "page") as bar:
+            so_far = asyncio.run(whole(bar))
+    except KeyboardInterrupt:
+        session.say(f"All tasks up to {so_far.last_id} are done; --after {so_far.last_id} goes on.")
+        raise
+    if as_json:
+        output.print_json(_as_json(so_far))
+    else:
+        _report(so_far)
+    if so_far.failed:
+        raise typer.Exit(1)
+
+
+def _runner(settings: Settings) -> "Runner":
+    from holdfast.parse.registry import scan
+    from holdfast.parse.runner import Runner
+
+    parsing = settings.parsing
+    return Runner(
+        scan(parsing.folder),
+        processes=parsing.processes,
+        seconds=parsing.timeout.total_seconds(),
+        memory=parsing.memory,
+    )
+
+
+def _list_parsers(of: session.Session, as_json: bool) -> None:
+    from holdfast.parse.registry import Broken
+
+    async def whole() -> "list[Described | Broken]":
+        runner = _runner(of.settings)
+        try:
+            return await runner.survey()
+        finally:
+            await runner.aclose()
+
+    rows = [
+        {"name": one.name, "version": None, "from": None, "problem": one.reason}
+        if isinstance(one, Broken)
+        else {"name": one.source.name, "version": one.version, "from": _origin(one.source), "problem": None}
+        for one in asyncio.run(whole())
+    ]
+    if as_json:
+        output.print_json(rows)
+        return
+    good = [(row["name"], row["version"], row["from"]) for row in rows if row["problem"] is None]
+    output.print_table(["PARSER", "VERSION", "FROM"], good)
+    for row in rows:
+        if row["problem"] is not None:
+            output.print_line(f"{safe(row['name'])} cannot be used: {safe(row['problem'])}.")
+
+
+def _origin(source: "Source") -> str:
+    where = {"package": f" {source.package}", "file": f" {source.target}"}.get(source.kind, "")
+    return f"{source.kind}{where}"
+
+
+def _report(found: "Again") -> None:
+    tally = found.tally.fields
+    if tally:
+        rows = [(name, *(f"{kinds[kind]:,}" for kind in kinds)) for name, kinds in tally.items()]
+        output.print_table(["FIELD", "ADDED", "REMOVED", "CHANGED"], rows, right="ADDED REMOVED CHANGED")
+    for example in found.examples:
+        output.print_line(f"\nTask {example.task_id}: {safe(example.url)}")
+        for change in example.changes:
+            whose = f" of {change.product}" if change.product else ""
+            values = " → ".join(value for value in (change.old, change.new) if value is not None)
+            output.print_line(f"  {change.kind} {safe(change.field)}{safe(whose)}: {safe(values)}")
+        if example.total > len(example.changes):
+            output.print_line(f"  … and {example.total - len(example.changes):,} more")
+    for failure in found.failures:
+        output.print_line(f"\nTask {failure.task_id}: {safe(failure.url)}\n  {safe(failure.reason)}")
+    output.print_line(("\n" if tally or found.failures else "") + _sum(found))
+
+
+def _sum(found: "Again") -> str:
+    parts = [f"{found.same:,} say the same", f"{found.different:,} differ", f"{found.first:,} had no result before"]
+    text = f"{counted(found.parsed, 'page')} parsed again: {', '.join(parts)}."
+    if found.failed:
+        text += f" {counted(found.failed, 'page')} could not be parsed; what was found in them before stays."
+    if found.taken:
+        text += f" {counted(found.taken, 'task')} had been given to somebody meanwhile."
+    if not found.applied and found.different + found.first:
+        text += " Nothing was changed; --apply keeps what is found now."
+    return text
+
+
+def _as_json(found: "Again") -> dict[str, Any]:
+    return {
+        "applied": found.applied,
+        "parsed": found.parsed,
+        "same": found.same,
+        "different": found.different,
+        "first": found.first,
+        "failed": found.failed,
+        "taken": found.taken,
+        "fields": found.tally.fields,
+        "examples": found.examples,
+        "failures": found.failures,
+        "last_task": found.last_id,
+    }

@@ -1,0 +1,71 @@
+"""What a person may say about a job, as options: the same for every command that makes or changes one."""
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast import wiring
+from holdfast.cli import session
+from holdfast.control.crawls import CrawlDesk
+from holdfast.control.seeds import Sower
+from holdfast.model.job import Scope
+
+Urls = Annotated[list[str] | None, typer.Argument(metavar="URL", help="Where to begin: URLs or domains.")]
+Seeds = Annotated[str | None, typer.Option(metavar="FILE", help="More of them, a line each; - is standard input.")]
+Name = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", callback=session.readable, help="Give the job a name, or go on with it by its name."),
+]
+MaxPages = Annotated[int | None, typer.Option(min=1, help="Pages in all.")]
+MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Pages of each domain.")]
+MaxDepth = Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")]
+Delay = Annotated[float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, max=1000, help="Requests to a domain at the same time.")]
+InScope = Annotated[Scope | None, typer.Option(help="Which links to follow: of the same host, domain, or any.")]
+Include = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="Only URLs that match (may be repeated).")]
+Exclude = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="No URLs that match (may be repeated).")]
+AllowPrivate = Annotated[bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")]
+NoRobots = Annotated[bool, typer.Option("--no-robots", help="Do not ask for robots.txt (your own sites only).")]
+NoArchive = Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")]
+WithText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
+
+
+def spec(
+    *,
+    max_pages: int | None,
+    max_pages_per_domain: int | None,
+    max_depth: int | None,
+    delay: float | None,
+    concurrency: int | None,
+    scope: Scope | None,
+    include: list[str] | None,
+    exclude: list[str] | None,
+    allow_private: bool,
+    no_robots: bool,
+    no_archive: bool,
+    text: bool,
+) -> dict[str, Any]:
+    """The fields of a JobSpec that were given; the others stay as they are."""
+    said = {
+        "max_pages": max_pages,
+        "max_pages_per_domain": max_pages_per_domain,
+        "max_depth": max_depth,
+        "delay": delay,
+        "concurrency": concurrency,
+        "scope": scope,
+        "include": tuple(include) if include else None,
+        "exclude": tuple(exclude) if exclude else None,
+        "allow_private": allow_private or None,
+        "robots": False if no_robots else None,
+        "archive": False if no_archive else None,
+        "text": text or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def desk(of: session.Session) -> CrawlDesk:
+    """The crawls of this invocation's store."""
+    settings = of.settings
+    database = of.store()
+    sower = Sower(database, wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
+    return CrawlDesk(database, sower)

@@ -1,0 +1,122 @@
+"""Jobs: looked at, made, paused, resumed, cancelled, deleted.
+
+The rule: pausing and cancelling are a state in the store. Workers hear of it, commit, and let go; a crash takes the same way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.control.crawls import CrawlDesk, Wish
+from holdfast.control.seeds import Loaded
+from holdfast.errors import NotFound, Refused
+from holdfast.model.job import Job, JobAction
+from holdfast.model.schedule import parse
+from holdfast.store import audit, jobs, reports
+from holdfast.store.connect import Connection, Database
+
+Watch = Callable[[int], None]
+"""Told how many domains were made ready, or URLs forgotten, so far."""
+
+
+def _unwatched(_: int) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new job."""
+
+    job: Job
+    loaded: Loaded
+    """What became of its seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDesk:
+    """The jobs of one store, for one person or program."""
+
+    database: Database
+    actor: str
+    """Who does it, for the audit log."""
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every job, with what there is to do and what was done."""
+        with self.database.session() as connection:
+            return reports.jobs(connection)
+
+    def show(self, text: str) -> dict[str, Any]:
+        """One job, by its name or id."""
+        with self.database.session() as connection:
+            found = reports.jobs(connection, jobs.find(connection, text))
+        if not found:
+            raise NotFound(f"There is no job called {text!r} any more.")
+        return found[0]
+
+    def create(
+        self, crawls: CrawlDesk, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None = None
+    ) -> Made:
+        """Make a job without working on it. Refused if there is one of that name."""
+        if schedule is not None:
+            parse(schedule)  # what is none is refused before anything is made
+        name = wish.job or ""
+        with self.database.session() as connection:
+            if any(job["name"] == name for job in reports.jobs(connection)):
+                raise Refused(f"There is a job called {name!r} already.")
+        job, _, loaded = crawls.make(wish, watch)
+        with self.database.session() as connection, connection.transaction():
+            self._record(connection, "create", job.id, {"name": job.name, "seeds": loaded.seeds})
+        if schedule is not None:
+            self.schedule(str(job.id), schedule)
+        return Made(job, loaded)
+
+    def schedule(self, text: str, when: str | None) -> datetime | None:
+        """Crawl a job again and again, by an interval or a cron expression; when it begins the next time. None: no longer."""
+        schedule = parse(when) if when is not None else None
+        with self.database.session() as connection, connection.transaction():
+            job_id = jobs.find(connection, text)
+            following = schedule.next_after(jobs.now(connection)) if schedule is not None else None
+            jobs.set_schedule(connection, job_id, str(schedule) if schedule is not None else None, following)
+            self._record(connection, "schedule", job_id, {"schedule": str(schedule) if schedule is not None else None})
+        return following
+
+    def pause(self, text: str) -> jobs.Acted:
+        """Nothing of it is fetched any more, a second or two from now. Resuming goes on where it was."""
+        return self._act(text, JobAction.PAUSE)
+
+    def cancel(self, text: str) -> jobs.Acted:
+        """It ends where it is. What it found stays."""
+        return self._act(text, JobAction.CANCEL)
+
+    def resume(self, text: str, watch: Watch = _unwatched) -> jobs.Acted:
+        """Any worker goes on with it. What this cannot finish, the next sweep of a worker does."""
+        acted = self._act(text, JobAction.RESUME)
+        self._step(jobs.unpark, acted.job_id, watch)
+        return acted
+
+    def delete(self, text: str, watch: Watch = _unwatched) -> str:
+        """Forget a job, its URLs and its pages; its name. The log and the archive keep what was asked of servers, and their answers."""
+        with self.database.session() as connection, connection.transaction():
+            job_id = jobs.find(connection, text)
+            name = jobs.delete(connection, job_id)
+            self._record(connection, "delete", job_id, {"name": name})
+        self._step(jobs.forget, job_id, watch)
+        return name
+
+    def _act(self, text: str, action: JobAction) -> jobs.Acted:
+        with self.database.session() as connection, connection.transaction():
+            acted = jobs.act(connection, jobs.find(connection, text), action)
+            if acted.after is not acted.before:
+                self._record(connection, action, acted.job_id, {"name": acted.name, "before": acted.before})
+        return acted
+
+    def _record(self, connection: Connection, action: str, job_id: int, details: dict[str, Any]) -> None:
+        audit.write(connection, actor=self.actor, action=action, kind="job", object_id=job_id, details=details)
+
+    def _step(self, step: Callable[[Connection, int], int | None], job_id: int, watch: Watch) -> None:
+        total = 0
+        with self.database.session() as connection:
+            while (done := step(connection, job_id)) is not None:
+                total += done
+                watch(total)

@@ -1,0 +1,104 @@
+"""What is due: tasks go into the frontier, completed ones that recur get their next row, recurring jobs begin again, bells are rung.
+
+The rule: a tick is idempotent and may be run by any number of processes at once; the store lets one of them schedule at a time. What a
+killed one began is rolled back, and the next tick does it.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from holdfast.errors import BadUrl
+from holdfast.model.schedule import next_run, parse
+from holdfast.model.seeds import make_seed
+from holdfast.model.url import UrlRules
+from holdfast.store import bells, crawls, jobs, sweep, task_frontier, task_schedule, task_work, tasks, webhooks
+from holdfast.store.connect import Connection, Database
+from holdfast.store.domains import NewDomains
+from holdfast.store.task_frontier import Wanted
+from holdfast.store.task_schedule import DueTask
+
+CHUNK: Final = 1_000
+"""Tasks that one transaction queues."""
+
+
+def has_anything_to_do(database: Database) -> bool:
+    """Whether a background would find something to do, now or when its time comes."""
+    with database.session() as connection:
+        return tasks.any_live(connection) or jobs.any_scheduled(connection) or webhooks.any_due(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """What a tick did."""
+
+    spawned: int = 0
+    queued: int = 0
+    reclaimed: int = 0
+    """Tasks whose parser was lost."""
+    begun: int = 0
+    """Recurring jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Queues what is due. It needs to know what makes a URL and a domain, since redirects lead tasks to new ones."""
+
+    rules: UrlRules
+    defaults: NewDomains
+    registrable: bool = False
+    parse_lost_after: timedelta = timedelta(minutes=2)
+    """A task that has been parsing for so long is another's to parse: longer than a parser may take."""
+
+    def tick(self, connection: Connection) -> Ticked:
+        """Do all that is due now. Before: no transaction is open. After: it is queued, and its domains can be claimed."""
+        spawned = queued = 0
+        while new := len(task_schedule.spawn_due(connection, CHUNK)):
+            spawned += new
+        while due := self._queue(connection):
+            queued += len(due)
+            sweep.wake_now(connection, *{one.domain_id for one in due})
+        lost = task_work.reclaim_parses(connection, older_than=self.parse_lost_after, limit=CHUNK)
+        bells.ring_to_parse(connection, task_work.parse_due(connection, CHUNK))
+        if webhooks.any_due(connection):
+            bells.ring_to_notify(connection)
+        return Ticked(spawned, queued, len(lost), self._begin_jobs(connection))
+
+    def _begin_jobs(self, connection: Connection) -> int:
+        """A job that is still under way is not begun again: its next time is the next one on its schedule."""
+        begun = 0
+        with jobs.alone(connection) as alone:
+            for job in jobs.due(connection) if alone else ():
+                if job.idle:
+                    crawls.again(connection, job.job_id)
+                    begun += 1
+                following = next_run(parse(job.schedule), job.due, job.now)
+                jobs.set_schedule(connection, job.job_id, job.schedule, following)
+        return begun
+
+    def _queue(self, connection: Connection) -> list[Wanted]:
+        with connection.transaction():
+            due = task_schedule.due(connection, CHUNK)
+            wanted = self._where_they_are(connection, due)
+            task_frontier.enqueue(connection, wanted)
+        return wanted
+
+    def _where_they_are(self, connection: Connection, due: list[DueTask]) -> list[Wanted]:
+        moved = task_frontier.moved(connection, [task.id for task in due])
+        seeds = {}
+        for task_id, (url, _) in moved.items():
+            try:
+                seeds[task_id] = make_seed(url, rules=self.rules, registrable=self.registrable)
+            except (
+                BadUrl
+            ):  # nobody can be asked there: the task's own URL will say so again, until its hops are used up
+                continue
+        homes = tasks.know_domains(connection, list(seeds.values()), self.defaults) if seeds else {}
+        wanted = []
+        for task in due:
+            seed = seeds.get(task.id)
+            if seed is None:
+                wanted.append(Wanted(task.domain_id, task.url_key, task.url, task.priority))
+            else:
+                wanted.append(Wanted(homes[seed.domain], seed.url_key, seed.url, task.priority, moved[task.id][1]))
+        return wanted

@@ -1,0 +1,109 @@
+"""`holdfast jobs`: what it answers, to people and to programs, and how it refuses."""
+
+import re
+
+import pytest
+
+from tests.support.cli import Cli
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
+
+
+@pytest.fixture
+def news(cli: Cli) -> Cli:
+    answer = cli(
+        "jobs", "create", "news", "https://a.example/x", "b.example", "--max-pages", "500", "--exclude", "/tag/"
+    )
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == "Made job news with 2 seeds; workers take it up, or `holdfast crawl --job news`.\n"
+    return cli
+
+
+def test_what_was_made_is_listed_and_shown(news: Cli) -> None:
+    answer = news("jobs", "list")
+    assert (answer.code, answer.err) == (0, "")
+    lines = [re.split(r"\s{2,}", line.strip()) for line in answer.out.splitlines()]
+    assert lines[0] == ["ID", "JOB", "STATE", "DONE", "WAITING", "FAILED", "DOMAINS", "DEPTH"]
+    assert lines[-1] == ["3", "news", "pending", "0", "2", "0", "2", "0"]
+    shown = news("jobs", "show", "news").out
+    assert re.search(r"^URLs +2: 0 done, 2 waiting, 0 denied, 0 failed$", shown, re.MULTILINE)
+    assert re.search(r"^Asked for .*exclude /tag/, max_pages 500", shown, re.MULTILINE)
+    told = news("jobs", "show", "3", "--json").json
+    assert (told["name"], told["state"], told["spec"]["max_pages"]) == ("news", "pending", 500)
+    assert [job["name"] for job in news("jobs", "list", "--json").json] == ["default", "tasks", "news"]
+
+
+def test_pause_resume_and_cancel_say_what_became_of_it(news: Cli) -> None:
+    assert news("jobs", "pause", "news").out == "Job news is paused.\n"
+    assert news("jobs", "pause", "news").out == "Job news is already paused.\n"
+    assert news("jobs", "pause", "3", "--json").json == {"id": 3, "job": "news", "state": "paused", "changed": False}
+    assert news("jobs", "resume", "news").out == "Job news is to be worked on again.\n"
+    assert news("jobs", "cancel", "news").out == "Job news is cancelled.\n"
+    refused = news("jobs", "resume", "news")
+    assert (refused.code, refused.out, refused.err) == (5, "", "Error: Job news is cancelled; you cannot resume it.\n")
+
+
+def test_who_did_it_is_in_the_audit_log(news: Cli, store: Store) -> None:
+    news("jobs", "pause", "news")
+    news("jobs", "pause", "news")  # changes nothing, leaves nothing
+    news("jobs", "delete", "news", "--yes")
+    found = store.connection.execute(
+        "SELECT action, object_kind, object_id, actor LIKE 'cli:_%' FROM audit_log ORDER BY id"
+    )
+    assert found.fetchall() == [(action, "job", "3", True) for action in ("create", "pause", "delete")]
+
+
+def test_deleting_is_asked_about(news: Cli, store: Store) -> None:
+    refused = news("jobs", "delete", "news")
+    assert refused.code == 5
+    assert "Nothing was deleted." in refused.err
+    assert news("jobs", "delete", "news", "--yes").out == "Deleted job news.\n"
+    assert store.value("SELECT count(*) FROM url_frontier") == 0
+    assert news("jobs", "show", "news").code == 4
+    assert news("jobs", "delete", "default", "--yes").err.startswith("Error: Job default is a standing one and cannot be deleted")
+    assert_invariants(store.connection)
+
+
+def test_a_name_that_is_taken_and_a_job_without_seeds_are_refused(news: Cli, store: Store) -> None:
+    taken = news("jobs", "create", "news", "https://c.example/")
+    assert (taken.code, taken.err) == (5, "Error: There is a job called 'news' already.\n")
+    assert news("jobs", "create", "empty").err == "Error: Name what to crawl: URLs, or --seeds FILE.\n"
+    assert store.value("SELECT count(*) FROM domains") == 2
+
+
+def test_bad_seeds_are_told_and_the_rest_is_kept(cli: Cli) -> None:
+    answer = cli("jobs", "create", "some", "https://a.example/", "http://", "--json")
+    assert answer.code == 1
+    assert answer.err.startswith("not a seed: ")
+    assert (answer.json["seeds"], answer.json["bad"]) == (1, 1)
+
+
+def test_an_ended_job_is_not_watched_for_ever(news: Cli) -> None:
+    news("jobs", "cancel", "news")
+    answer = news("jobs", "watch", "news")
+    assert answer.code == 0
+    assert re.search(r"^State +cancelled$", answer.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["show", "pause", "resume", "cancel", "delete", "watch"])
+def test_a_job_that_is_not_there(cli: Cli, command: str) -> None:
+    answer = cli("jobs", command, "nothing")
+    assert (answer.code, answer.err) == (4, "Error: There is no job called 'nothing'.\n")
+
+
+def test_a_schedule_is_set_shown_and_taken_away(news: Cli) -> None:
+    answer = news("jobs", "schedule", "news", "6h")
+    assert re.fullmatch(r"It is crawled again at \d{4}-\d\d-\d\d \d\d:\d\d UTC\.\n", answer.out)
+    assert news("jobs", "show", "news", "--json").json["schedule"] == "6h"
+    assert re.search(r"^Again +6h, next at .+ UTC$", news("jobs", "show", "news").out, re.MULTILINE)
+    refused = news("jobs", "schedule", "news", "every now and then")
+    assert (refused.code, refused.out) == (2, "")
+    assert news("jobs", "schedule", "news").code == 2
+    assert news("jobs", "schedule", "news", "--off").out == "It is not crawled again by itself any more.\n"
+    assert news("jobs", "show", "news", "--json").json["next_run_at"] is None
+
+
+def test_a_schedule_that_is_none_makes_no_job(cli: Cli) -> None:
+    answer = cli("jobs", "create", "x", "https://a.example/", "--schedule", "61 * * * *")
+    assert answer.code == 2
+    assert cli("jobs", "show", "x").code == 4

@@ -1,0 +1,160 @@
+"""A job that is paused again and again under eight workers, which are killed in every other pause; also one with a million domains."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from holdfast.control.jobs import JobDesk
+from holdfast.control.torture import proof
+from holdfast.control.torture.ground import Ground
+from holdfast.control.torture.ordeal import JOB, Struck, Suffered, Tell
+from holdfast.control.torture.plan import Fault, Plan, crawl_settings
+from holdfast.control.torture.process import Victim
+from holdfast.simweb.process import WebProcess
+from holdfast.store.connect import Connection
+from tests.prove.ground import begin
+
+WORKERS = 8
+WITHIN = 2.0
+"""Seconds in which nothing of a paused job may be held any more."""
+QUIET = 1.5
+PATIENCE = 120.0
+
+_HELD = "SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL"
+_STATE = "SELECT state::text FROM crawl_jobs WHERE name = %s"
+
+# Servers of one page each, all of them the simulated web's: it answers 404 for a host that it does not know.
+_MILLION = """
+WITH job AS (SELECT id FROM crawl_jobs WHERE name = %(job)s), made AS (
+    INSERT INTO domains (domain, parent_domain, base_url, source, pages_discovered, frontier_size, priority_score, crawl_delay_seconds)
+    SELECT host, host, 'http://' || host, 'proof', 1, 1, -1000000, 1 FROM (
+        SELECT format('m%%s.localhost:%%s', n, %(port)s::int) AS host FROM generate_series(%(first)s::int, %(last)s::int - 1) AS n) hosts
+    RETURNING id, base_url
+), work AS (
+    INSERT INTO job_domains (domain_id, job_id, ready, priority, discovered, waiting)
+    SELECT made.id, job.id, true, -1000000, 1, 1 FROM made, job
+)
+INSERT INTO url_frontier (domain_id, job_id, url_key, url)
+SELECT made.id, job.id, decode(md5(base_url), 'hex'), base_url || '/' FROM made, job
+"""
+
+
+def standing(plan: Plan, ground: Ground) -> list[Victim]:
+    """Eight workers that serve all jobs."""
+    settings = crawl_settings(plan) | ground.settings() | {"crawl.patience": "3s"}
+    return [
+        Victim(
+            ["--data", str(ground.data), "worker", "--name", f"victim-{number}"],
+            settings=settings,
+            folder=ground.folder,
+            name=f"victim-{number}",
+        )
+        for number in range(WORKERS)
+    ]
+
+
+def pause(desk: JobDesk, connection: Connection, web: WebProcess, violations: list[str]) -> float:
+    """Pause the job; seconds until nothing was held. What was fetched afterwards is a violation, and so is a long wait."""
+    began = time.monotonic()
+    desk.pause(JOB)
+    _until(lambda: _value(connection, _HELD) == 0)
+    took = time.monotonic() - began
+    if took > WITHIN:
+        violations.append(f"J2 domains were held for {took:.2f} s after the pause")
+    before = asked(web)
+    time.sleep(QUIET)
+    after = asked(web)
+    if after != before:
+        violations.append(f"J2 {after - before} requests after the pause")
+    return took
+
+
+class Paused:
+    """A crawl that is paused `rounds` times. Everything is killed in every other pause."""
+
+    def __init__(self, rounds: int, seed: int) -> None:
+        self.rounds = rounds
+        self.took: list[float] = []
+        self._dice = random.Random(seed)
+
+    def __call__(self, plan: Plan, ground: Ground, web: WebProcess, tell: Tell) -> Suffered:
+        begin(plan, ground, web)
+        desk = JobDesk(ground.database(), "proof")
+        suffered = Suffered(lives=1)
+        victims = standing(plan, ground)
+        try:
+            with ground.database().session() as connection:
+                for number in range(self.rounds):
+                    time.sleep(self._dice.uniform(1.0, 2.0))
+                    if _value(connection, _STATE, JOB) == "completed":
+                        break
+                    self.took.append(pause(desk, connection, web, suffered.violations))
+                    suffered.struck.append(Struck(Fault.KILL_ALL, True, asked(web)))
+                    if number % 2:
+                        _kill(victims)
+                        victims = standing(plan, ground)
+                        suffered.lives += 1
+                    suffered.violations += proof.store_faults(ground)
+                    desk.resume(JOB)
+                    tell(f"pause {number + 1}: let go in {self.took[-1]:.2f} s {suffered.violations or ''}")
+                _until(lambda: _value(connection, _STATE, JOB) == "completed")
+                suffered.completed = True
+        finally:
+            _kill(victims)
+        return suffered
+
+
+def a_million(plan: Plan, ground: Ground, web: WebProcess, domains: int, tell: Tell) -> tuple[list[float], list[str]]:
+    """Pause a job with so many domains under eight workers at full speed, three times; seconds of each, and what was violated."""
+    begin(plan, ground, web)
+    desk = JobDesk(ground.database(), "proof")
+    violations: list[str] = []
+    took: list[float] = []
+    with ground.database().session() as connection:
+        for first in range(0, domains, 50_000):
+            last = min(first + 50_000, domains)
+            connection.execute(_MILLION, {"job": JOB, "port": web.address.ports[0], "first": first, "last": last})
+        connection.execute("ANALYZE")
+        tell(f"{domains:,} domains are there")
+        victims = standing(plan, ground)
+        try:
+            for _ in range(3):
+                time.sleep(12)
+                held = _value(connection, _HELD)
+                took.append(pause(desk, connection, web, violations))
+                began = time.monotonic()
+                desk.resume(JOB)
+                back = time.monotonic() - began
+                before = asked(web)
+                _until(lambda before=before: asked(web) > before)  # type: ignore[misc]
+                tell(
+                    f"{held} held: let go in {took[-1]:.2f} s; resumed in {back:.2f} s, pages again after {time.monotonic() - began:.1f} s"
+                )
+        finally:
+            _kill(victims)
+    violations += proof.store_faults(ground)
+    return took, violations
+
+
+def asked(web: WebProcess) -> int:
+    """Requests that ended until now, also of hosts that the web does not know."""
+    web.control("flush")
+    return web.log_path.read_bytes().count(b"\n")
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("what was to come did not come")
+        time.sleep(0.02)
+
+
+def _value(connection: Connection, query: str, *parameters: object) -> object:
+    row = connection.execute(query.encode(), parameters).fetchone()
+    return row[0] if row else None
+
+
+def _kill(victims: Sequence[Victim]) -> None:
+    for victim in victims:
+        victim.kill()
