@@ -108,7 +108,7 @@ def test_standard_input_of_any_length(cli: Cli, at: Tasks) -> None:
     ("content", "sentence"),
     [
         (
-            gzip.compress(b"a.example"),
+            gzip.compress(b"a.example", mtime=0),
             "The file is packed; unpack it first: `gzip -dc FILE | holdfast tasks add --file -`.",
         ),
         (b"\x89PNG\r\n"[:4] + b"\0x\n", "The file is not UTF-8 text; it takes a URL or a domain a line."),

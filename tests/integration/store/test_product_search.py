@@ -65,7 +65,7 @@ def names(shop: Shop, **chosen: Any) -> set[str]:
         ({"available": False}, {"Blue", "Été"}),
         ({"search": "table", "brand": "Tischler", "max_price": Decimal(30), "available": False}, {"Blue"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_what_is_found(shop: Shop, chosen: dict[str, Any], found: set[str]) -> None:
     assert names(shop, **chosen) == found
