@@ -60,7 +60,9 @@ def test_deleting_is_asked_about(news: Cli, store: Store) -> None:
     assert news("jobs", "delete", "news", "--yes").out == "Deleted job news.\n"
     assert store.value("SELECT count(*) FROM url_frontier") == 0
     assert news("jobs", "show", "news").code == 4
-    assert news("jobs", "delete", "default", "--yes").err.startswith("Error: Job default is a standing one and cannot be deleted")
+    assert news("jobs", "delete", "default", "--yes").err.startswith(
+        "Error: Job default is a standing one and cannot be deleted"
+    )
     assert_invariants(store.connection)
 
 

@@ -52,6 +52,9 @@ COMMANDS = [
     ["config", "check"],
 ]
 
+QUIET = [["db", "psql"], ["worker"], ["background"], ["serve"], ["demo"], ["jobs", "watch"]]
+"""Those that do not report."""
+
 
 def test_every_command_is_in_the_list_above() -> None:
     own = [[command.name] for command in app.registered_commands]
@@ -74,7 +77,7 @@ def test_help_of_every_command(bare_cli: Cli, command: list[str]) -> None:
     assert re.search(rf"\n Examples:\n(   .*\n)*   .*holdfast {name}", text)
     assert not re.search(r"\[/?dim\]|<bool>|<str>|\{[A-Z]", text)
     assert max(map(len, text.splitlines())) <= 80
-    if command not in (["db", "psql"], ["worker"], ["demo"], ["jobs", "watch"]):  # which do not report
+    if command not in QUIET:
         assert "--json" in text
 
 

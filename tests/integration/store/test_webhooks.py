@@ -1,5 +1,6 @@
 """The outbox: filled with the end of a task, taken by one at a time, and nothing lost whoever dies."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -262,3 +263,33 @@ def test_the_message_outlives_its_task(at: Tasks) -> None:
     (task_id,) = ended(at, 1)
     at.connection.execute("DELETE FROM crawl_tasks WHERE id = %s", (task_id,))
     assert one(at).message.data["task_id"] == task_id
+
+
+@pytest.mark.parametrize("way", ["rest_until", "disabled_at"])
+def test_a_pile_for_one_receiver_is_put_out_of_the_way_at_once(
+    at: Tasks, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(webhooks, "LOOK", 2)
+    ended(at, 7)
+    ended(at, 1, OTHER)
+    at.connection.execute(
+        f"INSERT INTO webhook_endpoints (url, {way}, reason) VALUES (%s, clock_timestamp() + interval '1 h', 'off')",
+        (HOOK,),
+    )
+    assert one(at).url == OTHER
+    assert not webhooks.any_due(at.connection)
+    left = {found.state for found in webhooks.listing(at.connection) if found.url == HOOK}
+    assert left == {"waiting" if way == "rest_until" else "given_up"}
+
+
+def test_what_is_due_is_found_by_an_index_however_much_waits(at: Tasks) -> None:
+    at.connection.execute(
+        "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body, next_attempt_at) "
+        "SELECT n, 1, 'task.failed', %s, '{}', now() + interval '1 h' FROM generate_series(1, 5000) n",
+        (HOOK,),
+    )
+    at.connection.execute("ANALYZE webhook_deliveries")
+    values = {"count": 1, "lease": LEASE, "most": 10, "look": 10, "never": ""}
+    for statement in (webhooks._ANY_DUE, webhooks._CLEAR, webhooks._TAKE):
+        plan = "\n".join(row[0] for row in at.connection.execute(f"EXPLAIN {statement}", values))
+        assert re.search(r"webhook_deliveries_due on .*\n +Index Cond: \(next_attempt_at <=", plan), plan
