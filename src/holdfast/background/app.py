@@ -11,7 +11,7 @@ from typing import Final
 
 import procrastinate
 
-from holdfast.store.bells import NOTIFY, PARSE
+from holdfast.store.bells import FIRST, NOTIFY, PARSE
 from holdfast.store.connect import Database
 
 log: Final = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def make(database: Database, deeds: Deeds) -> procrastinate.App:
     app = procrastinate.App(connector=connector)
 
     @app.periodic(cron=_EVERY_TEN_SECONDS)
-    @app.task(queue=MAINTENANCE, name="tick", queueing_lock="tick")
+    @app.task(queue=MAINTENANCE, name="tick", queueing_lock="tick", priority=FIRST)
     async def tick(timestamp: int) -> None:  # noqa: ARG001 — Procrastinate says for when it is
         await _do("tick", deeds.tick())
 

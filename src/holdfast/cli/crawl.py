@@ -100,14 +100,14 @@ def crawl(
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     _announce(begun)
-    told = False
-    while not told:
+    while True:
+        patience.while_paused(begun.job)
         told = desk.has_work(begun.job, of.settings.crawl.patience) and _work(
             of, begun.job, workers or _default_workers(desk, begun.job)
         )
-        if told or not patience.is_paused(begun.job):
+        # Its workers end when there is nothing more to do, and also when it is paused.
+        if told or not desk.was_paused(begun.job):
             break
-        patience.wait(begun.job)
     if told:
         done = desk.stop(begun.job)
         if as_json:
@@ -157,15 +157,15 @@ class _Patience:
         self._desk = desk
         self._said = False
 
-    def is_paused(self, job: Job) -> bool:
-        """Refused if it was cancelled: there is nothing to wait for."""
-        state = self._desk.state(job)
+    def while_paused(self, job: Job) -> None:
+        """Wait until it is not. Refused if it was cancelled: there is nothing to wait for."""
+        while (state := self._desk.state(job)) is JobState.PAUSED:
+            self.wait(job)
         if state is JobState.CANCELLED:
             raise Refused(
                 f"Job {job.name} was cancelled. What it has got so far is in the store; --again starts it anew."
             )
-        self._said = self._said and state is JobState.PAUSED
-        return state is JobState.PAUSED
+        self._said = False
 
     def wait(self, job: Job) -> None:
         """A moment, while it is paused."""

@@ -232,7 +232,7 @@ def delete(context: typer.Context, job: Which, yes: Yes = False, as_json: output
         what = f"{counted(found['discovered'], 'URL')} on {counted(found['domains'], 'domain')}"
         session.confirm(f"Delete job {output.safe(found['name'])} with {what}?", "Nothing was deleted.")
     with output.ProgressBar("Deleting", found["discovered"] or None, "URL", hidden=as_json) as bar:
-        name = desk.delete(str(found["id"]), lambda rows: bar.show(rows, rows))
+        name = desk.delete(found["id"], lambda rows: bar.show(rows, rows))
     if as_json:
         output.print_json({"job": name, "deleted": True})
     else:
@@ -252,7 +252,7 @@ def watch(context: typer.Context, job: Which) -> None:
     if found["state"] in _RUNNABLE:
         opened = wishes.desk(of).job(found["name"])
         with Display(looker(of, opened), f"Job {output.safe(opened.name)}"):
-            while (found := desk.show(str(found["id"])))["state"] in _RUNNABLE:
+            while (found := desk.show(found["id"]))["state"] in _RUNNABLE:
                 time.sleep(_LOOK)
     output.print_facts(_facts(found))
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
-from holdfast.errors import BadUrl, NotFound, UsageError
+from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
-from holdfast.model.job import Job, JobSpec, JobState
+from holdfast.model.job import Job, JobKind, JobSpec, JobState
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
 from holdfast.store import crawls, jobs, reports
@@ -91,6 +91,8 @@ class CrawlDesk:
         with self.database.session() as connection:
             job = self._find(connection, wish, seeds)
             known = job is not None
+            if job is not None and job.kind is JobKind.TASKS:
+                raise Refused(f"Job {job.name} is the one of all tasks; workers serve it (`holdfast serve`).")
             if job is None:
                 job = self._create(connection, wish, seeds)
             else:
@@ -102,6 +104,12 @@ class CrawlDesk:
         """Where the job is now; NotFound if it was deleted."""
         with self.database.session() as connection:
             return jobs.state(connection, job.id)
+
+    def was_paused(self, job: Job) -> bool:
+        """Whether workers may have left it because it was paused or cancelled, though it may go on by now."""
+        with self.database.session() as connection:
+            runnable = jobs.is_runnable(connection, job.id) and not jobs.just_resumed(connection, job.id)
+            return not runnable or crawls.standing(connection, job.id, _crawl(job)).ready > 0
 
     def job(self, name: str) -> Job:
         """The job of that name; NotFound if there is none."""

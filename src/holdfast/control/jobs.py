@@ -46,10 +46,10 @@ class JobDesk:
         with self.database.session() as connection:
             return reports.jobs(connection)
 
-    def show(self, text: str) -> dict[str, Any]:
+    def show(self, text: str | int) -> dict[str, Any]:
         """One job, by its name or id."""
         with self.database.session() as connection:
-            found = reports.jobs(connection, jobs.find(connection, text))
+            found = reports.jobs(connection, _id(connection, text))
         if not found:
             raise NotFound(f"There is no job called {text!r} any more.")
         return found[0]
@@ -68,45 +68,46 @@ class JobDesk:
         with self.database.session() as connection, connection.transaction():
             self._record(connection, "create", job.id, {"name": job.name, "seeds": loaded.seeds})
         if schedule is not None:
-            self.schedule(str(job.id), schedule)
+            self.schedule(job.id, schedule)
         return Made(job, loaded)
 
-    def schedule(self, text: str, when: str | None) -> datetime | None:
+    def schedule(self, text: str | int, when: str | None) -> datetime | None:
         """Crawl a job again and again, by an interval or a cron expression; when it begins the next time. None: no longer."""
         schedule = parse(when) if when is not None else None
         with self.database.session() as connection, connection.transaction():
-            job_id = jobs.find(connection, text)
+            job_id = _id(connection, text)
+            jobs.check_schedulable(connection, job_id)
             following = schedule.next_after(jobs.now(connection)) if schedule is not None else None
             jobs.set_schedule(connection, job_id, str(schedule) if schedule is not None else None, following)
             self._record(connection, "schedule", job_id, {"schedule": str(schedule) if schedule is not None else None})
         return following
 
-    def pause(self, text: str) -> jobs.Acted:
+    def pause(self, text: str | int) -> jobs.Acted:
         """Nothing of it is fetched any more, a second or two from now. Resuming goes on where it was."""
         return self._act(text, JobAction.PAUSE)
 
-    def cancel(self, text: str) -> jobs.Acted:
+    def cancel(self, text: str | int) -> jobs.Acted:
         """It ends where it is. What it found stays."""
         return self._act(text, JobAction.CANCEL)
 
-    def resume(self, text: str, watch: Watch = _unwatched) -> jobs.Acted:
+    def resume(self, text: str | int, watch: Watch = _unwatched) -> jobs.Acted:
         """Any worker goes on with it. What this cannot finish, the next sweep of a worker does."""
         acted = self._act(text, JobAction.RESUME)
         self._step(jobs.unpark, acted.job_id, watch)
         return acted
 
-    def delete(self, text: str, watch: Watch = _unwatched) -> str:
+    def delete(self, text: str | int, watch: Watch = _unwatched) -> str:
         """Forget a job, its URLs and its pages; its name. The log and the archive keep what was asked of servers, and their answers."""
         with self.database.session() as connection, connection.transaction():
-            job_id = jobs.find(connection, text)
+            job_id = _id(connection, text)
             name = jobs.delete(connection, job_id)
             self._record(connection, "delete", job_id, {"name": name})
         self._step(jobs.forget, job_id, watch)
         return name
 
-    def _act(self, text: str, action: JobAction) -> jobs.Acted:
+    def _act(self, text: str | int, action: JobAction) -> jobs.Acted:
         with self.database.session() as connection, connection.transaction():
-            acted = jobs.act(connection, jobs.find(connection, text), action)
+            acted = jobs.act(connection, _id(connection, text), action)
             if acted.after is not acted.before:
                 self._record(connection, action, acted.job_id, {"name": acted.name, "before": acted.before})
         return acted
@@ -120,3 +121,8 @@ class JobDesk:
             while (done := step(connection, job_id)) is not None:
                 total += done
                 watch(total)
+
+
+def _id(connection: Connection, which: str | int) -> int:
+    """Of the job that a person names, or that a program has looked at before."""
+    return which if isinstance(which, int) else jobs.find(connection, which)

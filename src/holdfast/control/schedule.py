@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.errors import BadUrl
+from holdfast.model.domain import Seed
 from holdfast.model.schedule import next_run, parse
 from holdfast.model.seeds import make_seed
 from holdfast.model.url import UrlRules
@@ -70,6 +71,7 @@ class Scheduler:
         with jobs.alone(connection) as alone:
             for job in jobs.due(connection) if alone else ():
                 if job.idle:
+                    jobs.begins(connection, job.job_id)
                     crawls.again(connection, job.job_id)
                     begun += 1
                 following = next_run(parse(job.schedule), job.due, job.now)
@@ -85,20 +87,25 @@ class Scheduler:
 
     def _where_they_are(self, connection: Connection, due: list[DueTask]) -> list[Wanted]:
         moved = task_frontier.moved(connection, [task.id for task in due])
-        seeds = {}
-        for task_id, (url, _) in moved.items():
-            try:
-                seeds[task_id] = make_seed(url, rules=self.rules, registrable=self.registrable)
-            except (
-                BadUrl
-            ):  # nobody can be asked there: the task's own URL will say so again, until its hops are used up
-                continue
-        homes = tasks.know_domains(connection, list(seeds.values()), self.defaults) if seeds else {}
+        seeds = [self._seed(place.url) for place, _ in moved.values()]
+        homes = (
+            tasks.know_domains(connection, [seed for seed in seeds if seed is not None], self.defaults) if moved else {}
+        )
+        domains = {task_id: homes[seed.domain] for task_id, seed in zip(moved, seeds, strict=True) if seed is not None}
         wanted = []
         for task in due:
-            seed = seeds.get(task.id)
-            if seed is None:
-                wanted.append(Wanted(task.domain_id, task.url_key, task.url, task.priority))
+            if task.id in moved:
+                place, hops = moved[task.id]
+                wanted.append(
+                    Wanted(domains.get(task.id, task.domain_id), place.url_key, place.url, task.priority, hops)
+                )
             else:
-                wanted.append(Wanted(homes[seed.domain], seed.url_key, seed.url, task.priority, moved[task.id][1]))
+                wanted.append(Wanted(task.domain_id, task.url_key, task.url, task.priority))
         return wanted
+
+    def _seed(self, url: str) -> Seed | None:
+        """None: nobody can be asked there. The engine says so again, and the task fails by it."""
+        try:
+            return make_seed(url, rules=self.rules, registrable=self.registrable)
+        except BadUrl:
+            return None

@@ -48,7 +48,7 @@ def tell(connection: Connection, task: Task, seed_of: Callable[[str], Seed]) -> 
     now = explain.moment(connection, task.domain_id, silence=SILENCE)["now"]
     parent = None if task.parent_task_id is None else tasks.get(connection, task.parent_task_id)
     moved = task_frontier.moved(connection, [task.id]).get(task.id)
-    moved_to = moved[0] if moved else None
+    moved_to = moved[0].url if moved else None
     at_work = task.status in {TaskStatus.QUEUED, TaskStatus.CRAWLING}
     return Story(
         now=now,

@@ -3,6 +3,8 @@
 The rule: what was learnt from a page stays together with that page, so each half is a batch that may be committed by itself.
 """
 
+from dataclasses import replace
+
 from holdfast.errors import StoreError
 from holdfast.model.batch import Batch, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
@@ -29,7 +31,7 @@ def _part_of(part: VisitPart, start: int, end: int) -> VisitPart:
     # An address that was found on no page of this part (there is none such) goes with the first half.
     others = {outcome.url_key for outcome in part.outcomes} - keys
     found = [url for url in part.found if url.parent_key in keys or (start == 0 and url.parent_key not in others)]
-    return VisitPart(part.domain_id, part.epoch, outcomes, found, part.clocks, part.consecutive_errors)
+    return replace(part, outcomes=outcomes, found=found)
 
 
 def give_up_on(batch: Batch, why: str) -> None:

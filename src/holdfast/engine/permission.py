@@ -63,12 +63,10 @@ class Permission:
     def _not_now(self, item: Waiting, known: Known) -> None:
         visit = self._visit
         wait = max(1.0, known.until - visit.tools.clock.now())
-        if known.why is Outcome.ADDRESS_REFUSED:
+        # A host that does not exist is the end of a job's visit; a task has attempts of its own, minutes apart.
+        final = {Outcome.ADDRESS_REFUSED, Outcome.NO_SUCH_HOST} if visit.for_tasks else {Outcome.ADDRESS_REFUSED}
+        if known.why is not None and known.why in final:
             visit.deny(item, known.why, UrlState.FAILED, f"{known.why}: {known.detail}"[:500])
-            return
-        if visit.for_tasks:  # it has attempts of its own, minutes apart
-            why = known.why or Outcome.UNAVAILABLE
-            visit.deny(item, why, UrlState.FAILED, f"{why}: robots.txt cannot be had: {known.detail}"[:500])
             return
         if known.why is Outcome.NO_SUCH_HOST:
             visit.not_reached(known.detail)

@@ -29,7 +29,9 @@ async def walk(visit: "Visit", item: Waiting) -> None:
     failpoints.reach("after_fetch")
     parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
     outcome, found = _judge(visit, item, result, parsed)
-    moved_to = Place(found[0].url, found[0].url_key) if item.tasks and outcome is Outcome.REDIRECT else None
+    moved_to = None
+    if item.tasks and outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
+        moved_to = Place(found[0].url, found[0].url_key)
     visit.learn(outcome, result)
     retry = next_attempt(
         outcome, item.attempts + 1, visit.tools.settings.politeness, visit.tools.chance, result.retry_after

@@ -11,6 +11,8 @@ import psycopg
 
 PARSE: Final = "parse"
 NOTIFY: Final = "notify"
+FIRST: Final = 10
+"""The priority of bells that must not wait behind thousands of others."""
 
 _RING: Final = """
 INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
@@ -19,8 +21,8 @@ FROM unnest(%(ids)s::bigint[]) AS t(id)
 ON CONFLICT DO NOTHING
 """
 _RING_ONCE: Final = """
-INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
-VALUES (%(queue)s::text, %(queue)s::text, %(queue)s::text, '{}') ON CONFLICT DO NOTHING
+INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, queueing_lock, priority, args)
+VALUES (%(queue)s::text, %(queue)s::text, %(queue)s::text, %(first)s, '{}') ON CONFLICT DO NOTHING
 """
 
 
@@ -32,4 +34,4 @@ def ring_to_parse(connection: psycopg.Connection, task_ids: Sequence[int]) -> No
 
 def ring_to_notify(connection: psycopg.Connection) -> None:
     """Somebody waits to be told something."""
-    connection.execute(_RING_ONCE, {"queue": NOTIFY})
+    connection.execute(_RING_ONCE, {"queue": NOTIFY, "first": FIRST})

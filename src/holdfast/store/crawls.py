@@ -5,6 +5,7 @@ has news for it), and nothing here changes many rows of a big job at once.
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -215,7 +216,11 @@ def runnable(connection: psycopg.Connection) -> list[Job]:
     """
     found = [_job(row) for row in connection.execute(_RUNNABLE).fetchall()]
     connection.execute(_TAKEN_UP, {"jobs": [job.id for job in found]})
-    return [job if job.crawl_id else replace(job, crawl_id=begin(connection, job.id)[0]) for job in found]
+    begun = []
+    for job in found:
+        with suppress(Refused):  # paused at this very moment
+            begun.append(job if job.crawl_id else replace(job, crawl_id=begin(connection, job.id)[0]))
+    return begun
 
 
 def urgent(connection: psycopg.Connection) -> int | None:
@@ -322,7 +327,7 @@ def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
         proof = connection.execute(_PROOF, {"job": job_id}).fetchone()
         completed = bool(proof and proof[0])
         connection.execute(_FINISH, {"crawl": crawl_id})
-        connection.execute(_END_JOB, {"job": job_id, "completed": completed and name != jobs.DEFAULT})
+        connection.execute(_END_JOB, {"job": job_id, "completed": completed and name not in jobs.STANDING})
     return completed
 
 

@@ -60,7 +60,7 @@ UPDATE claim_log SET ended_at = GREATEST(clock_timestamp(), claimed_at), why = '
 _START_OVER: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-WHERE jd.domain_id = %(id)s AND j.state NOT IN ('cancelled', 'failed')
+WHERE jd.domain_id = %(id)s AND j.state NOT IN ('cancelled', 'failed') AND j.kind = 'crawl'
 """
 
 _RECALCULATE: Final = """

@@ -6,7 +6,7 @@ whoever said so, or by the sweep if that one died. So a killed command leaves no
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,10 +19,15 @@ from holdfast.store import readiness
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
-STANDING: Final = frozenset({DEFAULT, "tasks"})
+TASKS: Final = "tasks"
+"""The standing job whose frontier tasks are."""
+STANDING: Final = frozenset({DEFAULT, TASKS})
 CHUNK: Final = 500
+LATECOMERS: Final = timedelta(minutes=2)
+"""After a resume: longer than a statement may take."""
 ROWS: Final = 10_000
 """Frontier rows that go with one transaction."""
+_DEADLOCK_RETRIES: Final = 5
 GRAVE: Final = timedelta(minutes=10)
 """How long the row of a deleted job stays: a batch that was begun before may still write for it, and what it writes is forgotten too."""
 
@@ -32,7 +37,8 @@ SELECT id FROM crawl_jobs WHERE deleted_at IS NULL AND (name = %(text)s OR id::t
 _LOCK: Final = "SELECT name, state::text FROM crawl_jobs WHERE id = %(job)s AND deleted_at IS NULL FOR NO KEY UPDATE"
 # What its workers let go of while it is paused is not ready: all of it may have to be looked at.
 _SET: Final = """
-UPDATE crawl_jobs SET state = %(state)s::job_state, parked_after = CASE WHEN %(state)s = 'paused' THEN 0 ELSE parked_after END
+UPDATE crawl_jobs SET state = %(state)s::job_state, parked_after = CASE WHEN %(state)s = 'paused' THEN 0 ELSE parked_after END,
+    resumed_at = CASE WHEN state = 'paused' THEN clock_timestamp() ELSE resumed_at END
 WHERE id = %(job)s
 """
 _END_CRAWL: Final = (
@@ -51,17 +57,19 @@ SELECT d.id FROM domains d WHERE d.id IN (
     ORDER BY domain_id LIMIT %(chunk)s)
 ORDER BY d.id FOR NO KEY UPDATE
 """
+# Who saw the job paused may still be about to commit rows that are not ready: for a while it is looked at again and again.
 _UNPARKED: Final = """
-UPDATE crawl_jobs SET parked_after = %(next)s WHERE id = %(job)s AND parked_after = %(after)s AND state IN ('pending', 'processing')
+UPDATE crawl_jobs SET parked_after = COALESCE(%(next)s, CASE WHEN resumed_at > clock_timestamp() - %(while)s THEN 0 END)
+WHERE id = %(job)s AND parked_after = %(after)s AND state IN ('pending', 'processing')
 """
 
 # Its name is free for another one at once.
 _DELETE: Final = """
-UPDATE crawl_jobs SET state = 'cancelled', deleted_at = clock_timestamp(), fingerprint = NULL, name = left(name, 200) || ' #' || id
+UPDATE crawl_jobs SET state = 'cancelled', deleted_at = clock_timestamp(), fingerprint = NULL, name = left(name, 75) || ' #' || id
 WHERE id = %(job)s
 """
 _GRAVES: Final = "SELECT id FROM crawl_jobs WHERE deleted_at IS NOT NULL ORDER BY id"
-_DEAD: Final = "SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND deleted_at IS NOT NULL"
+_ALIVE: Final = "SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND deleted_at IS NULL"
 _BURY: Final = """
 DELETE FROM crawl_jobs j WHERE j.id = %(job)s AND j.deleted_at < clock_timestamp() - %(grave)s
   AND NOT EXISTS (SELECT FROM job_domains WHERE job_id = j.id) AND NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = j.id)
@@ -109,10 +117,12 @@ DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(j
 """
 
 
-_SCHEDULE: Final = "UPDATE crawl_jobs SET schedule = %(schedule)s, next_run_at = %(next)s WHERE id = %(job)s"
+_SCHEDULE: Final = """
+UPDATE crawl_jobs SET schedule = %(schedule)s, next_run_at = %(next)s, beginning = false WHERE id = %(job)s
+"""
 _DUE: Final = """
 SELECT j.id, j.schedule, j.next_run_at, clock_timestamp(),
-       j.state = 'completed' OR (j.state = 'pending' AND NOT EXISTS (
+       j.beginning OR j.state = 'completed' OR (j.state = 'pending' AND NOT EXISTS (
            SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state IN ('open', 'parked'))) AS idle
 FROM crawl_jobs j WHERE j.next_run_at <= clock_timestamp() AND j.deleted_at IS NULL AND j.kind = 'crawl' ORDER BY j.next_run_at, j.id
 """
@@ -159,6 +169,15 @@ def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
     return bool(row and row[0])
 
 
+def just_resumed(connection: psycopg.Connection, job_id: int) -> bool:
+    """Whether its work may not be ready yet though it was resumed: the first chunks are under way."""
+    row = connection.execute(
+        "SELECT parked_after IS NOT NULL AND resumed_at > clock_timestamp() - interval '3 s' FROM crawl_jobs WHERE id = %s",
+        (job_id,),
+    ).fetchone()
+    return bool(row and row[0])
+
+
 def state(connection: psycopg.Connection, job_id: int) -> JobState:
     """Where it is. NotFound: it was deleted."""
     row = connection.execute(
@@ -175,6 +194,10 @@ def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted
     Before: nothing. After (with the commit): its workers hear of it; a resumed job has work that was put aside: `unpark`.
     """
     name, before = _lock(connection, job_id)
+    if action is JobAction.CANCEL and name == TASKS:
+        raise Refused(
+            f"Job {name} is the one of all tasks and cannot be cancelled; `holdfast jobs pause {name}` stops it."
+        )
     new = after(action, before)
     if new is None:
         raise Refused(f"Job {name} is {before}; you cannot {action} it.")
@@ -188,8 +211,20 @@ def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted
 def set_schedule(
     connection: psycopg.Connection, job_id: int, schedule: str | None, next_run_at: datetime | None
 ) -> None:
-    """When a job is crawled again by itself; None: never."""
+    """When a job is crawled again by itself; None: never. After: if it was being begun, that is done."""
     connection.execute(_SCHEDULE, {"job": job_id, "schedule": schedule, "next": next_run_at})
+
+
+def check_schedulable(connection: psycopg.Connection, job_id: int) -> None:
+    """Refused for the job of the tasks, which have schedules of their own."""
+    name, _ = _lock(connection, job_id)
+    if name == TASKS:
+        raise Refused(f"Job {name} is the one of all tasks, and each of them has its own frequency.")
+
+
+def begins(connection: psycopg.Connection, job_id: int) -> None:
+    """A recurring job is being begun; until `set_schedule` says that it is, whoever comes next does it again."""
+    connection.execute("UPDATE crawl_jobs SET beginning = true WHERE id = %s", (job_id,))
 
 
 def now(connection: psycopg.Connection) -> datetime:
@@ -229,10 +264,10 @@ def parked(connection: psycopg.Connection) -> list[int]:
 
 
 def unpark(connection: psycopg.Connection, job_id: int) -> int | None:
-    """Make a chunk of what was put aside ready; how many domains. None: nothing is put aside any more.
+    """Make a chunk of what was put aside ready; how many domains. None: that was the last of it, or there was nothing.
 
-    Before: no transaction is open. After: as often as it is called, also by several at once, until it says None, all work of the
-    job that can be claimed is ready.
+    Before: no transaction is open. After: when it has been called until it said None, also by several at once, all work of the job
+    that can be claimed is ready, but for what transactions that saw it paused have not committed yet; the sweep finds that.
     """
     with connection.transaction():
         row = connection.execute(_PARKED, {"job": job_id}).fetchone()
@@ -241,8 +276,9 @@ def unpark(connection: psycopg.Connection, job_id: int) -> int | None:
         given = {"job": job_id, "after": row[0], "chunk": CHUNK}
         ids = [found[0] for found in connection.execute(_PARKED_WORK, given)]
         readiness.refresh(connection, ids)
-        connection.execute(_UNPARKED, given | {"next": ids[-1] if len(ids) == CHUNK else None})
-    return len(ids)
+        more = len(ids) == CHUNK
+        connection.execute(_UNPARKED, given | {"next": ids[-1] if more else None, "while": LATECOMERS})
+    return len(ids) if more else None
 
 
 def delete(connection: psycopg.Connection, job_id: int) -> str:
@@ -265,7 +301,7 @@ def graves(connection: psycopg.Connection) -> list[int]:
 
 def dead(connection: psycopg.Connection, job_ids: Collection[int]) -> set[int]:
     """Which of these were deleted. What is written for one of them has to be left out."""
-    return {row[0] for row in connection.execute(_DEAD, {"jobs": sorted(job_ids)})}
+    return set(job_ids) - {row[0] for row in connection.execute(_ALIVE, {"jobs": sorted(job_ids)})}
 
 
 def forget(connection: psycopg.Connection, job_id: int) -> int | None:
@@ -274,6 +310,15 @@ def forget(connection: psycopg.Connection, job_id: int) -> int | None:
     The log stays: it says what was asked of servers, whoever wanted it. Before: `delete`; no transaction is open. After: counters
     are right at every moment; the last traces of the job are gone a while later.
     """
+    for _ in range(
+        _DEADLOCK_RETRIES
+    ):  # a batch fences its own domains before it shares others, in another order than ours
+        with suppress(psycopg.errors.DeadlockDetected):
+            return _forget(connection, job_id)
+    return _forget(connection, job_id)
+
+
+def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
     with connection.transaction():
         found = connection.execute(_ITS_DOMAINS, {"job": job_id, "chunk": CHUNK}).fetchall()
         if not found:
@@ -291,6 +336,7 @@ def forget(connection: psycopg.Connection, job_id: int) -> int | None:
         readiness.fold_counts(connection, ids)
         row = connection.execute(_FORGET, key).fetchone()
         connection.execute(_FORGET_WORK, key)
+        readiness.refresh(connection, ids)  # what others had on their way there is folded now
     return int(row[0]) if row else 0
 
 

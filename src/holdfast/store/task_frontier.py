@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.model.batch import UrlOutcome, VisitPart
+from holdfast.model.batch import Place, UrlOutcome, VisitPart
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import ArchiveRef
 from holdfast.model.task import CrawlResult, TaskStatus
@@ -40,7 +40,9 @@ SELECT w.domain_id, job.id, 0, w.url_key, w.priority, w.hops FROM wanted w, job
 WHERE NOT EXISTS (SELECT FROM added a WHERE a.domain_id = w.domain_id AND a.url_key = w.url_key) ORDER BY w.domain_id, w.url_key
 """
 
-_WENT: Final = "SELECT id, fetch_url, hops FROM crawl_tasks WHERE id = ANY(%(ids)s) AND fetch_url IS NOT NULL"
+_WENT: Final = (
+    "SELECT id, fetch_url, fetch_key, hops FROM crawl_tasks WHERE id = ANY(%(ids)s) AND fetch_url IS NOT NULL"
+)
 _AT_WORK: Final = """
 SELECT COALESCE(fetch_key, url_hash), id, attempt FROM crawl_tasks
 WHERE COALESCE(fetch_key, url_hash) = ANY(%(keys)s::bytea[]) AND status IN ('queued', 'crawling')
@@ -56,6 +58,14 @@ _KEPT: Final = """
 SELECT domain_id, url_key, archive_segment, archive_offset, archive_length, payload_digest FROM crawled_pages
 WHERE (domain_id, job_id, url_key) IN (SELECT * FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]))
   AND archive_segment IS NOT NULL
+"""
+# A task that was queued, or queued anew, after its URL was taken: what came of it then is not for this one, which is still to be served.
+_STILL_WANTED: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_key, priority, hops)
+SELECT w.domain_id, w.job_id, 0, w.url_key, 13 - min(t.priority), min(t.hops)
+FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS w(domain_id, job_id, url_key)
+JOIN crawl_tasks t ON COALESCE(t.fetch_key, t.url_hash) = w.url_key AND t.status IN ('queued', 'crawling')
+GROUP BY w.domain_id, w.job_id, w.url_key ORDER BY w.domain_id, w.url_key
 """
 _FETCHING: Final = """
 UPDATE crawl_tasks t SET status = 'crawling', status_reason = 'fetching'
@@ -86,9 +96,9 @@ def job_of_tasks(connection: psycopg.Connection) -> int:
     return int(row[0])
 
 
-def moved(connection: psycopg.Connection, task_ids: Sequence[int]) -> dict[int, tuple[str, int]]:
+def moved(connection: psycopg.Connection, task_ids: Sequence[int]) -> dict[int, tuple[Place, int]]:
     """Those of these tasks that redirects have led elsewhere: by id where to, and over how many hops."""
-    return {row[0]: (row[1], row[2]) for row in connection.execute(_WENT, {"ids": list(task_ids)})}
+    return {row[0]: (Place(row[1], row[2]), row[3]) for row in connection.execute(_WENT, {"ids": list(task_ids)})}
 
 
 def enqueue(connection: psycopg.Connection, wanted: Sequence[Wanted]) -> None:
@@ -133,17 +143,20 @@ def task_waits(connection: psycopg.Connection, domain_id: int) -> bool:
 def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
     """Tell the tasks in these parts what came of their URLs.
 
-    Before: the outcomes are settled in the open transaction. After (with its commit): a task whose page is there waits to be parsed,
-    one that was led elsewhere is pending there, one that failed is tried again later, or has failed.
+    Before: the outcomes are settled in the open transaction, and wakes are folded in it afterwards. After (with its commit): a task
+    whose page is there waits to be parsed, one that was led elsewhere is pending there, one that failed is tried again later, or has
+    failed; a URL that other tasks want by now waits again.
     """
-    ended = [
+    over = [
         (part, outcome)
         for part in parts
+        if part.for_tasks
         for outcome in part.outcomes
-        if outcome.tasks and outcome.state is not UrlState.WAITING
+        if outcome.state is not UrlState.WAITING
     ]
-    if not ended:
+    if not over:
         return
+    ended = [pair for pair in over if pair[1].tasks]
     _move(connection, [outcome for _, outcome in ended if outcome.moved_to is not None])
     kept = _kept(connection, ended)
     new = task_work.record(
@@ -156,6 +169,15 @@ def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
         ],
     )
     bells.ring_to_parse(connection, [task_id for task_id, status in new.items() if status is TaskStatus.QUEUED_PARSE])
+    connection.execute(_STILL_WANTED, _keys(over))
+
+
+def _keys(pairs: Sequence[tuple[VisitPart, UrlOutcome]]) -> dict[str, list[object]]:
+    return {
+        "domains": [part.domain_id for part, _ in pairs],
+        "jobs": [outcome.job_id for _, outcome in pairs],
+        "keys": [outcome.url_key for _, outcome in pairs],
+    }
 
 
 def _of(pairs: Sequence[tuple[int, int]], begun: set[int]) -> tuple[tuple[int, int], ...]:
@@ -179,15 +201,10 @@ def _move(connection: psycopg.Connection, moved: Sequence[UrlOutcome]) -> None:
 def _kept(
     connection: psycopg.Connection, ended: Sequence[tuple[VisitPart, UrlOutcome]]
 ) -> Mapping[tuple[int, bytes], ArchiveRef]:
-    pages = [(part.domain_id, outcome) for part, outcome in ended if TREATMENT[outcome.outcome].page]
+    pages = [pair for pair in ended if TREATMENT[pair[1].outcome].page]
     if not pages:
         return {}
-    columns = {
-        "domains": [domain_id for domain_id, _ in pages],
-        "jobs": [outcome.job_id for _, outcome in pages],
-        "keys": [outcome.url_key for _, outcome in pages],
-    }
-    return {(row[0], row[1]): ArchiveRef(*row[2:]) for row in connection.execute(_KEPT, columns)}
+    return {(row[0], row[1]): ArchiveRef(*row[2:]) for row in connection.execute(_KEPT, _keys(pages))}
 
 
 def _result(outcome: UrlOutcome, task_id: int, attempt: int, kept: ArchiveRef | None) -> CrawlResult:

@@ -79,6 +79,12 @@ STRUCTURE: Final[dict[str, str]] = {
         AND j.state IN ('pending', 'processing') AND j.parked_after IS NULL AND d.next_crawl_after IS NULL AND jd.not_before IS NULL
         AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id)
     """,
+    "I1 a task that is queued or crawled has a URL that waits, or will": """
+        SELECT t.id AS task_id, t.status::text FROM crawl_tasks t JOIN crawl_jobs j ON j.kind = 'tasks'
+        LEFT JOIN url_frontier f ON f.job_id = j.id AND f.url_key = COALESCE(t.fetch_key, t.url_hash) AND f.state = 'waiting'
+        WHERE t.status IN ('queued', 'crawling') AND f.url_key IS NULL
+        AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.again_key = COALESCE(t.fetch_key, t.url_hash))
+    """,
     "I1 the address of every page is in the frontier": """
         SELECT p.domain_id, p.job_id, p.url_key FROM crawled_pages p WHERE NOT EXISTS (
             SELECT FROM url_frontier f WHERE f.domain_id = p.domain_id AND f.job_id = p.job_id AND f.url_key = p.url_key)
@@ -150,9 +156,11 @@ LOG: Final[dict[str, str]] = {
             SELECT FROM crawl_log l WHERE l.domain_id = f.domain_id AND l.job_id = f.job_id AND l.url_key = f.url_key
             AND l.outcome = ANY(%(done)s))
     """,
-    # In one tenure and one run nothing sets a URL back to waiting: a reset takes the claim away, a new crawl begins a new run.
+    # In one tenure and one run nothing sets a URL back to waiting: a reset takes the claim away, a new crawl begins a new run. (But for
+    # tasks: one that is started anew while its URL is being fetched wants it once more.)
     "I3 no page was counted twice in a tenure": """
-        SELECT domain_id, job_id, claim_epoch, url_key, count(*) AS times FROM crawl_log WHERE outcome = ANY(%(pages)s)
+        SELECT domain_id, job_id, claim_epoch, url_key, count(*) AS times FROM crawl_log
+        WHERE outcome = ANY(%(pages)s) AND job_id <> ALL(SELECT id FROM crawl_jobs WHERE kind = 'tasks')
         GROUP BY domain_id, job_id, claim_epoch, crawl_run_id, url_key HAVING count(*) > 1
     """,
     "I3 every page in the log is kept, unless its job was deleted": """

@@ -109,3 +109,16 @@ def test_a_schedule_that_is_none_makes_no_job(cli: Cli) -> None:
     answer = cli("jobs", "create", "x", "https://a.example/", "--schedule", "61 * * * *")
     assert answer.code == 2
     assert cli("jobs", "show", "x").code == 4
+
+
+def test_a_job_whose_name_is_anothers_id_is_not_taken_for_it(news: Cli) -> None:
+    assert news("jobs", "create", "3", "https://c.example/").code == 0
+    assert news("jobs", "delete", "news", "--yes").out == "Deleted job news.\n"
+    assert [job["name"] for job in news("jobs", "list", "--json").json] == ["default", "tasks", "3"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("crawl", "--job", "tasks"), ("jobs", "cancel", "tasks"), ("jobs", "schedule", "tasks", "6h")]
+)
+def test_the_job_of_the_tasks_is_left_alone(cli: Cli, arguments: tuple[str, ...]) -> None:
+    assert "the one of all tasks" in cli(*arguments).refused(5)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.control.schedule import Scheduler
 from holdfast.control.tasks import BULK
 from holdfast.model.task import TaskStatus
-from holdfast.model.url import UrlRules
+from holdfast.model.url import UrlRules, url_key
 from holdfast.store import audit, sweep, task_work
 from holdfast.store.domains import NewDomains
 from tests.support.cli import Cli
@@ -228,7 +228,8 @@ def test_an_exhausted_domain_holds_no_task_up(cli: Cli, at: Tasks) -> None:
 def test_a_task_that_was_led_elsewhere_says_where(cli: Cli, at: Tasks) -> None:
     task_id = at.one()
     at.connection.execute(
-        "UPDATE crawl_tasks SET fetch_url = %s, fetch_key = %s, hops = 1", ("https://b.example/y", b"k" * 16)
+        "UPDATE crawl_tasks SET fetch_url = %s, fetch_key = %s, hops = 1",
+        ("https://b.example/y", url_key("https://b.example/y")),
     )
     Scheduler(UrlRules(), NewDomains()).tick(at.connection)
     shown = cli("tasks", "show", str(task_id)).out

@@ -13,6 +13,7 @@ from holdfast.model.task import Task
 from holdfast.simweb.plan import Robots, Site, Web
 from holdfast.simweb.process import WebProcess
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
+from tests.support.pages import Pages, html, moved
 
 PLAIN, SHUT, OTHER = range(3)
 
@@ -148,4 +149,46 @@ def test_a_task_comes_before_the_job_that_crawls_its_domain(
         tasks.tick()
         tasks.until("queued_parse", task)
         assert crawls.value("SELECT sum(waiting) FROM job_domains") > 0
+    crawls.verify()
+
+
+def test_a_redirect_is_followed_to_whatever_domain_it_leads_to(tasks: Tasks, crawls: Crawls) -> None:
+    """By the schedule, a hop a tick. What it leads to is the page of the task, whose own URL stays what it was."""
+    with Pages() as site:
+        start, end = site.url("/start", "a.localhost"), site.url("/end", "b.localhost")
+        nowhere, circle = site.url("/nowhere", "a.localhost"), site.url("/circle", "a.localhost")
+        site.answers |= {"/start": moved(end), "/start?twin": moved(end), "/end": html(text="here")}
+        site.answers |= {"/nowhere": moved("app://somewhere")}
+        site.answers |= {f"/circle{'x' * n}": moved(f"/circle{'x' * (n + 1)}") for n in range(9)}
+        led, lost, endless = (tasks.add(url) for url in (start, nowhere, circle))
+        twin = tasks.add(f"{start}?twin")  # led to the same page, at another time
+        with crawls.worker(None):
+
+            def ticked(status: str, task: Task) -> bool:
+                tasks.tick()
+                return tasks.get(task).status == status
+
+            wait_for(lambda: ticked("queued_parse", led), "it to arrive")
+            wait_for(lambda: ticked("queued_parse", twin), "its twin to arrive")
+            wait_for(lambda: ticked("failed", endless), "the endless one to be given up")
+    assert (tasks.get(led).url, tasks.get(led).http_status_code) == (start, 200)
+    assert tasks.get(lost).status == "failed"
+    assert "too_many_redirects" in str(tasks.get(endless).error_message)
+    crawls.verify()
+
+
+def test_a_task_that_is_queued_anew_while_its_url_is_in_a_window_is_served(
+    tasks: Tasks, crawls: Crawls, web: WebProcess
+) -> None:
+    """The outcome that is on its way was for the attempt before."""
+    slow, task = (tasks.add(page.url) for page in web.expected(PLAIN)[:2])
+    tasks.tick()
+    crawls.set(domains={"crawl_delay": 1})
+    crawls.connection.execute("UPDATE domains SET crawl_delay_seconds = 1")
+    with crawls.worker(None):
+        wait_for(lambda: tasks.get(task).status == "crawling", "it to be taken")
+        tasks.desk.pause(task.id, actor="test")
+        tasks.desk.resume(task.id, actor="test")
+        tasks.tick()
+        tasks.until("queued_parse", slow, task)
     crawls.verify()

@@ -74,12 +74,25 @@ def test_what_was_put_aside_is_ready_again_after_a_resume(
         done = []
         while (made := jobs.unpark(store.connection, store.job)) is not None:
             done.append(made)
-        assert done == [3, 3, 3, 1]
+        assert done == [3, 3, 3]
     else:  # whoever resumed it has died
-        assert sweep.sweep(store.connection, run_silence=SILENCE).jobs == 4
-    assert jobs.parked(store.connection) == []
+        assert sweep.sweep(store.connection, run_silence=SILENCE).jobs == 3
     assert len(store.claim(count=20)) == 10
     assert_invariants(store.connection)
+
+
+def test_who_saw_it_paused_and_commits_after_the_resume_is_found(store: Store) -> None:
+    """For a while it is looked at again, and then no more."""
+    park(store, 1)
+    jobs.act(store.connection, store.job, JobAction.RESUME)
+    assert jobs.unpark(store.connection, store.job) is None
+    store.connection.execute("UPDATE job_domains SET ready = false")
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    assert len(store.claim()) == 1
+    assert jobs.parked(store.connection) == [store.job]
+    store.connection.execute("UPDATE crawl_jobs SET resumed_at = resumed_at - interval '1 hour'")
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    assert jobs.parked(store.connection) == []
 
 
 def test_a_pause_in_the_middle_of_a_resume_begins_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +172,29 @@ def test_counters_are_right_in_the_middle_of_a_deletion(store: Store, monkeypatc
         steps += 1
         assert_invariants(store.connection)
     assert steps == 3
+
+
+def test_what_others_had_on_their_way_to_a_domain_is_ready_after_a_deletion(store: Store) -> None:
+    """Deleting folds their wakes, too."""
+    other = store.new_job("other")
+    store.seed("https://a.example/1", job=other)
+    store.seed("https://a.example/2")  # a wake, since the domain is known
+    jobs.delete(store.connection, other)
+    forget_all(store, other)
+    assert store.value("SELECT count(*) FROM domain_wakes") == 0
+    assert len(store.claim()) == 1
+    assert_invariants(store.connection)
+
+
+def test_a_job_that_is_buried_is_as_dead_as_one_that_is_not(store: Store) -> None:
+    other = store.new_job("x" * 100)
+    jobs.delete(store.connection, other)
+    assert jobs.dead(store.connection, {store.job, other, 4711}) == {other, 4711}
+
+
+def test_the_job_of_the_tasks_is_not_ended(store: Store) -> None:
+    with pytest.raises(Refused, match="the one of all tasks"):
+        jobs.act(store.connection, jobs.find(store.connection, "tasks"), JobAction.CANCEL)
 
 
 def test_seeds_for_a_job_that_is_deleted_meanwhile_are_refused(store: Store) -> None:

@@ -36,6 +36,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I1 work that waits can be found: ready, held, cooling, delayed, parked, switched off or about to be woken": (
         "UPDATE job_domains SET not_before = NULL, ready = false",
     ),
+    "I1 a task that is queued or crawled has a URL that waits, or will": (
+        f"INSERT INTO crawl_tasks (domain_id, url, url_hash) VALUES ({EXAMPLE}, 'https://x.example/', decode(repeat('0', 32), 'hex'))",
+        "UPDATE crawl_tasks SET status = 'queued', status_reason = 'due'",
+    ),
     "I1 the address of every page is in the frontier": (f"DELETE FROM url_frontier WHERE {PAGE}",),
     "I1 every URL that is done has an answer in the log": (f"DELETE FROM crawl_log WHERE {PAGE}",),
     "I3 no page was counted twice in a tenure": (f"INSERT INTO crawl_log SELECT * FROM crawl_log WHERE {PAGE}",),

@@ -2,13 +2,16 @@
 
 ALTER TABLE crawl_jobs
     ADD COLUMN parked_after bigint,
+    ADD COLUMN resumed_at timestamptz,
     ADD COLUMN deleted_at timestamptz,
     ADD COLUMN schedule text,
     ADD COLUMN next_run_at timestamptz,
+    ADD COLUMN beginning boolean NOT NULL DEFAULT false,
     ADD CHECK (deleted_at IS NULL OR state = 'cancelled'),
     ADD CHECK (next_run_at IS NULL OR schedule IS NOT NULL);
 COMMENT ON COLUMN crawl_jobs.parked_after IS 'Not NULL: it was paused, and work of domains behind this id may not be ready though it could. A chunk at a time moves it on.';
 COMMENT ON COLUMN crawl_jobs.deleted_at IS 'Not NULL: nobody finds the job any more. The row goes when nothing that belonged to it is left.';
+COMMENT ON COLUMN crawl_jobs.beginning IS 'Its pages are being made to wait again, which a kill may have cut off in the middle.';
 COMMENT ON COLUMN crawl_jobs.schedule IS 'When it is crawled again: an interval or a cron expression.';
 CREATE INDEX crawl_jobs_due ON crawl_jobs (next_run_at) WHERE next_run_at IS NOT NULL;
 UPDATE crawl_jobs SET parked_after = 0 WHERE state = 'paused';
