@@ -117,33 +117,19 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_parser_fails_its_document_and_no_other(folder: Path, name: str) -> None:
-    body, kind, words = BAD[name]
-    write(folder, name, body)
-
-    async def test(runner: Runner) -> None:
-        bad, *pids = await asyncio.gather(runner.parse(name, PAGE), *(good(runner) for _ in range(5)))
-        assert isinstance(bad, ParseFailed)
-        assert (bad.parser, bad.kind) == (name, kind)
-        assert words in bad.reason
-        assert len(set(pids)) <= 2
-        assert await good(runner)
-
-    run(folder, test, seconds=2 if kind is FailureKind.TIMED_OUT else WAIT, memory=1 << 29)
-
-
-def test_each_bad_parser_in_turn_in_one_runner(folder: Path) -> None:
+def test_a_bad_parser_fails_its_document_and_no_other(folder: Path) -> None:
     for name, (body, _, _) in BAD.items():
         write(folder, name, body)
 
     async def test(runner: Runner) -> None:
         asked = [runner.parse(name, PAGE) for name in BAD] + [runner.parse("good", PAGE) for _ in BAD]
         answers = await asyncio.gather(*asked)
-        assert [answer.kind for answer in answers[: len(BAD)] if isinstance(answer, ParseFailed)] == [
-            kind for _, kind, _ in BAD.values()
-        ]
+        for (name, (_, kind, words)), answer in zip(BAD.items(), answers, strict=False):
+            assert isinstance(answer, ParseFailed), name
+            assert (answer.parser, answer.kind) == (name, kind)
+            assert words in answer.reason
         assert all(isinstance(answer, ParseDone) for answer in answers[len(BAD) :])
+        assert await good(runner)
 
     run(folder, test, fast=True, seconds=2, memory=1 << 29)
 
@@ -275,10 +261,18 @@ while not os.path.exists({path!r}) or not os.path.getsize({path!r}): time.sleep(
 """
 
 
+_LONE, _SESSION, _DAEMON = "pass", "os.setsid()", "os.setsid(); os.fork() and os._exit(0)"
+
+
 @pytest.mark.parametrize(
-    "before", ["pass", "os.setsid()", "os.setsid(); os.fork() and os._exit(0)"], ids=["child", "session", "daemon"]
+    ("before", "after"),
+    [
+        *((before, "return Extracted({})") for before in (_LONE, _SESSION, _DAEMON)),
+        *((before, "os.abort()") for before in (_LONE, _DAEMON)),
+        (_SESSION, "raise ValueError"),
+        (_DAEMON, "time.sleep(1000)"),
+    ],
 )
-@pytest.mark.parametrize("after", ["return Extracted({})", "raise ValueError", "os.abort()", "time.sleep(1000)"])
 def test_what_a_parser_starts_is_gone_afterwards(folder: Path, before: str, after: str) -> None:
     path = folder / "pid"
     write(folder, "forks", CHILD.format(before=before, path=str(path)) + after)
