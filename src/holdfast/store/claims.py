@@ -24,13 +24,15 @@ _NO_CLOCKS: Final = Clocks()
 
 # MATERIALIZED, or the planner may run the locking select more than once and take more than was asked for.
 # NO KEY UPDATE, because other workers' inserts hold KEY SHARE on the same rows.
+# What is asked of the job names no domain, so that it is asked once: a paused job with a million domains is not walked through.
 _TAKE: Final = """
 WITH found AS MATERIALIZED (
     SELECT d.id, jd.priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
     WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
-      AND EXISTS (SELECT FROM crawl_jobs j WHERE j.id = %(job)s AND j.state IN ('pending', 'processing')
-                  AND (d.next_crawl_after IS NULL OR (j.kind = 'tasks' AND d.status = 'exhausted')))
+      AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND state IN ('pending', 'processing'))
+      AND (d.next_crawl_after IS NULL
+           OR (d.status = 'exhausted' AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND kind = 'tasks')))
     ORDER BY jd.priority DESC, jd.domain_id
     LIMIT %(count)s
     FOR NO KEY UPDATE OF d SKIP LOCKED

@@ -49,7 +49,7 @@ class Tasks:
 
 @pytest.fixture
 def tasks(crawls: Crawls) -> Tasks:
-    crawls.set(domains={"crawl_delay": 0.01})
+    crawls.set(domains={"crawl_delay": 0.01, "max_concurrent_requests": 1})  # so that their order can be told
     crawls.connection.execute("UPDATE crawl_jobs SET spec = spec || '{\"allow_private\": true}' WHERE kind = 'tasks'")
     return Tasks(crawls)
 
