@@ -8,7 +8,7 @@ PROVE_KILLS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
 # One more than the smallest machine has cores, as many tests wait for clocks; the long ones, which come first by name, start first.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup crawl test lint unit coverage prove bench bench-cost bench-scale bench-store clean
 
