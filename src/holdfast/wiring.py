@@ -109,7 +109,7 @@ def crew(settings: Settings, chosen: Database) -> "Crew":
     from holdfast.background.process import Crew
     from holdfast.control.parsing import ParsePhase
     from holdfast.control.schedule import Scheduler
-    from holdfast.control.webhooks import Sender
+    from holdfast.control.sending import Sender
     from holdfast.parse import registry
     from holdfast.parse.runner import Runner
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.control.webhooks import Sender
+from holdfast.control.sending import Sender
 from holdfast.model.webhook import SIGNATURE, verify
 from holdfast.settings import Settings
 from holdfast.store.connect import Database

@@ -18,7 +18,7 @@ from procrastinate import exceptions
 from holdfast.background.app import Deeds, make
 from holdfast.control.parsing import ParsePhase
 from holdfast.control.schedule import Scheduler
-from holdfast.control.webhooks import Sender
+from holdfast.control.sending import Sender
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.process import until_told
 from holdfast.store.connect import Database

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.engine.opening import closed_until
 from holdfast.model.outcome import Outcome
+from holdfast.politeness.hours import closed_until
 
 WORDS: Final[dict[str, str]] = {
     Outcome.OK: "it was fetched, and is a page",

@@ -4,17 +4,11 @@ The rule: the windows are as they stand in the store about a minute ago, since p
 says what time it is, never ours.
 """
 
-import logging
-from datetime import datetime
-from functools import lru_cache
 from typing import Final
 
 from holdfast.engine.tools import Tools
-from holdfast.errors import UsageError
-from holdfast.model.window import Windows
+from holdfast.politeness.hours import closed_until
 from holdfast.store import visits
-
-log: Final = logging.getLogger(__name__)
 
 LOOK: Final = 60.0
 """Seconds between two looks."""
@@ -41,17 +35,3 @@ class Opening:
             hours = await self._tools.desk.call(visits.hours, self._domain_id)
         until = closed_until(hours.window, hours.now)
         return None if until is None else (until - hours.now).total_seconds()
-
-
-def closed_until(window: str | None, moment: datetime) -> datetime | None:
-    """When a domain with these windows opens; None: it is open at *moment*."""
-    return None if window is None else _windows(window).closed_until(moment)
-
-
-@lru_cache(maxsize=1024)
-def _windows(text: str) -> Windows:
-    try:
-        return Windows.parse(text)
-    except UsageError as problem:  # written in SQL, past our checks
-        log.warning("a maintenance window is not heeded: %s", problem)
-        return Windows()

@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.webhooks import Sender, Sent, WebhookDesk
+from holdfast.control.sending import Sender, Sent
+from holdfast.control.webhooks import WebhookDesk
 from holdfast.errors import UsageError
 from holdfast.model.webhook import Patience
 from holdfast.store import webhooks

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.engine.opening import LOOK, Opening, closed_until
+from holdfast.engine.opening import LOOK, Opening
 from holdfast.engine.tools import Tools
+from holdfast.politeness.hours import closed_until
 from holdfast.store import visits
 from holdfast.store.visits import Hours
 

@@ -1,0 +1,189 @@
+"""Webhooks, sent when they are due.
+
+The rule: the store says what is due, and is told what came of it; what is lost in between is sent again. Nothing goes to an address that
+is not public unless the settings allow it, and redirects are not followed.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from holdfast.control.signing import Signing
+from holdfast.engine.desk import Away, Desk
+from holdfast.fetch.client import Client
+from holdfast.fetch.dns import Resolver
+from holdfast.fetch.head import clean
+from holdfast.model.outcome import Outcome
+from holdfast.model.page import FetchResult
+from holdfast.model.webhook import Next, Patience, Verdict, request, verdict
+from holdfast.settings import Settings
+from holdfast.store import webhooks
+from holdfast.store.connect import Database
+from holdfast.store.webhooks import Attempt, Taken
+from holdfast.telemetry.clock import Clock, SystemClock
+
+log: Final = logging.getLogger(__name__)
+
+SPARE: Final = 30.0
+"""Seconds that a sender has beside those that a receiver may take: to begin, and to write down what came of it."""
+TIDY: Final = 3600.0
+"""Seconds between two looks for messages that are old enough to be forgotten."""
+_SAID: Final = 500
+"""Letters of an answer that are kept, for people."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a sender did."""
+
+    delivered: int = 0
+    again: int = 0
+    given_up: int = 0
+
+    def count(self, what: Next) -> None:
+        """One more attempt, and what follows from it."""
+        if what is Next.DELIVERED:
+            self.delivered += 1
+        elif what is Next.AGAIN:
+            self.again += 1
+        else:
+            self.given_up += 1
+
+
+class Sender:
+    """Sends what is due. It is bound to the event loop in which it first sends."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        agent: str,
+        *,
+        patience: Patience | None = None,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._settings = settings
+        self._agent = agent
+        self._signing = Signing.of(settings)
+        self._patience = patience or Patience(attempts=settings.webhook.attempts)
+        self._timeout = settings.webhook.timeout.total_seconds()
+        self._clock = clock or SystemClock()
+        self._chance = chance or random.Random()  # noqa: S311 — jitter, not secrets
+        self._desk = Desk(database, "webhooks")
+        self._opened = AsyncExitStack()
+        self._client: Client | None = None
+        self._busy = False
+        self._tidy_at = 0.0
+
+    async def deliver_due(self) -> Sent:
+        """Send everything that is due; what was done. Called again meanwhile it returns at once: the first call does it.
+
+        After: nothing is under way, and what came of each attempt is in the store; or the database is away and the sender was closed,
+        and what was sent last comes again.
+        """
+        sent = Sent()
+        if self._busy:
+            return sent
+        self._busy = True
+        try:
+            if await self._desk.call(webhooks.any_due):
+                await self._deliver(sent)
+            if self._clock.now() >= self._tidy_at:
+                await self._desk.call(webhooks.purge, older_than=self._settings.webhook.keep)
+                self._tidy_at = self._clock.now() + TIDY
+        except Away:
+            log.warning("webhooks: stopped while the database is away")
+        finally:
+            self._busy = False
+        return sent
+
+    async def aclose(self) -> None:
+        """After: no connection is open, and a call that waits for the database has ended."""
+        self._desk.give_up()
+        await asyncio.to_thread(self._desk.close)
+        await self._opened.aclose()
+
+    async def _deliver(self, sent: Sent) -> None:
+        secrets = [secret.encode() for secret in await asyncio.to_thread(self._signing.ensure)]
+        client = await self._open()
+        flying: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                asked_at = self._clock.now()
+                for taken in await self._take(self._settings.webhook.at_once - len(flying)):
+                    flying.add(asyncio.create_task(self._send(client, taken, secrets, asked_at, sent)))
+                if not flying:
+                    return
+                done, flying = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+                for flight in done:
+                    flight.result()
+        finally:
+            for flight in flying:
+                flight.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+
+    async def _open(self) -> Client:
+        if self._client is None:
+            resolver = await self._opened.enter_async_context(Resolver(self._settings.fetch))
+            self._client = await self._opened.enter_async_context(Client(self._settings.fetch, resolver))
+        return self._client
+
+    async def _take(self, count: int) -> list[Taken]:
+        lease = timedelta(seconds=self._timeout + SPARE)
+        return await self._desk.call(webhooks.take, count=count, lease=lease, most=self._patience.attempts)
+
+    async def _send(self, client: Client, taken: Taken, secrets: Sequence[bytes], asked_at: float, sent: Sent) -> None:
+        """One attempt. A fault of ours costs this message, not the others: it comes again when its time is over."""
+        if self._clock.now() - asked_at > SPARE / 2:
+            log.warning("message %d: taken too long ago to be sent now", taken.id)  # frozen since; others may have it
+            return
+        try:
+            wire = request(
+                taken.url,
+                taken.message,
+                secrets,
+                datetime.now(UTC),
+                user_agent=self._agent,
+                allow_private=self._settings.fetch.allow_private,
+            )
+            wire.timeout = self._timeout
+            result = await client.fetch(wire)
+            follows = verdict(result, taken.number, self._chance.random(), self._patience)
+            attempt = Attempt(
+                follows.next, follows.wait, result.status, _error(result), _rest(result, follows, self._patience)
+            )
+            if await self._desk.call(webhooks.record, taken, attempt):
+                sent.count(follows.next)
+        except Away:
+            raise
+        except Exception:
+            log.exception("message %d could not be sent", taken.id)
+
+
+def _error(result: FetchResult) -> str | None:
+    """Why a message was not taken, for people; None: it was."""
+    if result.status is None:
+        return f"{result.outcome}: {result.detail}" if result.detail else str(result.outcome)
+    if 200 <= result.status < 300:
+        return None
+    if result.outcome is Outcome.REDIRECT:
+        return (
+            f"HTTP {result.status}: it points to {clean(result.redirect or '')[:_SAID]}, and redirects are not followed"
+        )
+    said = clean(result.body[: 4 * _SAID].decode("utf-8", "replace"))[:_SAID]
+    return f"HTTP {result.status}: {said}" if said else f"HTTP {result.status}"
+
+
+def _rest(result: FetchResult, follows: Verdict, patience: Patience) -> timedelta | None:
+    """How long nothing more is sent to the receiver. One that only failed is still quick to ask, and may take the next message."""
+    if follows.wait is None:
+        return None
+    if result.retry_after is not None:
+        return min(result.retry_after, follows.wait)
+    return patience.first if result.status is None else None
