@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.engine.plan import Plan
 
 INTERRUPTED: Final = 130
+AFTER_PAUSE: Final = 2.0
+"""Seconds until a job that was resumed is looked at: its work is made ready a chunk at a time."""
 PAUSE_LOOK: Final = 0.5
 """Seconds between two looks at a job that is paused."""
 
@@ -100,13 +102,18 @@ def crawl(
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     _announce(begun)
+    resumed = patience.waited
     while True:
         patience.while_paused(begun.job)
+        if resumed:  # whoever did it is making its work ready
+            time.sleep(AFTER_PAUSE)
+        since = desk.now()
         told = desk.has_work(begun.job, of.settings.crawl.patience) and _work(
             of, begun.job, workers or _default_workers(desk, begun.job)
         )
         # Its workers end when there is nothing more to do, and also when it is paused.
-        if told or not desk.was_paused(begun.job):
+        resumed = not told and desk.was_paused(begun.job, since)
+        if not resumed:
             break
     if told:
         done = desk.stop(begun.job)
@@ -156,6 +163,8 @@ class _Patience:
     def __init__(self, desk: CrawlDesk) -> None:
         self._desk = desk
         self._said = False
+        self.waited = False
+        """It was paused when it was to begin, or has been since."""
 
     def while_paused(self, job: Job) -> None:
         """Wait until it is not. Refused if it was cancelled: there is nothing to wait for."""
@@ -171,7 +180,7 @@ class _Patience:
         """A moment, while it is paused."""
         if not self._said:
             say(f"Job {output.safe(job.name)} is paused: `holdfast jobs resume` goes on, Ctrl-C leaves it as it is.")
-            self._said = True
+            self._said = self.waited = True
         time.sleep(PAUSE_LOOK)
 
 

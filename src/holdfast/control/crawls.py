@@ -6,7 +6,7 @@ The rule: asking for the same again goes on where it was. Nothing here is needed
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
@@ -105,11 +105,15 @@ class CrawlDesk:
         with self.database.session() as connection:
             return jobs.state(connection, job.id)
 
-    def was_paused(self, job: Job) -> bool:
-        """Whether workers may have left it because it was paused or cancelled, though it may go on by now."""
+    def was_paused(self, job: Job, since: datetime) -> bool:
+        """Whether its workers may have left it because it was paused or cancelled, though it may go on by now."""
         with self.database.session() as connection:
-            runnable = jobs.is_runnable(connection, job.id) and not jobs.just_resumed(connection, job.id)
-            return not runnable or crawls.standing(connection, job.id, _crawl(job)).ready > 0
+            return jobs.was_paused(connection, job.id, since)
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        with self.database.session() as connection:
+            return jobs.now(connection)
 
     def job(self, name: str) -> Job:
         """The job of that name; NotFound if there is none."""

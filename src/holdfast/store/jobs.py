@@ -169,13 +169,15 @@ def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
     return bool(row and row[0])
 
 
-def just_resumed(connection: psycopg.Connection, job_id: int) -> bool:
-    """Whether its work may not be ready yet though it was resumed: the first chunks are under way."""
+def was_paused(connection: psycopg.Connection, job_id: int, since: datetime) -> bool:
+    """Whether it is paused or cancelled, or was paused and has been resumed since then. NotFound: it was deleted."""
     row = connection.execute(
-        "SELECT parked_after IS NOT NULL AND resumed_at > clock_timestamp() - interval '3 s' FROM crawl_jobs WHERE id = %s",
-        (job_id,),
+        "SELECT state IN ('paused', 'cancelled') OR COALESCE(resumed_at >= %s, false) FROM crawl_jobs WHERE id = %s AND deleted_at IS NULL",
+        (since, job_id),
     ).fetchone()
-    return bool(row and row[0])
+    if row is None:
+        raise NotFound(f"There is no job {job_id} any more.")
+    return bool(row[0])
 
 
 def state(connection: psycopg.Connection, job_id: int) -> JobState:
