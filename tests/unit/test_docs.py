@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from holdfast import __version__
-from holdfast.cli.program import app
+from holdfast.cli.program import in_front, program
 from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
 from holdfast.settings import catalog, groups
@@ -40,6 +40,8 @@ FILES: Final = {
     *("postgres.start.log", "postgres.location", "postgres.password", "postgres.lock"),
 }
 """Files of people, or of a running server."""
+
+PROGRAM: Final[Any] = typer.main.get_command(program())
 
 
 def _files() -> Iterator[Path]:
@@ -156,9 +158,10 @@ def programs(line: str, name: str) -> Iterator[list[str]]:
 
 def command_problem(arguments: list[str]) -> str | None:
     """Why the command line would refuse these arguments. A command that is only named needs none."""
-    command: Any = typer.main.get_command(app)
+    command: Any = PROGRAM
+    front, others = in_front(arguments)
     try:
-        context = command.make_context("holdfast", list(arguments))
+        context = command.make_context("holdfast", front + others)
         rest = [*context._protected_args, *context.args]
         while rest:
             name, command, rest = command.resolve_command(context, rest)
@@ -239,7 +242,7 @@ def test_commands_exist_and_can_be_given_so(page: Path) -> None:
 @every_page
 def test_options_exist(page: Path) -> None:
     named = {span.split()[0] for span in spans(page) if span.startswith("--")}
-    assert named - options(typer.main.get_command(app)) == set()
+    assert named - options(PROGRAM) == set()
 
 
 @every_page

@@ -10,7 +10,7 @@ from holdfast.control.audit import AuditDesk
 from holdfast.store.audit import Entry
 
 
-def register(app: typer.Typer, panel: str) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add this command to the program."""
     app.command("audit", cls=Command, rich_help_panel=panel)(audit)
 

@@ -7,19 +7,19 @@ import typer
 
 from holdfast import wiring
 from holdfast.cli import output, session
-from holdfast.cli.crawl import INTERRUPTED, cores
+from holdfast.cli.crawl import cores
 from holdfast.cli.help import Command
-from holdfast.cli.session import Session, say
+from holdfast.cli.session import INTERRUPTED, Session, say
 from holdfast.cli.supervising import look_after, program
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError
 from holdfast.telemetry import log
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add these commands to the program."""
-    app.command("background", cls=Command)(background)
-    app.command("serve", cls=Command)(serve)
+    app.command("background", cls=Command, rich_help_panel=panel)(background)
+    app.command("serve", cls=Command, rich_help_panel=panel)(serve)
 
 
 def background(

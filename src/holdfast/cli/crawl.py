@@ -13,7 +13,7 @@ from holdfast import failpoints, wiring
 from holdfast.cli import output, session, wishes
 from holdfast.cli.display import Display, size
 from holdfast.cli.help import Command
-from holdfast.cli.session import Session, say
+from holdfast.cli.session import INTERRUPTED, Session, say
 from holdfast.cli.supervising import background_beside, look_after, program
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.schedule import has_anything_to_do
@@ -26,7 +26,6 @@ from holdfast.telemetry import log
 if TYPE_CHECKING:
     from holdfast.engine.plan import Plan
 
-INTERRUPTED: Final = 130
 AFTER_PAUSE: Final = 2.0
 """Seconds until a job that was resumed is looked at: its work is made ready a chunk at a time."""
 PAUSE_LOOK: Final = 0.5
@@ -40,10 +39,10 @@ def run_worker(plan: "Plan", *, supervised: bool = False) -> bool:
     return process.run_worker(plan, supervised=supervised)
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add these commands to the program."""
-    app.command("crawl", cls=Command)(crawl)
-    app.command("worker", cls=Command)(worker)
+    app.command("crawl", cls=Command, rich_help_panel=panel)(crawl)
+    app.command("worker", cls=Command, rich_help_panel=panel)(worker)
 
 
 def crawl(

@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL 
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show at the most.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add these commands to the program."""
     commands: list[Callable[..., None]] = [
         domain_status,
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     ]
     for command in commands:
         name = command.__name__.replace("_", "-")
-        app.command(name, cls=Command, rich_help_panel="Domains")(command)
+        app.command(name, cls=Command, rich_help_panel=panel)(command)
 
 
 def _desk(context: typer.Context, name: str | None = None) -> DomainDesk:

@@ -15,7 +15,7 @@ from holdfast.model.host import canonical_domain
 from holdfast.model.seeds import make_seed
 
 
-def register(app: typer.Typer, panel: str) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add this command to the program."""
     app.command("explain", cls=Command, rich_help_panel=panel)(explain)
 

@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 import typer
 
@@ -12,6 +13,9 @@ from holdfast.cli import output
 from holdfast.errors import Refused
 from holdfast.settings import Settings, load
 from holdfast.store.connect import Database
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C."""
 
 
 def say(sentence: str) -> None:

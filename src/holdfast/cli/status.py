@@ -11,7 +11,7 @@ from holdfast.cli.output import counted
 from holdfast.control.status import Overview, overview
 
 
-def register(app: typer.Typer, panel: str) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add this command to the program."""
     app.command("status", cls=Command, rich_help_panel=panel)(status)
 

@@ -12,7 +12,7 @@ from holdfast.control.verify import Verifier
 from holdfast.store.verify import Finding
 
 
-def register(app: typer.Typer, panel: str) -> None:
+def register(app: typer.Typer, panel: str | None) -> None:
     """Add this command to the program."""
     app.command("verify", cls=Command, rich_help_panel=panel)(verify)
 

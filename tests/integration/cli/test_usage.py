@@ -5,7 +5,7 @@ import re
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.program import app
+from holdfast.cli.program import PARTS, Part, program
 from holdfast.store.connect import Database
 from tests.support.cli import Cli
 
@@ -57,6 +57,7 @@ QUIET = [["db", "psql"], ["worker"], ["background"], ["serve"], ["demo"], ["jobs
 
 
 def test_every_command_is_in_the_list_above() -> None:
+    app = program()
     own = [[command.name] for command in app.registered_commands]
     grouped = [
         [group.name, command.name]
@@ -65,6 +66,15 @@ def test_every_command_is_in_the_list_above() -> None:
         for command in group.typer_instance.registered_commands
     ]
     assert sorted(map(str, own + grouped)) == sorted(map(str, COMMANDS))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.file)
+def test_a_part_of_the_program_has_the_commands_that_it_is_loaded_for(part: Part) -> None:
+    app = program([part])
+    assert (
+        *(command.name for command in app.registered_commands),
+        *(group.name for group in app.registered_groups),
+    ) == part.commands
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
