@@ -79,8 +79,9 @@ class CrawlDesk:
         while while_paused is not None and self.state(job) is JobState.PAUSED:
             while_paused(job)
         with self.database.session() as connection:
-            _, resumed = crawls.begin(connection, job.id)
-            return Begun(crawls.get(connection, job.id), resumed, known, loaded)
+            crawl_id, resumed = crawls.begin(connection, job.id)
+            # Its number as it was given: where nothing is left to do, the sweep of a worker may have finished the crawl by now.
+            return Begun(replace(crawls.get(connection, job.id), crawl_id=crawl_id), resumed, known, loaded)
 
     def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> tuple[Job, bool, Loaded]:
         """Find or make the job of this wish and sow its seeds, without a crawl of it: the job, whether it was there, and the seeds."""

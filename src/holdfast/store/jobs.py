@@ -14,6 +14,7 @@ from typing import Final
 import psycopg
 
 from holdfast.errors import NotFound, Refused
+from holdfast.model.domain import Event, reason
 from holdfast.model.job import JobAction, JobState, after
 from holdfast.store import readiness
 
@@ -115,6 +116,16 @@ WITH wakes AS (
 DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(job)s
   AND NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id)
 """
+# Where this job's URLs were the last, no visit will come that finds the end and sets the date of the refresh for the others. By the same
+# proof as at a release. Held or not: the holder may be dead, or there for tasks, and these leave a status alone.
+_COME_TO_REST: Final = """
+UPDATE domains d SET status = 'exhausted', status_reason = %(reason)s, retry_count = 0,
+    next_crawl_after = COALESCE(d.last_crawled_at, clock_timestamp()) + d.default_crawl_frequency
+WHERE d.id = ANY(%(ids)s) AND d.status = 'active' AND NOT EXISTS (
+    SELECT FROM (SELECT job_id FROM job_domains WHERE domain_id = d.id AND state <> 'done'
+                 UNION ALL SELECT job_id FROM domain_wakes WHERE domain_id = d.id) work JOIN crawl_jobs j ON j.id = work.job_id
+    WHERE j.state <> 'cancelled' AND j.kind = 'crawl')
+"""
 
 
 _SCHEDULE: Final = """
@@ -122,7 +133,7 @@ UPDATE crawl_jobs SET schedule = %(schedule)s, next_run_at = %(next)s, beginning
 """
 _DUE: Final = """
 SELECT j.id, j.schedule, j.next_run_at, clock_timestamp(),
-       j.beginning OR j.state = 'completed' OR (j.state = 'pending' AND NOT EXISTS (
+       (j.beginning AND j.state <> 'cancelled') OR j.state = 'completed' OR (j.state = 'pending' AND NOT EXISTS (
            SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state IN ('open', 'parked'))) AS idle
 FROM crawl_jobs j WHERE j.next_run_at <= clock_timestamp() AND j.deleted_at IS NULL AND j.kind = 'crawl' ORDER BY j.next_run_at, j.id
 """
@@ -310,7 +321,8 @@ def forget(connection: psycopg.Connection, job_id: int) -> int | None:
     """Forget URLs, pages and texts of a deleted job, up to ROWS of them; how many. None: there is nothing left.
 
     The log stays: it says what was asked of servers, whoever wanted it. Before: `delete`; no transaction is open. After: counters
-    are right at every moment; the last traces of the job are gone a while later.
+    are right at every moment; a domain that was under way for this job alone is exhausted; the last traces of the job are gone a
+    while later.
     """
     for _ in range(
         _DEADLOCK_RETRIES
@@ -338,6 +350,7 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
         readiness.fold_counts(connection, ids)
         row = connection.execute(_FORGET, key).fetchone()
         connection.execute(_FORGET_WORK, key)
+        connection.execute(_COME_TO_REST, key | {"reason": reason(Event.FRONTIER_EMPTY, "its job was deleted")})
         readiness.refresh(connection, ids)  # what others had on their way there is folded now
     return int(row[0]) if row else 0
 

@@ -62,7 +62,8 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
                   FROM domains d WHERE d.id = job_domains.domain_id) END,
         state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
 ), per_domain AS (
-    SELECT s.domain_id, sum(s.inserted)::bigint AS inserted, sum(s.inserted) FILTER (WHERE j.kind = 'crawl') > 0 AS woken
+    SELECT s.domain_id, sum(s.inserted)::bigint AS inserted,
+           sum(s.inserted) FILTER (WHERE j.kind = 'crawl' AND j.deleted_at IS NULL) > 0 AS woken
     FROM sums s JOIN crawl_jobs j ON j.id = s.job_id GROUP BY s.domain_id
 )
 UPDATE domains d SET

@@ -1,6 +1,7 @@
 """Tasks, crawled by the engine: what a standing worker makes of those that the schedule has queued."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,9 @@ from holdfast.archive.reading import read
 from holdfast.control.schedule import Scheduler, Ticked
 from holdfast.control.tasks import TaskDesk, Wish
 from holdfast.engine import visit
+from holdfast.model.page import Parsed
 from holdfast.model.task import Task
+from holdfast.parse.isolate import PageParser
 from holdfast.simweb.plan import Robots, Site, Web
 from holdfast.simweb.process import WebProcess
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
@@ -191,4 +194,33 @@ def test_a_task_that_is_queued_anew_while_its_url_is_in_a_window_is_served(
         tasks.desk.resume(task.id, actor="test")
         tasks.tick()
         tasks.until("queued_parse", slow, task)
+    crawls.verify()
+
+
+def test_a_page_that_the_database_refuses_costs_its_task_and_no_other(
+    tasks: Tasks, crawls: Crawls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch is taken apart, and what was fetched for tasks is written down as such: each hears of its end, the domain does not."""
+    parse = PageParser.parse
+
+    async def poison(self: PageParser, body: bytes, **more: Any) -> Parsed:
+        parsed = await parse(self, body, **more)
+        if b"poison" in body:
+            parsed.title = "a\0b"
+        return parsed
+
+    monkeypatch.setattr(PageParser, "parse", poison)
+    crawls.set(flush={"pages": 5, "seconds": 60})  # all of them in one batch
+    with Pages({f"/{i}": html(text="poison" if i == 2 else "words") for i in range(5)}) as site:
+        made = [tasks.add(site.url(f"/{i}"), max_retries=0) for i in range(5)]
+        tasks.tick()
+        with crawls.worker(None):
+            wait_for(
+                lambda: {tasks.get(task).status for task in made} <= {"queued_parse", "failed"}, "all to be heard of"
+            )
+    bad = made.pop(2)
+    assert tasks.get(bad).status == "failed"
+    assert "cannot be stored" in str(tasks.get(bad).error_message)
+    assert {tasks.get(task).status for task in made} == {"queued_parse"}
+    assert crawls.value("SELECT status::text FROM domains") == "pending"
     crawls.verify()

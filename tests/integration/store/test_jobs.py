@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import NotFound, Refused
+from holdfast.model.domain import Claim, Status
 from holdfast.model.job import JobAction, JobState
 from holdfast.store import crawls, jobs, notices, sweep
 from tests.support.factories import Store
@@ -183,6 +184,77 @@ def test_what_others_had_on_their_way_to_a_domain_is_ready_after_a_deletion(stor
     forget_all(store, other)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
     assert len(store.claim()) == 1
+    assert_invariants(store.connection)
+
+
+def half_crawled(store: Store, job: int) -> Claim:
+    """A domain that the standing job has crawled to its end, under way again for another job that has a URL waiting."""
+    store.seed("https://a.example/")
+    store.crawl_to_the_end()
+    store.seed("https://a.example/1", job=job)
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    (claim,) = store.claim(job=job)
+    assert store.flush(claim, outcomes=1, pages_crawled=1)
+    return claim
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize("by", ["command", "sweep"])
+def test_a_domain_that_was_under_way_for_a_deleted_job_alone_comes_to_rest(store: Store, by: str, held: bool) -> None:
+    """Else nobody would ever come to find that nothing is left, and the other jobs' refresh would have no date."""
+    other = store.new_job("other")
+    claim = half_crawled(store, other)
+    if not held:
+        assert store.release(claim) is Status.ACTIVE
+    jobs.delete(store.connection, other)
+    if by == "command":
+        forget_all(store, other)
+    else:
+        sweep.sweep(store.connection, run_silence=SILENCE)
+    assert store.status("a.example") is Status.EXHAUSTED
+    assert_invariants(store.connection)
+    if held:  # a visit for tasks, say, which leaves the status as it is
+        assert store.release(claim, for_tasks=True) is Status.EXHAUSTED
+    assert store.row("a.example")["status_reason"] == "frontier_empty: its job was deleted"
+    assert store.claim() == []
+    store.end_cooldowns()
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    assert [claim.domain for claim in store.claim()] == ["a.example"]
+    assert_invariants(store.connection)
+
+
+@pytest.mark.parametrize("work", ["waiting", "paused", "spent", "wanted again"])
+def test_a_domain_where_another_job_has_work_stays_under_way_after_a_deletion(store: Store, work: str) -> None:
+    other, third = store.new_job("other"), store.new_job("third")
+    claim = half_crawled(store, other)
+    if work != "wanted again":
+        store.seed("https://a.example/3", job=third)
+    spent = frozenset({third}) if work == "spent" else frozenset()
+    assert store.release(claim, spent_jobs=spent) is Status.ACTIVE
+    if work == "paused":
+        jobs.act(store.connection, third, JobAction.PAUSE)
+    elif work == "wanted again":  # by a wake that a deletion does not fold, since a long one takes its time
+        store.connection.execute(
+            "INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after) VALUES (%s, %s, 0, '')",
+            (claim.domain_id, store.job),
+        )
+    jobs.delete(store.connection, other)
+    forget_all(store, other)
+    assert store.status("a.example") is Status.ACTIVE
+    assert_invariants(store.connection)
+
+
+def test_urls_of_a_deleted_job_wake_nobody(store: Store) -> None:
+    """A domain that became pending by them would have nothing to do, and no date for the refresh any more."""
+    other = store.new_job("other")
+    store.seed("https://a.example/")
+    store.crawl_to_the_end()
+    refresh = store.row("a.example")["next_crawl_after"]
+    store.seed("https://a.example/1", job=other)  # a wake, since the domain is known
+    jobs.delete(store.connection, other)
+    forget_all(store, other)
+    assert store.status("a.example") is Status.EXHAUSTED
+    assert store.row("a.example")["next_crawl_after"] == refresh
     assert_invariants(store.connection)
 
 

@@ -5,9 +5,9 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -19,26 +19,8 @@ from holdfast.store import claims, release, transaction
 from holdfast.store.connect import Database
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
+from tests.support.races import beside, wait_until_blocked
 from tests.support.severing import Cut, SeveringProxy
-
-
-@contextmanager
-def beside(database: Database) -> Iterator[tuple[Store, ThreadPoolExecutor]]:
-    """Another connection, and a thread to use it in."""
-    with database.connect() as connection, ThreadPoolExecutor(1) as thread:
-        yield Store(connection), thread
-
-
-def wait_until_blocked(watch: psycopg.Connection, blocked: psycopg.Connection, future: Future[object]) -> bool:
-    """Whether the other connection came to wait for a lock before it was done."""
-    deadline = time.monotonic() + 20
-    query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
-    while time.monotonic() < deadline and not future.done():
-        row = watch.execute(query, (blocked.info.backend_pid,)).fetchone()
-        if row and row[0]:
-            return True
-        time.sleep(0.005)
-    return False
 
 
 def _race_against_exhausted(database: Database, store: Store) -> tuple[bool, Status]:

@@ -60,6 +60,24 @@ def test_nothing_is_lost_or_doubled_down_to_single_pages() -> None:
     assert all(len(part.outcomes) == 1 for part in alone)
 
 
+def test_the_halves_of_what_was_fetched_for_tasks_are_for_tasks_too() -> None:
+    whole = part(1, "a", "b", "c")
+    whole.for_tasks = True
+    waiting = split(Batch(9, [whole, part(2, "d")])) or []
+    alone: list[VisitPart] = []
+    while waiting:
+        batch = waiting.pop(0)
+        halves = split(batch)
+        alone += batch.parts if halves is None else []
+        waiting += halves or []
+    assert {one.outcomes[0].url_key: one.for_tasks for one in alone} == {
+        b"a": True,
+        b"b": True,
+        b"c": True,
+        b"d": False,
+    }
+
+
 def test_the_last_one_is_not_split() -> None:
     assert split(Batch(9, [part(1, "a")])) is None
     assert split(Batch(9, [])) is None
