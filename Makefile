@@ -7,8 +7,10 @@ COLUMN ?=
 PROVE_KILLS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than the smallest machine has cores, as many tests wait for clocks; the long ones, which come first by name, start first.
+# Twice as many as the smallest machine has cores, as many tests wait for clocks; the long ones, which come first by name, start first.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup crawl test lint unit coverage prove bench bench-cost bench-scale bench-store clean
 
