@@ -85,9 +85,12 @@ class Paused:
         try:
             with ground.database().session() as connection:
                 for number in range(self.rounds):
-                    time.sleep(self._dice.uniform(1.0, 2.0))
-                    if _value(connection, _STATE, JOB) == "completed":
+                    before = asked(web)
+                    _until(lambda before=before: asked(web) > before or _completed(connection))  # type: ignore[misc]
+                    time.sleep(self._dice.uniform(0.0, 1.0))
+                    if _completed(connection):
                         break
+                    held = _value(connection, _HELD)
                     self.took.append(pause(desk, connection, web, suffered.violations))
                     suffered.struck.append(Struck(Fault.KILL_ALL, True, asked(web)))
                     if number % 2:
@@ -96,8 +99,10 @@ class Paused:
                         suffered.lives += 1
                     suffered.violations += proof.store_faults(ground)
                     desk.resume(JOB)
-                    tell(f"pause {number + 1}: let go in {self.took[-1]:.2f} s {suffered.violations or ''}")
-                _until(lambda: _value(connection, _STATE, JOB) == "completed")
+                    tell(
+                        f"pause {number + 1}: {held} held, let go in {self.took[-1]:.2f} s {suffered.violations or ''}"
+                    )
+                _until(lambda: _completed(connection))
                 suffered.completed = True
         finally:
             _kill(victims)
@@ -154,6 +159,10 @@ def _until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("what was to come did not come")
         time.sleep(0.02)
+
+
+def _completed(connection: Connection) -> bool:
+    return _value(connection, _STATE, JOB) == "completed"
 
 
 def _value(connection: Connection, query: str, *parameters: object) -> object:
