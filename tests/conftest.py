@@ -45,9 +45,10 @@ def data_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def server(data_folder: Path) -> embedded.Server:
-    """The bundled PostgreSQL, as the product starts it but for fsync: no test here cuts the power, and a database per test
-    means many files."""
-    return embedded.ensure_running(data_folder, extra_settings={"fsync": "off", "full_page_writes": "off"})
+    """The bundled PostgreSQL, as the product starts it but for fsync and its memory: no test here cuts the power, a database per test
+    means many files, and to make one or to drop it looks at every buffer."""
+    less = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
+    return embedded.ensure_running(data_folder, extra_settings=less)
 
 
 @pytest.fixture(scope="session")

@@ -37,38 +37,36 @@ def names(shop: Shop, **chosen: Any) -> set[str]:
     return {found.name.split()[0] for found in shop.all(**chosen)}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "found"),
-    [
-        ({}, {"Red", "Blue", "Été", "Desk", "100%"}),
-        ({"search": "lamp"}, {"Blue", "Desk"}),
-        ({"search": "TABLE lamp"}, {"Blue"}),
-        ({"search": "table -lamp"}, {"Red"}),
-        ({"search": "oak or desk"}, {"Red", "Desk"}),
-        ({"search": '"oak table"'}, {"Red"}),
-        ({"search": '"table oak"'}, set()),
-        ({"search": "tischler"}, {"Red", "Blue"}),
-        ({"search": "X-77"}, {"Blue"}),
-        ({"search": "4006381333931"}, {"Desk"}),
-        ({"search": "été PLAGE"}, {"Été"}),
-        ({"search": "'; DROP TABLE products; -- & | ! <-> (:*"}, set()),
-        ({"brand": "tischler"}, {"Red", "Blue"}),
-        ({"brand": "tisch"}, set()),
-        ({"brand": "ñANDÚ"}, {"Été"}),
-        ({"brand": "%_"}, {"100%"}),
-        ({"min_price": Decimal(20)}, {"Red", "Blue", "Desk"}),
-        ({"max_price": Decimal(20)}, {"Blue", "100%"}),
-        ({"min_price": Decimal("499.9"), "max_price": Decimal("499.9")}, {"Red"}),
-        ({"currency": "USD"}, {"Desk"}),
-        ({"currency": "EUR", "min_price": Decimal(2)}, {"Red", "Blue"}),
-        ({"available": True}, {"Red", "Desk", "100%"}),
-        ({"available": False}, {"Blue", "Été"}),
-        ({"search": "table", "brand": "Tischler", "max_price": Decimal(30), "available": False}, {"Blue"}),
-    ],
-    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
-)
-def test_what_is_found(shop: Shop, chosen: dict[str, Any], found: set[str]) -> None:
-    assert names(shop, **chosen) == found
+FOUND: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, {"Red", "Blue", "Été", "Desk", "100%"}),
+    ({"search": "lamp"}, {"Blue", "Desk"}),
+    ({"search": "TABLE lamp"}, {"Blue"}),
+    ({"search": "table -lamp"}, {"Red"}),
+    ({"search": "oak or desk"}, {"Red", "Desk"}),
+    ({"search": '"oak table"'}, {"Red"}),
+    ({"search": '"table oak"'}, set()),
+    ({"search": "tischler"}, {"Red", "Blue"}),
+    ({"search": "X-77"}, {"Blue"}),
+    ({"search": "4006381333931"}, {"Desk"}),
+    ({"search": "été PLAGE"}, {"Été"}),
+    ({"search": "'; DROP TABLE products; -- & | ! <-> (:*"}, set()),
+    ({"brand": "tischler"}, {"Red", "Blue"}),
+    ({"brand": "tisch"}, set()),
+    ({"brand": "ñANDÚ"}, {"Été"}),
+    ({"brand": "%_"}, {"100%"}),
+    ({"min_price": Decimal(20)}, {"Red", "Blue", "Desk"}),
+    ({"max_price": Decimal(20)}, {"Blue", "100%"}),
+    ({"min_price": Decimal("499.9"), "max_price": Decimal("499.9")}, {"Red"}),
+    ({"currency": "USD"}, {"Desk"}),
+    ({"currency": "EUR", "min_price": Decimal(2)}, {"Red", "Blue"}),
+    ({"available": True}, {"Red", "Desk", "100%"}),
+    ({"available": False}, {"Blue", "Été"}),
+    ({"search": "table", "brand": "Tischler", "max_price": Decimal(30), "available": False}, {"Blue"}),
+]
+
+
+def test_what_is_found(shop: Shop) -> None:
+    assert [(chosen, names(shop, **chosen)) for chosen, _ in FOUND] == FOUND
 
 
 def test_by_domain(shop: Shop) -> None:
@@ -119,27 +117,24 @@ def test_the_database_knows_the_same_words(connection: psycopg.Connection) -> No
     assert [row[0] for row in rows] == list(Availability)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "index"),
-    [
-        ({"search": "rare"}, "products_words"),
-        ({"brand": "b77"}, "products_brand"),
-        ({"min_price": Decimal(77), "max_price": Decimal(78)}, "products_price"),
-        ({"domain_id": 7}, "products_domain"),
-        ({}, "products_pkey"),
-    ],
-    ids=str,
-)
-def test_a_list_is_answered_by_an_index(
-    connection: psycopg.Connection, chosen: dict[str, Any], index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+INDEX: list[tuple[dict[str, Any], str]] = [
+    ({"search": "rare"}, "products_words"),
+    ({"brand": "b77"}, "products_brand"),
+    ({"min_price": Decimal(77), "max_price": Decimal(78)}, "products_price"),
+    ({"domain_id": 7}, "products_domain"),
+    ({}, "products_pkey"),
+]
+
+
+def test_a_list_is_answered_by_an_index(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     _many(connection)
     connection.execute("SET plan_cache_mode = force_custom_plan")
     monkeypatch.setattr(product_reports, "_READ", f"EXPLAIN (FORMAT TEXT) {product_reports._READ}")
     monkeypatch.setattr(product_reports, "_as_product", lambda _: lambda row: row[0])
-    plan = "\n".join(map(str, product_reports.listing(connection, ProductFilter(**chosen), limit=20)))
-    assert index in plan
-    assert "Seq Scan on products" not in plan
+    for chosen, index in INDEX:
+        plan = "\n".join(map(str, product_reports.listing(connection, ProductFilter(**chosen), limit=20)))
+        assert index in plan, chosen
+        assert "Seq Scan on products" not in plan, chosen
 
 
 def _many(connection: psycopg.Connection) -> None:
