@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.page import ArchiveRef
+from holdfast.model.proxy import ProxyUse
 
 
 class Waiting(NamedTuple):
@@ -106,6 +107,10 @@ class UrlOutcome:
     """Tasks that it was fetched for: their ids and attempts."""
     moved_to: Place | None = None
     """With tasks: where they were led to."""
+    proxy: ProxyUse | None = None
+    """What it went through."""
+    again: bool = False
+    """It is being tried again by the same visit, which needs not take it anew."""
 
 
 @dataclass(slots=True)
@@ -140,6 +145,8 @@ class VisitPart:
     """The present streak of blocking or unreachable outcomes; None leaves the stored one."""
     for_tasks: bool = False
     """Of a visit for tasks: the domain's status stays as it is."""
+    other_uses: list[ProxyUse] = field(default_factory=list)
+    """Of proxies, for what is not logged: robots.txt."""
 
     @property
     def jobs(self) -> set[int]:

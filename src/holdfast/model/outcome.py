@@ -1,13 +1,14 @@
 """What can come of a URL, and what follows from it.
 
 The rule: every end of a fetch, and every URL that is not fetched, is one `Outcome`, and `TREATMENT` says for each of them what it means
-for the URL, the domain's circuit and its status. The table is data and total; nobody else decides.
+for the URL, the domain's circuit and its status, and the proxy that it went through. The table is data and total; nobody else decides.
 """
 
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from holdfast.model.domain import Event
+from holdfast.model.proxy import Verdict
 
 
 class Outcome(StrEnum):
@@ -24,6 +25,7 @@ class Outcome(StrEnum):
     CLIENT_ERROR = "client_error"
     LOGIN_WALL = "login_wall"
     FORBIDDEN = "forbidden"
+    CAPTCHA = "captcha"
     RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"
     SERVER_ERROR = "server_error"
@@ -39,6 +41,8 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     TOO_SLOW = "too_slow"
     ADDRESS_REFUSED = "address_refused"
+    PROXY_FAILED = "proxy_failed"
+    PROXY_UNCLEAR = "proxy_unclear"
     # not asked for
     ROBOTS_DENIED = "robots_denied"
     OUT_OF_SCOPE = "out_of_scope"
@@ -81,14 +85,16 @@ class Treatment(NamedTuple):
     """The server asks for less: one step of back-off an incident."""
     event: Event | None = None
     """What the domain ends with after too many of these in a row."""
+    verdict: Verdict = Verdict.ERROR
+    """What it says of the proxy that it went through."""
 
 
-_ANSWERED: Final = Treatment(UrlState.DONE, circuit=Circuit.SUCCESS)
+_ANSWERED: Final = Treatment(UrlState.DONE, circuit=Circuit.SUCCESS, verdict=Verdict.SUCCESS)
 _ODD: Final = Treatment(UrlState.FAILED, error=True)
 _DENIED: Final = Treatment(UrlState.DENIED)
 
 
-def _blocking(event: Event, *, retry: bool) -> Treatment:
+def _blocking(event: Event, *, retry: bool, verdict: Verdict = Verdict.REFUSED) -> Treatment:
     return Treatment(
         UrlState.FAILED,
         retry=retry,
@@ -96,6 +102,7 @@ def _blocking(event: Event, *, retry: bool) -> Treatment:
         circuit=Circuit.FAILURE if retry else Circuit.NOTHING,
         back_off=retry,
         event=event,
+        verdict=verdict,
     )
 
 
@@ -111,10 +118,11 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TOO_MANY_REDIRECTS: _ANSWERED._replace(state=UrlState.FAILED),
     Outcome.NOT_FOUND: _ANSWERED,
     Outcome.CLIENT_ERROR: _ANSWERED._replace(state=UrlState.FAILED, error=True),
-    Outcome.LOGIN_WALL: _blocking(Event.LOGIN_REQUIRED, retry=False),
+    Outcome.LOGIN_WALL: _blocking(Event.LOGIN_REQUIRED, retry=False, verdict=Verdict.ERROR),
     Outcome.FORBIDDEN: _blocking(Event.FORBIDDEN, retry=False),
+    Outcome.CAPTCHA: _blocking(Event.FORBIDDEN, retry=False),
     Outcome.RATE_LIMITED: _blocking(Event.RATE_LIMITED, retry=True),
-    Outcome.UNAVAILABLE: _blocking(Event.UNAVAILABLE, retry=True),
+    Outcome.UNAVAILABLE: _blocking(Event.UNAVAILABLE, retry=True, verdict=Verdict.ERROR),
     Outcome.SERVER_ERROR: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
     Outcome.WRONG_TYPE: _ANSWERED,
     Outcome.TOO_LARGE: _ODD,
@@ -127,6 +135,9 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TIMEOUT: _unreachable(Event.TIMEOUT),
     Outcome.TOO_SLOW: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
     Outcome.ADDRESS_REFUSED: _ODD,
+    # They say nothing of the site, and the URL is tried elsewhere. The second is an error that may be the proxy's or the site's.
+    Outcome.PROXY_FAILED: Treatment(UrlState.FAILED, verdict=Verdict.FAILED),
+    Outcome.PROXY_UNCLEAR: Treatment(UrlState.FAILED),
     Outcome.ROBOTS_DENIED: _DENIED,
     Outcome.OUT_OF_SCOPE: _DENIED,
     Outcome.EXCLUDED: _DENIED,
@@ -134,4 +145,6 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TRAP: _DENIED,
     Outcome.URL_REFUSED: _DENIED,
 }
+ELSEWHERE: Final = frozenset((Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
+"""Outcomes that are no attempt on the site."""
 PAGES: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.page)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.model.outcome import Outcome
+from holdfast.model.proxy import Fault, Route
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class FetchRequest:
     """The body of a POST; None is a GET. A POST goes out once, on a connection of its own."""
     headers: tuple[tuple[str, str], ...] = ()
     """Names and values that are sent with `post`, and only with it: what it is, who vouches for it."""
+    route: Route | None = None
+    """The proxy that it goes through; None: straight to the server."""
 
 
 @dataclass(slots=True)
@@ -64,6 +67,10 @@ class FetchResult:
     """The request as it was sent, for the archive."""
     response_head: bytes = b""
     """Status line and headers as they came (the last response's), for the archive."""
+    fault: Fault | None = None
+    """Whether it may be the proxy's fault that it ended so."""
+    elsewhere: float | None = None
+    """Another proxy may get more, in so many seconds: so it says nothing of the site. None: there is none, or it need not be asked."""
 
 
 @dataclass(slots=True)
@@ -91,6 +98,8 @@ class Parsed:
     """SHA-256 (32 bytes) of the visible text with the title; of the body where there is no text."""
     password_form: bool = False
     """It has a form with a password field and hardly any text of its own: a login page."""
+    captcha: bool = False
+    """It has hardly anything but a question whether we are human."""
     problem: str | None = None
     """Why less than all could be read (the parser died, was stopped, or the page was beyond it)."""
 

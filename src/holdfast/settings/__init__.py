@@ -1,12 +1,14 @@
 """Settings: one frozen tree, loaded once at the start and passed to constructors, never fetched.
 
-`tree`, `crawling` and `parsing` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and writes times.
+`tree`, `crawling`, `parsing` and `proxies` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and
+writes times.
 """
 
 from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
 from holdfast.settings.duration import render as render_duration
 from holdfast.settings.parsing import Parsing
+from holdfast.settings.proxies import Proxies
 from holdfast.settings.sources import load
 from holdfast.settings.tree import (
     Claims,
@@ -23,6 +25,7 @@ from holdfast.settings.tree import (
     catalog,
     groups,
     masked,
+    secret_keys,
     signing_secrets,
 )
 
@@ -38,6 +41,7 @@ __all__ = [
     "Origin",
     "Parsing",
     "Politeness",
+    "Proxies",
     "Rollout",
     "Setting",
     "Settings",
@@ -50,5 +54,6 @@ __all__ = [
     "load",
     "masked",
     "render_duration",
+    "secret_keys",
     "signing_secrets",
 ]

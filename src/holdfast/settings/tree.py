@@ -17,6 +17,7 @@ from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
 from holdfast.settings.kinds import INT4, ONE_DAY, Count, Fraction, Group, Names, folder, header, word
 from holdfast.settings.parsing import Parsing
+from holdfast.settings.proxies import Proxies
 
 PREFIX = "HOLDFAST_"
 
@@ -58,6 +59,20 @@ def signing_secrets(text: str) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[\x21-\x7e]{16,200}", secret) for secret in secrets):
         raise ValueError("must be 16 to 200 ASCII characters without spaces, or several such texts with commas between")
     return secrets
+
+
+def secret_keys(text: str) -> tuple[str, ...]:
+    """The Fernet keys in *text*, which separates them by commas. Raises ValueError for what is none."""
+    keys = tuple(part.strip() for part in text.strip().split(","))
+    if not all(re.fullmatch(r"[A-Za-z0-9_-]{43}=", key) for key in keys):
+        raise ValueError("must be a key that `holdfast proxies new-key` has made, or several with commas between")
+    return keys
+
+
+def _keys(keys: SecretStr | None) -> SecretStr | None:
+    if keys is not None:
+        secret_keys(keys.get_secret_value())
+    return keys
 
 
 def _signing(secrets: SecretStr | None) -> SecretStr | None:
@@ -239,6 +254,11 @@ class Settings(Group):
     database_url: Annotated[SecretStr | None, AfterValidator(_postgresql)] = Field(
         default=None, description="A shared PostgreSQL server; not set = the embedded one, kept in `data`."
     )
+    secret_key: Annotated[SecretStr | None, AfterValidator(_keys)] = Field(
+        default=None,
+        description="What the passwords of proxies are sealed with; several, separated by commas, while one is replaced: the first "
+        "seals, all open. Not set = one that is made once and kept in `data`.",
+    )
     store: Store = Field(default_factory=Store)
     claims: Claims = Field(default_factory=Claims)
     domains: Domains = Field(default_factory=Domains)
@@ -253,6 +273,7 @@ class Settings(Group):
     archive: Archive = Field(default_factory=Archive)
     parsing: Parsing = Field(default_factory=Parsing)
     webhook: Webhook = Field(default_factory=Webhook)
+    proxies: Proxies = Field(default_factory=Proxies)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 

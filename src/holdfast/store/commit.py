@@ -2,8 +2,8 @@
 
 The rules: the fence comes first, and a domain that fails it leaves the batch with all that was learnt on it. Counters come from what
 the statements really changed, so that nothing counts twice. Locks are taken in the order of docs/architecture.md: own domains by id,
-new ones by name, shared ones by id, then the frontier; inserts before updates. (An insert waits for whoever is updating a row with
-the same key; who updates rows of his own domains waits for nobody any more.)
+new ones by name, shared ones by id, then the frontier, and proxies last, by id; inserts before updates. (An insert waits for whoever
+is updating a row with the same key; who updates rows of his own domains waits for nobody any more.)
 """
 
 from collections import defaultdict
@@ -17,12 +17,14 @@ import psycopg
 from holdfast import failpoints
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.batch import Batch, VisitPart
+from holdfast.model.proxy import Rests
 from holdfast.model.work import Progress
-from holdfast.store import arrays, claims, enqueue, jobs, outcomes, readiness, task_frontier
+from holdfast.store import arrays, claims, enqueue, jobs, outcomes, proxy_use, readiness, task_frontier
 from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
 from holdfast.store.enqueue import Added
 from holdfast.store.outcomes import Settled
+from holdfast.store.proxy_use import STANDARD
 from holdfast.store.transaction import Connect, GiveUp, never, settled
 
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
@@ -103,6 +105,7 @@ def commit(
     batch: Batch,
     lease: timedelta,
     defaults: NewDomains,
+    rests: Rests = STANDARD,
     give_up: GiveUp = never,
 ) -> Committed:
     """Write a batch down, all of it that the fence lets through.
@@ -117,10 +120,11 @@ def commit(
         enqueue.ROW.prepare(connection)
         outcomes.ROW.prepare(connection)
         with settled(connection, connect, worker=worker, give_up=give_up):
-            _write(connection, worker, batch, lease, defaults, committed)
+            _write(connection, worker, batch, lease, defaults, rests, committed)
             failpoints.reach("before_commit")
-    # A connection, a disk, a time limit, a deadlock: another time it may succeed. Anything else never will.
-    except psycopg.OperationalError as problem:
+    # A connection, a disk, a time limit, a deadlock, a proxy that was removed in this moment: another time it may succeed. Anything else
+    # never will.
+    except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
         raise RolledBack(f"The batch was rolled back: {first_line(problem)}.") from problem
     except psycopg.Error as problem:
         raise StoreError(f"The batch cannot be written: {first_line(problem)}.") from problem
@@ -134,6 +138,7 @@ def _write(
     batch: Batch,
     lease: timedelta,
     defaults: NewDomains,
+    rests: Rests,
     committed: Committed,
 ) -> None:
     connection.execute(_PLAN)
@@ -149,7 +154,8 @@ def _write(
     # A URL that somebody else inserted may be settled before anybody counted it: it is counted now.
     readiness.fold_counts(connection, sorted(held))
     news = {
-        key: _News(added.get(key, _NONE_ADDED), changed.get(key, _NOTHING)) for key in added.keys() | changed.keys()
+        key: _News(added.get(key, _NONE_ADDED), changed.by_job.get(key, _NOTHING))
+        for key in added.keys() | changed.by_job.keys()
     }
     _count(connection, news)
     per_domain: dict[int, list[_News]] = defaultdict(list)
@@ -157,6 +163,7 @@ def _write(
         per_domain[domain_id].append(one)
     claims.flush(connection, progress=[_progress(part, per_domain[part.domain_id]) for part in parts], lease=lease)
     _count_run(connection, batch.run_id, news.values())
+    proxy_use.record(connection, parts, changed.by_proxy, rests)
     committed.discovered = {
         domain_id: rows
         for domain_id, some in per_domain.items()

@@ -3,7 +3,7 @@
 The rule: whoever changes a domain here locks its row first. Workers never come here; they write under their fence.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -30,8 +30,15 @@ EDITABLE: Final[frozenset[str]] = frozenset(
         "max_pages_per_run",
         "default_crawl_frequency",
         "maintenance_window",
+        "proxy_use",
+        "proxy_direct",
+        "proxy_resolves",
+        "proxy_country",
+        "proxy_sticky",
     },
 )
+_OF_PROXIES: Final = "proxy_"
+"""What all columns begin with that may let a domain go on which waits for a proxy."""
 
 # For statements that insert domains.
 TREATMENT_COLUMNS: Final = """
@@ -61,6 +68,12 @@ _START_OVER: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
 WHERE jd.domain_id = %(id)s AND j.state NOT IN ('cancelled', 'failed') AND j.kind = 'crawl'
+"""
+
+# What the server asked for stays: a proxy does not make up for it.
+_END_WAITS: Final = """
+UPDATE job_domains jd SET not_before = NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, now()), now())
+FROM domains d WHERE d.id = jd.domain_id AND d.id = ANY(%(ids)s) AND d.claimed_by IS NULL AND jd.not_before > clock_timestamp()
 """
 
 _RECALCULATE: Final = """
@@ -169,8 +182,20 @@ def edit(
             assignments = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes)
             query = sql.SQL("UPDATE domains SET {}, version = version + 1 WHERE id = %s").format(assignments)
             connection.execute(query, [*changes.values(), row[0]])
-            readiness.refresh(connection, [row[0]])
+            if any(name.startswith(_OF_PROXIES) for name in changes):
+                end_waits(connection, [row[0]])
+            else:
+                readiness.refresh(connection, [row[0]])
     return get(connection, domain)
+
+
+def end_waits(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Let these domains be claimed now where they wait for anything but what their server asked for: what it was may be there.
+
+    Before: the domain rows are locked by this transaction. After: `ready` is refreshed, too. A domain that is held is its holder's.
+    """
+    connection.execute(_END_WAITS, {"ids": list(domain_ids)})
+    readiness.refresh(connection, domain_ids)
 
 
 def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:

@@ -46,7 +46,7 @@ SELECT crawled_at, status, outcome, content_type, content_length, encode(content
 FROM crawled_pages WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key = %(key)s
 """
 _ATTEMPTS: Final = """
-SELECT j.name AS job, l.crawled_at, l.outcome, l.status, l.duration_ms, l.bytes, l.crawl_run_id AS run, r.worker
+SELECT j.name AS job, l.crawled_at, l.outcome, l.status, l.duration_ms, l.bytes, l.proxy_id AS proxy, l.crawl_run_id AS run, r.worker
 FROM crawl_log l LEFT JOIN crawl_jobs j ON j.id = l.job_id LEFT JOIN crawl_runs r ON r.id = l.crawl_run_id
 WHERE l.domain_id = %(domain)s AND l.url_key = %(key)s ORDER BY l.crawled_at DESC LIMIT %(limit)s
 """

@@ -4,9 +4,10 @@ The rule: a URL that does not wait any more is not settled again. What the updat
 counted; the rest of a batch is as if it had not been fetched.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 
@@ -27,6 +28,7 @@ ROW: Final = RowType(
         "is_page": "bool",
         "is_error": "bool",
         "has_row": "bool",
+        "proxy_id": "int8",
         "outcome": "text",
         "state": "text",
         "reason": "text",
@@ -98,9 +100,10 @@ _NEW_PAGE: Final = ", ".join(
     ]
 )
 
-# A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was.
+# A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was. By one clock for all of them: attempts
+# on a URL may be milliseconds apart, and stay in their order.
 _CRAWLED_AT: Final = """
-GREATEST(clock_timestamp() - GREATEST(o.age, 0) * interval '1 second',
+GREATEST(statement_timestamp() - GREATEST(o.age, 0) * interval '1 second',
          (SELECT l.claimed_at FROM claim_log l WHERE l.domain_id = o.domain_id AND l.epoch = o.epoch)) AS crawled_at
 """
 
@@ -121,8 +124,8 @@ WITH changed AS (
     SELECT * FROM changed UNION ALL SELECT * FROM earlier
 ), logged AS (
     INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawl_run_id, crawled_at, duration_ms, bytes, images_found, status, url_key,
-                           outcome, page_url)
-    SELECT domain_id, job_id, epoch, %(run)s, crawled_at, duration_ms, bytes, images_found, status, url_key, outcome, url
+                           proxy_id, outcome, page_url)
+    SELECT domain_id, job_id, epoch, %(run)s, crawled_at, duration_ms, bytes, images_found, status, url_key, proxy_id, outcome, url
     FROM settled WHERE fetched
 ), kept AS (
     INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem, etag,
@@ -140,13 +143,14 @@ WITH changed AS (
     WHERE s.has_row AND s.body IS NULL AND s.outcome <> '{Outcome.NOT_MODIFIED}'
       AND t.domain_id = s.domain_id AND t.job_id = s.job_id AND t.url_key = s.url_key
 )
-SELECT domain_id, job_id, count(*) FILTER (WHERE fetched OR state <> 'waiting'),
+SELECT domain_id, job_id, proxy_id, CASE WHEN proxy_id IS NOT NULL THEN outcome END AS through,
+       count(*) FILTER (WHERE fetched OR state <> 'waiting'),
        count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state = 'denied'),
        count(*) FILTER (WHERE state = 'failed'),
        count(*) FILTER (WHERE fetched AND is_page), count(*) FILTER (WHERE fetched AND is_error),
        COALESCE(sum(images_found) FILTER (WHERE fetched), 0)::bigint, COALESCE(sum(bytes) FILTER (WHERE fetched), 0)::bigint,
        COALESCE(max(depth) FILTER (WHERE fetched), 0)
-FROM settled GROUP BY domain_id, job_id
+FROM settled GROUP BY domain_id, job_id, proxy_id, through
 """  # noqa: S608 — composed of the constants above only
 
 _SMALL: Final = 32_767
@@ -172,25 +176,51 @@ class Settled:
         """URLs that wait no more."""
         return self.done + self.denied + self.failed
 
+    def with_(self, other: "Settled") -> "Settled":
+        """Both together."""
+        return Settled(
+            self.outcomes + other.outcomes,
+            self.done + other.done,
+            self.denied + other.denied,
+            self.failed + other.failed,
+            self.pages + other.pages,
+            self.errors + other.errors,
+            self.images + other.images,
+            self.bytes + other.bytes,
+            max(self.depth, other.depth),
+        )
 
-def settle(
-    connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int
-) -> dict[tuple[int, int], Settled]:
-    """Write down what came of the URLs of these parts; by (domain, job) what changed.
+
+class Changes(NamedTuple):
+    """What a batch of outcomes really changed."""
+
+    by_job: dict[tuple[int, int], Settled]
+    """By domain and job."""
+    by_proxy: dict[tuple[int, int], list[tuple[Outcome, Settled]]]
+    """By domain and proxy, of what went through one."""
+
+
+def settle(connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int) -> Changes:
+    """Write down what came of the URLs of these parts; what changed.
 
     Before: every part's domain passed the fence of this transaction; `ROW` is prepared. After (with its commit): each URL that
     waited is settled or waits for another attempt, and log, pages and texts have what belongs to it; URLs that did not wait are
     untouched. The counters are the caller's to raise.
     """
+    changes = Changes({}, defaultdict(list))
     if not any(part.outcomes for part in parts):
-        return {}
+        return changes
     last: list[Row] = []
     earlier: list[Row] = []
     for part in parts:
         _add_rows(part, last, earlier)
     parameters = {"last": ROW.array(connection, last), "earlier": ROW.array(connection, earlier), "run": run_id}
-    settled = connection.execute(_SETTLE, parameters)
-    return {(domain_id, job_id): Settled(*counts) for domain_id, job_id, *counts in settled}
+    for domain_id, job_id, proxy_id, outcome, *counts in connection.execute(_SETTLE, parameters):
+        settled, before = Settled(*counts), changes.by_job.get((domain_id, job_id))
+        changes.by_job[domain_id, job_id] = settled if before is None else before.with_(settled)
+        if proxy_id is not None:
+            changes.by_proxy[domain_id, proxy_id].append((Outcome(outcome), settled))
+    return changes
 
 
 def _add_rows(part: VisitPart, last: list[Row], earlier: list[Row]) -> None:
@@ -224,6 +254,7 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
         treatment.page,
         treatment.error,
         page is not None,
+        None if outcome.proxy is None else outcome.proxy.proxy_id,
         outcome.outcome,
         outcome.state,
         outcome.reason,

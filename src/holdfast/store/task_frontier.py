@@ -221,5 +221,6 @@ def _result(outcome: UrlOutcome, task_id: int, attempt: int, kept: ArchiveRef | 
         hopeless=error is not None and not treatment.retry and outcome.outcome is not Outcome.OK,
         http_status=outcome.status,
         response_ms=outcome.duration_ms,
+        proxy_id=None if outcome.proxy is None else outcome.proxy.proxy_id,
         archive=kept,
     )

@@ -14,12 +14,21 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast.model.outcome import PAGES, TREATMENT, UrlState
+from holdfast.model.proxy import Verdict
 
 ROWS_SHOWN: Final = 5
 
 _PAGES: Final = sorted(PAGES)
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 _DONE: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.state is UrlState.DONE)
+_VERDICTS: Final = {
+    name: sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.verdict is verdict)
+    for name, verdict in (
+        ("successes", Verdict.SUCCESS),
+        ("refusals", Verdict.REFUSED),
+        ("failures", Verdict.FAILED),
+    )
+}
 
 # Of whole tables: without a limit on time, with room for their hash tables, and without loops inside of loops, which the planner
 # likes where statistics are not there yet: they took minutes for a domain with 60 000 pages.
@@ -190,6 +199,19 @@ LOG: Final[dict[str, str]] = {
             FROM crawl_log GROUP BY crawl_run_id) l ON l.crawl_run_id = r.id
         WHERE r.pages_crawled <> COALESCE(l.pages, 0) OR r.errors <> COALESCE(l.errors, 0)
     """,
+    # A proxy that was removed took its figures along, but not the log.
+    "I7 what a domain's proxies did is what the log says": """
+        SELECT domain_id, proxy_id, m.requests, l.requests AS logged, m.success_count, l.successes, m.total_failures, l.refusals,
+               m.proxy_failures, l.failures, m.bytes, l.bytes AS logged_bytes
+        FROM domain_proxies m FULL JOIN (
+            SELECT domain_id, proxy_id, count(*) AS requests, count(*) FILTER (WHERE outcome = ANY(%(successes)s)) AS successes,
+                   count(*) FILTER (WHERE outcome = ANY(%(refusals)s)) AS refusals,
+                   count(*) FILTER (WHERE outcome = ANY(%(failures)s)) AS failures, COALESCE(sum(bytes), 0)::bigint AS bytes
+            FROM crawl_log WHERE proxy_id IN (SELECT id FROM proxies) GROUP BY domain_id, proxy_id) l USING (domain_id, proxy_id)
+        WHERE (COALESCE(m.requests, 0), COALESCE(m.success_count, 0), COALESCE(m.total_failures, 0), COALESCE(m.proxy_failures, 0))
+              <> (COALESCE(l.requests, 0), COALESCE(l.successes, 0), COALESCE(l.refusals, 0), COALESCE(l.failures, 0))
+           OR COALESCE(m.bytes, 0) < COALESCE(l.bytes, 0)
+    """,
     "I7 every row of the log belongs to a run": """
         SELECT crawl_run_id AS run_id, rows FROM (SELECT crawl_run_id, count(*) AS rows FROM crawl_log GROUP BY crawl_run_id) l
         WHERE NOT EXISTS (SELECT FROM crawl_runs r WHERE r.id = l.crawl_run_id)
@@ -243,7 +265,7 @@ def verify(
 
 def parameters(*, retries: int) -> dict[str, Any]:
     """What the checks are given."""
-    return {"attempts": retries + 1, "pages": _PAGES, "errors": _ERRORS, "done": _DONE}
+    return {"attempts": retries + 1, "pages": _PAGES, "errors": _ERRORS, "done": _DONE, **_VERDICTS}
 
 
 def references(connection: psycopg.Connection) -> Iterator[list[dict[str, Any]]]:

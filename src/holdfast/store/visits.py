@@ -13,18 +13,24 @@ from psycopg.rows import TupleRow
 
 from holdfast.model.batch import Clocks
 from holdfast.model.domain import Status
-from holdfast.store import claims
+from holdfast.model.proxy import ProxyWishes
+from holdfast.store import claims, proxy_use
+from holdfast.store.proxy_use import MappingRow
 
 _LOAD: Final = """
 SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent, max_pages_per_run,
        consecutive_error_count, pages_crawled, maintenance_window, clock_timestamp(),
+       proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky,
        GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
        back_off_level, response_ms, best_response_ms, circuit_failures, circuit_successes,
        extract(epoch FROM circuit_open_until - clock_timestamp())::float8
 FROM domains WHERE id = ANY(%(ids)s)
 """
-_HOURS: Final = "SELECT (SELECT maintenance_window FROM domains WHERE id = %(id)s), clock_timestamp()"
+_SAID: Final = """
+SELECT maintenance_window, clock_timestamp(), proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky
+FROM (SELECT %(id)s::bigint AS id) wanted LEFT JOIN domains USING (id)
+"""
 _ROBOTS: Final = """
 SELECT domain_id, robots_txt_url, status, robots_txt_content, reachable,
        COALESCE(extract(epoch FROM expires_at - clock_timestamp()), 0)::float8, problem
@@ -55,12 +61,13 @@ class StoredRobots:
     problem: str | None
 
 
-class Hours(NamedTuple):
-    """When a domain is to be left alone, and what time it is."""
+class Said(NamedTuple):
+    """What people may change of a domain while it is visited, and what time it is."""
 
     window: str | None
-    """As people wrote it; None: it never is."""
+    """When it is to be left alone, as people wrote it; None: it never is."""
     now: datetime
+    proxies: ProxyWishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +85,12 @@ class VisitState:
     max_pages_per_run: int | None
     consecutive_errors: int
     pages_crawled: int
-    hours: Hours
+    said: Said
     clocks: Clocks
     robots: dict[str, StoredRobots] = field(default_factory=dict)
     """By the address of the file: each origin of a domain has its own."""
+    pool: list[MappingRow] = field(default_factory=list)
+    """Its proxies, and those that it has used."""
 
 
 def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int, VisitState]:
@@ -91,14 +100,17 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int,
     for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
         if domain_id in states:
             states[domain_id].robots[url] = StoredRobots(*facts)
+    for domain_id, mappings in proxy_use.pools(connection, domain_ids).items():
+        if domain_id in states:
+            states[domain_id].pool.extend(mappings)
     return states
 
 
-def hours(connection: psycopg.Connection, domain_id: int) -> Hours:
-    """When a domain is to be left alone, as it stands by now; one that is gone never is."""
-    row = connection.execute(_HOURS, {"id": domain_id}).fetchone()
-    assert row is not None  # noqa: S101 — it has no table to be empty
-    return Hours(*row)
+def said(connection: psycopg.Connection, domain_id: int) -> Said:
+    """What people say of a domain by now; of one that is gone, nothing."""
+    row = connection.execute(_SAID, {"id": domain_id}).fetchone()
+    assert row is not None  # noqa: S101 — one is asked for
+    return Said(row[0], row[1], ProxyWishes(*row[2:]))
 
 
 def save_robots(
@@ -151,10 +163,9 @@ def _state(row: TupleRow) -> VisitState:
         pages,
         window,
         now,
-        next_request,
-        back_off,
-        *clocks,
+        *others,
     ) = row
+    wishes, (next_request, back_off, *clocks) = others[:5], others[5:]
     return VisitState(
         domain_id,
         domain,
@@ -167,6 +178,6 @@ def _state(row: TupleRow) -> VisitState:
         most,
         errors,
         pages,
-        Hours(window, now),
+        Said(window, now, ProxyWishes(*wishes)),
         Clocks(next_request or 0.0, back_off or 0.0, *clocks),
     )

@@ -1,0 +1,357 @@
+"""What workers need of proxies: the pools of the domains they hold, shares of hourly limits, and where it is written what came of them.
+
+The rule: the figures of a mapping are written by the holder of its domain, under the fence, in the transaction that has the outcomes;
+so they are what the log says. Rows of proxies, which all workers share, are touched only when one fails or recovers, in the order of
+their ids. A hour's limit is given away in blocks beforehand: it may be used up in part, and is never exceeded.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from holdfast.model.batch import VisitPart
+from holdfast.model.outcome import TREATMENT, Outcome
+from holdfast.model.proxy import ProxyUse, Rests, Verdict
+from holdfast.store import arrays
+from holdfast.store.outcomes import Settled
+
+HOUR: Final = timedelta(hours=1)
+FEWEST_SHARES: Final = 20
+"""That a limit is given away in."""
+STANDARD: Final = Rests()
+BLAMED: Final = "it did not get through where another proxy did"
+
+_ALL: Final = """
+SELECT id, proxy_protocol, proxy_url, proxy_port, proxy_username, proxy_password, country_code, max_requests_per_hour IS NOT NULL,
+       allow_private, failure_count, extract(epoch FROM next_try_at - clock_timestamp())::float8, version
+FROM proxies WHERE disabled_by IS DISTINCT FROM 'operator' ORDER BY id
+"""
+_POOLS: Final = """
+SELECT domain_id, proxy_id, priority, assigned, disabled_by IS DISTINCT FROM 'operator', failure_count,
+       extract(epoch FROM clock_timestamp() - last_used_at)::float8, extract(epoch FROM next_try_at - clock_timestamp())::float8,
+       avg_response_time_ms, version
+FROM domain_proxies WHERE domain_id = ANY(%(ids)s) AND (assigned OR version > 1 OR NOT %(changeable)s) ORDER BY domain_id, proxy_id
+"""
+
+_STILL_THERE: Final = "SELECT id FROM proxies WHERE id = ANY(%(ids)s::bigint[])"
+_USED: Final = """
+WITH news AS MATERIALIZED (
+    SELECT * FROM unnest(%(domains)s::bigint[], %(proxies)s::bigint[], %(requests)s::bigint[], %(others)s::bigint[],
+                         %(successes)s::bigint[], %(refusals)s::bigint[], %(failures)s::bigint[], %(bytes)s::bigint[], %(worked)s::bool[],
+                         %(streak)s::int[], %(probes)s::int[], %(averages)s::float8[], %(errors)s::text[], %(ages)s::float8[])
+        AS n(domain_id, proxy_id, requests, others, successes, refusals, failures, bytes, worked, streak, probes, average, error, age)
+)
+INSERT INTO domain_proxies AS m (domain_id, proxy_id, assigned, requests, other_requests, success_count, total_failures, proxy_failures,
+    bytes, failure_count, avg_response_time_ms, last_error, last_used_at, last_success_at, last_failure_at)
+SELECT domain_id, proxy_id, false, requests, others, successes, refusals, failures, bytes, LEAST(streak, 5), average, error,
+    clock_timestamp() - age * interval '1 second', CASE WHEN successes > 0 THEN clock_timestamp() END,
+    CASE WHEN refusals > 0 THEN clock_timestamp() END
+FROM news ORDER BY domain_id, proxy_id
+ON CONFLICT (domain_id, proxy_id) DO UPDATE SET
+    requests = m.requests + excluded.requests,
+    other_requests = m.other_requests + excluded.other_requests,
+    success_count = m.success_count + excluded.success_count,
+    total_failures = m.total_failures + excluded.total_failures,
+    proxy_failures = m.proxy_failures + excluded.proxy_failures,
+    bytes = m.bytes + excluded.bytes,
+    failure_count = (SELECT proxy_failures(m.failure_count, n.worked, n.streak, n.probes) FROM news n
+                     WHERE n.domain_id = m.domain_id AND n.proxy_id = m.proxy_id),
+    avg_response_time_ms = COALESCE(excluded.avg_response_time_ms, m.avg_response_time_ms),
+    last_error = COALESCE(excluded.last_error, m.last_error),
+    last_used_at = GREATEST(m.last_used_at, excluded.last_used_at),
+    last_success_at = COALESCE(excluded.last_success_at, m.last_success_at),
+    last_failure_at = COALESCE(excluded.last_failure_at, m.last_failure_at),
+    updated_at = clock_timestamp()
+"""
+_JUDGE_MAPPINGS: Final = """
+UPDATE domain_proxies m SET
+    is_active = m.failure_count < 5, disabled_by = CASE WHEN m.failure_count >= 5 THEN 'health' END,
+    next_try_at = clock_timestamp() + proxy_pause(m.failure_count, %(first)s, %(longest)s)
+FROM unnest(%(domains)s::bigint[], %(proxies)s::bigint[], %(probes)s::int[]) AS n(domain_id, proxy_id, probes)
+WHERE m.domain_id = n.domain_id AND m.proxy_id = n.proxy_id AND m.disabled_by IS DISTINCT FROM 'operator'
+  AND (m.is_active <> (m.failure_count < 5) OR n.probes > 0)
+"""
+_JUDGE: Final = """
+WITH news AS MATERIALIZED (
+    SELECT p.id, n.streak > 0 AS failed, n.error, proxy_failures(p.failure_count, n.worked, n.streak, n.probes) AS failures
+    FROM unnest(%(ids)s::bigint[], %(worked)s::bool[], %(streak)s::int[], %(probes)s::int[], %(errors)s::text[])
+        AS n(id, worked, streak, probes, error)
+    JOIN proxies p ON p.id = n.id
+    WHERE p.disabled_by IS DISTINCT FROM 'operator'
+      AND (n.probes > 0 OR proxy_failures(p.failure_count, n.worked, n.streak, n.probes) <> p.failure_count)
+    ORDER BY p.id FOR NO KEY UPDATE OF p
+)
+UPDATE proxies p SET
+    failure_count = n.failures, is_active = n.failures < 10, disabled_by = CASE WHEN n.failures >= 10 THEN 'health' END,
+    next_try_at = clock_timestamp() + proxy_pause(n.failures, %(first)s, %(longest)s),
+    last_failure_at = CASE WHEN n.failed THEN clock_timestamp() ELSE p.last_failure_at END,
+    last_error = CASE WHEN n.failures > 0 THEN COALESCE(n.error, p.last_error) END, updated_at = clock_timestamp()
+FROM news n WHERE p.id = n.id
+"""
+
+_LIMIT: Final = "SELECT max_requests_per_hour FROM proxies WHERE id = %(proxy)s FOR NO KEY UPDATE"
+_FORGET: Final = "DELETE FROM proxy_blocks WHERE proxy_id = %(proxy)s AND counts_until <= clock_timestamp()"
+_GIVEN: Final = """
+SELECT COALESCE(sum(requests), 0)::bigint, extract(epoch FROM min(counts_until) - clock_timestamp())::float8
+FROM proxy_blocks WHERE proxy_id = %(proxy)s
+"""
+_GIVE: Final = """
+INSERT INTO proxy_blocks (proxy_id, requests, counts_until) VALUES (%(proxy)s, %(count)s, clock_timestamp() + %(until)s) RETURNING id
+"""
+_USED_OF_BLOCKS: Final = """
+UPDATE proxy_blocks b SET requests = n.used FROM unnest(%(ids)s::bigint[], %(counts)s::int[]) AS n(id, used)
+WHERE b.id = n.id AND n.used > 0 AND b.requests > n.used
+"""
+_TRY: Final = """
+UPDATE proxies SET next_try_at = clock_timestamp() + %(pause)s
+WHERE id = %(proxy)s AND next_try_at <= clock_timestamp() AND disabled_by IS DISTINCT FROM 'operator'
+"""
+
+
+class ProxyRow(NamedTuple):
+    """A proxy as workers see it; those that a person switched off they do not."""
+
+    id: int
+    protocol: str
+    host: str
+    port: int
+    username: str | None
+    token: str | None
+    """Its password, sealed."""
+    country: str | None
+    limited: bool
+    allow_private: bool
+    failures: int
+    try_in: float | None
+    """Seconds; after too many failures one request may try it then."""
+    version: int
+    """It rises when people change it."""
+
+
+class MappingRow(NamedTuple):
+    """A proxy's place in the pool of a domain."""
+
+    proxy_id: int
+    priority: int
+    assigned: bool
+    on: bool
+    refusals: int
+    used_ago: float | None
+    try_in: float | None
+    response_ms: float | None
+    version: int
+    """It rises when people change it."""
+
+
+class Block(NamedTuple):
+    """A share of a proxy's hourly limit."""
+
+    id: int | None
+    """None: it has no limit, or nothing is left of it."""
+    requests: int | None
+    """None: as many as you like."""
+    wait: float = 0.0
+    """Seconds until something may be left."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What a batch says of one mapping."""
+
+    requests: int = 0
+    others: int = 0
+    successes: int = 0
+    refusals: int = 0
+    failures: int = 0
+    bytes: int = 0
+    worked: bool = False
+    """The site has let it through once; `streak`: times that it was refused since, `probes`: of them those that were to show it."""
+    streak: int = 0
+    probes: int = 0
+    average: float | None = None
+    error: str | None = None
+    age: float = 0.0
+
+    def count(self, outcome: Outcome, settled: Settled) -> None:
+        """So many rows of the log ended so."""
+        verdict = TREATMENT[outcome].verdict
+        self.requests += settled.outcomes
+        self.bytes += settled.bytes
+        self.successes += settled.outcomes if verdict is Verdict.SUCCESS else 0
+        self.refusals += settled.outcomes if verdict is Verdict.REFUSED else 0
+        self.failures += settled.outcomes if verdict is Verdict.FAILED else 0
+
+
+@dataclass(slots=True)
+class _Health:
+    """What a batch says of one proxy."""
+
+    worked: bool = False
+    streak: int = 0
+    probes: int = 0
+    error: str | None = None
+
+    def judge(self, use: ProxyUse) -> None:
+        """One request more."""
+        if use.verdict is Verdict.FAILED:
+            self.failed(use.error, probe=use.probe)
+        elif use.verdict is not Verdict.UNCLEAR:
+            self.worked, self.streak, self.probes = True, 0, 0
+
+    def failed(self, error: str | None, *, probe: bool) -> None:
+        """It did not get through."""
+        self.streak += 1
+        self.probes += probe
+        self.error = error
+
+
+@dataclass(slots=True)
+class _News:
+    mappings: dict[tuple[int, int], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    proxies: dict[int, _Health] = field(default_factory=lambda: defaultdict(_Health))
+
+    def add(self, domain_id: int, use: ProxyUse, *, page: bool) -> None:
+        """One request more, in the order in which they began."""
+        one = self.mappings[domain_id, use.proxy_id]
+        one.age = use.age
+        one.average = one.average if use.response_ms is None else use.response_ms
+        if not page:
+            one.others += 1
+            one.bytes += use.bytes
+        elif use.verdict is Verdict.SUCCESS:
+            one.worked, one.streak, one.probes = True, 0, 0
+        elif use.verdict is Verdict.REFUSED:
+            one.streak += 1
+            one.probes += use.probe
+            one.error = use.error
+        self.proxies[use.proxy_id].judge(use)
+        for blame in use.blames:
+            self.proxies[blame.proxy_id].failed(BLAMED, probe=blame.probe)
+
+
+def all_of_them(connection: psycopg.Connection) -> list[ProxyRow]:
+    """Every proxy that may be used some time."""
+    return [ProxyRow(*row) for row in connection.execute(_ALL)]
+
+
+def pools(
+    connection: psycopg.Connection, domain_ids: Sequence[int], *, changeable: bool = False
+) -> dict[int, list[MappingRow]]:
+    """The mappings of these domains; `changeable`: without those that nobody but their holder has ever changed."""
+    found: dict[int, list[MappingRow]] = defaultdict(list)
+    for domain_id, *row in connection.execute(_POOLS, {"ids": list(domain_ids), "changeable": changeable}):
+        found[domain_id].append(MappingRow(*row))
+    return found
+
+
+def record(
+    connection: psycopg.Connection,
+    parts: Iterable[VisitPart],
+    through: Mapping[tuple[int, int], Sequence[tuple[Outcome, Settled]]],
+    rests: Rests,
+) -> None:
+    """Count what went through proxies, and judge them. `through`: what of it was logged, by domain and proxy.
+
+    Before: in the transaction of the batch, behind the fence, when all that is shared with other workers is locked.
+    """
+    news = _gather(parts, through)
+    if not news.mappings:
+        return
+    there = {row[0] for row in connection.execute(_STILL_THERE, {"ids": arrays.numbers(sorted(news.proxies))})}
+    mappings = [(key, one) for key, one in sorted(news.mappings.items()) if key[1] in there]
+    keys: dict[str, Any] = {
+        "domains": arrays.numbers(domain_id for (domain_id, _), _ in mappings),
+        "proxies": arrays.numbers(proxy_id for (_, proxy_id), _ in mappings),
+    }
+    columns = keys | _columns([one for _, one in mappings])
+    connection.execute(_USED, columns)
+    connection.execute(_JUDGE_MAPPINGS, {**columns, "first": rests.refused_first, "longest": rests.refused_longest})
+    judged = [(proxy_id, health) for proxy_id, health in sorted(news.proxies.items()) if proxy_id in there]
+    connection.execute(
+        _JUDGE,
+        {
+            "ids": arrays.numbers(proxy_id for proxy_id, _ in judged),
+            "worked": arrays.numbers(health.worked for _, health in judged),
+            "streak": arrays.numbers(health.streak for _, health in judged),
+            "probes": arrays.numbers(health.probes for _, health in judged),
+            "errors": [health.error for _, health in judged],
+            "first": rests.first,
+            "longest": rests.longest,
+        },
+    )
+
+
+def _gather(parts: Iterable[VisitPart], through: Mapping[tuple[int, int], Sequence[tuple[Outcome, Settled]]]) -> _News:
+    news = _News()
+    for key, some in through.items():
+        for outcome, settled in some:
+            news.mappings[key].count(outcome, settled)
+    uses = [
+        (use, part.domain_id, page)
+        for part in parts
+        for page, some_uses in (
+            (True, [outcome.proxy for outcome in part.outcomes if outcome.proxy is not None]),
+            (False, part.other_uses),
+        )
+        for use in some_uses
+    ]
+    for use, domain_id, page in sorted(uses, key=lambda one: one[0].started):
+        news.add(domain_id, use, page=page)
+    return news
+
+
+def _columns(sums: Sequence[_Sum]) -> dict[str, Any]:
+    return {
+        "requests": arrays.numbers(one.requests for one in sums),
+        "others": arrays.numbers(one.others for one in sums),
+        "successes": arrays.numbers(one.successes for one in sums),
+        "refusals": arrays.numbers(one.refusals for one in sums),
+        "failures": arrays.numbers(one.failures for one in sums),
+        "bytes": arrays.numbers(one.bytes for one in sums),
+        "worked": arrays.numbers(one.worked for one in sums),
+        "streak": arrays.numbers(one.streak for one in sums),
+        "probes": arrays.numbers(one.probes for one in sums),
+        "averages": arrays.numbers(one.average for one in sums),
+        "errors": [one.error for one in sums],
+        "ages": arrays.numbers(one.age for one in sums),
+    }
+
+
+def take_block(
+    connection: psycopg.Connection, proxy_id: int, want: int, *, hold: timedelta, hour: timedelta = HOUR
+) -> Block:
+    """A share of up to `want` requests that reach the proxy within `hold` from now. After: it counts until an hour after that."""
+    key = {"proxy": proxy_id}
+    with connection.transaction():
+        row = connection.execute(_LIMIT, key).fetchone()
+        if row is None:
+            return Block(None, 0)
+        if row[0] is None:
+            return Block(None, None)
+        connection.execute(_FORGET, key)
+        given, wait = connection.execute(_GIVEN, key).fetchone() or (0, None)
+        # Nobody takes a small limit away as a whole from all others.
+        count = min(want, max(1, row[0] // FEWEST_SHARES), row[0] - given)
+        if count <= 0:
+            return Block(None, 0, max(wait or 0.0, 0.0))
+        made = connection.execute(_GIVE, key | {"count": count, "until": hold + hour}).fetchone()
+    return Block(made[0] if made else None, count)
+
+
+def give_back(connection: psycopg.Connection, used: Mapping[int, int]) -> None:
+    """Of these blocks only so many requests were used."""
+    with connection.transaction():
+        connection.execute(
+            "DELETE FROM proxy_blocks WHERE id = ANY(%s)", ([block for block, count in used.items() if not count],)
+        )
+        counts = {"ids": list(used), "counts": list(used.values())}
+        connection.execute(_USED_OF_BLOCKS, counts)
+
+
+def may_try(connection: psycopg.Connection, proxy_id: int, pause: timedelta) -> bool:
+    """Whether it is ours to try a proxy that has failed too often. After: nobody else may for so long."""
+    return connection.execute(_TRY, {"proxy": proxy_id, "pause": pause}).rowcount > 0
