@@ -21,6 +21,8 @@ _HTTP2_STREAM: Final = 92
 _NO_CONNECTION_AVAILABLE: Final = 89
 _QUIC_CONNECT: Final = 96
 _ECH_REQUIRED: Final = 101
+PROXY_HANDSHAKE: Final = 97
+"""CURLE_PROXY: a SOCKS proxy said no, or nonsense. Then there is a CURLPX code."""
 
 ERRORS: Final[dict[int, Outcome]] = {
     pycurl.E_UNSUPPORTED_PROTOCOL: Outcome.BAD_RESPONSE,  # what came is no HTTP, or HTTP/0.9
@@ -38,6 +40,7 @@ ERRORS: Final[dict[int, Outcome]] = {
     pycurl.E_RECV_ERROR: Outcome.CONNECTION_FAILED,
     _NO_CONNECTION_AVAILABLE: Outcome.CONNECTION_FAILED,
     _QUIC_CONNECT: Outcome.CONNECTION_FAILED,
+    PROXY_HANDSHAKE: Outcome.CONNECTION_FAILED,
     pycurl.E_INTERFACE_FAILED: Outcome.CONNECTION_FAILED,
     pycurl.E_BAD_CONTENT_ENCODING: Outcome.BAD_ENCODING,
     pycurl.E_FILESIZE_EXCEEDED: Outcome.TOO_LARGE,

@@ -4,7 +4,7 @@ The rules: what the web does is a value, never an exception; nothing is connecte
 guard let through; redirects are answers, followed by whoever decides about robots, scope and pace. A POST obeys the same rules.
 
 HTTP/1.1 everywhere, HTTP/2 where TLS agrees on it. No HTTP/3: a server offers it by Alt-Svc, which may name another host, and PycURL has
-no switch for libcurl's cache of those offers. No cookies, no proxies.
+no switch for libcurl's cache of those offers. No cookies. Proxies only if a request names one.
 """
 
 import asyncio
@@ -21,12 +21,14 @@ import pycurl
 from holdfast.errors import BadUrl
 from holdfast.fetch import classify
 from holdfast.fetch.body import Tally
-from holdfast.fetch.dns import Resolver
+from holdfast.fetch.dns import Resolved, Resolver, needs_no_lookup
 from holdfast.fetch.head import clean
 from holdfast.fetch.multi import Multi
+from holdfast.fetch.passage import Passage, fault
 from holdfast.fetch.transfer import ACCEPT_ENCODING, Order, Transfer
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.model.proxy import Fault, Protocol, Route
 from holdfast.model.url import origin_and_target, parse, visitable
 from holdfast.settings import Fetch
 
@@ -57,6 +59,7 @@ _OURS: Final = frozenset(
 )
 """Headers that say how a request is to be read. Whoever asks for a POST does not write these."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_LATE: Final = Resolved((), Outcome.TIMEOUT, "the name servers did not answer in time")
 
 
 class Client:
@@ -103,29 +106,34 @@ class Client:
             return FetchResult(request.url, Outcome.URL_REFUSED, str(error))
         async with self._slots:
             started = time.monotonic()
-            result = await self._fetch(request, target, started)
+            result = await self._fetch(request, target)
             result.duration = time.monotonic() - started
             return result
 
-    async def _fetch(self, request: FetchRequest, target: "_Target", started: float) -> FetchResult:
-        seconds = self._timeout if request.timeout is None else request.timeout
-        site = target.site
-        resolved = self._resolver.known(site.host, allow_private=request.allow_private)
-        if resolved is None:
-            try:
-                async with asyncio.timeout(seconds):
-                    resolved = await self._resolver.resolve(site.host, allow_private=request.allow_private)
-            except TimeoutError:
-                return FetchResult(request.url, Outcome.TIMEOUT, "the name servers did not answer in time")
-            seconds -= time.monotonic() - started
-        if resolved.outcome is not None:
-            return FetchResult(request.url, resolved.outcome, resolved.detail)
+    async def _fetch(self, request: FetchRequest, target: "_Target") -> FetchResult:
+        given = seconds = self._timeout if request.timeout is None else request.timeout
+        site, route = target.site, request.route
+        pins: tuple[str, ...] = ()
+        if route is None or not route.resolves or needs_no_lookup(site.host):
+            resolved, seconds = await self._resolve(site.host, request.allow_private, seconds)
+            if resolved.outcome is not None:
+                return FetchResult(request.url, resolved.outcome, resolved.detail)
+            if route is None:
+                pins = (f"{site.host}:{site.port}:{resolved.pin}",) if resolved.pin else ()
+            elif route.server.protocol is Protocol.SOCKS5:
+                # It is told addresses. All others are told the name, which we have seen to be public.
+                pins = (f"{site.host}:{site.port}:{resolved.pin or site.host}",)
+        if route is not None:
+            resolved, seconds = await self._resolve(route.server.host, route.allow_private, seconds)
+            if resolved.outcome is not None:
+                return _no_way(request.url, resolved)
+            pins += (f"{route.server.host}:{route.server.port}:{resolved.pin or route.server.host}",)
         order = Order(
             request,
             site.origin + target.path,
             _header_value(request.user_agent),
             _headers(request),
-            f"{site.host}:{site.port}:{resolved.pin}" if resolved.pin else None,
+            pins,
             seconds,
             self._settings.max_bytes if request.max_bytes is None else request.max_bytes,
         )
@@ -141,9 +149,25 @@ class Client:
             self._abandon(transfer)
             raise
         result = _result(transfer, order, target, code, message)
+        if route is not None:
+            result = _judge_the_way(result, transfer, route, target, code, hurried=seconds * 2 < given)
         transfer.end()
         self._free.append(transfer)
         return result
+
+    async def _resolve(self, host: str, allow_private: bool, seconds: float) -> tuple[Resolved, float]:
+        """The addresses of a host, and how many of the seconds are left: more than none, if there are addresses."""
+        known = self._resolver.known(host, allow_private=allow_private)
+        if known is not None:
+            return known, seconds
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                known = await self._resolver.resolve(host, allow_private=allow_private)
+        except TimeoutError:
+            return _LATE, 0.0
+        left = seconds - (time.monotonic() - started)
+        return (known, left) if left > 0 else (_LATE, 0.0)
 
     def _abandon(self, transfer: Transfer) -> None:
         """After: the transfer has ended and its handle is gone."""
@@ -258,6 +282,45 @@ def _result(transfer: Transfer, order: Order, target: _Target, code: int, messag
     if "retry-after" in head.headers:
         result.retry_after = classify.retry_after(head.headers["retry-after"], datetime.now(UTC))
     return result
+
+
+def _no_way(url: str, resolved: Resolved) -> FetchResult:
+    """The end of a request whose proxy cannot be connected to."""
+    if resolved is _LATE:  # by what was asked for before, perhaps
+        return FetchResult(url, Outcome.TIMEOUT, resolved.detail, fault=Fault.UNCLEAR)
+    return FetchResult(url, Outcome.PROXY_FAILED, f"no way to the proxy: {resolved.detail}", fault=Fault.PROXY)
+
+
+def _judge_the_way(
+    result: FetchResult, transfer: Transfer, route: Route, target: _Target, code: int, *, hurried: bool
+) -> FetchResult:
+    """The result with what it says of the proxy, and with nothing of the proxy's as if it were the site's."""
+    if transfer.outcome is Outcome.ADDRESS_REFUSED:
+        return _no_way(result.url, Resolved((), transfer.outcome, transfer.why))
+    result.address = None
+    if transfer.outcome is not None:  # our own decision: of an answer, or because there could be none
+        result.fault = Fault.UNCLEAR if transfer.head is None else None
+        return result
+    handle, protocol = transfer.handle, route.server.protocol
+    way = Passage(
+        protocol,
+        result.outcome,
+        code,
+        result.status,
+        tunnel=protocol in (Protocol.SOCKS5, Protocol.SOCKS5H) or target.site.origin.startswith("https:"),
+        login=route.server.username is not None,
+        # The time is that of a new connection; one that is used again stood before.
+        connected=transfer.address is not None or handle.getinfo(pycurl.CONNECT_TIME) > 0,
+        sent=transfer.address is not None,
+        connect_status=handle.getinfo(pycurl.HTTP_CONNECTCODE),
+        proxy_error=handle.getinfo(pycurl.PROXY_ERROR),
+        hurried=hurried,
+    )
+    result.fault = fault(way)
+    if result.fault is not Fault.PROXY:
+        return result
+    detail = result.detail if result.status is None else f"the proxy answers with HTTP {result.status}"
+    return FetchResult(result.url, Outcome.PROXY_FAILED, detail, wire_bytes=result.wire_bytes, fault=Fault.PROXY)
 
 
 def _fail(result: FetchResult, transfer: Transfer, code: int, message: str) -> None:

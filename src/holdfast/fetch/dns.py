@@ -23,7 +23,7 @@ from pycares import errno
 
 from holdfast.errors import SettingsError
 from holdfast.fetch.guard import refusal
-from holdfast.fetch.hosts import Hosts
+from holdfast.fetch.hosts import Hosts, is_localhost
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Fetch
 
@@ -201,6 +201,15 @@ class Resolver:
 class _Records:
     addresses: tuple[str, ...]
     ttl: int
+
+
+def needs_no_lookup(host: str) -> bool:
+    """Whether it is clear where *host* (as `resolve` reads it) leads, to us and to a proxy alike: an address, or localhost."""
+    try:
+        ip_address(host[1:-1] if host.startswith("[") else host)
+    except ValueError:
+        return is_localhost(host)
+    return True
 
 
 def _answer(addresses: tuple[str, ...], until: float, *, literal: bool = False) -> _Known:

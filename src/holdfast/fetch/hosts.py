@@ -23,7 +23,7 @@ class Hosts:
 
     def look_up(self, name: str) -> tuple[str, ...]:
         """The addresses of *name* (lower case, without a trailing dot); none: it is for the name servers."""
-        if name == "localhost" or name.endswith(".localhost"):
+        if is_localhost(name):
             return LOOPBACK
         self._refresh()
         return self._names.get(name, ())
@@ -38,6 +38,11 @@ class Hosts:
                 self._stamp = stamp
         except OSError:  # a machine without one
             self._stamp, self._names = None, {}
+
+
+def is_localhost(name: str) -> bool:
+    """Whether *name* (lower case, without a trailing dot) is this machine, to whomever asks."""
+    return name == "localhost" or name.endswith(".localhost")
 
 
 def read(text: str) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ at its other end, and a verdict is recorded where it is reached: libcurl itself 
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import pycurl
@@ -17,6 +18,7 @@ from holdfast.fetch.head import READABLE, Head, status
 from holdfast.fetch.head import read as read_head
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchRequest
+from holdfast.model.proxy import Protocol, Route
 from holdfast.settings import Fetch
 
 MAX_ENCODINGS: Final = 2
@@ -27,6 +29,8 @@ BUFFER: Final = 64 * 1024
 ACCEPT_ENCODING: Final = "gzip, deflate, br"
 _STOP: Final = 0
 _DAY: Final = 86_400
+_SOCKS5_AUTH: Final = 267
+"""CURLOPT_SOCKS5_AUTH. PycURL has no name for it."""
 
 
 class _Lent(socket.socket):
@@ -45,8 +49,8 @@ class Order(NamedTuple):
     url: str
     user_agent: bytes
     headers: tuple[bytes, ...]
-    pin: str | None
-    """HOST:PORT:ADDRESS…; None where the host is an address."""
+    pins: tuple[str, ...]
+    """HOST:PORT:ADDRESS… of whatever libcurl needs an address of: the server, a proxy, or both; none for a server that is an address."""
     seconds: float
     max_bytes: int
 
@@ -64,6 +68,7 @@ class Transfer:
         "_on_sent",
         "_pinned",
         "_posting",
+        "_route",
         "_seconds",
         "_user_agent",
         "address",
@@ -82,6 +87,7 @@ class Transfer:
         self._headers: tuple[bytes, ...] | None = None
         self._pinned = False
         self._posting = False
+        self._route: Route | None = None
         self._seconds = -1.0
         self._max_file = -1
         self._on_sent: Callable[[], None] | None = None
@@ -110,8 +116,13 @@ class Transfer:
         option(pycurl.ACCEPT_ENCODING, ACCEPT_ENCODING)
         option(pycurl.SSL_VERIFYPEER, 1)
         option(pycurl.SSL_VERIFYHOST, 2)
+        option(pycurl.PROXY_SSL_VERIFYPEER, 1)
+        option(pycurl.PROXY_SSL_VERIFYHOST, 2)
         if ca_file is not None:
             option(pycurl.CAINFO, ca_file)
+            option(pycurl.PROXY_CAINFO, ca_file)
+        # Also when there is nothing to say who we are: a proxy that chose Kerberos would have it look for servers of its own.
+        option(_SOCKS5_AUTH, pycurl.HTTPAUTH_BASIC)
         option(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout.total_seconds()))
         option(pycurl.LOW_SPEED_LIMIT, settings.min_rate)
         option(pycurl.LOW_SPEED_TIME, max(round(settings.min_rate_time.total_seconds()), 1))
@@ -136,8 +147,9 @@ class Transfer:
         if order.headers != self._headers:
             option(pycurl.HTTPHEADER, order.headers)
             self._headers = order.headers
-        if order.pin is not None:
-            option(pycurl.RESOLVE, ["+" + order.pin])  # "+": it grows old, so libcurl's cache does not grow for ever
+        if order.pins:
+            # "+": it grows old, so libcurl's cache does not grow for ever
+            option(pycurl.RESOLVE, ["+" + pin for pin in order.pins])
             self._pinned = True
         elif self._pinned:
             option(pycurl.RESOLVE, [])
@@ -149,13 +161,16 @@ class Transfer:
         if max_file != self._max_file:
             option(pycurl.MAXFILESIZE_LARGE, max_file)
             self._max_file = max_file
+        if request.route != self._route:
+            self._go_through(request.route)
         if request.post is not None:
             self._post(request.post)
         self.body.begin(order.max_bytes, cut=request.cut)
         self._lines.clear()
         self._on_sent = request.on_sent
         self._on_answered = request.on_answered
-        self._allow_private = request.allow_private
+        # What we connect to is the proxy, if there is one; where that may go was decided before.
+        self._allow_private = request.allow_private if request.route is None else request.route.allow_private
         self._any_type = request.any_type
         self.head = None
         self.address = None
@@ -171,6 +186,28 @@ class Transfer:
         self.head = None
         if self._posting:
             self._post_no_more()
+
+    def _go_through(self, route: Route | None) -> None:
+        """After: the handle goes this way, until it is told another one. Connections are used again only by the same way."""
+        self._route = route
+        option = self.handle.setopt
+        if route is None:
+            option(pycurl.PROXY, "")
+            option(pycurl.NOPROXY, "*")
+        else:
+            server = route.server
+            if route.resolves and server.protocol is Protocol.SOCKS5:  # the same proxy, told names
+                server = replace(server, protocol=Protocol.SOCKS5H)
+            option(pycurl.PROXY, str(server))
+            option(pycurl.NOPROXY, "")
+        for name, value in (
+            (pycurl.PROXYUSERNAME, route.server.username if route else None),
+            (pycurl.PROXYPASSWORD, route.password if route else None),
+        ):
+            if value is None:
+                self.handle.unsetopt(name)
+            else:
+                option(name, value.encode())
 
     def _post(self, data: bytes) -> None:
         """After: the handle sends *data*, once. On a connection that was used before, libcurl would send it again if that turned out to
@@ -208,6 +245,7 @@ class Transfer:
 
     def _open_socket(self, _purpose: int, target: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
         """libcurl is about to connect."""
+        self.address = None  # if a request was sent, that was to a connection that turned out to be dead
         family, kind, protocol, (address, *_) = target
         if not self._allow_private and (why := refusal(address)):
             self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
@@ -239,6 +277,9 @@ class Transfer:
         return None if line not in (b"\r\n", b"\n") else self._on_head()
 
     def _on_head(self) -> int | None:
+        if self.address is None:  # the request is not even sent: this is what a proxy answers to CONNECT
+            self._lines.clear()
+            return None
         if self._on_answered is not None:
             self._on_answered()
         # Read from the line: a handle answers no questions while its callbacks run.
