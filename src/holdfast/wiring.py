@@ -90,6 +90,7 @@ def log_folder(settings: Settings) -> Path:
 
 def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | None) -> "Plan":
     """What a worker process is to do."""
+    from holdfast.control.secrets import Safe
     from holdfast.engine.plan import Plan
 
     return Plan(
@@ -100,6 +101,7 @@ def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | N
         rules=url_rules(settings),
         defaults=new_domains(settings),
         archive_folder=archive_folder(settings),
+        unseal=Safe.of(settings).open,
         job_id=job_id,
     )
 

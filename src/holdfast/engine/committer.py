@@ -24,6 +24,7 @@ from holdfast.engine.halves import give_up_on, split
 from holdfast.engine.lease import Leases
 from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
 from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome, VisitPart
+from holdfast.model.proxy import ProxyUse, Rests
 from holdfast.settings import Flush
 from holdfast.store import commit
 from holdfast.store.connect import Database
@@ -75,6 +76,7 @@ class _Part:
     outcomes: list[UrlOutcome] = field(default_factory=list)
     ended_at: list[float] = field(default_factory=list)
     found: list[FoundUrl] = field(default_factory=list)
+    uses: list[ProxyUse] = field(default_factory=list)
     noted: bool = False
     size: int = 0
 
@@ -105,6 +107,7 @@ class Committer:
         lease: timedelta,
         flush: Flush,
         defaults: NewDomains,
+        rests: Rests,
         archive: Callable[[], Segments],
     ) -> None:
         self._database = database
@@ -118,6 +121,7 @@ class Committer:
         self._flush = flush
         self._limit = flush.pages or MOST_UNFLUSHED
         self._defaults = defaults
+        self._rests = rests
         self._open_archive = archive
         self._segments: Segments | None = None
         self._squeeze = zstandard.ZstdCompressor(level=3)
@@ -183,6 +187,10 @@ class Committer:
     def note(self, holder: Holder) -> None:
         """Its clocks as they are now are to be kept, whatever else is."""
         self._part(holder).noted = True
+
+    def used(self, holder: Holder, use: ProxyUse) -> None:
+        """Something that is no page went through a proxy."""
+        self._part(holder).uses.append(use)
 
     def _part(self, holder: Holder) -> _Part:
         filling = self._filling
@@ -291,6 +299,10 @@ class Committer:
         for domain_id, part in filling.parts.items():
             for outcome, ended_at in zip(part.outcomes, part.ended_at, strict=True):
                 outcome.age = max(0.0, now - ended_at)
+                if outcome.proxy is not None:
+                    outcome.proxy.age = now - outcome.proxy.started
+            for use in part.uses:
+                use.age = now - use.started
             holder = part.holder
             streak = None if holder.for_tasks else holder.streak
             parts.append(
@@ -302,6 +314,7 @@ class Committer:
                     holder.clocks(),
                     streak,
                     for_tasks=holder.for_tasks,
+                    other_uses=part.uses,
                 )
             )
         return Batch(self._run_id, parts)
@@ -326,6 +339,7 @@ class Committer:
                 batch=batch,
                 lease=self._lease,
                 defaults=self._defaults,
+                rests=self._rests,
                 give_up=self._desk.is_closing,
             )
         except Unsettled as problem:

@@ -31,7 +31,7 @@ def _part_of(part: VisitPart, start: int, end: int) -> VisitPart:
     # An address that was found on no page of this part (there is none such) goes with the first half.
     others = {outcome.url_key for outcome in part.outcomes} - keys
     found = [url for url in part.found if url.parent_key in keys or (start == 0 and url.parent_key not in others)]
-    return replace(part, outcomes=outcomes, found=found)
+    return replace(part, outcomes=outcomes, found=found, other_uses=part.other_uses if start == 0 else [])
 
 
 def give_up_on(batch: Batch, why: str) -> None:
@@ -47,5 +47,6 @@ def give_up_on(batch: Batch, why: str) -> None:
         UrlState.FAILED,
         f"cannot be stored: {why[:300]}",
     )
-    outcome.page, outcome.retry_in = None, None
+    outcome.page, outcome.retry_in, outcome.proxy = None, None, None
     batch.parts[0].found.clear()
+    batch.parts[0].other_uses.clear()

@@ -1,7 +1,7 @@
-"""Whether a domain may be visited at all now: its maintenance windows.
+"""What people say of a domain while it is visited: when it is to be left alone, and how it uses proxies.
 
-The rule: the windows are as they stand in the store about a minute ago, since people change them under a visit, and the database's clock
-says what time it is, never ours.
+The rule: it is as it stood in the store about a minute ago, since people change it under a visit, and the database's clock says what
+time it is, never ours.
 """
 
 from typing import Final
@@ -17,12 +17,15 @@ LOOK: Final = 60.0
 class Opening:
     """The opening hours of one visit's domain."""
 
-    def __init__(self, tools: Tools, domain_id: int, hours: visits.Hours) -> None:
-        """*hours*: as the visit found them when it began."""
+    def __init__(self, tools: Tools, domain_id: int, said: visits.Said) -> None:
+        """*said*: as the visit found it when it began."""
         self._tools = tools
         self._domain_id = domain_id
-        self._hours: visits.Hours | None = hours
+        self._said: visits.Said | None = said
+        self._proxies = said.proxies
         self._next_look = 0.0
+        self.changed = False
+        """It is to use proxies in another way than when the visit began."""
 
     async def closed_for(self) -> float | None:
         """Seconds until the domain opens; None: it is open, or was when last looked at."""
@@ -30,8 +33,9 @@ class Opening:
         if now < self._next_look:
             return None
         self._next_look = now + LOOK
-        hours, self._hours = self._hours, None
-        if hours is None:
-            hours = await self._tools.desk.call(visits.hours, self._domain_id)
-        until = closed_until(hours.window, hours.now)
-        return None if until is None else (until - hours.now).total_seconds()
+        said, self._said = self._said, None
+        if said is None:
+            said = await self._tools.desk.call(visits.said, self._domain_id)
+        self.changed = said.proxies != self._proxies
+        until = closed_until(said.window, said.now)
+        return None if until is None else (until - said.now).total_seconds()

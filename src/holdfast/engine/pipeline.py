@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
 from holdfast.model.batch import FoundUrl, PageRow, Place, UrlOutcome, Waiting
-from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.outcome import ELSEWHERE, TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult, Parsed
-from holdfast.politeness.retry import next_attempt
+from holdfast.model.proxy import ProxyUse
+from holdfast.politeness.retry import Retry, next_attempt
 from holdfast.politeness.streak import is_login_redirect
 
 if TYPE_CHECKING:
@@ -25,17 +26,22 @@ async def walk(visit: "Visit", item: Waiting) -> None:
     Before: robots, scope, traps, pace, circuit and lease have said go. After: the batch has its outcome; `visit` has learnt how the
     server behaved.
     """
-    result = await visit.ask(_request(visit, item))
+    result = await visit.ask(_request(visit, item), item)
     failpoints.reach("after_fetch")
     parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
     outcome, found = _judge(visit, item, result, parsed)
     moved_to = None
     if item.tasks and outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
         moved_to = Place(found[0].url, found[0].url_key)
-    visit.learn(outcome, result)
-    retry = next_attempt(
-        outcome, item.attempts + 1, visit.tools.settings.politeness, visit.tools.chance, result.retry_after
-    )
+    use = _went_through(visit, item, outcome, result)
+    # One that has to wait for another proxy is an attempt, too: else it could wait for ever.
+    attempts = item.attempts + (outcome not in ELSEWHERE or bool(result.elsewhere))
+    if result.elsewhere is not None:
+        retry = Retry(UrlState.WAITING, result.elsewhere)
+    else:
+        visit.learn(outcome, result)
+        politeness, chance = visit.tools.settings.politeness, visit.tools.chance
+        retry = next_attempt(outcome, attempts, politeness, chance, result.retry_after)
     over = retry.state is not UrlState.WAITING
     row = UrlOutcome(
         visit.job.id,
@@ -45,7 +51,7 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         outcome,
         retry.state,
         reason=_reason(outcome, result),
-        attempts=item.attempts + 1,
+        attempts=attempts,
         retry_in=retry.retry_in,
         status=result.status,
         duration_ms=round(result.duration * 1000),
@@ -56,9 +62,22 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         else None,
         tasks=item.tasks,
         moved_to=moved_to,
+        proxy=use,
+        again=result.elsewhere == 0,
     )
     # Where a task is led to, the schedule sends it.
     visit.tools.committer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))
+    if row.again:
+        visit.put_back(item._replace(attempts=attempts))
+
+
+def _went_through(visit: "Visit", item: Waiting, outcome: Outcome, result: FetchResult) -> ProxyUse | None:
+    """What it says of the proxy, if there was one. After: it is known whether another one is to be asked."""
+    if visit.routes is None:
+        return None
+    if outcome is not result.outcome:  # that came out only when it was read
+        visit.routes.judge_answer(item.url_key, outcome, result, last=visit.last_attempt(item))
+    return visit.routes.ended(item.url_key, outcome, result)
 
 
 def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
@@ -99,6 +118,8 @@ def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | 
         return _redirected(visit, item, result)
     if parsed is None:
         return result.outcome, []
+    if parsed.captcha:
+        return Outcome.CAPTCHA, []
     if parsed.password_form and not is_login_redirect(item.url):
         return Outcome.LOGIN_WALL, []
     if parsed.nofollow or not visit.job.spec.follow:

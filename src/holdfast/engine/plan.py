@@ -1,5 +1,6 @@
 """What a worker process is told at its start."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,5 +21,7 @@ class Plan:
     rules: UrlRules
     defaults: NewDomains
     archive_folder: Path
+    unseal: Callable[[str], str]
+    """Opens the password of a proxy."""
     job_id: int | None = None
     """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Desk
 from holdfast.engine.lease import Leases
@@ -31,5 +32,6 @@ class Tools:
     desk: Desk
     leases: Leases
     committer: Committer
+    board: Board
     client: Client
     parser: PageParser

@@ -1,6 +1,6 @@
-"""When a visit may ask its server: pace, circuit, lease and room, and the one place where a request is sent.
+"""When a visit may ask its server: pace, circuit, lease, room and proxies, and the one place where a request is sent.
 
-The rule: no request starts unless all four say so at that moment, and every request, also for robots.txt, goes through here.
+The rule: no request starts unless all of them say so at that moment, and every request, also for robots.txt, goes through here.
 """
 
 import asyncio
@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.engine.lease import Tenure
+from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
 from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Circuit
 from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.model.proxy import ProxyUse
 from holdfast.politeness.circuit import CircuitBreaker
 from holdfast.politeness.pace import Pace
 
@@ -27,14 +29,26 @@ class Turns:
     """The turns of one visit."""
 
     def __init__(
-        self, tools: Tools, tenure: Tenure, clocks: Clocks, *, delay: float, concurrency: int, over: Callable[[], bool]
+        self,
+        tools: Tools,
+        tenure: Tenure,
+        clocks: Clocks,
+        *,
+        delay: float,
+        concurrency: int,
+        over: Callable[[], bool],
+        routes: Routes | None,
+        used: Callable[[ProxyUse], None],
     ) -> None:
+        """`routes`: the proxies, if it uses any; `used` hears what went through one and is not a page."""
         now = tools.clock.now()
         politeness = tools.settings.politeness
         self._tools = tools
         self._tenure = tenure
         self._concurrency = concurrency
         self._over = over
+        self._routes = routes
+        self._used = used
         self._longest = tools.settings.fetch.timeout.total_seconds()
         self._patience = tools.settings.crawl.patience.total_seconds()
         self._circuit = CircuitBreaker(politeness, clocks, now)
@@ -46,8 +60,8 @@ class Turns:
         self.asked = False
         """Something was asked for."""
 
-    async def turn(self) -> float | None:
-        """Return when a request may start; seconds, if that is so far off that somebody else had better use the time.
+    async def turn(self, key: bytes) -> float | None:
+        """Return when the request for this URL may start; seconds, if that is so far off that somebody else had better use the time.
 
         Returns as well when the visit is over: the caller looks.
         """
@@ -66,23 +80,36 @@ class Turns:
             wait = max(self.pace.wait(now), self._circuit.wait(now))
             if self._flying >= self._concurrency or wait == NEVER:
                 await self.wait(NEVER)
-            elif wait <= 0:
-                return None
-            elif wait > self._patience:
+                continue
+            if wait <= 0:
+                if self._routes is None or self._routes.reserved(key):
+                    return None
+                wait = await self._routes.reserve(key)  # that may take a while: then all else is looked at again
+            if wait > self._patience:
                 return wait
-            else:
+            if wait > 0:
                 await self.wait(wait)
         return None
 
     async def ask_in_turn(self, request: FetchRequest) -> FetchResult | None:
         """A request that is no page's, in its turn like all others; None: the visit has to end first."""
-        self.far = await self.turn()
-        if self.far is not None or self._over():
-            return None
-        return await self.ask(request)
+        key = request.url.encode()
+        while True:
+            self.far = await self.turn(key)
+            if self.far is not None or self._over():
+                return None
+            result = await self.ask(request, key)
+            if self._routes is not None and (use := self._routes.ended(key, result.outcome, result, page=False)):
+                self._used(use)
+            # A proxy that is to be waited for is not: whoever wants to know comes again.
+            if result.elsewhere is None or (result.elsewhere and result.fault is None):
+                return result
 
-    async def ask(self, request: FetchRequest) -> FetchResult:
-        """Send a request now, and let the clocks know. Before: `turn` has just said so."""
+    async def ask(self, request: FetchRequest, key: bytes, *, last: bool = False) -> FetchResult:
+        """Send a request now, and let the clocks know; of a failure that may be a proxy's they hear nothing.
+
+        Before: `turn` has just said so. `last`: the URL has no attempt left after this one.
+        """
         clock = self._tools.clock
         self.asked = True
         self._flying += 1
@@ -97,10 +124,14 @@ class Turns:
             self.changed()
 
         request.on_sent, request.on_answered = sent, answered
-        outcome, latency, retry_after = None, None, None  # cancelled: it says nothing about the server
+        request.route = None if self._routes is None else self._routes.begin(key)
+        outcome, latency, retry_after = None, None, None  # cancelled, or a proxy's: it says nothing about the server
         try:
             result = await self._tools.client.fetch(request)
-            outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
+            if self._routes is not None:
+                self._routes.judge(key, result, last=last)
+            if result.elsewhere is None:
+                outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
         finally:
             self._flying -= 1
             now = clock.now()

@@ -16,6 +16,7 @@ from holdfast.engine.links import LinkFinder, Site
 from holdfast.engine.opening import Opening
 from holdfast.engine.permission import Permission
 from holdfast.engine.pipeline import fault, walk
+from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns
 from holdfast.engine.window import Window
@@ -24,6 +25,7 @@ from holdfast.model.domain import Claim, Event
 from holdfast.model.job import Job, JobKind
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.model.proxy import Use
 from holdfast.model.work import Ending
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
@@ -66,6 +68,11 @@ class Visit:
         self._budget: int | None = None
         self._pages = 0
         concurrency = spec.concurrency or state.max_concurrent
+        rules = state.said.proxies.rules(use=settings.proxies.use, direct=settings.proxies.direct)
+        self.routes: Routes | None = None
+        """None: it uses no proxies."""
+        if rules.use is not Use.DIRECT:
+            self.routes = Routes(tools.board, tools.clock, claim.domain, claim.domain_id, rules, state.pool)
         self.turns = Turns(
             tools,
             self.tenure,
@@ -73,6 +80,8 @@ class Visit:
             delay=state.crawl_delay if spec.delay is None else spec.delay,
             concurrency=concurrency,
             over=lambda: self._over,
+            routes=self.routes,
+            used=lambda use: tools.committer.used(self, use),
         )
         if not claim.clean:
             self.turns.pace.unclean(now)
@@ -83,7 +92,7 @@ class Visit:
         self._detail = ""
         self._retry_after: float | None = None
         self._permission = Permission(self, state.robots)
-        self._opening = Opening(tools, claim.domain_id, state.hours)
+        self._opening = Opening(tools, claim.domain_id, state.said)
         self.links = LinkFinder(
             job.id,
             Site(state.domain, state.parent_domain, state.base_url),
@@ -116,6 +125,8 @@ class Visit:
             ending = await self.lanes.run()
         finally:
             self._window.close()
+            if self.routes is not None:
+                self.routes.close()
             self.tools.memory.sharers -= 1
             await self.lanes.land(0 if self.lost else self.tools.settings.worker.drain.total_seconds())
         if self.turns.asked and not self.lost:
@@ -143,7 +154,7 @@ class Visit:
                 if self._permission.hold is not None:
                     return self._end(self._event, wait=self._permission.hold)
                 continue
-            wait = await self.turns.turn()
+            wait = await self.turns.turn(item.url_key)
             if wait is not None:
                 return self._end(wait=wait)
             if not self._over:
@@ -157,6 +168,8 @@ class Visit:
             return self._end(self._event)
         if (closed := await self._opening.closed_for()) is not None:
             return self._end(wait=closed)
+        if self._opening.changed:
+            return self._end()
         if await self._others_turn():
             return self._end()
         if self._budget is not None and not await self._within_budget():
@@ -269,9 +282,13 @@ class Visit:
         )
         self.tools.committer.add(self, row)
 
-    async def ask(self, request: FetchRequest) -> FetchResult:
+    async def ask(self, request: FetchRequest, item: Waiting) -> FetchResult:
         """Send a page's request. Before: it is its turn."""
-        return await self.turns.ask(request)
+        return await self.turns.ask(request, item.url_key, last=self.last_attempt(item))
+
+    def last_attempt(self, item: Waiting) -> bool:
+        """Whether a URL has no attempt left after this one."""
+        return item.attempts >= self.tools.settings.politeness.retries
 
     def learn(self, outcome: Outcome, result: FetchResult) -> None:
         """What an answer means for the domain."""
@@ -343,7 +360,7 @@ class Visit:
         """These outcomes are in the store; what they led to can be taken."""
         self._uncommitted -= len(outcomes)
         self._noted = self._noted and not noted
-        self._window.settled(outcome.url_key for outcome in outcomes)
+        self._window.settled(outcome.url_key for outcome in outcomes if not outcome.again)
         if discovered:
             self.turns.pace.discovered(discovered, self.tools.clock.now())
         self.turns.changed()

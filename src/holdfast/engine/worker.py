@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.archive.segments import Segments
+from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.lease import Heartbeat, Leases
@@ -138,6 +139,7 @@ class Worker:
 
     def _make_tools(self, name: str, run_id: int, client: Client) -> Tools:
         plan, settings = self._plan, self._settings
+        board = Board(self._desk, self._clock, settings, plan.unseal)
         committer = Committer(
             plan.database,
             self._leases,
@@ -147,6 +149,7 @@ class Worker:
             lease=self._lease,
             flush=settings.flush,
             defaults=plan.defaults,
+            rests=board.rests,
             archive=lambda: Segments(plan.archive_folder, name, settings.archive, software=plan.agent),
         )
         return Tools(
@@ -162,6 +165,7 @@ class Worker:
             desk=self._desk,
             leases=self._leases,
             committer=committer,
+            board=board,
             client=client,
             parser=PageParser(links_per_page=settings.crawl.links_per_page),
         )
@@ -357,6 +361,7 @@ class Worker:
             await asyncio.wait(
                 list(self._visits.values()), timeout=self._settings.worker.drain.total_seconds() + 2 * STOP_SPARE
             )
+        await self.tools.board.close()
         await self.tools.committer.close()
         await self.tools.parser.aclose()
 

@@ -5,6 +5,7 @@ The rule: the caller has made sure that the page is safe for the parser (`parse/
 """
 
 import hashlib
+import re
 from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -16,7 +17,16 @@ MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
 LOGIN_TEXT: Final = 1000
 """Characters: a page with more text of its own than that is no login page, even if it has a password field."""
+CAPTCHA_TEXT: Final = 500
+CAPTCHA_LINKS: Final = 5
+"""A page with more characters of text, or more links, than that has something else to say, even if it has a captcha somewhere."""
 
+_CAPTCHA: Final = re.compile(
+    rb"g-recaptcha|h-captcha|cf-turnstile|/cdn-cgi/challenge-platform/|captcha-delivery\.com|_Incapsula_Resource|px-captcha"
+    rb"|arkoselabs|geetest|/validateCaptcha|awswaf",
+    re.IGNORECASE,
+)
+"""By the means that are in use: of Google, hCaptcha, Cloudflare (two), DataDome, Imperva, HUMAN, Arkose, GeeTest, Amazon (two)."""
 _WITHOUT_EVENTS: Final = 1
 """LexborDocumentOptions.WO_EVENTS: nothing is copied about in the tree (`selectedcontent`)."""
 _UNSEEN: Final = ("script", "style", "noscript", "iframe")
@@ -43,6 +53,9 @@ def parse_html(body: bytes, *, links_per_page: int) -> Parsed:
     # Last, since it takes elements out of the tree.
     parsed.text = _visible_text(tree, body)
     parsed.password_form = password and len(parsed.text) < LOGIN_TEXT
+    parsed.captcha = (
+        len(parsed.text) < CAPTCHA_TEXT and len(parsed.links) <= CAPTCHA_LINKS and _CAPTCHA.search(body) is not None
+    )
     parsed.content_hash = content_hash(parsed.title, parsed.text, body)
     return parsed
 

@@ -136,6 +136,7 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.CLIENT_ERROR: Answer.NO_RULES,
     Outcome.LOGIN_WALL: Answer.NO_RULES,
     Outcome.FORBIDDEN: Answer.NO_RULES,
+    Outcome.CAPTCHA: Answer.NO_RULES,
     Outcome.URL_REFUSED: Answer.NO_RULES,
     # "Unreachable": there may be one, and we have not seen it.
     Outcome.RATE_LIMITED: Answer.NOT_NOW,
@@ -151,6 +152,8 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.TIMEOUT: Answer.NOT_NOW,
     Outcome.TOO_SLOW: Answer.NOT_NOW,
     Outcome.ADDRESS_REFUSED: Answer.NOT_NOW,
+    Outcome.PROXY_FAILED: Answer.NOT_NOW,
+    Outcome.PROXY_UNCLEAR: Answer.NOT_NOW,
     # Nobody decides these about a robots.txt.
     Outcome.ROBOTS_DENIED: Answer.NOT_NOW,
     Outcome.OUT_OF_SCOPE: Answer.NOT_NOW,
