@@ -269,7 +269,7 @@ def _what_is_left(job: Job, ended: Ended, *, in_vain: bool) -> Iterator[str]:
     for count, what in (
         (standing.spent, "its budget is used; the same command goes on with a new one"),
         (standing.cooling, "left alone for a while (see `holdfast domain-status`)"),
-        (standing.delayed, "another attempt is to come"),
+        (standing.delayed, "another attempt is to come (`holdfast explain DOMAIN` says when and why)"),
     ):
         if count:
             yield f"{output.counted(count, 'domain')}: {what}."

@@ -14,6 +14,8 @@ from holdfast.model.host import canonical_domain
 from holdfast.settings import render_duration
 
 Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
+_USES = {"direct": "uses none", "pool": "uses those of its pool", "any": "uses those of its pool, then any other"}
+
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show at the most.")]
 
 
@@ -194,7 +196,21 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
         facts.append(("User agent", info["user_agent"]))
     if info["maintenance_window"]:
         facts.append(("Not during", info["maintenance_window"]))
+    if proxies := _proxies(info):
+        facts.append(("Proxies", ", ".join(proxies)))
     return facts
+
+
+def _proxies(info: dict[str, Any]) -> list[str]:
+    """What a domain says of its own about proxies."""
+    direct, resolves = info["proxy_direct"], info["proxy_resolves"]
+    return [
+        *([_USES[info["proxy_use"]]] if info["proxy_use"] else []),
+        *([f"{'may' if direct else 'must not'} be asked without one"] if direct is not None else []),
+        *([f"names are looked up by {'them' if resolves else 'us'}"] if resolves is not None else []),
+        *([f"only those in {info['proxy_country']}"] if info["proxy_country"] else []),
+        *([f"the same one for {render_duration(info['proxy_sticky'])}"] if info["proxy_sticky"] else []),
+    ]
 
 
 def domain_set(
@@ -206,13 +222,15 @@ def domain_set(
     """Configure how a domain is crawled.
 
     delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (pages a run) whole numbers, active is yes or
-    no, window the time of day when it is left alone. With nothing behind the =, budget, user_agent and window are as the
-    settings say.
+    no, window the time of day when it is left alone. proxy is direct, pool or any; proxy_direct (it may be asked without
+    one) and proxy_resolves (the proxy looks up names) are yes or no; proxy_country is a code, proxy_sticky a duration.
+    With nothing behind the =, budget, user_agent, window and all of proxies are as the settings say.
 
     Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
         holdfast domain-set example.com active=no
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
+        holdfast domain-set example.com proxy=pool proxy_country=DE proxy_sticky=10m
     """
     changes = parse_assignments(assignments)
     row = _desk(context, name).configure(name, changes)

@@ -12,6 +12,7 @@ from holdfast.cli.output import counted
 from holdfast.control.explain import DomainStory, Entry, Explainer, UrlStory, Verdict
 from holdfast.control.reasons import Wait
 from holdfast.model.host import canonical_domain
+from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
 
 
@@ -43,7 +44,8 @@ def explain(
         make_seed(what, rules=rules, registrable=registrable)
     else:
         canonical_domain(what, registrable=registrable)
-    explainer = Explainer(of.store(), rules, registrable, wiring.user_agent(settings))
+    use, direct = Use(settings.proxies.use), settings.proxies.direct
+    explainer = Explainer(of.store(), rules, registrable, wiring.user_agent(settings), use, direct)
     story = explainer.url(what) if is_url else explainer.domain(what)
     if as_json:
         output.print_json(story)
@@ -64,7 +66,7 @@ def _print_url(story: UrlStory) -> None:
     output.print_facts([("Robots", _verdict(story.robots) + note)])
     if story.attempts:
         output.print_line("\nAsked for, newest first")
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (
                 output.when(a["crawled_at"]),
                 a["job"],
@@ -72,10 +74,14 @@ def _print_url(story: UrlStory) -> None:
                 a["status"] if a["status"] is not None else "-",
                 f"{a['duration_ms']} ms" if a["duration_ms"] is not None else "-",
                 a["worker"] or "-",
+                a["proxy"] if a["proxy"] is not None else "-",
             )
             for a in story.attempts
         ]
-        output.print_table(["WHEN", "JOB", "OUTCOME", "STATUS", "TOOK", "WORKER"], rows, right="STATUS TOOK")
+        columns = ["WHEN", "JOB", "OUTCOME", "STATUS", "TOOK", "WORKER", "PROXY"]
+        if all(a["proxy"] is None for a in story.attempts):
+            columns, rows = columns[:-1], [row[:-1] for row in rows]
+        output.print_table(columns, rows, right="STATUS TOOK PROXY")
 
 
 def _facts(entry: Entry, now: datetime) -> list[tuple[str, object]]:

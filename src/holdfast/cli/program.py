@@ -35,6 +35,7 @@ PARTS: Final = (
     Part("batches", ("batches",)),
     Part("products", ("products",)),
     Part("webhooks", ("webhooks",)),
+    Part("proxies", ("proxies",)),
     Part(
         "domains",
         ("domain-status", "domain-info", "domain-set", "domain-reset", "top-domains", "recalculate-priorities"),
@@ -54,6 +55,8 @@ PARTS: Final = (
 """All of the program, in the order of `--help`."""
 
 _EVERYWHERE: Final = {"--data", "--config"}
+_LOGIN: Final = re.compile(r":.*@")
+"""What may be a password in something that was typed in the wrong place."""
 
 
 def in_front(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -161,4 +164,5 @@ def _complain_of_usage(problem: typer.TyperException) -> None:
         return
     context = getattr(problem, "ctx", None)
     hint = f" See `{context.command_path} --help`." if context else ""
+    sentence = _LOGIN.sub(":***@", sentence)
     output.print_error(f"{sentence}{'' if sentence[-1] in '.?!' else '.'}{hint}")

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
+from holdfast.model.proxy import Use
 from holdfast.model.window import Windows
 from holdfast.settings.duration import parse as parse_duration
 from holdfast.store import domains, reports, sweep
@@ -158,6 +160,31 @@ def _window(text: str) -> str | None:
     return " ".join(text.split()) or None
 
 
+def _use(text: str) -> str | None:
+    if text and text not in set(Use):
+        raise ValueError(f"must be {', '.join(Use)} or empty")
+    return text or None
+
+
+def _perhaps(text: str) -> bool | None:
+    return _yes_or_no(text) if text else None
+
+
+def _country(text: str) -> str | None:
+    if text and not re.fullmatch(r"[A-Za-z]{2}", text):
+        raise ValueError("must be a code of two letters, such as DE, or empty")
+    return text.upper() or None
+
+
+def _sticky(text: str) -> timedelta | None:
+    if not text:
+        return None
+    span = parse_duration(text)
+    if not timedelta(0) < span <= timedelta(seconds=_DAY):
+        raise ValueError("must be more than 0s and at most a day, or empty")
+    return span
+
+
 def _budget(text: str) -> int | None:
     return _whole(1, 2**31 - 1)(text) if text else None
 
@@ -171,5 +198,10 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "budget": ("max_pages_per_run", _budget),
     "frequency": ("default_crawl_frequency", parse_duration),
     "window": ("maintenance_window", _window),
+    "proxy": ("proxy_use", _use),
+    "proxy_direct": ("proxy_direct", _perhaps),
+    "proxy_resolves": ("proxy_resolves", _perhaps),
+    "proxy_country": ("proxy_country", _country),
+    "proxy_sticky": ("proxy_sticky", _sticky),
 }
 """What `domain-set` knows: word → column and how its value is read."""

@@ -10,11 +10,13 @@ from typing import Any, Final
 from holdfast.control.reasons import Wait, in_words, waits, why
 from holdfast.errors import NotFound
 from holdfast.model.host import canonical_domain
+from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
 from holdfast.model.url import UrlRules, url_key
 from holdfast.politeness.robots import ALLOW_ALL, NOT_NOW, PRODUCT, Robots, product_token
-from holdfast.store import domains, explain
+from holdfast.store import domains, explain, proxy_reports
 from holdfast.store.connect import Connection, Database
+from holdfast.store.proxy_reports import PoolState
 
 MOST_PARENTS: Final = 10
 _MOST_FOREIGN: Final = 3
@@ -100,6 +102,10 @@ class Explainer:
     rules: UrlRules
     registrable: bool = False
     user_agent: str = PRODUCT
+    use: Use = Use.DIRECT
+    """Which proxies a domain uses that says nothing."""
+    direct: bool = False
+    """Whether such a domain may be asked without one."""
 
     def url(self, text: str) -> UrlStory:
         """The story of a URL, written as in a seed file. NotFound says where else to look."""
@@ -112,12 +118,13 @@ class Explainer:
             domain = domains.get(connection, seed.domain)
             robots = explain.robots_of(connection, domain["id"])
             moment = explain.moment(connection, domain["id"], silence=SILENCE)
+            pool = self._pool(connection, domain["id"])
             return UrlStory(
                 now=moment["now"],
                 url=seed.url,
                 domain=seed.domain,
                 status=domain["status"],
-                entries=[_entry(connection, row, domain, robots, moment) for row in rows],
+                entries=[_entry(connection, row, domain, robots, moment, pool) for row in rows],
                 robots=self.verdict(seed.url, domain["user_agent"], robots),
                 attempts=explain.attempts_on(connection, domain["id"], seed.url_key),
             )
@@ -129,8 +136,9 @@ class Explainer:
             robots = explain.robots_of(connection, domain["id"])
             moment = explain.moment(connection, domain["id"], silence=SILENCE)
             work = explain.of_domain(connection, domain["id"])
+            pool = self._pool(connection, domain["id"])
             for row in work:
-                row["waits"] = waits(domain, row, robots, moment) if row["waiting"] else []
+                row["waits"] = waits(domain, row, robots, moment, pool=pool) if row["waiting"] else []
             return DomainStory(
                 now=moment["now"],
                 domain=domain["domain"],
@@ -145,6 +153,9 @@ class Explainer:
                 outcomes=explain.outcomes_of(connection, domain["id"]),
                 reasons=explain.reasons_of(connection, domain["id"]),
             )
+
+    def _pool(self, connection: Connection, domain_id: int) -> PoolState:
+        return proxy_reports.pool_state(connection, domain_id, usual=self.use, direct=self.direct)
 
     def verdict(self, url: str, user_agent: str | None, robots: list[dict[str, Any]]) -> Verdict:
         """What the stored robots.txt of the URL's origin says of it."""
@@ -194,6 +205,7 @@ def _entry(
     domain: dict[str, Any],
     robots: list[dict[str, Any]],
     moment: dict[str, Any],
+    pool: PoolState,
 ) -> Entry:
     page = explain.page_of(connection, row["domain_id"], row["job_id"], row["url_key"])
     reason, detail = why(row, page)
@@ -205,7 +217,7 @@ def _entry(
         why=reason,
         detail=detail,
         row={name: value for name, value in row.items() if name not in {"url_key", "parent_key", "spec", "domain_id"}},
-        waits=waits(domain, row, robots, moment, row) if waiting else [],
+        waits=waits(domain, row, robots, moment, row, pool) if waiting else [],
         ahead=explain.ahead_of(connection, row) if waiting else None,
         came_from=chain,
         from_seed=from_seed,

@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.model.outcome import Outcome
+from holdfast.model.proxy import Use
 from holdfast.politeness.hours import closed_until
+from holdfast.store.proxy_reports import PoolState
 
 WORDS: Final[dict[str, str]] = {
     Outcome.OK: "it was fetched, and is a page",
@@ -20,6 +22,7 @@ WORDS: Final[dict[str, str]] = {
     Outcome.CLIENT_ERROR: "the server refused the request as wrong",
     Outcome.LOGIN_WALL: "it asks for a login",
     Outcome.FORBIDDEN: "the server forbids it (403)",
+    Outcome.CAPTCHA: "the site asks whether we are human",
     Outcome.RATE_LIMITED: "the server asked for fewer requests (429)",
     Outcome.UNAVAILABLE: "the server said that it is not available now (503)",
     Outcome.SERVER_ERROR: "the server failed",
@@ -34,6 +37,8 @@ WORDS: Final[dict[str, str]] = {
     Outcome.TIMEOUT: "it took longer than `fetch.timeout`",
     Outcome.TOO_SLOW: "the answer came slower than `fetch.min_rate`",
     Outcome.ADDRESS_REFUSED: "its address is not of the public internet (`fetch.allow_private`)",
+    Outcome.PROXY_FAILED: "the proxy that it went through failed; it is tried through another one",
+    Outcome.PROXY_UNCLEAR: "it was an error of the proxy or of the site; it is tried through another one",
     Outcome.ROBOTS_DENIED: "robots.txt denies it",
     Outcome.OUT_OF_SCOPE: "it is outside of the job's scope",
     Outcome.EXCLUDED: "the job's patterns leave it out",
@@ -43,6 +48,16 @@ WORDS: Final[dict[str, str]] = {
     "robots_unavailable": "robots.txt could not be had, and is asked for again",
 }
 """What each outcome means, in the middle of a sentence."""
+
+CAN_NOT: Final[dict[str, tuple[str, str]]] = {
+    "used_up": ("has used up its limit", "have used up their limit"),
+    "failed": ("rests after failures", "rest after failures"),
+    "refused": ("rests since the site refused it", "rest since the site refused them"),
+    "wrong_country": ("is in another country", "are in another country"),
+    "off_here": ("is switched off for this domain", "are switched off for this domain"),
+    "off": ("is switched off", "are switched off"),
+}
+"""Why a proxy cannot be used, of one and of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +98,15 @@ def waits(
     robots: list[dict[str, Any]],
     moment: dict[str, Any],
     url: dict[str, Any] | None = None,
+    pool: PoolState | None = None,
 ) -> list[Wait]:
-    """What has to happen before a job's URLs on a domain, or one of them (`url`), are fetched."""
+    """What has to happen before a job's URLs on a domain, or one of them (`url`), are fetched. `pool`: its proxies."""
     now = moment["now"]
-    found = [*_for_people(domain, work), *_for_time(domain, work, robots, url, now)]
+    found = [
+        *_for_people(domain, work),
+        *_for_a_proxy(domain["domain"], pool),
+        *_for_time(domain, work, robots, url, now),
+    ]
     blocked = bool(found)
     found += [
         Wait(what, until)
@@ -124,6 +144,19 @@ def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
             )
         )
     return found
+
+
+def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
+    if pool is None or pool.usable or pool.rules.direct or pool.rules.use is Use.DIRECT:
+        return []
+    if not pool.can_not:
+        if pool.rules.use is Use.ANY:
+            return [Wait("there is no proxy: `holdfast proxies add` makes one known")]
+        return [Wait(f"no proxy is assigned to it: `holdfast proxies assign {domain} PROXY`")]
+    whose = "no proxy" if pool.rules.use is Use.ANY else "no proxy of its pool"
+    counts = ((words, pool.can_not.get(why, 0)) for why, words in CAN_NOT.items())
+    told = ", ".join(f"{count:,} {words[count > 1]}" for words, count in counts if count)
+    return [Wait(f"{whose} can be used: {told}", pool.until)]
 
 
 def _for_time(

@@ -4,23 +4,20 @@ The rule: memory does not grow with the file, a bad line is counted and reported
 interruption is in the store; loading the same file again adds what is missing.
 """
 
-import gzip
 import hashlib
 import io
 import os
 import re
-import stat
-import sys
-import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from holdfast.control.lists import Damaged, Progress, lines, opened
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.seeds import LineReader, make_seed
@@ -32,7 +29,6 @@ from holdfast.store.domains import NewDomains
 BATCH: Final = 20_000
 WRITERS: Final = 2
 LONGEST_LINE: Final = 64 * 1024
-BAD_LINES_KEPT: Final = 1_000
 
 _LOOKED_AT: Final = 8 * 1024
 _ODD: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
@@ -50,37 +46,14 @@ _NOT_TEXT: Final = {
 """What people have instead of text, by its first bytes, and what to do about it."""
 
 
-class _Damaged(Exception):
-    """The file cannot be read any further."""
-
-
 @dataclass(slots=True)
-class BadLine:
-    """A line that is not a seed, and why."""
-
-    line: int
-    problem: str
-
-
-@dataclass(slots=True)
-class Loaded:
+class Loaded(Progress):
     """How far a load is."""
 
-    lines: int = 0
     seeds: int = 0
     domains: int = 0
     urls: int = 0
-    bad: int = 0
     bytes_read: int = 0
-    bad_lines: list[BadLine] = field(default_factory=list)
-    """The first ones; `bad` counts them all."""
-    stopped: str | None = None
-    """Why the rest of the file could not be read; what was read before is loaded."""
-
-    def refuse(self, problem: str) -> None:
-        self.bad += 1
-        if len(self.bad_lines) < BAD_LINES_KEPT:
-            self.bad_lines.append(BadLine(self.lines, problem))
 
     def add(self, seeded: seeding.Seeded) -> None:
         self.domains += seeded.domains
@@ -163,8 +136,8 @@ class Sower:
                     if len(batch) >= BATCH:
                         yield batch
                         batch = []
-        except _Damaged as problem:
-            loaded.stopped = f"Reading stopped after line {loaded.lines}: {problem}."
+        except Damaged as problem:
+            loaded.stop(problem)
         if batch:
             yield batch
 
@@ -172,7 +145,7 @@ class Sower:
 def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterator[Seed]:
     """The seeds of a file (plain or gzip); lines that are none are passed over."""
     reader = LineReader(rules, registrable)
-    with suppress(_Damaged):
+    with suppress(Damaged):
         for line in _lines(file, Loaded()):
             with suppress(BadUrl):
                 if seed := reader.read(line):
@@ -191,37 +164,16 @@ def fingerprint(seeds: Iterable[Seed], *extra: str) -> bytes:
 
 def open_seeds(name: str) -> tuple[BinaryIO, int | None, str]:
     """The file called `name` (`-` is standard input), its size if known, and what to call its seeds' source."""
+    file, size = opened(name, "seeds", is_a="The seed file ")
     if name == "-":
-        if sys.stdin is None:
-            raise UsageError("There is no standard input to read seeds from.")
-        return sys.stdin.buffer, None, "standard input"
-    path = Path(name)
-    try:
-        file = path.open("rb")
-        found = os.fstat(file.fileno())
-    except OSError as problem:
-        raise UsageError(f"The seed file {name} cannot be read: {problem.strerror}.") from problem
+        return file, None, "standard input"
     # Names may hold bytes that are no text, which the store cannot keep.
-    source = os.fsencode(path.name.split(".")[0] or path.name).decode(errors="replace")
-    return file, found.st_size if stat.S_ISREG(found.st_mode) else None, source
+    own = Path(name).name
+    return file, size, os.fsencode(own.split(".")[0] or own).decode(errors="replace")
 
 
 def _lines(file: BinaryIO, loaded: Loaded) -> Iterator[bytes]:
-    """The lines of a file, unpacked if it is gzip; one that never ends is cut, so it is bad but harmless."""
-    buffered = io.BufferedReader(_Counted(file, loaded), 1 << 16)
-    try:
-        packed = buffered.peek(2).startswith(b"\x1f\x8b")
-        source: BinaryIO = gzip.GzipFile(fileobj=buffered) if packed else buffered  # type: ignore[assignment]
-        _check_text(source.peek(_LOOKED_AT))  # type: ignore[attr-defined]
-        while line := source.readline(LONGEST_LINE):
-            cut = line
-            while len(cut) == LONGEST_LINE and not cut.endswith(b"\n"):
-                cut = source.readline(LONGEST_LINE)
-            yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise _Damaged("the gzip file is damaged or incomplete") from problem
-    except OSError as problem:
-        raise _Damaged(problem.strerror or problem) from problem
+    return lines(io.BufferedReader(_Counted(file, loaded), 1 << 16), LONGEST_LINE, _check_text, _LOOKED_AT)
 
 
 def _check_text(head: bytes) -> None:

@@ -52,6 +52,8 @@ class Suffered:
     """Seconds from each start to its first request."""
     violations: list[str] = field(default_factory=list)
     completed: bool = False
+    spare: int = 0
+    """Requests that may have been repeated for other reasons than the faults."""
 
     @property
     def landed(self) -> Counter[Fault]:

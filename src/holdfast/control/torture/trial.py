@@ -147,7 +147,7 @@ def judge(plan: Plan, reference: Reference, ground: Ground, web: WebProcess, suf
     faults += proof.unlike(reference.ends, found)
     faults += proof.rude(plan, web.address, reference.expected, hits)
     repeats = proof.repeats(hits, reference.hits)
-    most = plan.lost_at_most(plan.strokes[: len(suffered.struck)])
+    most = plan.lost_at_most(plan.strokes[: len(suffered.struck)]) + suffered.spare
     if repeats > most:
         faults.append(f"I9 {repeats} requests were repeated, and the faults account for {most} at most")
     logs = ground.logs()

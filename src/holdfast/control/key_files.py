@@ -1,0 +1,43 @@
+"""Files that hold a secret of this installation's own.
+
+The rule: such a file is made once, whole or not at all, and is its owner's alone.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.errors import SettingsError
+from holdfast.store.embedded import files
+
+
+def read(file: Path) -> str | None:
+    """What is in it; None if there is none. Raises SettingsError for one that cannot be used."""
+    try:
+        mode = file.lstat().st_mode
+        text = files.read(file)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise SettingsError(f"{file} cannot be read: {problem.strerror}.") from problem
+    if mode & 0o077:
+        raise SettingsError(f"{file} may be read by others: make it yours alone with `chmod 600`.")
+    return text
+
+
+def make(file: Path, secret: str) -> None:
+    """After: the file is there, with this secret or with that of somebody who was first. Raises SettingsError."""
+    try:
+        files.make_folders(file.parent, mode=0o700)
+        new, owner = files.unfinished(file), file.parent.stat()
+        # Root's visit must not lock the owner of the folder out.
+        uid, gid = (owner.st_uid, owner.st_gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        files.write(new, f"{secret}\n", uid=uid, gid=gid)
+        try:
+            with suppress(FileExistsError):  # somebody else was first, and that one counts
+                os.link(new, file)
+        finally:
+            new.unlink()
+        files.sync_folder(file.parent)
+    except OSError as problem:
+        raise SettingsError(f"{file} cannot be made: {problem.strerror}.") from problem
