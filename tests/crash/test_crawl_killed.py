@@ -8,6 +8,7 @@ from holdfast.control.torture.trial import Reference, Report
 from tests.crash.conftest import MakePlan
 from tests.prove.faults import AtCommits, AtPoints
 from tests.prove.ground import BorrowedGround
+from tests.prove.proxied import Through
 from tests.support.severing import Cut
 
 Figure = Callable[[str], None]
@@ -58,3 +59,15 @@ def test_connections_are_cut_at_commit(
     assert crawl.cuts == {Cut.AFTER_COMMIT: 2, Cut.BEFORE_COMMIT: 2}
     assert report.repeats == 0, "nobody died, so nothing was asked for twice"
     _say(figure, "cut at commit", report)
+
+
+def test_workers_and_the_proxies_that_they_use_are_killed(
+    make_plan: MakePlan, reference: Reference, ground: BorrowedGround, figure: Figure
+) -> None:
+    crawl = Through(seed=3, bad=["refuse", "status"])
+    report = trial.with_faults(make_plan(2, (Fault.KILL_ONE,), workers=2), reference, ground, print, crawl=crawl)
+    assert report.violations == []
+    assert report.struck == 2
+    assert crawl.deeds.total() > 3
+    assert sum(failed for _, _, failed in crawl.figures) > 0, "some requests met a proxy that did not work"
+    _say(figure, f"with proxies that fail ({crawl.deeds.total()} times)", report)

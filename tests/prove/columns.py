@@ -28,6 +28,7 @@ from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ground import BorrowedGround
 from tests.prove.ledger import Entry
 from tests.prove.pauses import Paused
+from tests.prove.proxied import Through
 from tests.support.severing import Cut
 
 PAGES = 480
@@ -93,22 +94,34 @@ def _by_signal(seed: int, kills: int, workers: int, faults: tuple[Fault, ...], t
     return _entry(report)
 
 
-def _at_point(name: str, count: int, trials: Trials, tell: Tell) -> Entry:
+def _proxied(seed: int, kills: int, workers: int, fault: Fault, limit: int | None, trials: Trials, tell: Tell) -> Entry:
+    crawl = Through(seed, limit=limit)
+    plan = trials.make(seed, kills, workers, fault)
+    with _migrated(trials.folder / f"proxied-{workers}-{fault.name}-{seed}") as ground:
+        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
+    if not crawl.deeds and not limit:
+        report.violations.append("void: nothing was done to a proxy")
+    return _entry(report) | {"deeds": crawl.deeds, "figures": crawl.figures}
+
+
+def _at_point(name: str, count: int, proxied: bool, trials: Trials, tell: Tell) -> Entry:
     crawl = AtPoints(points(name, count, seed=1))
     plan = trials.make(1, len(crawl.orders), 1, Fault.KILL_ALL)
     with _migrated(trials.folder / f"point-{name}") as ground:
-        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
+        way = Through(1, crawl) if proxied else crawl
+        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=way)
     if crawl.reached[name] < count:
         report.violations.append(f"void: {name} was reached {crawl.reached[name]} times instead of {count}")
     return _entry(report, crawl.reached[name])
 
 
-def _cut(seed: int, count: int, kinds: tuple[Cut, ...], trials: Trials, tell: Tell) -> Entry:
+def _cut(seed: int, count: int, kinds: tuple[Cut, ...], proxied: bool, trials: Trials, tell: Tell) -> Entry:
     plan = trials.make(seed, count, 2, Fault.KILL_ONE)
     with _migrated(trials.folder / f"cut-{seed}-{len(kinds)}") as ground:
         crawl = AtCommits(ground, count, seed, kinds=kinds)
-        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
-    if report.repeats:
+        way = Through(seed, crawl) if proxied else crawl
+        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=way)
+    if report.repeats and not proxied:
         report.violations.append(f"I9 nobody died, and {report.repeats} requests were repeated")
     return _entry(report, sum(crawl.cuts.values()))
 
@@ -187,10 +200,10 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
 
     def cut(total: int, each: int, kinds: tuple[Cut, ...]) -> dict[str, Run]:
         sizes = [min(each, total - done) for done in range(0, total, each)]
-        return {f"{seed}": partial(_cut, seed, size, kinds) for seed, size in enumerate(sizes, 1)}
+        return {f"{seed}": partial(_cut, seed, size, kinds, False) for seed, size in enumerate(sizes, 1)}
 
     at_points: dict[str, Run] = {
-        name: partial(_at_point, name, few) for name in sorted(failpoints.NAMES - {"in_migration"})
+        name: partial(_at_point, name, few, False) for name in sorted(failpoints.NAMES - {"in_migration"})
     }
     at_points["in_migration"] = partial(_in_migration, few)
     return {
@@ -201,6 +214,23 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
         "frozen": by_signal(some, 10, 4, Fault.FREEZE),
         "cut": cut(kills, 30, CUTS),
         "cut unnoticed": cut(few, 20, (Cut.BEFORE_COMMIT_UNNOTICED,)),
+        "proxies": {
+            **{
+                f"alone {seed}": partial(_proxied, seed, 12, 1, Fault.KILL_ALL, None)
+                for seed in range(1, 1 + max(1, kills // 12))
+            },
+            **{
+                f"one of four {seed}": partial(_proxied, seed, 12, 4, Fault.KILL_ONE, None)
+                for seed in range(1, 1 + max(1, kills // 12))
+            },
+            **{
+                f"frozen {seed}": partial(_proxied, seed, 5, 4, Fault.FREEZE, None)
+                for seed in range(1, 1 + max(1, some // 5))
+            },
+            **{name: partial(_at_point, name, few, True) for name in sorted(failpoints.NAMES - {"in_migration"})},
+            "eight with a limit": partial(_proxied, 1, few, 8, Fault.KILL_ONE, 40),
+            **{f"cut {seed}": partial(_cut, seed, 12, CUTS, True) for seed in range(1, 1 + max(1, kills // 12))},
+        },
         "tasks": {
             **{f"{seed}": partial(_tasks_killed, seed, 400, few) for seed in range(1, 6)},
             "recurring": partial(_tasks_recurring, 120 if kills == FULL else 65),

@@ -78,6 +78,7 @@ class AtCommits:
         suffered = Suffered(lives=1)
         with SeveringProxy(self._ground.database().url, Cut.NOWHERE) as proxy:
             behind = BorrowedGround(ground.folder, self._ground.database(), proxy.url)
+            behind.more = self._ground.more
             victims = [worker(plan, behind, name=f"victim-{number}") for number in range(self._workers)]
             try:
                 for number in range(self._count):

@@ -29,6 +29,8 @@ class BorrowedGround(Ground):
         super().__init__(folder)
         self._database = database
         self._url = url or database.url
+        self.more: dict[str, str] = {}
+        """Settings of its crawls beside those that all have."""
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +48,7 @@ class BorrowedGround(Ground):
         return self._database
 
     def settings(self) -> dict[str, str]:
-        return {"database_url": self._url}
+        return {"database_url": self._url, **self.more}
 
 
 def begin(plan: Plan, ground: Ground, web: WebProcess) -> tuple[CrawlDesk, Job]:

@@ -35,6 +35,7 @@ CONFINED = {
     "pydantic": {"settings", "control"},
     "ada_url": {"model"},
     "publicsuffixlist": {"model"},
+    "cryptography": {"control"},
     "pycurl": {"fetch"},
     "aiodns": {"fetch"},
     "pycares": {"fetch"},

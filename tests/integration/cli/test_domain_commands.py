@@ -155,6 +155,28 @@ def test_domain_set_changes_what_it_is_told(cli: Cli, store: Store) -> None:
     assert_invariants(store.connection)
 
 
+def test_how_a_domain_uses_proxies(cli: Cli, store: Store) -> None:
+    store.seed("example.com")
+    words = ["proxy=pool", "proxy_direct=no", "proxy_resolves=yes", "proxy_country=de", "proxy_sticky=10m"]
+    row = cli("domain-set", "example.com", *words, "--json").json
+    told = {name: row[name] for name in row if name.startswith("proxy_")}
+    assert told == {
+        "proxy_use": "pool",
+        "proxy_direct": False,
+        "proxy_resolves": True,
+        "proxy_country": "DE",
+        "proxy_sticky": "10m",
+    }
+    assert re.search(
+        r"^Proxies +uses those of its pool, must not be asked without one, names are looked up by them, only those in DE, "
+        r"the same one for 10m$",
+        cli("domain-info", "example.com").out,
+        re.MULTILINE,
+    )
+    cli("domain-set", "example.com", *(f"{word.partition('=')[0]}=" for word in words))
+    assert "Proxies" not in cli("domain-info", "example.com").out
+
+
 def test_domain_reset_starts_over_and_takes_it_from_its_holder(cli: Cli, store: Store) -> None:
     store.seed("example.com", "example.com/a")
     claim = store.claim_one("w\x1b7")

@@ -10,6 +10,7 @@ from holdfast.store.connect import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.factories import Store
+from tests.support.pools import Pools
 
 TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d"
 
@@ -151,3 +152,41 @@ def test_many_foreign_parents_end_somewhere(cli: Cli, crawl: Crawl) -> None:
 @pytest.mark.parametrize("text", ["http://bad host/", "ftp://example.com/x", "::", "/path"])
 def test_what_is_no_url_is_refused_without_a_database(bare_cli: Cli, text: str) -> None:
     assert bare_cli("explain", text).refused(2)
+
+
+def test_a_domain_that_waits_for_a_proxy(cli: Cli, crawl: Crawl) -> None:
+    """Its pool is empty, then used up, then may be gone without."""
+    url, pools = "https://other.example/deep", Pools(crawl.store)
+    cli("domain-set", "other.example", "proxy=pool")
+    assert facts(cli("explain", url).out)["Waits for"] == (
+        "no proxy is assigned to it: `holdfast proxies assign other.example PROXY`"
+    )
+    a, b = pools.add(2, max_requests_per_hour=5)
+    pools.assign("other.example", a, b)
+    assert facts(cli("explain", url).out)["Waits for"].startswith("a worker: none is running")
+    pools.used_up(a)
+    pools.fails(b, 6)
+    told = r"no proxy of its pool can be used: 1 has used up its limit, 1 rests after failures, for another \d+ s"
+    assert re.fullmatch(told, facts(cli("explain", url).out)["Waits for"])
+    (wait,) = cli("explain", "other.example", "--json").json["work"][0]["waits"]
+    assert wait["until"].endswith("Z")
+    cli("domain-set", "other.example", "proxy_direct=yes")
+    assert facts(cli("explain", url).out)["Waits for"].startswith("a worker: none is running")
+
+
+def test_the_usual_way_counts_where_a_domain_says_nothing(
+    cli: Cli, crawl: Crawl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PROXIES_USE", "any")
+    assert facts(cli("explain", "other.example").out)["waits for"] == (
+        "there is no proxy: `holdfast proxies add` makes one known"
+    )
+    monkeypatch.setenv("HOLDFAST_PROXIES_DIRECT", "true")
+    assert facts(cli("explain", "other.example").out)["waits for"].startswith("a worker: none is running")
+
+
+def test_attempts_say_which_proxy_they_went_through(cli: Cli, crawl: Crawl) -> None:
+    assert "PROXY" not in cli("explain", HOME).out
+    crawl.store.connection.execute("UPDATE crawl_log SET proxy_id = 7")
+    assert re.search(rf"^{TIME}  default  ok +200  42 ms  w1 +7$", cli("explain", HOME).out, re.MULTILINE)
+    assert cli("explain", HOME, "--json").json["attempts"][0]["proxy"] == 7

@@ -29,6 +29,8 @@ COMMANDS = [
     *(["tasks", name] for name in ("add", "list", "show", "history", "stats", "priority", "pause", "resume", "cancel")),
     *(["tasks", name] for name in ("restart", "restart-parsing", "restart-failed")),
     *(["webhooks", name] for name in ("list", "show", "retry", "secret")),
+    *(["proxies", name] for name in ("add", "import", "list", "show", "edit", "enable", "disable", "remove", "test")),
+    *(["proxies", name] for name in ("assign", "unassign", "health", "alerts", "cost", "advise", "rotate", "new-key")),
     *(["batches", name] for name in ("list", "create", "show", "restart")),
     *(["products", name] for name in ("list", "show", "history")),
     ["parse"],
@@ -206,14 +208,25 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list
         "crawl": ["a.example"],
         "jobs create": ["news", "a.example"],
         "batches create": ["news"],
+        "proxies add": ["a.example:1"],
+        "import": ["list"],
+        "edit": ["7", "--city", "Bonn"],
+        "remove": ["7", "--yes"],
+        "advise": ["10", "--domain", "a.example"],
+        **{name: ["a.example", "7"] for name in ("assign", "unassign")},
         "parse": ["--again"],
         "schedule": ["7", "6h"],
         "priority": ["7", "1"],
         "restart-failed": ["--yes"],
         **{name: ["7"] for name in ("show", "pause", "resume", "cancel", "delete", "watch", "history")},
-        **{name: ["7"] for name in ("restart", "restart-parsing", "retry")},
+        **{name: ["7"] for name in ("restart", "restart-parsing", "retry", "enable", "disable", "test")},
     }
-    if command in (["db", "url"], ["db", "psql"], ["webhooks", "secret"]):  # they do not ask it anything
+    if command in (
+        ["db", "url"],
+        ["db", "psql"],
+        ["webhooks", "secret"],
+        ["proxies", "new-key"],
+    ):  # they ask it nothing
         return
     given = words.get(" ".join(command)) or words.get(command[-1], [])
     sentence = bare_cli(*command, *given).refused(3)

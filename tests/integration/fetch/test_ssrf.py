@@ -154,7 +154,7 @@ def test_libcurl_asks_no_name_server() -> None:
     async def run() -> Transfer:
         transfer = Transfer(Fetch(), None, Tally())
         request = ask("http://localhost:9/")
-        transfer.begin(Order(request, request.url, b"x", (), "other.example:9:127.0.0.1", 5.0, 1000))
+        transfer.begin(Order(request, request.url, b"x", (), ("other.example:9:127.0.0.1",), 5.0, 1000))
         async with pycurl.AsyncCurlMulti() as multi:
             with pytest.raises(pycurl.error):
                 await multi.perform(transfer.handle)

@@ -290,6 +290,11 @@ def test_an_edit_raises_the_version_and_refuses_to_overwrite_another(store: Stor
         "default_crawl_frequency": timedelta(hours=6),
         "maintenance_window": "22:00-06:00",
         "is_active": False,
+        "proxy_use": "pool",
+        "proxy_direct": True,
+        "proxy_resolves": False,
+        "proxy_country": "DE",
+        "proxy_sticky": timedelta(minutes=10),
     }
     assert set(changes) == domains.EDITABLE
     row = domains.edit(store.connection, "a.example", changes, version=0)

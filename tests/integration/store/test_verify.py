@@ -67,6 +67,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "I7 a domain's pages and errors are those of the log": ("UPDATE domains SET pages_crawled = pages_crawled + 1",),
     "I7 a run's pages and errors are those of the log": ("UPDATE crawl_runs SET errors = errors + 1",),
+    "I7 what a domain's proxies did is what the log says": (
+        "INSERT INTO proxies (proxy_url, proxy_port) VALUES ('p.example', 8080)",
+        f"INSERT INTO domain_proxies (domain_id, proxy_id, requests) SELECT {EXAMPLE}, id, 1 FROM proxies",
+    ),
     "I7 every row of the log belongs to a run": ("DELETE FROM crawl_runs",),
     "I7 no domain used more pages of a crawl than it was granted": (
         "UPDATE crawls SET max_pages = 100",

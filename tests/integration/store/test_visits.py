@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.model.batch import Clocks
 from holdfast.model.domain import Claim, Status
+from holdfast.model.proxy import ProxyWishes
 from holdfast.store import claims, domains, visits
 from tests.support.factories import LEASE, Store
 
@@ -84,10 +85,10 @@ def test_who_lost_the_domain_keeps_nothing(store: Store) -> None:
 def test_when_it_is_to_be_left_alone_by_the_database_s_clock(store: Store) -> None:
     store.seed("a.example")
     (domain_id,) = domains.ids(store.connection, ["a.example"])
-    assert visits.hours(store.connection, domain_id).window is None
+    assert visits.said(store.connection, domain_id).window is None
     domains.edit(store.connection, "a.example", {"maintenance_window": "22:00-06:00"})
-    found = visits.hours(store.connection, domain_id)
-    began = visits.load(store.connection, [domain_id])[domain_id].hours
+    found = visits.said(store.connection, domain_id)
+    began = visits.load(store.connection, [domain_id])[domain_id].said
     assert found.window == began.window == "22:00-06:00"
     assert store.value("SELECT %s <= %s AND %s <= clock_timestamp()", found.now, began.now, began.now)
-    assert visits.hours(store.connection, 999).window is None
+    assert visits.said(store.connection, 999)[0::2] == (None, ProxyWishes())

@@ -36,6 +36,15 @@ from holdfast.store.domains import EDITABLE
             "mon-fri 9:00-17:30 ; sat 22:00-02:00 Europe/Berlin",
         ),
         ("window=", "maintenance_window", None),
+        ("proxy=any", "proxy_use", "any"),
+        ("proxy=", "proxy_use", None),
+        ("proxy_direct=yes", "proxy_direct", True),
+        ("proxy_direct=", "proxy_direct", None),
+        ("proxy_resolves=no", "proxy_resolves", False),
+        ("proxy_country=de", "proxy_country", "DE"),
+        ("proxy_country=", "proxy_country", None),
+        ("proxy_sticky=10m", "proxy_sticky", timedelta(minutes=10)),
+        ("proxy_sticky=", "proxy_sticky", None),
     ],
 )
 def test_words_that_can_be_meant(word: str, column: str, value: object) -> None:
@@ -61,6 +70,13 @@ def test_words_that_can_be_meant(word: str, column: str, value: object) -> None:
         ("active=maybe", "active must be yes or no"),
         ("budget=0", "budget must be a whole number from 1 to 2147483647"),
         ("budget=2147483648", "budget must be a whole number from 1 to 2147483647"),
+        ("proxy=all", "proxy must be direct, pool, any or empty"),
+        ("proxy=POOL", "proxy must be direct, pool, any or empty"),
+        ("proxy_direct=maybe", "proxy_direct must be yes or no"),
+        ("proxy_country=Germany", "proxy_country must be a code of two letters, such as DE, or empty"),
+        ("proxy_country=ÄÖ", "proxy_country must be a code of two letters, such as DE, or empty"),
+        ("proxy_sticky=0", "proxy_sticky must be more than 0s and at most a day, or empty"),
+        ("proxy_sticky=2d", "proxy_sticky must be more than 0s and at most a day, or empty"),
     ],
 )
 def test_words_that_cannot(word: str, problem: str) -> None:
@@ -92,9 +108,9 @@ def test_windows_that_cannot_be_meant_are_refused_in_their_own_words(window: str
 
 @pytest.mark.parametrize("word", ["colour=red", "delay", "=2", "Delay=2", ""])
 def test_a_word_that_is_no_setting_is_answered_with_those_that_are(word: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"with one of: delay, concurrency, parser, user_agent, active, budget, frequency, window\.$"
-    ):
+    known = "delay, concurrency, parser, user_agent, active, budget, frequency, window"
+    proxies = "proxy, proxy_direct, proxy_resolves, proxy_country, proxy_sticky"
+    with pytest.raises(UsageError, match=rf"with one of: {known}, {proxies}\.$"):
         parse_assignments([word])
 
 

@@ -1,12 +1,16 @@
 """Reasons in words: total over outcomes, and each thing that can be waited for."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from holdfast.control.reasons import WORDS, Wait, in_words, waits, why
+from holdfast.control.reasons import CAN_NOT, WORDS, Wait, in_words, waits, why
 from holdfast.model.outcome import Outcome
+from holdfast.model.proxy import ProxyRules, Use
+from holdfast.store import proxy_pools
+from holdfast.store.proxy_reports import PoolState
 
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -182,3 +186,38 @@ def test_robots_that_could_not_be_had() -> None:
     assert wait == Wait("https://example.com/robots.txt could not be had: timeout; it is asked for again", LATER)
     for row in (ROBOTS | {"reachable": True}, ROBOTS | {"content": "an older copy"}, ROBOTS | {"expires_at": BEFORE}):
         assert [wait.until for wait in waits(DOMAIN, WORK, [row], MOMENT)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("rules", "usable", "can_not", "expected"),
+    [
+        (ProxyRules(Use.POOL), 1, {"off": 3}, []),
+        (ProxyRules(Use.POOL, direct=True), 0, {"off": 3}, []),
+        (ProxyRules(Use.DIRECT), 0, {}, []),
+        (
+            ProxyRules(Use.POOL),
+            0,
+            {"failed": 1, "used_up": 2},
+            [Wait("no proxy of its pool can be used: 2 have used up their limit, 1 rests after failures", LATER)],
+        ),
+        (ProxyRules(Use.ANY), 0, {"off": 1}, [Wait("no proxy can be used: 1 is switched off", LATER)]),
+        (
+            ProxyRules(Use.POOL),
+            0,
+            {},
+            [Wait("no proxy is assigned to it: `holdfast proxies assign example.com PROXY`")],
+        ),
+        (ProxyRules(Use.ANY), 0, {}, [Wait("there is no proxy: `holdfast proxies add` makes one known")]),
+    ],
+    ids=["one can be used", "it goes without", "it uses none", "of its pool", "of all", "empty pool", "none at all"],
+)
+def test_what_a_domain_without_a_proxy_waits_for(
+    rules: ProxyRules, usable: int, can_not: dict[str, int], expected: list[Wait]
+) -> None:
+    pool = PoolState(rules, usable, can_not, LATER)
+    usual = [Wait("a worker that claims the domain, when its turn comes")]
+    assert waits(DOMAIN, WORK, [], MOMENT, None, pool) == (expected or usual)
+
+
+def test_every_reason_of_a_proxy_has_its_words() -> None:
+    assert set(re.findall(r"THEN '(\w+)'", proxy_pools.CAN_NOT)) == set(CAN_NOT)

@@ -16,6 +16,7 @@ from holdfast.engine.lease import Leases
 from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
+from holdfast.model.proxy import Rests
 from holdfast.settings import Flush
 from holdfast.store import commit
 from holdfast.store.connect import Database
@@ -112,6 +113,7 @@ def committer(pages: int, **options: Any) -> Committer:
         lease=LEASE,
         flush=Flush(pages=pages, seconds=timedelta(hours=1), **options),
         defaults=NewDomains(),
+        rests=Rests(),
         archive=archive,
     )
 

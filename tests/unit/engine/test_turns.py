@@ -20,7 +20,16 @@ PATIENCE = 10.0
 
 def turns() -> Turns:
     tools = SimpleNamespace(clock=SystemClock(), settings=Settings(), chance=Random(1))
-    return Turns(cast("Tools", tools), (1, 1), Clocks(), delay=0, concurrency=1, over=lambda: False)
+    return Turns(
+        cast("Tools", tools),
+        (1, 1),
+        Clocks(),
+        delay=0,
+        concurrency=1,
+        over=lambda: False,
+        routes=None,
+        used=print,
+    )
 
 
 @asynccontextmanager

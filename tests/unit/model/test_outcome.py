@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.model.domain import BLOCKING, STOPPING, UNREACHING, Event
-from holdfast.model.outcome import PAGES, TREATMENT, Circuit, Outcome, UrlState
+from holdfast.model.outcome import PAGES, TREATMENT, Circuit, Outcome, Treatment, UrlState
+from holdfast.model.proxy import Verdict
 
 NOT_ASKED = {
     Outcome.ROBOTS_DENIED,
@@ -38,7 +39,8 @@ def test_a_treatment_does_not_contradict_itself(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", sorted(NOT_ASKED))
 def test_what_was_not_asked_for_is_denied_and_says_nothing_about_the_server(outcome: Outcome) -> None:
-    assert TREATMENT[outcome] == (UrlState.DENIED, False, False, False, Circuit.NOTHING, False, None)
+    assert TREATMENT[outcome] == Treatment(UrlState.DENIED)
+    assert Treatment(UrlState.DENIED)[1:] == (False, False, False, Circuit.NOTHING, False, None, Verdict.ERROR)
 
 
 def test_only_what_was_not_asked_for_is_denied() -> None:
