@@ -140,6 +140,19 @@ def test_no_url_fails_by_the_fault_of_a_proxy(
     everything_is_there(crawls, web, SLOW)
 
 
+def test_a_slow_proxy_is_slow_and_nothing_else(crawls: Crawls, web: WebProcess, farm: Farm) -> None:
+    domain = begin(crawls, web, SMALL)
+    farm.register().assign(domain)
+    farm.processes[1].behave("slow", seconds=0.2)
+    assert crawls.crawl(web.url(SMALL), concurrency=3).completed
+    took = [one["avg_response_time_ms"] for one in farm.figures()]
+    assert took[1] > 200 > max(took[0], took[2])
+    assert max(farm.counts()) - min(farm.counts()) <= 1, "it has its turns all the same"
+    assert farm.health() == [(True, 0, None)] * 3
+    assert set(crawls.outcomes().popitem()[1]) == {"ok"}
+    everything_is_there(crawls, web, SMALL)
+
+
 def test_a_proxy_that_was_disabled_comes_back_by_itself(crawls: Crawls, web: WebProcess, farm: Farm) -> None:
     crawls.set(fetch={"timeout": 1.0, "connect_timeout": 0.5}, proxies={"rest": 0.1, "max_rest": 0.1})
     domain = begin(crawls, web, LARGE)

@@ -214,3 +214,22 @@ _PIECES = st.sampled_from(
 )
 def test_any_bytes_give_a_page(body: bytes, content_type: str | None) -> None:
     _clean(parse_page(body, content_type=content_type))
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ('<div class="g-recaptcha" data-sitekey="x"></div>', True),
+        ("<script src=https://js.hcaptcha.com/1/api.js></script><div class=h-captcha></div>", True),
+        ('<title>Just a moment...</title><script src="/cdn-cgi/challenge-platform/h/b/x.js"></script>', True),
+        ('<form action="/errors/validateCaptcha"><input name=field-keywords></form>', True),
+        ('<script src="https://geo.captcha-delivery.com/captcha/?x"></script>Please enable JS', True),
+        ("<p>What a captcha is, and how to live without one</p>", False),
+        ('<div class="g-recaptcha"></div><p>' + "A letter to the editors, with many words. " * 20, False),
+        ('<div class="g-recaptcha"></div>' + "".join(f"<a href=/{n}>{n}</a>" for n in range(9)), False),
+        ("", False),
+    ],
+    ids=["google", "hcaptcha", "cloudflare", "amazon", "datadome", "only the word", "much text", "many links", "empty"],
+)
+def test_a_page_that_only_asks_whether_we_are_human_is_a_captcha(html: str, expected: bool) -> None:
+    assert page(html).captcha is expected
