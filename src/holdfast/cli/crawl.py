@@ -16,6 +16,7 @@ from holdfast.cli.help import Command
 from holdfast.cli.session import INTERRUPTED, Session, say
 from holdfast.cli.supervising import background_beside, look_after, program
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
+from holdfast.control.proxies import ProxyDesk
 from holdfast.control.schedule import has_anything_to_do
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError, Refused
@@ -101,6 +102,10 @@ def crawl(
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     _announce(begun)
+    proxies = ProxyDesk.of(of.settings, of.store())
+    locked, why = proxies.locked()
+    if locked:
+        say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
     resumed = patience.waited
     while True:
         patience.while_paused(begun.job)
@@ -121,7 +126,9 @@ def crawl(
         else:
             output.print_line(f"{output.counted(done.pages, 'page')} so far. The same command goes on.")
         raise typer.Exit(INTERRUPTED)
-    _report(begun, desk.end(begun.job), as_json)
+    ended = desk.end(begun.job)
+    stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
+    _report(begun, ended, stuck, as_json)
 
 
 def worker(
@@ -243,11 +250,13 @@ def _figures(done: Progress) -> dict[str, Any]:
     return {"pages": done.pages, "errors": done.errors, "bytes": done.bytes, **spread}
 
 
-def _report(begun: Begun, ended: Ended, as_json: bool) -> None:
+def _report(begun: Begun, ended: Ended, stuck: Sequence[str], as_json: bool) -> None:
+    """`stuck`: domains, some if they are many, that wait for a proxy."""
     done, standing, spread = ended.progress, ended.standing, ended.progress.spread
     in_vain = spread is not None and not spread.done and bool(spread.failed or spread.denied or standing.cooling)
     if as_json:
-        output.print_json({"job": begun.job.name, "completed": ended.completed, **_figures(done)})
+        found = {"job": begun.job.name, "completed": ended.completed, **_figures(done)}
+        output.print_json(found | ({"waiting_for_a_proxy": stuck} if stuck else {}))
     else:
         failed = f", {spread.failed:,} failed, {spread.denied:,} denied" if spread else ""
         output.print_line(
@@ -255,6 +264,9 @@ def _report(begun: Begun, ended: Ended, as_json: bool) -> None:
         )
         for line in _what_is_left(begun.job, ended, in_vain=in_vain):
             output.print_line(line)
+        if stuck:
+            some = ", ".join(map(output.safe, stuck[:3])) + (" …" if len(stuck) > 3 else "")
+            output.print_line(f"No proxy can be used for {some}, which must not be asked without one.")
     if in_vain:
         raise typer.Exit(1)
 

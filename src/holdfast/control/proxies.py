@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final, Self
 
 from holdfast.control.secrets import Safe
-from holdfast.errors import HoldfastError, NotFound, Refused, UsageError
+from holdfast.errors import HoldfastError, NotFound, Refused, SettingsError, UsageError
 from holdfast.fetch.guard import refusal
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import BUFFER, ProxyServer, Use, Written, check_password, needed, read
@@ -94,6 +94,25 @@ class ProxyDesk:
         """As the settings say."""
         return cls(database, Safe.of(settings), Use(settings.proxies.use), settings.domains.registrable)
 
+    # For whoever crawls
+
+    def locked(self, *, limit: int = 1000) -> tuple[int, str]:
+        """How many proxies have passwords that no key of ours opens, among the first so many, and why."""
+        count, why = 0, ""
+        with self.database.session() as connection:
+            tokens = proxies.tokens(connection, after=0, limit=limit)
+        for _, token in tokens:
+            try:
+                self.safe.open(token)
+            except SettingsError as problem:
+                count, why = count + 1, str(problem)
+        return count, why
+
+    def without_a_proxy(self, job_id: int, *, direct: bool) -> list[str]:
+        """Domains, some of them if they are many, on which a job waits for a proxy that can be used."""
+        with self.database.session() as connection:
+            return proxy_reports.without_a_proxy(connection, job_id, usual=self.usual, direct=direct)
+
     # Making them known
 
     def add(self, written: Written, facts: Facts, *, actor: str) -> Added:
@@ -110,8 +129,19 @@ class ProxyDesk:
         """A proxy as it goes into the store. Raises UsageError for one that cannot be meant."""
         check(facts)
         check_place(written.server, allow_private=facts.allow_private)
-        token = None if written.password is None else self.safe.seal(written.password)
+        token = None if written.password is None else self._seal(written.password)
         return NewProxy(written.server, token, facts)
+
+    def _seal(self, password: str) -> str:
+        """A password as it is stored. Where some are sealed already, no new key is made in place of one that is not there."""
+        if not self.safe.known():
+            with self.database.session() as connection:
+                if proxies.tokens(connection, after=0, limit=1):
+                    raise Refused(
+                        f"Other passwords are sealed by a key that is not in {self.safe.where}. Put it back there, or set "
+                        "HOLDFAST_SECRET_KEY; `holdfast proxies new-key` makes one if it is lost for good."
+                    )
+        return self.safe.seal(password)
 
     # Looking
 
@@ -175,9 +205,11 @@ class ProxyDesk:
         if password is not None:
             if password and before.username is None:
                 raise Refused(f"Proxy {proxy_id} has no user that a password could go with: add it again with one.")
-            columns["proxy_password"] = self.safe.seal(password) if password else None
+            columns["proxy_password"] = self._seal(password) if password else None
         with self.database.session() as connection:
             after = proxies.edit(connection, proxy_id, columns, actor=actor, version=version)
+            if password is not None and proxies.recover(connection, proxy_id, actor=actor):
+                after = proxies.get(connection, proxy_id)  # it may have failed for its password alone
             if _LETS_GO_ON & columns.keys():
                 proxy_pools.let_go_on(connection, proxy_id)
         return after

@@ -17,7 +17,7 @@ from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import Fault, Route
-from holdfast.settings import Settings
+from holdfast.settings import Settings, render_duration
 from holdfast.store import proxies, proxy_pools, proxy_use
 from holdfast.store.connect import Database
 
@@ -81,9 +81,10 @@ class Tester:
             return list(await asyncio.gather(*map(one, proxy_ids)))
 
     async def _try(self, client: Client, proxy_id: int, url: str, actor: str) -> Tested:
-        prepared = await asyncio.to_thread(self._prepare, proxy_id)
-        if isinstance(prepared, Tested):
-            return prepared
+        found = await asyncio.to_thread(self._prepare, proxy_id)
+        if isinstance(found, Tested):
+            return found
+        prepared, block_id = found
         wire = FetchRequest(
             url,
             self._agent,
@@ -95,6 +96,9 @@ class Tester:
         )
         result = await client.fetch(wire)
         works = result.status is not None and result.fault is None
+        if result.status is None and result.fault is None:  # it was not even sent
+            await asyncio.to_thread(self._give_back, block_id)
+            result.detail = f"nothing was sent, for the site cannot be asked: {result.detail or result.outcome}"
         return Tested(
             proxy_id,
             str(prepared.server),
@@ -106,7 +110,7 @@ class Tester:
             recovered=works and await asyncio.to_thread(self._recover, proxy_id, actor),
         )
 
-    def _prepare(self, proxy_id: int) -> Route | Tested:
+    def _prepare(self, proxy_id: int) -> tuple[Route, int | None] | Tested:
         """The way through a proxy, which may be used once now; or why it cannot be."""
         with self._database.session() as connection:
             proxy = proxies.get(connection, proxy_id)
@@ -118,9 +122,15 @@ class Tester:
             hold = self._settings.fetch.timeout + timedelta(seconds=1)
             block = proxy_use.take_block(connection, proxy_id, 1, hold=hold, hour=self._settings.proxies.period)
             if block.requests == 0:
-                problem = f"Its limit is used up, for another {block.wait:.0f} s."
+                wait = render_duration(timedelta(seconds=round(block.wait)))
+                problem = f"Its limit is used up; it can be asked again in {wait} at the latest."
                 return Tested(proxy_id, str(proxy.server), works=False, problem=problem, fault=None)
-        return Route(proxy_id, proxy.server, password, proxy.allow_private)
+        return Route(proxy_id, proxy.server, password, proxy.allow_private), block.id
+
+    def _give_back(self, block_id: int | None) -> None:
+        if block_id is not None:
+            with self._database.session() as connection:
+                proxy_use.give_back(connection, {block_id: 0})
 
     def _recover(self, proxy_id: int, actor: str) -> bool:
         with self._database.session() as connection:

@@ -34,8 +34,11 @@ SHARE: Final = 20
 """Requests that are asked for at once."""
 COMMITTING: Final = timedelta(seconds=2)
 """What a commit may take, beside the time until it begins."""
-LOCKED: Final = 60.0
-"""Seconds until a password is tried again that no key opens."""
+ASK_AGAIN: Final = 300.0
+"""Seconds after which the store is asked again for a share at the latest: others may have given back what they did not use. Longer than
+a visit waits for, so it ends, and says so."""
+LOCKED: Final = 300.0
+"""Seconds until a password is tried again that no key opens; likewise."""
 LATELY: Final = 60.0
 """Seconds for which it counts that a proxy has worked."""
 
@@ -231,9 +234,7 @@ class Board:
         hold = self._hold + 4 * self.longest
         block = await self._desk.call(proxy_use.take_block, proxy_id, SHARE, hold=hold, hour=self._period)
         if block.requests == 0:
-            # Others may give back what they did not use.
-            wait = min(max(block.wait, SOON), max(self._hold.total_seconds(), SOON))
-            self._spent[proxy_id] = self._clock.now() + wait
+            self._spent[proxy_id] = self._clock.now() + min(max(block.wait, SOON), ASK_AGAIN)
             return False
         # From before it was asked for: the store's time begins later than ours.
         self._shares[proxy_id] = _Share(block.id, block.requests, now + self._hold.total_seconds())

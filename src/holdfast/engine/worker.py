@@ -8,7 +8,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from holdfast.archive.segments import Segments
@@ -21,6 +20,7 @@ from holdfast.engine.plan import Plan
 from holdfast.engine.serving import Serving
 from holdfast.engine.tools import Tools
 from holdfast.engine.visit import Visit
+from holdfast.engine.waiting import heard
 from holdfast.errors import ClaimLost, SettingsError
 from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
@@ -326,14 +326,12 @@ class Worker:
             if swept.woken or swept.expired or swept.cooled or swept.delayed:
                 self._changed.set()
             self._sweep_soon.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._sweep_soon.wait(), every * self._chance.uniform(0.8, 1.2))
+            await heard(self._sweep_soon, every * self._chance.uniform(0.8, 1.2))
 
     async def _look_at_jobs(self) -> None:
         """A job that was paused, cancelled or deleted is let go of within a second or two; at once, where we heard of it."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._job_news.wait(), JOB_LOOK)
+            await heard(self._job_news, JOB_LOOK)
             self._job_news.clear()
             ended = await self._serving.ended(visit.job.id for visit in self._visits)
             for visit in [visit for visit in self._visits if visit.job.id in ended]:
@@ -348,10 +346,7 @@ class Worker:
         self._changed.clear()
         if self._stop.is_set():
             return
-        try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            return
+        await heard(self._changed, seconds)
 
     async def _let_go(self) -> None:
         self._end_in_time()

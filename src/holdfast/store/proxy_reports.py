@@ -83,6 +83,10 @@ SELECT p.provider, count(*) AS proxies, count(*) FILTER (WHERE p.is_active) AS a
 FROM proxies p JOIN proxy_totals t ON t.id = p.id GROUP BY p.provider ORDER BY p.provider NULLS LAST
 """  # noqa: S608 — constants
 
+_WAITING: Final = """
+SELECT d.id, d.domain FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+WHERE jd.job_id = %(job)s AND jd.state = 'open' AND jd.not_before IS NOT NULL ORDER BY d.id LIMIT %(limit)s
+"""
 _WISHES: Final = (
     "SELECT proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky FROM domains WHERE id = %(domain)s"
 )
@@ -224,6 +228,19 @@ def provider_costs(connection: psycopg.Connection) -> list[ProviderCost]:
     """What the proxies of each provider cost; those of none come last."""
     with connection.cursor(row_factory=class_row(ProviderCost)) as cursor:
         return cursor.execute(_PROVIDERS).fetchall()
+
+
+def without_a_proxy(
+    connection: psycopg.Connection, job_id: int, *, usual: Use, direct: bool, limit: int = 20
+) -> list[str]:
+    """Domains on which a job waits and no proxy can be used that they may use; so many of those that wait are looked at."""
+    waiting = connection.execute(_WAITING, {"job": job_id, "limit": limit}).fetchall()
+    states = [(domain, pool_state(connection, domain_id, usual=usual, direct=direct)) for domain_id, domain in waiting]
+    return [
+        domain
+        for domain, state in states
+        if state.rules.use is not Use.DIRECT and not state.rules.direct and not state.usable
+    ]
 
 
 def pool_state(connection: psycopg.Connection, domain_id: int, *, usual: Use, direct: bool) -> PoolState:

@@ -144,7 +144,7 @@ def test_a_real_request_goes_through(
         assert re.search(r"└─ .*407.* \(the proxy's fault\)$", wrong.out, re.MULTILINE)
         spent = cli("proxies", "test", str(bob), "--url", site)
         assert spent.code == 1
-        assert re.search(r"└─ Its limit is used up, for another \d+ s\.", spent.out)
+        assert re.search(r"└─ Its limit is used up; it can be asked again in 1h\d+s at the latest\.", spent.out)
         assert len(proxy.log()) == 3, "the limit holds for tests, too"
         cli("proxies", "edit", str(bob), "--limit", "none")
         nowhere = cli("proxies", "test", str(bob), "--url", "http://nowhere.invalid/")

@@ -190,3 +190,28 @@ def test_a_new_key_is_a_key(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert bare_cli("proxies", "list").refused(2) == (
         "HOLDFAST_SECRET_KEY must be a key that `holdfast proxies new-key` has made, or several with commas between."
     )
+
+
+def test_a_key_that_is_gone_is_not_replaced_by_another(cli: Cli, store: Store) -> None:
+    assert cli("proxies", "add", "http://bob@one.example:1", "--password-stdin", stdin=f"{CANARY}\n".encode()).code == 0
+    key = cli.folder / ".holdfast" / "secret.key"
+    kept = key.read_text()
+    key.unlink()
+    answer = cli("proxies", "add", "http://bob@two.example:1", "--password-stdin", stdin=f"{CANARY}\n".encode())
+    assert answer.code == 5
+    assert "HOLDFAST_SECRET_KEY" in answer.err
+    assert not key.exists()
+    assert store.value("SELECT count(*) FROM proxies") == 1
+    key.write_text(kept)
+    key.chmod(0o600)
+    assert cli("proxies", "add", "http://bob@two.example:1", "--password-stdin", stdin=f"{CANARY}\n".encode()).code == 0
+
+
+def test_another_password_forgets_the_failures_of_the_old_one(cli: Cli, store: Store) -> None:
+    cli("proxies", "add", "http://bob@one.example:1", "--password-stdin", stdin=f"{CANARY}\n".encode())
+    store.connection.execute(
+        "UPDATE proxies SET failure_count = 10, is_active = false, disabled_by = 'health', next_try_at = now() + interval '1 h'"
+    )
+    answer = cli("proxies", "edit", "1", "--password-stdin", "--json", stdin=f"{CANARY}2\n".encode())
+    assert answer.code == 0
+    assert store.value("SELECT is_active AND failure_count = 0 AND next_try_at IS NULL FROM proxies")

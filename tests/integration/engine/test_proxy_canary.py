@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.control.secrets import Safe
 from holdfast.simweb.proxy_process import ProxyProcess
 from holdfast.store import embedded
 from holdfast.store.connect import prompt_environment
-from tests.support.crawls import Crawls, wait_for
+from tests.support.crawls import Crawls, figures, wait_for
 from tests.support.farm import Farm
 from tests.support.pages import Pages, html
 
@@ -59,6 +60,7 @@ def test_the_canary_is_nowhere(crawls: Crawls, server: embedded.Server, tmp_path
     assert b"crawl" in seen
     assert CANARY.encode() not in seen
     assert answer.code == 0
+    assert ("No proxy can be used for 127.0.0.1:" in answer.out) is not known
     assert ("ok" in {outcome for some in crawls.outcomes().values() for outcome in some}) is known
     files = traces(tmp_path)
     assert any(name.endswith(".log") for name in files)
@@ -73,3 +75,18 @@ def test_the_canary_is_nowhere(crawls: Crawls, server: embedded.Server, tmp_path
     ).stdout
     assert "gAAAA" in dump, "it is sealed"
     assert CANARY not in dump
+
+
+def test_a_crawl_says_that_no_key_opens_a_password(crawls: Crawls, tmp_path: Path) -> None:
+    with (
+        Pages({"/": html()}) as site,
+        ProxyProcess(tmp_path, name="one", user="crawler", password=CANARY) as one,
+    ):
+        url = site.url("/", "127.0.0.1")
+        crawls.begin(url)
+        Farm(crawls, [one]).register().assign(f"127.0.0.1:{site.port}")
+        answer = crawls.run("crawl", url, "--json", HOLDFAST_SECRET_KEY=Safe.new_key())
+        assert site.asked == []
+        assert one.log() == []
+    assert "A proxy cannot be used. The password was sealed with a key that is not in HOLDFAST_SECRET_KEY" in answer.err
+    assert (figures(answer)["completed"], figures(answer)["pages"]) == (False, 0)

@@ -1,117 +1,17 @@
-"""The way of requests through proxies, without any: who is asked next, who is blamed, what is given back."""
+"""The way of requests through proxies, without any: who is asked next, who is blamed."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from holdfast.engine.board import LOOK, Board
-from holdfast.engine.desk import Desk
-from holdfast.engine.routes import ENOUGH, IDLE, TRUSTED, Routes
-from holdfast.errors import SettingsError
+from holdfast.engine.routes import ENOUGH, IDLE, TRUSTED
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Blame, Fault, ProxyRules, ProxyUse, Route, Use, Verdict
-from holdfast.settings import Settings
+from holdfast.model.proxy import Blame, Fault, ProxyRules, Route, Use, Verdict
 from holdfast.store import proxy_use
-from holdfast.store.proxy_use import Block, MappingRow, ProxyRow
-
-URL, OTHER = b"url", b"other"
-
-
-class Store:
-    """What the store would answer; it remembers what it was asked."""
-
-    def __init__(self, *rows: ProxyRow) -> None:
-        self.rows = list(rows)
-        self.mappings = [mapping(row.id) for row in rows]
-        self.blocks: list[Block] = []
-        self.may_try = True
-        self.asked: list[Any] = []
-        self.hold: asyncio.Event | None = None
-        """Whoever asks `held` waits for it."""
-        self.held: Callable[..., Any] = proxy_use.all_of_them
-
-    async def call(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
-        self.asked.append(function)
-        if function is self.held and self.hold is not None:
-            await self.hold.wait()
-        if function is proxy_use.all_of_them:
-            return list(self.rows)
-        if function is proxy_use.pools:
-            return {domain_id: list(self.mappings) for domain_id in arguments[0]}
-        if function is proxy_use.take_block:
-            return self.blocks.pop(0)
-        if function is proxy_use.give_back:
-            self.asked.append(arguments)
-            return None
-        assert function is proxy_use.may_try
-        return self.may_try
-
-
-class Clock:
-    """Time passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-def row(proxy_id: int, **facts: Any) -> ProxyRow:
-    plain = ProxyRow(proxy_id, "http", f"p{proxy_id}.example", 8080, None, None, None, False, False, 0, None, 1)
-    return plain._replace(**facts)
-
-
-def mapping(proxy_id: int, **facts: Any) -> MappingRow:
-    return MappingRow(proxy_id, 5, True, True, 0, None, None, None, 1)._replace(**facts)
-
-
-class Play:
-    """One visit and its proxies."""
-
-    def __init__(self, store: Store, rules: ProxyRules | None = None, unseal: Callable[[str], str] = str) -> None:
-        self.store, self.clock = store, Clock()
-        self.board = Board(cast("Desk", store), self.clock, Settings(), unseal)
-        self.routes = Routes(self.board, self.clock, "a.example", 1, rules or ProxyRules(), store.mappings)
-
-    async def begin(self, key: bytes = URL) -> int | None:
-        """The proxy that a request goes through, now."""
-        assert await self.routes.reserve(key) == 0
-        route = self.routes.begin(key)
-        return route.proxy_id if route else None
-
-    async def ask(
-        self,
-        outcome: Outcome = Outcome.OK,
-        fault: Fault | None = None,
-        *,
-        key: bytes = URL,
-        last: bool = False,
-        **facts: Any,
-    ) -> tuple[int, FetchResult, ProxyUse]:
-        """A request that ends so."""
-        proxy_id = await self.begin(key)
-        facts.setdefault("status", 200 if fault is None else None)
-        result = FetchResult("http://a.example/", outcome, "why", fault=fault, duration=0.1, **facts)
-        self.routes.judge(key, result, last=last)
-        use = self.routes.ended(key, result.outcome, result)
-        assert proxy_id is not None
-        assert use is not None
-        assert use.proxy_id == proxy_id
-        self.clock.time += 1
-        return proxy_id, result, use
-
-
-def play(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(act(), 10))
+from tests.support.routed import OTHER, URL, Play, Store, mapping, play, row
 
 
 def test_a_failure_of_a_proxy_is_tried_elsewhere_and_none_of_the_site_s() -> None:
@@ -237,71 +137,6 @@ def test_nothing_goes_without_a_proxy_unless_it_may(direct: bool) -> None:
     play(act)
 
 
-def test_the_store_is_looked_at_now_and_then_and_who_comes_meanwhile_waits() -> None:
-    async def act() -> None:
-        store = Store(row(1))
-        visit = Play(store)
-        store.hold = asyncio.Event()
-        both: list[Awaitable[float]] = [asyncio.ensure_future(visit.routes.reserve(key)) for key in (URL, OTHER)]
-        await asyncio.sleep(0)
-        store.hold.set()
-        assert await asyncio.gather(*both) == [0, 0]
-        assert store.asked.count(proxy_use.all_of_them) == 1
-        store.rows, store.mappings = [row(2)], [mapping(2)]
-        assert (await visit.ask(key=b"a"))[0] == 1
-        visit.clock.time += LOOK
-        assert (await visit.ask(key=b"b"))[0] == 2
-
-    play(act)
-
-
-def test_shares_are_used_up_and_given_back() -> None:
-    async def act() -> None:
-        store = Store(row(1, limited=True))
-        store.blocks = [Block(7, 2), Block(8, 2), Block(None, 0, 90.0)]
-        visit = Play(store)
-        for _ in range(3):
-            await visit.ask()
-        assert await visit.routes.reserve(OTHER) == 0
-        assert await visit.routes.reserve(b"third") == 60, "others may give something back until then"
-        visit.routes.close()  # the one that was reserved is not asked for
-        await visit.board.close()
-        assert store.asked[-1] == ({8: 1},)
-
-    play(act)
-
-
-def test_a_proxy_that_rests_is_tried_by_one_request_if_the_store_says_so() -> None:
-    async def act() -> None:
-        store = Store(row(1, failures=5, try_in=0.0), row(2))
-        visit = Play(store)
-        asked, _, use = await visit.ask()
-        assert (asked, use.probe) == (1, True), "it was used least recently"
-        store.may_try = False
-        visit = Play(store)
-        asked, _, use = await visit.ask()
-        assert (asked, use.probe) == (2, False), "somebody else tries it"
-
-    play(act)
-
-
-def test_a_password_that_cannot_be_opened_is_said_once_and_no_other_way_is_taken(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def refuse(_: str) -> str:
-        raise SettingsError("No key opens it.")
-
-    async def act() -> None:
-        visit = Play(Store(row(1, token="gAAAAsealed"), row(2)), unseal=refuse)
-        assert [(await visit.ask())[0] for _ in range(4)] == [2, 2, 2, 2]
-
-    with caplog.at_level(logging.DEBUG, logger="holdfast"):
-        play(act)
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")] == [
-        "proxy 1 cannot be used: No key opens it."
-    ]
-
-
 def test_a_route_does_not_show_its_password() -> None:
     async def act() -> None:
         visit = Play(Store(row(1, token="sealed", username="ann")), unseal=lambda _: "canary")
@@ -310,99 +145,6 @@ def test_a_route_does_not_show_its_password() -> None:
         assert isinstance(route, Route)
         assert route.password == "canary"
         assert "canary" not in repr(route) + str(route.server)
-
-    play(act)
-
-
-def test_a_password_that_can_be_opened_later_is() -> None:
-    keys: list[str] = []
-
-    def open_it(_: str) -> str:
-        if not keys:
-            raise SettingsError("No key opens it.")
-        return keys[0]
-
-    async def act() -> None:
-        store = Store(row(1, token="sealed", limited=True))
-        visit = Play(store, unseal=open_it)
-        assert await visit.routes.reserve(URL) == 60
-        assert proxy_use.take_block not in store.asked, "no share is taken that cannot be used"
-        keys.append("key")
-        visit.clock.time += 60
-        store.blocks = [Block(7, 5)]
-        assert await visit.begin() == 1
-
-    play(act)
-
-
-def test_who_joins_while_the_store_is_asked_keeps_the_pool_that_it_has() -> None:
-    async def act() -> None:
-        store = Store(row(1))
-        visit = Play(store)
-        store.hold, store.held = asyncio.Event(), proxy_use.pools
-        first = asyncio.ensure_future(visit.routes.reserve(URL))
-        await asyncio.sleep(0)
-        late = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(1)])
-        store.hold.set()
-        assert await first == 0
-        assert await late.reserve(URL) == 0
-        assert late.begin(URL) is not None, "it does not go without"
-
-    play(act)
-
-
-def test_before_a_visit_waits_or_goes_without_the_store_is_asked_once_more() -> None:
-    async def act() -> None:
-        store = Store(row(1))
-        visit = Play(store)
-        await visit.ask()
-        store.rows.append(row(2))
-        store.mappings = [mapping(2)]
-        late = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(2)])
-        assert await late.reserve(URL) == 0
-        route = late.begin(URL)
-        assert route is not None
-        assert route.proxy_id == 2
-
-    play(act)
-
-
-def test_many_visits_at_once_take_one_share() -> None:
-    async def act() -> None:
-        store = Store(row(1, limited=True))
-        store.blocks = [Block(number, 20) for number in range(9)]
-        visit = Play(store)
-        waits = await asyncio.gather(*(visit.routes.reserve(b"%d" % number) for number in range(20)))
-        assert waits == [0] * 20
-        assert store.asked.count(proxy_use.take_block) == 1
-
-    play(act)
-
-
-def test_what_people_change_of_a_limit_counts_at_once() -> None:
-    async def act() -> None:
-        store = Store(row(1, limited=True))
-        store.blocks = [Block(None, 0, 3000.0)]
-        visit = Play(store)
-        assert await visit.routes.reserve(URL) == 60
-        store.rows = [row(1, version=2)]
-        visit.clock.time += LOOK
-        assert await visit.begin() == 1
-
-    play(act)
-
-
-def test_a_way_that_was_reserved_too_long_ago_is_chosen_anew() -> None:
-    async def act() -> None:
-        store = Store(row(1, limited=True))
-        store.blocks = [Block(7, 2), Block(8, 2)]
-        visit = Play(store)
-        assert await visit.routes.reserve(URL) == 0
-        assert visit.routes.reserved(URL)
-        visit.clock.time += 61
-        assert not visit.routes.reserved(URL)
-        assert await visit.begin() == 1
-        assert ({7: 0},) in store.asked
 
     play(act)
 

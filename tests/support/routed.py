@@ -1,0 +1,109 @@
+"""A visit's way through proxies without any: the store is told what to answer, and time passes when it is told to."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from holdfast.engine.board import Board
+from holdfast.engine.desk import Desk
+from holdfast.engine.routes import Routes
+from holdfast.model.outcome import Outcome
+from holdfast.model.page import FetchResult
+from holdfast.model.proxy import Fault, ProxyRules, ProxyUse
+from holdfast.settings import Settings
+from holdfast.store import proxy_use
+from holdfast.store.proxy_use import Block, MappingRow, ProxyRow
+
+URL, OTHER = b"url", b"other"
+
+
+class Store:
+    """What the store would answer; it remembers what it was asked."""
+
+    def __init__(self, *rows: ProxyRow) -> None:
+        self.rows = list(rows)
+        self.mappings = [mapping(row.id) for row in rows]
+        self.blocks: list[Block] = []
+        self.may_try = True
+        self.asked: list[Any] = []
+        self.hold: asyncio.Event | None = None
+        """Whoever asks `held` waits for it."""
+        self.held: Callable[..., Any] = proxy_use.all_of_them
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        self.asked.append(function)
+        if function is self.held and self.hold is not None:
+            await self.hold.wait()
+        if function is proxy_use.all_of_them:
+            return list(self.rows)
+        if function is proxy_use.pools:
+            return {domain_id: list(self.mappings) for domain_id in arguments[0]}
+        if function is proxy_use.take_block:
+            return self.blocks.pop(0)
+        if function is proxy_use.give_back:
+            self.asked.append(arguments)
+            return None
+        assert function is proxy_use.may_try
+        return self.may_try
+
+
+class Clock:
+    """Time passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def row(proxy_id: int, **facts: Any) -> ProxyRow:
+    plain = ProxyRow(proxy_id, "http", f"p{proxy_id}.example", 8080, None, None, None, False, False, 0, None, 1)
+    return plain._replace(**facts)
+
+
+def mapping(proxy_id: int, **facts: Any) -> MappingRow:
+    return MappingRow(proxy_id, 5, True, True, 0, None, None, None, 1)._replace(**facts)
+
+
+class Play:
+    """One visit and its proxies."""
+
+    def __init__(self, store: Store, rules: ProxyRules | None = None, unseal: Callable[[str], str] = str) -> None:
+        self.store, self.clock = store, Clock()
+        self.board = Board(cast("Desk", store), self.clock, Settings(), unseal)
+        self.routes = Routes(self.board, self.clock, "a.example", 1, rules or ProxyRules(), store.mappings)
+
+    async def begin(self, key: bytes = URL) -> int | None:
+        """The proxy that a request goes through, now."""
+        assert await self.routes.reserve(key) == 0
+        route = self.routes.begin(key)
+        return route.proxy_id if route else None
+
+    async def ask(
+        self,
+        outcome: Outcome = Outcome.OK,
+        fault: Fault | None = None,
+        *,
+        key: bytes = URL,
+        last: bool = False,
+        **facts: Any,
+    ) -> tuple[int, FetchResult, ProxyUse]:
+        """A request that ends so."""
+        proxy_id = await self.begin(key)
+        facts.setdefault("status", 200 if fault is None else None)
+        result = FetchResult("http://a.example/", outcome, "why", fault=fault, duration=0.1, **facts)
+        self.routes.judge(key, result, last=last)
+        use = self.routes.ended(key, result.outcome, result)
+        assert proxy_id is not None
+        assert use is not None
+        assert use.proxy_id == proxy_id
+        self.clock.time += 1
+        return proxy_id, result, use
+
+
+def play(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(act(), 10))
