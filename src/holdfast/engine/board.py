@@ -39,8 +39,6 @@ ASK_AGAIN: Final = 300.0
 a visit waits for, so it ends, and says so."""
 LOCKED: Final = 300.0
 """Seconds until a password is tried again that no key opens; likewise."""
-LATELY: Final = 60.0
-"""Seconds for which it counts that a proxy has worked."""
 
 
 class Guest(Protocol):
@@ -113,6 +111,7 @@ class Board:
         self._failed: dict[int, _Failed] = {}
         """Failures that the store may not know of yet."""
         self._worked: dict[int, float] = {}
+        """When the last request was begun that got through."""
         self._probes: set[int] = set()
         """Those that we are to try, though they failed too often."""
         self._locked: dict[int, tuple[str, float]] = {}
@@ -282,18 +281,17 @@ class Board:
 
     # After it ---------------------------------------------------------------------------------------------------------
 
-    def worked_lately(self, proxy_id: int) -> bool:
-        """Whether something got through it not long ago."""
-        return self._clock.now() - self._worked.get(proxy_id, -NEVER) < LATELY
+    def worked_since(self, proxy_id: int, began: float) -> bool:
+        """Whether a request got through it that was begun after that."""
+        return self._worked.get(proxy_id, -NEVER) > began
 
-    def ended(self, proxy_id: int, *, through: bool) -> None:
-        """A request got through it, or not."""
+    def ended(self, proxy_id: int, began: float, *, through: bool) -> None:
+        """A request that was begun then got through it, or not."""
         if not through:
             self._failed[proxy_id] = _Failed(self._failed.get(proxy_id, _NONE).times + 1, self._clock.now())
-            self._worked.pop(proxy_id, None)
             return
         self._failed.pop(proxy_id, None)
-        self._worked[proxy_id] = self._clock.now()
+        self._worked[proxy_id] = max(began, self._worked.get(proxy_id, -NEVER))
         row = self._rows.get(proxy_id)
         if row is not None and row.failures:
             self._rows[proxy_id] = row._replace(failures=0, try_in=None)

@@ -34,8 +34,10 @@ async def walk(visit: "Visit", item: Waiting) -> None:
     if item.tasks and outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
         moved_to = Place(found[0].url, found[0].url_key)
     use = _went_through(visit, item, outcome, result)
-    # One that has to wait for another proxy is an attempt, too: else it could wait for ever.
-    attempts = item.attempts + (outcome not in ELSEWHERE or bool(result.elsewhere))
+    attempts = item.attempts + 1
+    if outcome in ELSEWHERE:  # to wait for another proxy is an attempt, but for the last, which is the site's
+        most = visit.tools.settings.politeness.retries
+        attempts = item.attempts if not result.elsewhere else max(item.attempts, min(attempts, most))
     if result.elsewhere is not None:
         retry = Retry(UrlState.WAITING, result.elsewhere)
     else:

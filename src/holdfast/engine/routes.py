@@ -23,7 +23,7 @@ log: Final = logging.getLogger(__name__)
 
 ENOUGH: Final = 9
 """What opinions of proxies that do not get through, and do not know why, must weigh before an attempt on a URL counts as the site's
-failure: so many of proxies that may be at fault themselves, or 3 of those that have worked lately."""
+failure: so many of proxies that may be at fault themselves, or 3 of those that other requests got through meanwhile."""
 TRUSTED: Final = 3
 IDLE: Final = 300.0
 """Seconds until a domain is looked at again that has no proxy which will ever be usable by itself."""
@@ -56,13 +56,23 @@ class Routes:
     """The proxies of one visit."""
 
     def __init__(
-        self, board: Board, clock: Clock, domain: str, domain_id: int, rules: ProxyRules, rows: Sequence[MappingRow]
+        self,
+        board: Board,
+        clock: Clock,
+        domain: str,
+        domain_id: int,
+        rules: ProxyRules,
+        rows: Sequence[MappingRow],
+        *,
+        patience: float,
     ) -> None:
+        """`patience`: seconds that the visit waits for something."""
         self._board = board
         self._clock = clock
         self._domain = domain
         self.domain_id = domain_id
         self._rules = rules
+        self._patience = patience
         self._joined = clock.now()
         self._pool = Pool(rules, self._members(rows), first=domain_id, now=self._joined)
         self._ready: dict[bytes, _Trip | None] = {}
@@ -187,11 +197,12 @@ class Routes:
         """After: it is known whether another opinion is wanted; if not, the result is what all of them say together."""
         proxy_id = trip.member.proxy_id
         story.doubts.append(Blame(proxy_id, trip.probe))
-        story.weight += TRUSTED if self._board.worked_lately(proxy_id) else 1
+        story.weight += TRUSTED if self._board.worked_since(proxy_id, trip.started) else 1
         if result.status is not None:
             story.answer = (result.outcome, result.status, result.detail)
         wait = self._another(story) if story.weight < ENOUGH else None
-        result.elsewhere = None if wait and last else wait
+        # In the last attempt only what this very visit can wait for, which remembers who was asked: else it could wait for ever.
+        result.elsewhere = None if wait and last and wait > self._patience else wait
         if result.elsewhere is None:
             if story.answer is not None:
                 result.outcome, result.status, result.detail = story.answer
@@ -232,9 +243,9 @@ class Routes:
         if outcome is Outcome.RATE_LIMITED:
             member.rests_until = now + asked_for(result.retry_after)
         if verdict is Verdict.FAILED:
-            self._board.ended(member.proxy_id, through=False)
+            self._board.ended(member.proxy_id, trip.started, through=False)
         elif verdict is not Verdict.UNCLEAR:
-            self._board.ended(member.proxy_id, through=True)
+            self._board.ended(member.proxy_id, trip.started, through=True)
             use.blames = self._blamed(key, member.proxy_id)
         if result.elsewhere is None and verdict is not Verdict.UNCLEAR:
             self._stories.pop(key, None)
@@ -247,7 +258,7 @@ class Routes:
             return ()
         blamed = tuple(doubt for doubt in story.doubts if doubt.proxy_id != by)
         for doubt in blamed:
-            self._board.ended(doubt.proxy_id, through=False)
+            self._board.ended(doubt.proxy_id, self._clock.now(), through=False)
             self._pool.suspect(doubt.proxy_id, is_one=story.answer is not None)
         story.doubts.clear()
         return blamed

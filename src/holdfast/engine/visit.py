@@ -72,7 +72,10 @@ class Visit:
         self.routes: Routes | None = None
         """None: it uses no proxies."""
         if rules.use is not Use.DIRECT:
-            self.routes = Routes(tools.board, tools.clock, claim.domain, claim.domain_id, rules, state.pool)
+            patience = settings.crawl.patience.total_seconds()
+            self.routes = Routes(
+                tools.board, tools.clock, claim.domain, claim.domain_id, rules, state.pool, patience=patience
+            )
         self.turns = Turns(
             tools,
             self.tenure,

@@ -108,7 +108,7 @@ def test_who_joins_while_the_store_is_asked_keeps_the_pool_that_it_has() -> None
         store.hold, store.held = asyncio.Event(), proxy_use.pools
         first = asyncio.ensure_future(visit.routes.reserve(URL))
         await asyncio.sleep(0)
-        late = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(1)])
+        late = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(1)], patience=60)
         store.hold.set()
         assert await first == 0
         assert await late.reserve(URL) == 0
@@ -124,7 +124,7 @@ def test_before_a_visit_waits_or_goes_without_the_store_is_asked_once_more() -> 
         await visit.ask()
         store.rows.append(row(2))
         store.mappings = [mapping(2)]
-        late = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(2)])
+        late = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(2)], patience=60)
         assert await late.reserve(URL) == 0
         route = late.begin(URL)
         assert route is not None

@@ -41,14 +41,11 @@ def test_silence_is_the_site_s_if_enough_agree_and_the_proxies_if_one_gets_throu
     async def act() -> None:
         count = ENOUGH // TRUSTED if trusted else ENOUGH
         visit = Play(Store(*(row(number) for number in range(1, count + 2))))
-        for number in range(1, count + 2):
-            if trusted:
-                await visit.ask(key=b"%d" % number)
         for number in range(1, count):
-            asked, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
+            asked, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, trusted=trusted)
             assert (asked, result.outcome, use.verdict) == (number, Outcome.PROXY_FAILED, Verdict.UNCLEAR)
             assert "timeout" in result.detail
-        _, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
+        _, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, trusted=trusted)
         assert (result.outcome, result.elsewhere, use.blames) == (Outcome.TIMEOUT, None, ())
         asked, result, use = await visit.ask()  # the next attempt
         assert asked == count + 1, "one that was not asked yet"
@@ -202,11 +199,12 @@ def test_a_site_that_fails_at_first_does_not_put_proxies_aside() -> None:
     play(act)
 
 
-def test_a_proxy_that_is_waited_for_is_not_asked_in_the_last_attempt() -> None:
+@pytest.mark.parametrize(("wait", "elsewhere"), [(40.0, 40.0), (90.0, None)])
+def test_in_the_last_attempt_a_proxy_is_waited_for_by_this_visit_only(wait: float, elsewhere: float | None) -> None:
     async def act() -> None:
-        visit = Play(Store(row(1), row(2, failures=6, try_in=40.0)))
+        visit = Play(Store(row(1), row(2, failures=6, try_in=wait)))
         _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, last=True)
-        assert (result.outcome, result.elsewhere) == (Outcome.TIMEOUT, None)
+        assert result.elsewhere == elsewhere
 
     play(act)
 
