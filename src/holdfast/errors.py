@@ -14,9 +14,13 @@ Each is one clear sentence that says what to do, and carries the exit code that 
     │   ├── RolledBack                    the connection broke; the transaction may be run again
     │   └── Unsettled                     we stopped asking how a transaction ended
     ├── NotFound                      4   no such domain, worker, job …
-    └── Refused                       5   the state of things forbids it (or the person said no)
-        ├── ClaimLost                     the claim belongs to somebody else now
-        └── NameInUse                     another living worker bears that name
+    ├── Refused                       5   the state of things forbids it (or the person said no)
+    │   ├── ClaimLost                     the claim belongs to somebody else now
+    │   ├── NameInUse                     another living worker bears that name
+    │   └── Changed                       somebody changed it since it was looked at
+    ├── Denied                        6   whoever asks may not
+    │   └── Unauthenticated               nobody knows who asks
+    └── TooMany                       7   asked too often; it says when to ask again
 """
 
 from typing import ClassVar
@@ -86,3 +90,28 @@ class ClaimLost(Refused):
 
 class NameInUse(Refused):
     """Another living worker bears that name."""
+
+
+class Changed(Refused):
+    """Somebody changed it since it was looked at."""
+
+
+class Denied(HoldfastError):
+    """Whoever asks may not."""
+
+    exit_code = 6
+
+
+class Unauthenticated(Denied):
+    """Nobody knows who asks: no name and password, session or key that is valid."""
+
+
+class TooMany(HoldfastError):
+    """Asked too often."""
+
+    exit_code = 7
+
+    def __init__(self, sentence: str, *, retry_after: float) -> None:
+        super().__init__(sentence)
+        self.retry_after = retry_after
+        """Seconds until it may be asked again."""

@@ -10,6 +10,8 @@ from typing import Final
 
 NAMES: Final = frozenset(
     {
+        "api_after_commit",
+        "api_before_commit",
         "in_claim",
         "after_fetch",
         "in_batch",
@@ -20,6 +22,8 @@ NAMES: Final = frozenset(
         "in_migration",
     }
 )
+API: Final = frozenset({"api_after_commit", "api_before_commit"})
+"""Those that a server of the API reaches, and no worker."""
 _armed: dict[str, int] = {}
 
 

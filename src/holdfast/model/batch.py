@@ -168,3 +168,13 @@ class Batch:
 
     run_id: int
     parts: list[VisitPart] = field(default_factory=list)
+
+    def grow_older(self, seconds: float) -> None:
+        """So much time has passed since the ages in it were taken."""
+        for part in self.parts:
+            for outcome in part.outcomes:
+                outcome.age += seconds
+                if outcome.proxy is not None:
+                    outcome.proxy.age += seconds
+            for use in part.other_uses:
+                use.age += seconds

@@ -262,4 +262,7 @@ def needed(urls_per_hour: float, each_per_hour: float, buffer: float = BUFFER) -
     finite = all(map(math.isfinite, (urls_per_hour, each_per_hour, buffer)))
     if not finite or urls_per_hour < 0 or each_per_hour <= 0 or buffer < 0:
         raise UsageError("URLs an hour and a buffer cannot be negative, and a proxy must be good for something.")
-    return math.ceil(round(math.ceil(urls_per_hour / each_per_hour) * (1 + buffer), 9))
+    least = math.ceil(urls_per_hour / each_per_hour) or int(
+        urls_per_hour > 0
+    )  # a quotient may be too small to be told from 0
+    return math.ceil(round(least * (1 + buffer), 9))

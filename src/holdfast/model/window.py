@@ -53,6 +53,16 @@ class Window:
                     ends.append(end)
         return max(ends, default=None)
 
+    def begins_from(self, moment: datetime) -> datetime | None:
+        """The first time, at *moment* or after it, that this window begins; None: not in the next eight days."""
+        today = moment.astimezone(self.zone).date()
+        for day in (today + _DAY * number for number in range(-1, 9)):
+            if day.weekday() in self.days:
+                begin = first_moment(datetime.combine(day, time()) + timedelta(minutes=self.begin), self.zone)
+                if begin >= moment:
+                    return begin
+        return None
+
     def __str__(self) -> str:
         days = "" if len(self.days) == 7 else ",".join(_runs(self.days)) + " "
         return f"{days}{_clock(self.begin)}-{_clock(self.end)} {self.zone.key}"
@@ -92,6 +102,12 @@ class Windows:
                 break
             until = max(ends)
         return until if until > moment else None
+
+    def closes_from(self, moment: datetime) -> datetime | None:
+        """When the domain closes the next time, at *moment* or after it, in UTC; None: it never does. Before: it is open at *moment*,
+        or opens then."""
+        begins = [begin for window in self.windows if (begin := window.begins_from(moment)) is not None]
+        return min(begins, default=None)
 
 
 def _window(text: str) -> Window:

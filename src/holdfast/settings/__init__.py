@@ -1,6 +1,6 @@
 """Settings: one frozen tree, loaded once at the start and passed to constructors, never fetched.
 
-`tree`, `crawling`, `parsing` and `proxies` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and
+`tree`, `crawling`, `parsing`, `proxies` and `web` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and
 writes times.
 """
 
@@ -28,6 +28,7 @@ from holdfast.settings.tree import (
     secret_keys,
     signing_secrets,
 )
+from holdfast.settings.web import Web
 
 __all__ = [
     "Archive",
@@ -47,6 +48,7 @@ __all__ = [
     "Settings",
     "Store",
     "Urls",
+    "Web",
     "Webhook",
     "Worker",
     "catalog",

@@ -18,6 +18,7 @@ from holdfast.settings.duration import Duration
 from holdfast.settings.kinds import INT4, ONE_DAY, Count, Fraction, Group, Names, folder, header, word
 from holdfast.settings.parsing import Parsing
 from holdfast.settings.proxies import Proxies
+from holdfast.settings.web import Web
 
 PREFIX = "HOLDFAST_"
 
@@ -33,6 +34,9 @@ SEED_NAMES = {
 
 # An @ ends the user's part and may stand nowhere else, so that it is certain what of a URL is the password.
 _DATABASE_URL = re.compile(r"postgres(?:ql)?://(?:[^\s/?@]*@)?[^\s/?@]*(?:/[^\s?@]*)?(?:\?[^\s@]*)?")
+_REDIS_URL = re.compile(
+    r"(?:rediss?://(?:[^\s/?@]*@)?[^\s/?@]+(?:/\d*)?|unix://(?:[^\s/?@]*@)?/[^\s?@]+)(?:\?[^\s@]*)?"
+)
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/?]*@")
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 
@@ -53,6 +57,12 @@ def _postgresql(url: SecretStr | None) -> SecretStr | None:
     return url
 
 
+def _redis(url: SecretStr | None) -> SecretStr | None:
+    if url is not None and not _REDIS_URL.fullmatch(url.get_secret_value()):
+        raise ValueError("must be a URL such as redis://:password@host:6379/0, rediss:// for TLS or unix:///path.sock")
+    return url
+
+
 def signing_secrets(text: str) -> tuple[str, ...]:
     """The secrets in *text*, which separates them by commas. Raises ValueError for one that is too easy to guess."""
     secrets = tuple(part.strip() for part in text.strip().split(","))
@@ -67,6 +77,18 @@ def secret_keys(text: str) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[A-Za-z0-9_-]{43}=", key) for key in keys):
         raise ValueError("must be a key that `holdfast proxies new-key` has made, or several with commas between")
     return keys
+
+
+def _receiver(url: str | None) -> str | None:
+    if url is not None and not (re.fullmatch(r"https?://[^\s/?#]+\S*", url) and len(url.encode()) <= 2048):
+        raise ValueError("must be a URL such as https://example.com/alerts, of 2048 bytes at the most")
+    return url
+
+
+def _server(url: str | None) -> str | None:
+    if url is not None and not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", url):
+        raise ValueError("must be a URL such as http://127.0.0.1:8080 or https://crawler.example")
+    return url
 
 
 def _keys(keys: SecretStr | None) -> SecretStr | None:
@@ -215,7 +237,7 @@ class Flush(Group):
 
 
 class Webhook(Group):
-    """How others are told that a task has ended."""
+    """How others are told that a task has ended, or that something is wrong."""
 
     secret: Annotated[SecretStr | None, AfterValidator(_signing)] = Field(
         default=None,
@@ -232,6 +254,9 @@ class Webhook(Group):
     at_once: Count = Field(default=8, ge=1, le=1000, description="Messages that are on their way at the same time.")
     keep: Duration = Field(
         default=30 * ONE_DAY, ge=timedelta(hours=1), description="How long messages that have ended are kept."
+    )
+    alerts_url: Annotated[str | None, AfterValidator(_receiver)] = Field(
+        default=None, description="Where it is told that an alert begins and ends; not set = nowhere."
     )
 
 
@@ -259,6 +284,17 @@ class Settings(Group):
         description="What the passwords of proxies are sealed with; several, separated by commas, while one is replaced: the first "
         "seals, all open. Not set = one that is made once and kept in `data`.",
     )
+    redis_url: Annotated[SecretStr | None, AfterValidator(_redis)] = Field(
+        default=None,
+        description="A Redis or Valkey server that counts requests for the limits of the API; not set = the database does.",
+    )
+    server: Annotated[str | None, AfterValidator(_server)] = Field(
+        default=None,
+        description="A Holdfast server that commands ask (`--server`); not set = they work on the store itself.",
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="The API key that is shown to that server; `holdfast keys add` makes one."
+    )
     store: Store = Field(default_factory=Store)
     claims: Claims = Field(default_factory=Claims)
     domains: Domains = Field(default_factory=Domains)
@@ -274,6 +310,7 @@ class Settings(Group):
     parsing: Parsing = Field(default_factory=Parsing)
     webhook: Webhook = Field(default_factory=Webhook)
     proxies: Proxies = Field(default_factory=Proxies)
+    web: Web = Field(default_factory=Web)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 

@@ -1,0 +1,94 @@
+"""Settings of the API: where it listens, who may come in, how often and how long."""
+
+import ipaddress
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from holdfast.settings.duration import Duration
+from holdfast.settings.kinds import ONE_DAY, Count, Group, word
+
+_SECOND = timedelta(seconds=1)
+_MOST = 10_000_000
+
+
+def _networks(value: object) -> object:
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+def _addresses(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise ValueError(
+                "must be addresses or networks such as 10.0.0.7 or 10.0.0.0/8, separated by commas"
+            ) from None
+    return networks
+
+
+Networks = Annotated[tuple[str, ...], BeforeValidator(_networks), AfterValidator(_addresses)]
+
+
+class Web(Group):
+    """How `holdfast serve` answers programs and browsers."""
+
+    host: Annotated[str, AfterValidator(word)] = Field(default="127.0.0.1", description="The address it listens at.")
+    port: Count = Field(default=8080, ge=0, le=65_535, description="The port it listens at; 0 = any that is free.")
+    trusted_proxies: Networks = Field(
+        default=(),
+        description="Reverse proxies before it: what they say of the client (X-Forwarded-For, X-Forwarded-Proto) is believed.",
+    )
+    secure_cookies: Literal["auto", "always"] = Field(
+        default="auto",
+        description="`always` = cookies go over TLS only; `auto` = if the request came over TLS, by itself or by a trusted proxy.",
+    )
+    connections: Count = Field(
+        default=10, ge=2, le=1000, description="Connections to the database that it keeps, for each of its processes."
+    )
+    statement_timeout: Duration = Field(
+        default=10 * _SECOND, ge=_SECOND, le=ONE_DAY, description="The longest that a statement of a request may take."
+    )
+    body_bytes: Count = Field(
+        default=1_048_576, ge=1024, le=1_073_741_824, description="The longest body of a request, in bytes."
+    )
+    request_timeout: Duration = Field(
+        default=30 * _SECOND,
+        ge=_SECOND,
+        le=ONE_DAY,
+        description="The longest that a request may take, but for exports and live events.",
+    )
+    listeners: Count = Field(
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="Listeners to live events at the same time, for each of its processes.",
+    )
+    session: Duration = Field(
+        default=ONE_DAY, ge=timedelta(minutes=1), le=365 * ONE_DAY, description="How long a login lasts."
+    )
+    replays: Duration = Field(
+        default=ONE_DAY,
+        ge=timedelta(minutes=1),
+        le=30 * ONE_DAY,
+        description="How long the answer to a request with an Idempotency-Key is kept.",
+    )
+    window: Duration = Field(
+        default=timedelta(minutes=1), ge=_SECOND, le=ONE_DAY, description="The time that the limits below are for."
+    )
+    anonymous_limit: Count = Field(
+        default=10, ge=1, le=_MOST, description="Requests of an address that has not said who it is."
+    )
+    user_limit: Count = Field(default=100, ge=1, le=_MOST, description="Requests of a user.")
+    admin_limit: Count = Field(default=500, ge=1, le=_MOST, description="Requests of an admin.")
+    seed_limit: Count = Field(default=10, ge=1, le=_MOST, description="Times that somebody may add seeds.")
+    login_window: Duration = Field(
+        default=timedelta(minutes=15), ge=_SECOND, le=ONE_DAY, description="The time that failed logins count for."
+    )
+    login_failures: Count = Field(
+        default=5, ge=1, le=1000, description="Failed logins to an account after which it has to wait."
+    )
+    login_failures_address: Count = Field(
+        default=20, ge=1, le=100_000, description="Failed logins from an address after which it has to wait."
+    )
