@@ -43,6 +43,7 @@ TABLES = [
     "domain_transitions",
     "domains",
     "crawl_runs",
+    "stats_fresh",
 ]
 
 

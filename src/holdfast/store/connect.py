@@ -6,7 +6,7 @@ The rule: every connection is in autocommit mode and opens its transactions expl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import conninfo
@@ -51,6 +51,19 @@ class Database:
         """The same database, seen under another name in pg_stat_activity."""
         return replace(self, application=application)
 
+    def connect_arguments(self) -> dict[str, Any]:
+        """What libpq and psycopg are told for every connection, beside the address."""
+        return {
+            "autocommit": True,
+            "connect_timeout": max(1, round(self.connect_timeout)),
+            "application_name": self.application,
+            "keepalives_idle": 30,  # a server that vanished is noticed in a minute, not in hours
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+            "options": self.options,
+        }
+
     def connect(self) -> psycopg.Connection:
         """An open connection in autocommit mode, in UTC. Raises StoreUnavailable or StoreError, each with one sentence."""
         if self.address == _UNREADABLE:
@@ -59,17 +72,7 @@ class Database:
                 "postgresql://user:password@host:port/database, with %25 for a %, %2F for a / and %40 for an @ in the password.",
             )
         try:
-            connection = psycopg.connect(
-                self.url,
-                autocommit=True,
-                connect_timeout=max(1, round(self.connect_timeout)),
-                application_name=self.application,
-                keepalives_idle=30,  # a server that vanished is noticed in a minute, not in hours
-                keepalives_interval=10,
-                keepalives_count=3,
-                tcp_user_timeout=60_000,
-                options=self.options,
-            )
+            connection = psycopg.connect(self.url, **self.connect_arguments())
         except psycopg.OperationalError as problem:
             raise StoreUnavailable(
                 f"The database at {self.address} does not answer: {first_line(problem)}. "

@@ -14,8 +14,8 @@ from psycopg.abc import Buffer
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.datetime import TimestamptzLoader
 
-from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, Status, reason
+from holdfast.errors import Changed, NotFound
+from holdfast.model.domain import Event, Seed, Status, reason
 from holdfast.store import budget, readiness
 
 PRIORITY_CHUNK: Final = 5_000
@@ -47,6 +47,12 @@ TREATMENT_COLUMNS: Final = """
 TREATMENT_VALUES: Final = """
     %(max_pages_per_run)s, %(parser)s, %(crawl_delay)s, %(max_concurrent_requests)s, %(crawl_frequency)s, %(user_agent)s
 """
+
+_ADD: Final = f"""
+INSERT INTO domains (domain, parent_domain, base_url, source, priority_score, priority_computed_at, {TREATMENT_COLUMNS})
+VALUES (%(domain)s, %(parent)s, %(base)s, 'person', -staleness_points(now() - interval '30 days'), now(), {TREATMENT_VALUES})
+ON CONFLICT (domain) DO NOTHING
+"""  # noqa: S608 — composed of constants only
 
 # A score is shown with "now" in it; the stored one leaves it out.
 _SHOWN: Final = """
@@ -131,6 +137,14 @@ def get(connection: psycopg.Connection, domain: str) -> dict[str, Any]:
     return row
 
 
+def id_of(connection: psycopg.Connection, domain: str) -> int:
+    """The id of a domain; NotFound if there is none."""
+    row = connection.execute("SELECT id FROM domains WHERE domain = %s", (domain,)).fetchone()
+    if row is None:
+        raise NotFound(f"There is no domain {domain!r}; `holdfast seeds add {domain}` makes it known.")
+    return int(row[0])
+
+
 def ids(connection: psycopg.Connection, names: Iterable[str]) -> list[int]:
     """The ids of the domains among `names` that are known."""
     return [
@@ -148,17 +162,25 @@ def listing(
         if by_yield
         else "last_crawled_at DESC NULLS LAST, priority_score DESC, id"
     )
-    where = "image_yield_rate IS NOT NULL" if by_yield else "%(status)s::domain_status IS NULL OR status = %(status)s"
+    where = "image_yield_rate IS NOT NULL" if by_yield else "(%(status)s::domain_status IS NULL OR status = %(status)s)"
     with _as_shown(connection) as cursor:
-        query = f"SELECT {_SHOWN} FROM domains d WHERE {where} ORDER BY {order} LIMIT %(limit)s"  # noqa: S608 — constants
+        query = f"SELECT {_SHOWN} FROM domains d WHERE removed_at IS NULL AND {where} ORDER BY {order} LIMIT %(limit)s"  # noqa: S608 — constants
         return cursor.execute(query, {"status": status, "limit": limit}).fetchall()
 
 
 def counts(connection: psycopg.Connection) -> dict[str, int]:
     """How many domains are in each status."""
     return dict(
-        connection.execute("SELECT status::text, count(*) FROM domains GROUP BY status ORDER BY status").fetchall()
+        connection.execute(
+            "SELECT status::text, count(*) FROM domains WHERE removed_at IS NULL GROUP BY status ORDER BY status"
+        ).fetchall()
     )
+
+
+def add(connection: psycopg.Connection, seed: Seed, *, defaults: NewDomains) -> bool:
+    """Make a domain known, with nothing to do on it; False, with nothing changed, if it is."""
+    values = {"domain": seed.domain, "parent": seed.parent_domain, "base": seed.base_url, **defaults.columns()}
+    return connection.execute(_ADD, values).rowcount > 0
 
 
 def edit(
@@ -177,7 +199,7 @@ def edit(
         if row is None:
             get(connection, domain)
         elif version is not None and row[1] != version:
-            raise Refused(f"{domain} was changed meanwhile (version {row[1]}, not {version}); look at it again.")
+            raise Changed(f"{domain} was changed meanwhile (version {row[1]}, not {version}); look at it again.")
         else:
             assignments = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes)
             query = sql.SQL("UPDATE domains SET {}, version = version + 1 WHERE id = %s").format(assignments)

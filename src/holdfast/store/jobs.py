@@ -5,7 +5,7 @@ was put aside while a job was paused is found again a chunk at a time, and what 
 whoever said so, or by the sweep if that one died. So a killed command leaves nothing half done for good.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -170,6 +170,12 @@ def find(connection: psycopg.Connection, text: str) -> int:
     if row is None:
         raise NotFound(f"There is no job called {text!r}.")
     return int(row[0])
+
+
+def is_named(connection: psycopg.Connection, name: str) -> bool:
+    """Whether there is a job of exactly this name."""
+    row = connection.execute("SELECT EXISTS (SELECT FROM crawl_jobs WHERE name = %s)", (name,)).fetchone()
+    return bool(row and row[0])
 
 
 def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
@@ -350,9 +356,17 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
         readiness.fold_counts(connection, ids)
         row = connection.execute(_FORGET, key).fetchone()
         connection.execute(_FORGET_WORK, key)
-        connection.execute(_COME_TO_REST, key | {"reason": reason(Event.FRONTIER_EMPTY, "its job was deleted")})
+        come_to_rest(connection, ids, reason(Event.FRONTIER_EMPTY, "its job was deleted"))
         readiness.refresh(connection, ids)  # what others had on their way there is folded now
     return int(row[0]) if row else 0
+
+
+def come_to_rest(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:
+    """Those of these domains are exhausted from now on that were under way and have nothing to do any more, in any job.
+
+    Before: the domain rows are locked FOR UPDATE by this transaction, and their wakes are folded.
+    """
+    connection.execute(_COME_TO_REST, {"ids": list(domain_ids), "reason": why})
 
 
 def _lock(connection: psycopg.Connection, job_id: int) -> tuple[str, JobState]:

@@ -15,10 +15,10 @@ import psycopg
 from holdfast.errors import SchemaMismatch, StoreError, UsageError
 from holdfast.store.connect import Database, first_line
 
-HEAD: Final = "0009"
+HEAD: Final = "0012"
 """The newest revision. Written here so that commands need not load Alembic to compare; a test keeps it true."""
 
-OLDER: Final[frozenset[str | None]] = frozenset({None, "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"})
+OLDER: Final[frozenset[str | None]] = frozenset({None, *(f"{number:04}" for number in range(1, int(HEAD)))})
 """Revisions that `upgrade` leads from to HEAD; None is an empty database."""
 
 _MIGRATION_LOCK: Final = 0x6D696772  # "migr"

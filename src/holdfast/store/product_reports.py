@@ -120,6 +120,12 @@ def get(connection: psycopg.Connection, product_id: int) -> KnownProduct:
     return found
 
 
+def of_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, KnownProduct]:
+    """The products with these ids that there are."""
+    with connection.cursor(row_factory=_as_product) as cursor:
+        return {product.id: product for product in cursor.execute(f"{_READ} WHERE p.id = ANY(%s)", (list(ids),))}
+
+
 def history(
     connection: psycopg.Connection, product_id: int, *, before: datetime | None = None, limit: int = 100
 ) -> list[PriceSeen]:

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
-from holdfast.errors import NotFound, Refused
+from holdfast.errors import Changed, NotFound, Refused
 from holdfast.model.proxy import Off, Protocol, ProxyServer
 from holdfast.store import arrays, audit
 
@@ -179,6 +179,12 @@ def get(connection: psycopg.Connection, proxy_id: int) -> Proxy:
     return found
 
 
+def of_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Proxy]:
+    """The proxies with these ids that there are."""
+    with connection.cursor(row_factory=class_row(Proxy)) as cursor:
+        return {proxy.id: proxy for proxy in cursor.execute(f"{_READ} WHERE p.id = ANY(%s)", (list(ids),))}
+
+
 def find(connection: psycopg.Connection, server: ProxyServer, *, exactly: bool = False) -> list[int]:
     """The ids of those that are there; several, if they differ by their users and none is named, unless none is `exactly` meant."""
     values = {"protocol": server.protocol, "host": server.host, "port": server.port, "username": server.username}
@@ -224,7 +230,7 @@ def edit(
     with connection.transaction():
         row = connection.execute("SELECT version FROM proxies WHERE id = %s FOR NO KEY UPDATE", (proxy_id,)).fetchone()
         if row is not None and version is not None and row[0] != version:
-            raise Refused(
+            raise Changed(
                 f"Proxy {proxy_id} was changed meanwhile (version {row[0]}, not {version}); look at it again."
             )
         if row is not None and changes:

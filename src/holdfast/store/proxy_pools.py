@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 from psycopg.rows import class_row
 
-from holdfast.errors import NotFound, Refused
+from holdfast.errors import Changed, NotFound
 from holdfast.model.proxy import Off, Protocol, ProxyServer, Use
 from holdfast.store import audit, domains
 
@@ -239,7 +239,7 @@ def edit(
         domain_id, _ = _locked(connection, domain)
         before = get(connection, domain, proxy_id)
         if version is not None and before.version != version:
-            raise Refused(
+            raise Changed(
                 f"Proxy {proxy_id} of {domain} was changed meanwhile (version {before.version}, not {version}); look at it again."
             )
         changes = {} if priority in (None, before.priority) else {"priority": priority}

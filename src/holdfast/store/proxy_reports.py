@@ -13,6 +13,7 @@ from typing import Final
 import psycopg
 from psycopg.rows import class_row
 
+from holdfast.errors import NotFound
 from holdfast.model.proxy import ProxyRules, ProxyWishes, Use
 from holdfast.store import domains
 from holdfast.store.proxy_pools import CAN_AGAIN, CAN_NOT, GIVEN
@@ -54,10 +55,15 @@ SELECT d.domain, {_USE} AS use, s.*, {_PERCENT} AS failure_percent
 FROM pooled JOIN domains d USING (id) {_SUMS.format(use=_USE)}
 WHERE d.domain > %(after)s ORDER BY d.domain LIMIT %(limit)s
 """  # noqa: S608 — constants
+_HEALTH_OF: Final = f"""
+SELECT d.domain, {_USE} AS use, s.*, {_PERCENT} AS failure_percent FROM domains d {_SUMS.format(use=_USE)} WHERE d.domain = %(domain)s
+"""  # noqa: S608 — constants
 _FEW: Final = f"""
 SELECT d.domain, s.active, s.proxies FROM domains d {_SUMS.format(use=_USE)}
-WHERE d.is_active AND {_USE} = 'pool' AND d.domain > %(after)s AND s.active < %(fewest)s ORDER BY d.domain LIMIT %(limit)s
+WHERE d.is_active AND {_USE} = 'pool' AND d.domain > %(after)s AND s.active < %(fewest)s {{only}} ORDER BY d.domain LIMIT %(limit)s
 """  # noqa: S608 — constants
+_SAYS_SO: Final = "AND d.proxy_use IS NOT NULL"
+"""Where a domain that says nothing does not use its pool: an index has the others."""
 _FAILING: Final = f"""
 SELECT d.domain, s.requests, s.success_count, s.total_failures, s.proxy_failures, {_PERCENT} AS failure_percent
 FROM (SELECT domain_id AS id FROM domain_proxies GROUP BY domain_id) pooled JOIN domains d USING (id) {_SUMS.format(use=_USE)}
@@ -191,6 +197,16 @@ def health(connection: psycopg.Connection, *, usual: Use, after: str = "", limit
         return cursor.execute(_HEALTH, values).fetchall()
 
 
+def health_of(connection: psycopg.Connection, domain: str, *, usual: Use) -> Health:
+    """The pool of one domain in numbers. Raises NotFound."""
+    domains.id_of(connection, domain)
+    with connection.cursor(row_factory=class_row(Health)) as cursor:
+        found = cursor.execute(_HEALTH_OF, {"usual": usual.value, "whole": True, "domain": domain}).fetchone()
+    if found is None:
+        raise NotFound(f"There is no domain {domain!r} any more.")
+    return found
+
+
 def active(connection: psycopg.Connection, domain: str) -> int:
     """How many active proxies the pool of a domain has. Raises NotFound."""
     row = connection.execute(_COUNT, (domains.get(connection, domain)["domain"],)).fetchone()
@@ -203,7 +219,7 @@ def few_active(
     """The first alert: domains that use their pools, and have fewer active proxies there than `fewest`."""
     with connection.cursor(row_factory=class_row(FewActive)) as cursor:
         values = {"usual": usual.value, "whole": False, "fewest": fewest, "after": after, "limit": limit}
-        return cursor.execute(_FEW, values).fetchall()
+        return cursor.execute(_FEW.format(only="" if usual is Use.POOL else _SAYS_SO), values).fetchall()
 
 
 def many_failures(

@@ -1,25 +1,37 @@
 """Runs: one worker process at work. Their heartbeat says that they live; nothing else depends on it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 import psycopg
 from psycopg.rows import class_row
 
+from holdfast.model.figures import RunCounts
+
 _SILENT: Final = "status = 'running' AND heartbeat_at < clock_timestamp() - %(older_than)s"
 
-_BEAT: Final = """
+# Totals that never go down. A run that had been given up, and counted, has something to count again.
+_COUNTS: Final = (
+    "settled = false, commit_latency = GREATEST(commit_latency, %(commit_latency)s::bigint[]), "
+    + ", ".join(
+        f"{name} = GREATEST({name}, %({name})s)"
+        for name in ("lease_renewals", "fenced_writes", "robots_denied", "commits", "commit_ms")
+    )
+)
+_BEAT: Final = f"""
 WITH beat AS (
-    UPDATE crawl_runs SET heartbeat_at = clock_timestamp(), in_window = %(in_window)s WHERE id = %(run)s RETURNING worker
+    UPDATE crawl_runs SET heartbeat_at = clock_timestamp(), in_window = %(in_window)s, {_COUNTS} WHERE id = %(run)s RETURNING worker
 )
 UPDATE workers w SET heartbeat_at = clock_timestamp() FROM beat WHERE w.name = beat.worker
-"""
-_END: Final = """
+"""  # noqa: S608 — a constant
+_END: Final = f"""
 UPDATE crawl_runs SET status = CASE WHEN %(error)s::text IS NULL THEN 'completed' ELSE 'failed' END::run_status, error_message = %(error)s,
-    completed_at = clock_timestamp(), in_window = 0
+    completed_at = clock_timestamp(), in_window = 0, {_COUNTS}
 WHERE id = %(run)s AND status = 'running'
-"""
+"""  # noqa: S608 — a constant
+
+_NOTHING_COUNTED: Final = RunCounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +75,17 @@ def begin(
     return int(row[0])
 
 
-def beat(connection: psycopg.Connection, run_id: int, *, in_window: int) -> None:
-    """A sign of life of a run and its worker, with the number of URLs in its memory."""
-    connection.execute(_BEAT, {"run": run_id, "in_window": in_window})
+def beat(connection: psycopg.Connection, run_id: int, *, in_window: int, counts: RunCounts = _NOTHING_COUNTED) -> None:
+    """A sign of life of a run and its worker, with the number of URLs in its memory and what it has counted so far."""
+    connection.execute(_BEAT, {"run": run_id, "in_window": in_window, **_written(counts)})
 
 
-def end(connection: psycopg.Connection, run_id: int, *, error: str | None) -> None:
+def end(
+    connection: psycopg.Connection, run_id: int, *, error: str | None, counts: RunCounts = _NOTHING_COUNTED
+) -> None:
     """A run ends, well or with an error. After: it has an end; one that had been given up as silent keeps what was said then."""
-    connection.execute(_END, {"run": run_id, "error": error})
+    connection.execute(_END, {"run": run_id, "error": error, **_written(counts)})
+
+
+def _written(counts: RunCounts) -> dict[str, object]:
+    return {**asdict(counts), "commit_latency": list(counts.commit_latency)}

@@ -44,8 +44,8 @@ WITH wanted AS MATERIALIZED (
     SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing', 'completed'), pages_discovered, pages_discovered
     FROM fresh CROSS JOIN crawl_jobs j WHERE j.id = %(job)s
 ), urls AS (
-    INSERT INTO url_frontier (domain_id, job_id, url_key, url)
-    SELECT f.id, %(job)s, b.url_key, min(b.url) FROM seed_batch b JOIN fresh f USING (domain)
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, priority)
+    SELECT f.id, %(job)s, b.url_key, min(b.url), %(priority)s FROM seed_batch b JOIN fresh f USING (domain)
     GROUP BY f.id, b.url_key ORDER BY f.id, b.url_key
 )
 SELECT (SELECT count(*) FROM wanted), count(*), COALESCE(sum(pages_discovered), 0)::bigint FROM fresh
@@ -68,7 +68,8 @@ SELECT count(*) FROM (SELECT FROM domains WHERE id IN (SELECT id FROM seed_found
 
 _URLS: Final = """
 WITH added AS (
-    INSERT INTO url_frontier (domain_id, job_id, url_key, url) SELECT id, %(job)s, url_key, url FROM seed_found ORDER BY id, url_key
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, priority)
+    SELECT id, %(job)s, url_key, url, %(priority)s FROM seed_found ORDER BY id, url_key
     ON CONFLICT DO NOTHING
     RETURNING domain_id
 ), woken AS (
@@ -107,17 +108,26 @@ class Seeded:
 
 
 def add(
-    connection: psycopg.Connection, seeds: Iterable[Seed], *, job_id: int, source: str, defaults: NewDomains
+    connection: psycopg.Connection,
+    seeds: Iterable[Seed],
+    *,
+    job_id: int,
+    source: str,
+    defaults: NewDomains,
+    priority: int = 3,
 ) -> Seeded:
     """Insert a batch of seeds for a job, in one transaction.
 
-    Before: no transaction is open. After: each seed's domain and URL are in the store; new domains are ready to be claimed, known
-    ones hear of their new URLs by a wake; whatever a domain has learnt is untouched. A completed job that got something to do is
-    pending again.
+    Before: the transaction, if one is open, has locked no domain. After: each seed's domain and URL are in the store; new domains are
+    ready to be claimed, known ones hear of their new URLs by a wake; whatever a domain has learnt is untouched. A completed job that
+    got something to do is pending again.
     """
-    parameters = {"job": job_id, "source": source, **defaults.columns()}
+    parameters = {"job": job_id, "source": source, "priority": priority, **defaults.columns()}
     with connection.transaction():
         connection.execute(_TABLES)
+        connection.execute(
+            "DELETE FROM seed_batch; DELETE FROM seed_found"
+        )  # of a batch before, in the same transaction
         connection.execute("SET LOCAL work_mem = '64MB'")
         with connection.cursor().copy(_COPY) as copy:
             copy.set_types(["text", "text", "text", "text", "bytea", "int4"])

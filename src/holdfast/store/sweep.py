@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
-from holdfast.store import budget, crawls, jobs, readiness, runs
+from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, runs
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
@@ -94,7 +94,7 @@ class Swept:
     delayed: int = 0
     runs: int = 0
     jobs: int = 0
-    """Pieces of work that nobody had finished after a job was resumed or deleted, and jobs that came to their end."""
+    """Pieces of work that nobody had finished after a job was resumed or deleted or a domain removed, and jobs that came to their end."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -115,23 +115,35 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
     return swept
 
 
-def release_expired(connection: psycopg.Connection) -> int:
-    """Free the claims whose lease ended; how many. After: none of them is held, their work is ready. StoreError names those
-    that could not be freed; the rest are."""
+def release_expired(connection: psycopg.Connection, *, actor: str | None = None) -> int:
+    """Free the claims whose lease ended; how many. `actor`: who says so, for the audit log.
+
+    After: none of them is held, their work is ready. StoreError names those that could not be freed; the rest are.
+    """
     faults: list[str] = []
-    return _or_complain(_in_chunks(connection, _EXPIRED, _take_away("expired"), faults, wait=True), faults)
+    return _or_complain(_in_chunks(connection, _EXPIRED, _take_away("expired", actor), faults, wait=True), faults)
 
 
-def force_release(connection: psycopg.Connection, *, worker: str | None) -> int:
-    """Take away all claims of `worker`, or of everybody (None), running or not; how many.
+def force_release(connection: psycopg.Connection, *, worker: str | None, actor: str | None = None) -> int:
+    """Take away all claims of `worker`, or of everybody (None), running or not; how many. `actor`: who says so, for the audit log.
 
     After: none of them is held and their work is ready; what the old holders still write is fenced off. StoreError names those
     that could not be freed; the rest are.
     """
     faults: list[str] = []
     return _or_complain(
-        _in_chunks(connection, _FORCED, _take_away("forced"), faults, {"worker": worker}, wait=True), faults
+        _in_chunks(connection, _FORCED, _take_away("forced", actor, worker), faults, {"worker": worker}, wait=True),
+        faults,
     )
+
+
+def take_away(connection: psycopg.Connection, domain_ids: Sequence[int], *, why: str) -> None:
+    """Take the claims on these domains away. What their holders still write is fenced off.
+
+    Before: the domain rows are locked by this transaction. After (with its commit): none is held, and their work is ready.
+    """
+    if domain_ids:
+        _take_away(why)(connection, domain_ids)
 
 
 def wake_now(connection: psycopg.Connection, *domain_ids: int) -> None:
@@ -227,25 +239,34 @@ def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
 
 
 def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
-    """Finish what was begun by whoever resumed or deleted a job, a few pieces a sweep; how many."""
+    """Finish what was begun by whoever resumed or deleted a job, or removed a domain, a few pieces a sweep; how many."""
     done = 0
-    for step, job_ids in ((jobs.unpark, jobs.parked(connection)), (jobs.forget, jobs.graves(connection))):
-        for job_id in job_ids:
+    for what, step, ids in (
+        ("job", jobs.unpark, jobs.parked(connection)),
+        ("job", jobs.forget, jobs.graves(connection)),
+        ("domain", domain_removal.forget, domain_removal.graves(connection)),
+    ):
+        for one in ids:
             try:
-                while done < JOB_STEPS and step(connection, job_id) is not None:
+                while done < JOB_STEPS and step(connection, one) is not None:
                     done += 1
             except psycopg.Error as problem:
                 if connection.broken:
                     raise
-                faults.append(f"job {job_id}: {first_line(problem)}")
+                faults.append(f"{what} {one}: {first_line(problem)}")
     return done + crawls.finish_idle(connection)
 
 
-def _take_away(why: str) -> _Apply:
+def _take_away(why: str, actor: str | None = None, worker: str | None = None) -> _Apply:
     def apply(connection: psycopg.Connection, ids: Sequence[int]) -> None:
         connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why})
         budget.give_back(connection, ids)
         readiness.refresh(connection, ids)
+        if actor is not None and ids:
+            details = {"why": why, "claims": len(ids), "from_domain": ids[0], "to_domain": ids[-1]}
+            audit.write(
+                connection, actor=actor, action="release", kind="claims", object_id=worker or "*", details=details
+            )
 
     return apply
 

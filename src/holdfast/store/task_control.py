@@ -72,6 +72,7 @@ _FILTERS: Final = {
     "domain_id": " AND t.domain_id = %(domain_id)s",
     "batch_id": " AND t.batch_id = %(batch_id)s",
     "since": " AND t.completed_at >= %(since)s",
+    "unchanged_since": " AND t.updated_at <= %(unchanged_since)s",
 }
 
 
@@ -83,6 +84,8 @@ class FailedFilter:
     batch_id: int | None = None
     since: datetime | None = None
     """Those that failed then or later."""
+    unchanged_since: datetime | None = None
+    """Those to which nothing has happened since then."""
 
 
 # One task ------------------------------------------------------------------------------------------------------------
@@ -186,12 +189,25 @@ def restart_failed(
 
 
 def restart_batch(
-    connection: psycopg.Connection, batch_id: int, *, actor: str, progress: Callable[[int], None] = lambda _: None
+    connection: psycopg.Connection,
+    batch_id: int,
+    *,
+    actor: str,
+    unchanged_since: datetime | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Restart every task of a batch that rests: completed, failed, cancelled or paused; how many. As `restart_failed` otherwise."""
+    """Restart every task of a batch that rests: completed, failed, cancelled or paused; how many. As `restart_failed` otherwise.
+
+    With `unchanged_since` only those to which nothing has happened since: who does it twice restarts nothing twice.
+    """
     deed = {"actor": actor, "action": Operation.RESTART, "kind": "batch", "object_id": str(batch_id)}
     return _restart_many(
-        connection, RESTARTABLE, FailedFilter(batch_id=batch_id), deed=deed, limit=None, progress=progress
+        connection,
+        RESTARTABLE,
+        FailedFilter(batch_id=batch_id, unchanged_since=unchanged_since),
+        deed=deed,
+        limit=None,
+        progress=progress,
     )
 
 

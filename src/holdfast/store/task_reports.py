@@ -123,6 +123,12 @@ def listing(
         ).fetchall()
 
 
+def of_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Task]:
+    """The tasks with these ids that there are."""
+    with connection.cursor(row_factory=as_task) as cursor:
+        return {task.id: task for task in cursor.execute(f"{READ} WHERE t.id = ANY(%s)", (list(ids),))}
+
+
 def history(connection: psycopg.Connection, task_id: int, *, limit: int = 100) -> list[Crawled]:
     """Every crawl of a task's URL, the newest first, each with its events; NotFound if there is no such task."""
     # In binary a record says of what types its fields are; as text it does not.
@@ -173,6 +179,14 @@ def batches(connection: psycopg.Connection, *, before: int | None = None, limit:
     keys = {"before": _NEWEST if before is None else before, "limit": limit}
     with connection.cursor(row_factory=class_row(Batch)) as cursor:
         return cursor.execute(f"{_BATCHES} WHERE b.id < %(before)s ORDER BY b.id DESC LIMIT %(limit)s", keys).fetchall()
+
+
+def batch_id(connection: psycopg.Connection, name: str) -> int:
+    """The id of the batch of that name; NotFound if there is none."""
+    row = connection.execute("SELECT id FROM crawl_batches WHERE name = %s", (name,)).fetchone()
+    if row is None:
+        raise NotFound(f"There is no batch called {name!r}.")
+    return int(row[0])
 
 
 def batch(connection: psycopg.Connection, name: str) -> Batch:

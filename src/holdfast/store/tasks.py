@@ -93,12 +93,12 @@ def add(
     A transaction may be open. After: each URL has a live task: a new one that is pending, or the one that it had, unchanged. Domains
     that were unknown are known, with nothing to do yet. NotFound if a parent or a batch does not exist; then nothing was made.
     """
-    columns = _columns(wanted)
     with connection.transaction():
-        connection.execute(_DOMAINS, columns | defaults.columns())
         made: dict[bytes, int] = {}
         found: dict[bytes, int] = {}
         while missing := [task for task in wanted if task.seed.url_key not in made.keys() | found.keys()]:
+            # Each time: one that was there may be removed in this moment.
+            connection.execute(_DOMAINS, _columns(missing) | defaults.columns())
             made |= _insert(connection, _columns(missing) | {"created_by": created_by})
             others = [task.seed.url_key for task in missing if task.seed.url_key not in made]
             # One that was in the way and has ended since is in neither: it is tried again.
@@ -116,8 +116,11 @@ def know_domains(connection: psycopg.Connection, seeds: Sequence[Seed], defaults
     """The ids of the domains of these seeds, by name. After: those that were unknown are known, with nothing to do yet."""
     names = [seed.domain for seed in seeds]
     homes = {"parents": [seed.parent_domain for seed in seeds], "bases": [seed.base_url for seed in seeds]}
-    connection.execute(_DOMAINS, {"domains": names, **homes, **defaults.columns()})
-    return dict(connection.execute("SELECT domain, id FROM domains WHERE domain = ANY(%s)", (names,)).fetchall())
+    found: dict[str, int] = {}
+    while not found.keys() >= set(names):  # one that was there may be removed in this moment
+        connection.execute(_DOMAINS, {"domains": names, **homes, **defaults.columns()})
+        found = dict(connection.execute("SELECT domain, id FROM domains WHERE domain = ANY(%s)", (names,)).fetchall())
+    return found
 
 
 def any_live(connection: psycopg.Connection) -> bool:

@@ -144,6 +144,13 @@ STRUCTURE: Final[dict[str, str]] = {
         WHERE c.max_pages IS NOT NULL AND c.state <> 'finished'
         AND (c.pages_granted <> COALESCE(g.granted, 0) OR c.pages_granted > GREATEST(c.max_pages, g.used))
     """,
+    "I7 all days together are the totals": """
+        SELECT requests, total_requests, bytes, total_bytes
+        FROM (SELECT COALESCE(sum(requests), 0) AS requests, COALESCE(sum(bytes), 0) AS bytes FROM stats_day) d,
+             (SELECT COALESCE(sum(value) FILTER (WHERE name = 'outcome'), 0) AS total_requests,
+                     COALESCE(sum(value) FILTER (WHERE name = 'bytes'), 0) AS total_bytes FROM stats_total) t
+        WHERE requests <> total_requests OR bytes <> total_bytes
+    """,
     "I11 every reference to the archive is whole": """
         SELECT domain_id, job_id, url_key FROM crawled_pages
         WHERE archive_segment IS NOT NULL AND NOT COALESCE(
@@ -172,10 +179,15 @@ LOG: Final[dict[str, str]] = {
         WHERE outcome = ANY(%(pages)s) AND job_id <> ALL(SELECT id FROM crawl_jobs WHERE kind = 'tasks')
         GROUP BY domain_id, job_id, claim_epoch, crawl_run_id, url_key HAVING count(*) > 1
     """,
-    "I3 every page in the log is kept, unless its job was deleted": """
-        SELECT DISTINCT l.domain_id, l.job_id, l.url_key FROM crawl_log l JOIN crawl_jobs j ON j.id = l.job_id AND j.deleted_at IS NULL
-        WHERE l.outcome = ANY(%(pages)s) AND NOT EXISTS (
-            SELECT FROM crawled_pages p WHERE p.domain_id = l.domain_id AND p.job_id = l.job_id AND p.url_key = l.url_key)
+    "I3 every page in the log is kept, unless its job was deleted, its domain removed, or the page purged": """
+        SELECT DISTINCT m.domain_id, m.job_id, m.url_key FROM (
+            SELECT l.domain_id, l.job_id, l.url_key, l.crawled_at FROM crawl_log l
+            JOIN crawl_jobs j ON j.id = l.job_id AND j.deleted_at IS NULL JOIN domains d ON d.id = l.domain_id AND d.removed_at IS NULL
+            WHERE l.outcome = ANY(%(pages)s) AND NOT EXISTS (
+                SELECT FROM crawled_pages p WHERE p.domain_id = l.domain_id AND p.job_id = l.job_id AND p.url_key = l.url_key)
+            OFFSET 0) m
+        WHERE NOT EXISTS (SELECT FROM page_purges g WHERE m.crawled_at < g.before AND (g.job_id IS NULL OR g.job_id = m.job_id)
+                          AND (g.domain_id IS NULL OR g.domain_id = m.domain_id))
     """,
     "I3 every page that is kept is in the log": """
         SELECT p.domain_id, p.job_id, p.url_key, p.outcome FROM crawled_pages p WHERE NOT EXISTS (
@@ -199,18 +211,38 @@ LOG: Final[dict[str, str]] = {
             FROM crawl_log GROUP BY crawl_run_id) l ON l.crawl_run_id = r.id
         WHERE r.pages_crawled <> COALESCE(l.pages, 0) OR r.errors <> COALESCE(l.errors, 0)
     """,
-    # A proxy that was removed took its figures along, but not the log.
+    # A proxy, or a domain, that was removed took its figures along, but not the log.
     "I7 what a domain's proxies did is what the log says": """
         SELECT domain_id, proxy_id, m.requests, l.requests AS logged, m.success_count, l.successes, m.total_failures, l.refusals,
                m.proxy_failures, l.failures, m.bytes, l.bytes AS logged_bytes
-        FROM domain_proxies m FULL JOIN (
+        FROM (SELECT m.* FROM domain_proxies m JOIN domains d ON d.id = m.domain_id AND d.removed_at IS NULL) m FULL JOIN (
             SELECT domain_id, proxy_id, count(*) AS requests, count(*) FILTER (WHERE outcome = ANY(%(successes)s)) AS successes,
                    count(*) FILTER (WHERE outcome = ANY(%(refusals)s)) AS refusals,
                    count(*) FILTER (WHERE outcome = ANY(%(failures)s)) AS failures, COALESCE(sum(bytes), 0)::bigint AS bytes
-            FROM crawl_log WHERE proxy_id IN (SELECT id FROM proxies) GROUP BY domain_id, proxy_id) l USING (domain_id, proxy_id)
+            FROM crawl_log WHERE proxy_id IN (SELECT id FROM proxies) AND domain_id IN (SELECT id FROM domains WHERE removed_at IS NULL)
+            GROUP BY domain_id, proxy_id) l USING (domain_id, proxy_id)
         WHERE (COALESCE(m.requests, 0), COALESCE(m.success_count, 0), COALESCE(m.total_failures, 0), COALESCE(m.proxy_failures, 0))
               <> (COALESCE(l.requests, 0), COALESCE(l.successes, 0), COALESCE(l.refusals, 0), COALESCE(l.failures, 0))
            OR COALESCE(m.bytes, 0) < COALESCE(l.bytes, 0)
+    """,
+    # Minutes are kept for a week, and the log as long as somebody wants it. What is fresh is of its minute already.
+    "I7 the figures of every minute are those of the log": """
+        SELECT at, c.requests, l.requests AS logged_requests, c.pages, l.pages AS logged_pages, c.errors, l.errors AS logged_errors,
+               c.bytes, l.bytes AS logged_bytes
+        FROM (SELECT at, sum(requests) AS requests, sum(pages) AS pages, sum(errors) AS errors, sum(bytes) AS bytes FROM (
+                SELECT at, requests, pages, errors, bytes FROM stats_minute
+                UNION ALL SELECT date_bin('1 minute', at, 'epoch'), n, CASE WHEN label = ANY(%(pages)s) THEN n ELSE 0 END,
+                                 CASE WHEN label = ANY(%(errors)s) THEN n ELSE 0 END, bytes
+                FROM stats_fresh WHERE kind = 'fetch') s GROUP BY at) c
+        FULL JOIN (
+            SELECT date_bin('1 minute', crawled_at, 'epoch') AS at, count(*) AS requests,
+                   count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors,
+                   COALESCE(sum(bytes), 0) AS bytes
+            FROM crawl_log WHERE crawled_at >= now() - interval '7 days' GROUP BY 1) l USING (at)
+        WHERE at >= now() - interval '6 days 23 hours'
+          AND at >= (SELECT date_bin('1 minute', min(crawled_at), 'epoch') FROM crawl_log)
+          AND (COALESCE(c.requests, 0), COALESCE(c.pages, 0), COALESCE(c.errors, 0), COALESCE(c.bytes, 0))
+              <> (COALESCE(l.requests, 0), COALESCE(l.pages, 0), COALESCE(l.errors, 0), COALESCE(l.bytes, 0))
     """,
     "I7 every row of the log belongs to a run": """
         SELECT crawl_run_id AS run_id, rows FROM (SELECT crawl_run_id, count(*) AS rows FROM crawl_log GROUP BY crawl_run_id) l

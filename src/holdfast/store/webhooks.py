@@ -1,10 +1,10 @@
-"""The outbox: messages about the ends of tasks, taken by senders, and what came of each attempt.
+"""The outbox: messages about the ends of tasks and about alerts, taken by senders, and what came of each attempt.
 
 The rule: a message is in the store before anybody sends it, and its next time is set before it goes out. So a killed sender's messages
 come again by themselves, no two senders have the same one at once, and each is sent at least once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -88,8 +88,8 @@ CASE WHEN d.delivered_at IS NOT NULL THEN 'delivered' WHEN d.gave_up_at IS NOT N
      WHEN d.sending AND d.next_attempt_at > clock_timestamp() THEN 'sending' ELSE 'waiting' END
 """
 _READ: Final = f"""
-SELECT d.id, d.task_id, d.event, {_STATE} AS state, d.url, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at, d.delivered_at,
-       d.gave_up_at, d.last_status, d.last_error, d.message_id, d.body FROM webhook_deliveries d
+SELECT d.id, d.task_id, d.alert_id, d.event, {_STATE} AS state, d.url, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at,
+       d.delivered_at, d.gave_up_at, d.last_status, d.last_error, d.message_id, d.body FROM webhook_deliveries d
 """  # noqa: S608 — a constant
 _FILTERS: Final = {
     "waiting": " AND d.next_attempt_at IS NOT NULL",
@@ -167,7 +167,9 @@ class Delivery:
     """A message as people look at it."""
 
     id: int
-    task_id: int
+    task_id: int | None
+    """None: it is about an alert."""
+    alert_id: int | None
     event: str
     state: str
     url: str
@@ -266,6 +268,12 @@ def get(connection: psycopg.Connection, delivery_id: int) -> Delivery:
     if found is None:
         raise _no_delivery(delivery_id)
     return found
+
+
+def of_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Delivery]:
+    """The messages with these ids that there are."""
+    with connection.cursor(row_factory=class_row(Delivery)) as cursor:
+        return {delivery.id: delivery for delivery in cursor.execute(f"{_READ} WHERE d.id = ANY(%s)", (list(ids),))}
 
 
 def listing(

@@ -43,7 +43,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I1 the address of every page is in the frontier": (f"DELETE FROM url_frontier WHERE {PAGE}",),
     "I1 every URL that is done has an answer in the log": (f"DELETE FROM crawl_log WHERE {PAGE}",),
     "I3 no page was counted twice in a tenure": (f"INSERT INTO crawl_log SELECT * FROM crawl_log WHERE {PAGE}",),
-    "I3 every page in the log is kept, unless its job was deleted": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
+    "I3 every page in the log is kept, unless its job was deleted, its domain removed, or the page purged": (
+        f"DELETE FROM crawled_pages WHERE {PAGE}",
+    ),
     "I3 every page that is kept is in the log": (f"UPDATE crawl_log SET outcome = 'not_modified' WHERE {PAGE}",),
     "I4 a held domain has one open tenure, under its epoch": (
         "UPDATE domains SET claimed_by = 'w9', claim_expires_at = now()",
@@ -70,6 +72,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I7 what a domain's proxies did is what the log says": (
         "INSERT INTO proxies (proxy_url, proxy_port) VALUES ('p.example', 8080)",
         f"INSERT INTO domain_proxies (domain_id, proxy_id, requests) SELECT {EXAMPLE}, id, 1 FROM proxies",
+    ),
+    "I7 the figures of every minute are those of the log": ("UPDATE stats_fresh SET n = n + 1 WHERE label = 'ok'",),
+    "I7 all days together are the totals": (
+        "INSERT INTO stats_total (name, label, value) VALUES ('outcome', 'ok', 1)",
     ),
     "I7 every row of the log belongs to a run": ("DELETE FROM crawl_runs",),
     "I7 no domain used more pages of a crawl than it was granted": (

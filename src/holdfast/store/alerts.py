@@ -1,0 +1,223 @@
+"""Alerts: what they are judged by, and the table of those that were raised and resolved.
+
+The rule: an alert of a kind about a subject is raised once and stays the same row until it is over. What is to be told goes into the outbox
+in the transaction that raises or resolves it, so it is told once.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from holdfast.errors import NotFound
+
+KEPT: Final = timedelta(days=90)
+"""How long alerts that are over are kept."""
+SETTLED: Final = timedelta(seconds=10)
+"""So long after its end a minute is whole: what was fetched in it is committed by then."""
+
+MOST: Final = 50
+"""Alerts of a kind that are firing at the same time; where more is wrong, the rest is raised as others end."""
+
+_NEWEST: Final = 2**63 - 1
+
+# Minutes that have no row count as ones without requests.
+_MINUTES: Final = """
+SELECT m.at, COALESCE(sum(s.requests), 0)::bigint AS requests, COALESCE(sum(s.errors), 0)::bigint AS errors
+FROM generate_series(date_bin('1 minute', statement_timestamp() - %(settled)s::interval, 'epoch') - %(minutes)s * interval '1 minute',
+                     date_bin('1 minute', statement_timestamp() - %(settled)s::interval, 'epoch') - interval '1 minute',
+                     interval '1 minute') AS m(at)
+LEFT JOIN (
+    SELECT at, requests, errors FROM stats_minute WHERE at >= statement_timestamp() - (%(minutes)s + 2) * interval '1 minute'
+    UNION ALL SELECT date_bin('1 minute', at, 'epoch'), n, CASE WHEN label = ANY(%(errors)s) THEN n ELSE 0 END
+    FROM stats_fresh WHERE kind = 'fetch'
+) s ON s.at = m.at
+GROUP BY m.at ORDER BY m.at
+"""
+_BACKLOG: Final = """
+SELECT at, frontier_size FROM stats_minute
+WHERE at >= date_bin('1 minute', statement_timestamp(), 'epoch') - (%(minutes)s + 1) * interval '1 minute' AND frontier_size IS NOT NULL
+ORDER BY at
+"""
+_SILENT: Final = """
+SELECT w.name, extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8, w.host, w.heartbeat_at,
+       (SELECT count(*) FROM domains d WHERE d.claimed_by = w.name) AS held
+FROM workers w
+WHERE w.heartbeat_at < statement_timestamp() - %(silence)s::interval
+  AND (EXISTS (SELECT FROM crawl_runs r WHERE r.status = 'running' AND r.worker = w.name)
+       OR EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name))
+ORDER BY w.name LIMIT %(limit)s
+"""
+
+_FIRING: Final = (
+    "SELECT id, kind, subject FROM alerts WHERE resolved_at IS NULL AND kind = ANY(%(kinds)s) ORDER BY id FOR UPDATE"
+)
+_RAISE: Final = """
+INSERT INTO alerts (kind, subject, value, details) VALUES (%(kind)s, %(subject)s, %(value)s, %(details)s) RETURNING id
+"""
+_SEEN: Final = (
+    "UPDATE alerts SET last_seen_at = clock_timestamp(), value = %(value)s, details = %(details)s WHERE id = %(id)s"
+)
+_RESOLVE: Final = "UPDATE alerts SET resolved_at = clock_timestamp() WHERE id = %(id)s"
+_TELL: Final = """
+INSERT INTO webhook_deliveries (alert_id, event, url, body, next_attempt_at, gave_up_at, last_error)
+SELECT a.id, %(event)s, %(url)s, jsonb_build_object('alert_id', a.id, 'kind', a.kind, 'subject', a.subject, 'value', a.value,
+           'since', a.since, 'resolved_at', a.resolved_at, 'details', a.details),
+       CASE WHEN e.reason IS NULL THEN clock_timestamp() END, CASE WHEN e.reason IS NOT NULL THEN clock_timestamp() END, e.reason
+FROM alerts a LEFT JOIN webhook_endpoints e ON e.url = %(url)s AND e.disabled_at IS NOT NULL WHERE a.id = %(id)s
+"""
+_READ: Final = """
+SELECT id, kind, subject, CASE WHEN resolved_at IS NULL THEN 'firing' ELSE 'resolved' END AS state, value, since, last_seen_at, resolved_at,
+       details FROM alerts
+"""
+_ACTIVE: Final = {None: "", True: " AND resolved_at IS NULL", False: " AND resolved_at IS NOT NULL"}
+_TRIM: Final = """
+DELETE FROM alerts WHERE id IN (
+    SELECT id FROM alerts WHERE resolved_at < statement_timestamp() - %(kept)s::interval LIMIT %(chunk)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong now."""
+
+    kind: str
+    subject: str
+    value: float
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that is or was wrong."""
+
+    id: int
+    kind: str
+    subject: str
+    """Whom it is about: a worker, a domain; empty: everything."""
+    state: str
+    """firing or resolved."""
+    value: float
+    since: datetime
+    last_seen_at: datetime
+    resolved_at: datetime | None
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What came of the requests of a minute."""
+
+    at: datetime
+    requests: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class SilentWorker:
+    """A worker that should be heard of, and is not."""
+
+    name: str
+    seconds: float
+    host: str
+    heartbeat_at: datetime
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of alerts, by their ids."""
+
+    raised: list[int] = field(default_factory=list)
+    resolved: list[int] = field(default_factory=list)
+
+
+# What they are judged by ----------------------------------------------------------------------------------------------
+
+
+def minutes(connection: psycopg.Connection, *, count: int, errors: Collection[str]) -> list[Minute]:
+    """The last so many whole minutes, the oldest first; `errors` are the outcomes that count as such."""
+    values = {"minutes": count, "errors": sorted(errors), "settled": SETTLED}
+    return [Minute(*row) for row in connection.execute(_MINUTES, values)]
+
+
+def backlog(connection: psycopg.Connection, *, count: int) -> list[tuple[datetime, int]]:
+    """How long the frontier was at the end of the last so many minutes, and of the one before them, as far as somebody looked."""
+    return connection.execute(_BACKLOG, {"minutes": count}).fetchall()
+
+
+def silent_workers(connection: psycopg.Connection, *, silence: timedelta, limit: int) -> list[SilentWorker]:
+    """Workers that hold domains, or whose run says that it runs, without a sign of life for so long."""
+    return [SilentWorker(*row) for row in connection.execute(_SILENT, {"silence": silence, "limit": limit})]
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
+def settle(
+    connection: psycopg.Connection, findings: Sequence[Finding], *, kinds: Collection[str], tell: str | None
+) -> Changed:
+    """What is wrong now, of these kinds, is firing; what was and is not any more is resolved. `tell`: where both are sent to, if anywhere.
+
+    Before: a transaction is open, and nobody else settles. After (with its commit): each has one row, and one message for its beginning
+    and one for its end are in the outbox. No more than `MOST` of a kind are firing.
+    """
+    changed = Changed()
+    rows = connection.execute(_FIRING, {"kinds": sorted(kinds)}).fetchall()
+    firing = {(kind, subject): number for number, kind, subject in rows}
+    room = {kind: MOST - sum(row[1] == kind for row in rows) for kind in kinds}
+    for found in findings:
+        values = {
+            "kind": found.kind,
+            "subject": found.subject[:255],
+            "value": found.value,
+            "details": Jsonb(found.details),
+        }
+        known = firing.pop((found.kind, found.subject[:255]), None)
+        if known is not None:
+            connection.execute(_SEEN, values | {"id": known})
+            continue
+        if room[found.kind] <= 0:
+            continue
+        room[found.kind] -= 1
+        row = connection.execute(_RAISE, values).fetchone()
+        assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
+        changed.raised.append(row[0])
+        _tell(connection, row[0], "alert.firing", tell)
+    for number in firing.values():
+        connection.execute(_RESOLVE, {"id": number})
+        changed.resolved.append(number)
+        _tell(connection, number, "alert.resolved", tell)
+    return changed
+
+
+def _tell(connection: psycopg.Connection, number: int, event: str, url: str | None) -> None:
+    if url is not None:
+        connection.execute(_TELL, {"id": number, "event": event, "url": url})
+
+
+def get(connection: psycopg.Connection, alert_id: int) -> Alert:
+    """One alert; NotFound if there is none."""
+    with connection.cursor(row_factory=class_row(Alert)) as cursor:
+        found = cursor.execute(f"{_READ} WHERE id = %(id)s", {"id": alert_id}).fetchone()
+    if found is None:
+        raise NotFound(f"There is no alert {alert_id}.")
+    return found
+
+
+def listing(
+    connection: psycopg.Connection, *, active: bool | None = None, before: int | None = None, limit: int = 100
+) -> list[Alert]:
+    """Alerts, the newest first; `before` is the id of the last one seen."""
+    query = f"{_READ} WHERE id < %(before)s{_ACTIVE[active]} ORDER BY id DESC LIMIT %(limit)s"
+    with connection.cursor(row_factory=class_row(Alert)) as cursor:
+        return cursor.execute(query, {"before": _NEWEST if before is None else before, "limit": limit}).fetchall()
+
+
+def trim(connection: psycopg.Connection, *, chunk: int = 1_000) -> int:
+    """Delete alerts that are over for long, a chunk of them; how many."""
+    return connection.execute(_TRIM, {"kept": KEPT, "chunk": chunk}).rowcount

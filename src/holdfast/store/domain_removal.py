@@ -1,0 +1,191 @@
+"""Domains that people remove: nobody finds them any more at once, and what hangs on them goes a chunk at a time.
+
+The rule: the log and the tenures stay, since they say what was asked of servers and by whom. The row itself stays for a while, switched
+off and under another name, because whoever looked the name up before may still write for it; what he writes is forgotten, too.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+
+from holdfast.errors import Refused
+from holdfast.store import domains, readiness
+from holdfast.store.tasks import IS_LIVE
+
+ROWS: Final = 10_000
+"""Of the frontier, forgotten in one transaction; of other tables fewer, since more hangs on them."""
+FEW: Final = 1_000
+GRAVE: Final = timedelta(minutes=10)
+"""How long the row stays: longer than any transaction that found it under its name."""
+AT_ONCE: Final = 20
+"""Domains that one sweep looks at."""
+_DEADLOCK_RETRIES: Final = 5
+
+# FOR UPDATE: whoever inserts URLs for a domain that he does not hold shares its row, and has to be waited for.
+_LOCK: Final = """
+SELECT id, claimed_by, COALESCE(claim_expires_at <= clock_timestamp(), false) FROM domains WHERE domain = %(domain)s FOR UPDATE
+"""
+_LIVE_TASKS: Final = (
+    f"SELECT count(*) FROM (SELECT FROM crawl_tasks WHERE domain_id = %(id)s AND {IS_LIVE} LIMIT 1000) live"  # noqa: S608 — a constant
+)
+_WANTED_BY_TASKS: Final = """
+SELECT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+               WHERE jd.domain_id = %(id)s AND jd.waiting > 0 AND j.kind = 'tasks')
+    OR EXISTS (SELECT FROM domain_wakes w JOIN crawl_jobs j ON j.id = w.job_id WHERE w.domain_id = %(id)s AND j.kind = 'tasks')
+"""
+_MARK: Final = """
+UPDATE domains SET removed_at = clock_timestamp(), is_active = false, domain = left(domain, 230) || ' #' || id, next_crawl_after = NULL,
+    maintenance_window = NULL, proxy_use = NULL, version = version + 1
+WHERE id = %(id)s
+"""
+
+_LOCK_REMOVED: Final = "SELECT FROM domains WHERE id = %(id)s AND removed_at IS NOT NULL FOR UPDATE"
+_NO_WAKES: Final = "DELETE FROM domain_wakes WHERE domain_id = %(id)s"
+_FORGET: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT job_id, url_key FROM url_frontier WHERE domain_id = %(id)s ORDER BY job_id, url_key LIMIT %(rows)s
+), gone AS (
+    DELETE FROM url_frontier f USING chunk s WHERE f.domain_id = %(id)s AND f.job_id = s.job_id AND f.url_key = s.url_key
+    RETURNING f.job_id, f.state
+), pages AS (
+    DELETE FROM crawled_pages p USING chunk s WHERE p.domain_id = %(id)s AND p.job_id = s.job_id AND p.url_key = s.url_key
+), texts AS (
+    DELETE FROM page_texts t USING chunk s WHERE t.domain_id = %(id)s AND t.job_id = s.job_id AND t.url_key = s.url_key
+), counts AS (
+    SELECT job_id, count(*) AS rows, count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'done') AS done,
+           count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
+    FROM gone GROUP BY job_id
+), work AS (
+    UPDATE job_domains jd SET discovered = jd.discovered - c.rows, waiting = jd.waiting - c.waiting, done = jd.done - c.done,
+        denied = jd.denied - c.denied, failed = jd.failed - c.failed
+    FROM counts c WHERE jd.domain_id = %(id)s AND jd.job_id = c.job_id
+), sums AS (SELECT COALESCE(sum(rows), 0)::bigint AS rows, COALESCE(sum(waiting), 0)::bigint AS waiting FROM counts), home AS (
+    UPDATE domains d SET pages_discovered = d.pages_discovered - sums.rows, frontier_size = d.frontier_size - sums.waiting
+    FROM sums WHERE d.id = %(id)s
+)
+SELECT rows FROM sums
+"""
+# Pages that were granted to it are the crawls' again, used or not: what it had is forgotten.
+_FORGET_WORK: Final = """
+WITH gone AS (
+    DELETE FROM job_domains WHERE domain_id = %(id)s RETURNING crawl_id, granted
+), locked AS MATERIALIZED (
+    SELECT c.id FROM crawls c WHERE c.id IN (SELECT crawl_id FROM gone WHERE granted > 0) AND c.state <> 'finished'
+    ORDER BY c.id FOR NO KEY UPDATE
+)
+UPDATE crawls c SET pages_granted = c.pages_granted - g.pages
+FROM (SELECT crawl_id, sum(granted)::bigint AS pages FROM gone GROUP BY crawl_id) g JOIN locked l ON l.id = g.crawl_id
+WHERE c.id = g.crawl_id AND c.max_pages IS NOT NULL
+"""
+# Without the domain's lock, which the schedule takes while it has locked tasks.
+_BESIDE: Final = {
+    "crawl_tasks": "DELETE FROM crawl_tasks t USING (SELECT id FROM crawl_tasks WHERE domain_id = %(id)s ORDER BY id LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
+    "products": "DELETE FROM products t USING (SELECT id FROM products WHERE domain_id = %(id)s ORDER BY id LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
+    "provenance": "DELETE FROM provenance t USING (SELECT id FROM provenance WHERE domain_id = %(id)s LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
+    "domain_proxies": "DELETE FROM domain_proxies t USING (SELECT id FROM domain_proxies WHERE domain_id = %(id)s ORDER BY proxy_id"
+    " LIMIT %(few)s FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
+    "domain_robots": "DELETE FROM domain_robots WHERE domain_id = %(id)s",
+    "domain_transitions": "DELETE FROM domain_transitions t USING (SELECT version FROM domain_transitions WHERE domain_id = %(id)s"
+    " ORDER BY version LIMIT %(few)s) c WHERE t.domain_id = %(id)s AND t.version = c.version",
+}
+_BURY: Final = """
+DELETE FROM domains d WHERE d.id = %(id)s AND d.removed_at < clock_timestamp() - %(grave)s
+  AND NOT EXISTS (SELECT FROM url_frontier WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM job_domains WHERE domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM crawl_tasks WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM products WHERE domain_id = d.id)
+"""
+_GRAVES: Final = """
+SELECT id FROM domains WHERE removed_at IS NOT NULL AND removed_at < clock_timestamp() - %(grave)s ORDER BY id LIMIT %(most)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A domain that nobody finds any more."""
+
+    id: int
+    domain: str
+    """What it was called."""
+
+
+def check(connection: psycopg.Connection, domain: str) -> Removed:
+    """A domain that can be removed. Refused while somebody holds it, or tasks want something of it. Raises NotFound.
+
+    Before: a transaction is open. After: its row is locked, and whoever was inserting URLs for it has been waited for.
+    """
+    row = connection.execute(_LOCK, {"domain": domain}).fetchone()
+    if row is None:
+        domains.id_of(connection, domain)
+        raise AssertionError(domain)  # id_of() has raised
+    key = {"id": row[0]}
+    if row[2]:
+        raise Refused(f"{domain} has a claim that expired; `holdfast release-stuck-claims` frees it, then remove it.")
+    if row[1] is not None:
+        raise Refused(
+            f"{domain} is held by worker {row[1]}. Switch it off (`holdfast domain-set {domain} active=no`), take it away from the "
+            f"worker (`holdfast domain-reset {domain}`), and remove it then."
+        )
+    live = connection.execute(_LIVE_TASKS, key).fetchone()
+    if live and live[0]:
+        many = f"{live[0]} live tasks" if live[0] > 1 else "a live task"
+        raise Refused(f"{domain} has {many}; cancel them, or wait until they have ended, and remove it then.")
+    wanted = connection.execute(_WANTED_BY_TASKS, key).fetchone()
+    if wanted and wanted[0]:
+        raise Refused(
+            f"Tasks have been led to {domain} from elsewhere; wait until they have ended, and remove it then."
+        )
+    return Removed(row[0], domain)
+
+
+def remove(connection: psycopg.Connection, domain: str) -> Removed:
+    """Remove a domain; it can be removed, or `check` says why not.
+
+    Before: nothing. After (with the commit): its name is free, and nobody claims or finds it; what hangs on it is to be forgotten:
+    `forget`.
+    """
+    with connection.transaction():
+        found = check(connection, domain)
+        connection.execute(_MARK, {"id": found.id})
+        readiness.refresh(connection, [found.id])
+    return found
+
+
+def graves(connection: psycopg.Connection) -> list[int]:
+    """Domains that were removed a while ago, and whose rows are still there; some of them."""
+    return [row[0] for row in connection.execute(_GRAVES, {"grave": GRAVE, "most": AT_ONCE})]
+
+
+def forget(connection: psycopg.Connection, domain_id: int) -> int | None:
+    """Forget some of what a removed domain had; how many rows. None: there is nothing left, or nothing that can be had now.
+
+    Before: `remove`; no transaction is open. After: counters are right at every moment; the row goes a while later, by the sweep.
+    """
+    for _ in range(_DEADLOCK_RETRIES):  # a batch fences its own domains before it shares others
+        with suppress(psycopg.errors.DeadlockDetected):
+            return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
+    return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
+
+
+def _forget(connection: psycopg.Connection, key: dict[str, Any]) -> int | None:
+    with connection.transaction():
+        if connection.execute(_LOCK_REMOVED, key).fetchone() is None:
+            return None
+        readiness.fold_counts(connection, [key["id"]])
+        connection.execute(_NO_WAKES, key)
+        row = connection.execute(_FORGET, key).fetchone()
+        if row and row[0]:
+            return int(row[0])
+        connection.execute(_FORGET_WORK, key)
+    for statement in _BESIDE.values():
+        with connection.transaction():
+            if gone := connection.execute(statement, key).rowcount:
+                return gone
+    with connection.transaction():
+        connection.execute(_LOCK_REMOVED, key)
+        connection.execute(_BURY, key)  # a statement of its own sees what those did who had to be waited for
+    return None

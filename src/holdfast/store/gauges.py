@@ -1,0 +1,118 @@
+"""How things stand now, in numbers: domains, jobs, tasks, workers, claims, queues, proxies, the outbox, the database.
+
+The rule: read only, few statements, each of which is bearable every few seconds at 100,000 domains; nothing here grows with the number of
+pages.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import psycopg
+
+# The one walk over all domains. By itself: to start others for it would take longer, and from those who crawl.
+_ALONE: Final = "SELECT set_config('max_parallel_workers_per_gather', '0', true)"
+_DOMAINS: Final = "SELECT status::text, count(*), sum(frontier_size)::bigint FROM domains GROUP BY status"
+_CLAIMS: Final = """
+SELECT count(*), count(*) FILTER (WHERE claim_expires_at <= statement_timestamp()),
+       GREATEST(extract(epoch FROM statement_timestamp() - min(claim_expires_at)), 0)::float8
+FROM domains WHERE claimed_by IS NOT NULL
+"""
+_WORKERS: Final = """
+SELECT w.name, extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8 AS age,
+       w.heartbeat_at > statement_timestamp() - %(silence)s::interval AS alive, r.worker IS NOT NULL AS running
+FROM workers w LEFT JOIN (SELECT DISTINCT worker FROM crawl_runs WHERE status = 'running') r ON r.worker = w.name
+WHERE r.worker IS NOT NULL OR EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name)
+ORDER BY w.name
+"""
+_STANDING: Final = """
+SELECT 'job', state::text, count(*) FROM crawl_jobs WHERE deleted_at IS NULL GROUP BY state
+UNION ALL SELECT 'run', '', count(*) FROM crawl_runs WHERE status = 'running'
+UNION ALL SELECT 'alert', kind, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY kind
+"""
+_TASKS: Final = "SELECT status::text, count(*) FROM crawl_tasks GROUP BY status"
+_MORE: Final = """
+SELECT 'queue' AS what, queue_name AS label, status::text AS more, count(*) AS n
+FROM procrastinate.procrastinate_jobs WHERE status IN ('todo', 'doing') GROUP BY queue_name, status
+UNION ALL SELECT 'task_due', 'crawl', '', count(*) FROM crawl_tasks
+    WHERE status = 'pending' AND waits_for IS NULL AND scheduled_at <= statement_timestamp()
+UNION ALL SELECT 'task_due', 'parse', '', count(*) FROM crawl_tasks WHERE status = 'queued_parse' AND scheduled_at <= statement_timestamp()
+UNION ALL SELECT 'proxy', CASE WHEN disabled_by = 'operator' THEN 'disabled' WHEN NOT is_active THEN 'failed'
+                               WHEN failure_count >= 5 THEN 'failing' ELSE 'active' END, '', count(*) FROM proxies GROUP BY 2
+UNION ALL SELECT 'webhook', CASE WHEN next_attempt_at <= statement_timestamp() THEN 'due' ELSE 'waiting' END, '', count(*)
+    FROM webhook_deliveries WHERE next_attempt_at IS NOT NULL GROUP BY 2
+UNION ALL SELECT 'webhook', 'given_up', '', count(*) FROM webhook_deliveries WHERE gave_up_at IS NOT NULL
+UNION ALL SELECT 'fresh', '', '', count(*) FROM stats_fresh
+UNION ALL SELECT 'database_bytes', '', '', pg_database_size(current_database())
+UNION ALL SELECT 'duty', name, '', extract(epoch FROM statement_timestamp() - done_at)::bigint FROM duties WHERE isfinite(done_at)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A worker that should be heard of: a run of it says that it runs, or it holds domains."""
+
+    name: str
+    age: float
+    """Seconds since it was."""
+    alive: bool
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things stand."""
+
+    domains: dict[str, int] = field(default_factory=dict)
+    """By status; those without any are left out, here and below."""
+    frontier_size: int = 0
+    held: int = 0
+    expired: int = 0
+    """Of the domains that are held: those whose lease has ended."""
+    oldest_expired: float = 0.0
+    """For how many seconds the first of them has."""
+    jobs: dict[str, int] = field(default_factory=dict)
+    tasks: dict[str, int] = field(default_factory=dict)
+    alerts: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+    workers: list[Heard] = field(default_factory=list)
+
+    @property
+    def active_workers(self) -> int:
+        """Those that run and were heard of lately."""
+        return sum(worker.alive and worker.running for worker in self.workers)
+
+    @property
+    def silent_workers(self) -> int:
+        """Those that were not."""
+        return sum(not worker.alive for worker in self.workers)
+
+
+def standing(connection: psycopg.Connection, *, silence: timedelta) -> Standing:
+    """Domains, frontier, claims, jobs, tasks, workers. `silence`: a worker that was not heard of for so long counts as dead."""
+    with connection.transaction():
+        connection.execute(_ALONE)
+        by_status = connection.execute(_DOMAINS).fetchall()
+        tasks = connection.execute(_TASKS).fetchall()
+    ((held, expired, oldest),) = connection.execute(_CLAIMS).fetchall()
+    counts: dict[str, dict[str, int]] = {"job": {}, "run": {}, "alert": {}}
+    for what, label, count in connection.execute(_STANDING):
+        counts[what][label] = count
+    heard = connection.execute(_WORKERS, {"silence": silence}).fetchall()
+    return Standing(
+        domains={status: count for status, count, _ in by_status},
+        frontier_size=sum(waiting for _, _, waiting in by_status),
+        held=held,
+        expired=expired,
+        oldest_expired=oldest or 0.0,
+        jobs=counts["job"],
+        tasks=dict(tasks),
+        alerts=counts["alert"],
+        runs=counts["run"].get("", 0),
+        workers=[Heard(*row) for row in heard],
+    )
+
+
+def queues(connection: psycopg.Connection) -> dict[tuple[str, str, str], int]:
+    """The rest that an operator looks at, by what, label and more: queues, due tasks, proxies, the outbox, the size of the database."""
+    return {(what, label, more): count for what, label, more, count in connection.execute(_MORE)}

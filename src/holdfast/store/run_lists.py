@@ -1,0 +1,206 @@
+"""Runs, workers and jobs in pages.
+
+The rule: what has to be summed is summed for the rows of a page, and for no others.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+
+from holdfast.errors import NotFound
+from holdfast.store import reports
+from holdfast.store.listing import By, Is, Key, Listing, Order, Page
+
+_DOWN: Final = (By("t.id", int, down=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A worker process at work."""
+
+    id: int
+    worker: str
+    job_id: int | None
+    job: str | None
+    """None: it serves all jobs."""
+    crawl_id: int | None
+    status: str
+    started_at: datetime
+    heartbeat_at: datetime
+    completed_at: datetime | None
+    error_message: str | None
+    pages_crawled: int
+    errors: int
+    bytes: int
+    images_found: int
+    images_downloaded: int
+    in_window: int
+    """URLs in its memory, as it said last."""
+
+
+RUNS: Final = Listing(
+    "crawl_runs",
+    """
+    t.id, t.worker, t.job_id, j.name, t.crawl_id, t.status::text, t.started_at, t.heartbeat_at, t.completed_at, t.error_message,
+    t.pages_crawled, t.errors, t.bytes, t.images_found, t.images_downloaded, t.in_window
+    """,
+    RunRow,
+    {
+        "running": "t.status = 'running'",
+        "status": "t.status = %(status)s::run_status",
+        "job": Is("t.job_id", "%(job)s::bigint"),
+        "worker": Is("t.worker", "%(worker)s::text"),
+        "crawl": "t.crawl_id = %(crawl)s",
+        "id": Is("t.id", "%(id)s::bigint"),
+    },
+    {
+        "newest": Order(
+            _DOWN,
+            (("id",), ("running",), ("job",), ("worker",), ()),
+        )
+    },
+    joined="LEFT JOIN crawl_jobs j ON j.id = t.job_id",
+    narrow=frozenset({"running", "job", "worker", "crawl"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A name that worker processes bear, and who bears it."""
+
+    name: str
+    host: str
+    pid: int
+    boot_epoch: int
+    """Which of its lives this is."""
+    started_at: datetime
+    heartbeat_at: datetime
+    alive: bool
+    """It was heard of lately, and one of its runs has not ended."""
+    held: int
+    """Domains."""
+    expired: int
+    """Of these: their leases have ended."""
+    runs: int
+    """That have not ended."""
+    pages: int
+    """Of these runs; likewise below."""
+    errors: int
+    bytes: int
+    in_window: int
+
+
+_RUNNING: Final = """
+SELECT worker, count(*) AS runs, sum(pages_crawled)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes,
+       sum(in_window)::bigint AS in_window FROM crawl_runs WHERE status = 'running' GROUP BY worker
+"""
+_HEARD_OF: Final = "t.heartbeat_at > clock_timestamp() - %(silence)s::interval"
+_IS_ALIVE: Final = (
+    f"({_HEARD_OF} AND EXISTS (SELECT FROM crawl_runs r WHERE r.status = 'running' AND r.worker = t.name))"
+)
+
+WORKERS: Final = Listing(
+    "workers",
+    f"""
+    t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, r.worker IS NOT NULL AND {_HEARD_OF}, h.held, h.expired,
+    COALESCE(r.runs, 0), COALESCE(r.pages, 0), COALESCE(r.errors, 0), COALESCE(r.bytes, 0), COALESCE(r.in_window, 0)
+    """,
+    WorkerRow,
+    {
+        "name": Is("t.name", "%(name)s::text"),
+        "alive": _IS_ALIVE,
+        "silent": f"NOT {_IS_ALIVE}",
+    },
+    {"name": Order((By("t.name", str),), (("name",), ()))},
+    joined=f"""
+    LEFT JOIN ({_RUNNING}) r ON r.worker = t.name
+    CROSS JOIN LATERAL (SELECT count(*) AS held, count(*) FILTER (WHERE d.claim_expires_at <= clock_timestamp()) AS expired
+                        FROM domains d WHERE d.claimed_by = t.name) h
+    """,  # noqa: S608 — constants
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job, with what there is to do and what was done."""
+
+    id: int
+    name: str
+    kind: str
+    state: str
+    created_at: datetime
+    updated_at: datetime
+    completed_at: datetime | None
+    schedule: str | None
+    next_run_at: datetime | None
+    spec: dict[str, Any]
+    crawl: str | None
+    """The state of the crawl that is open."""
+    crawl_started_at: datetime | None
+    max_pages: int | None
+    pages: int
+    errors: int
+    bytes: int
+    domains: int
+    ready: int
+    """Domains; likewise the next two."""
+    spent: int
+    done: int
+    discovered: int
+    """URLs; likewise below."""
+    waiting: int
+    urls_done: int
+    denied: int
+    failed: int
+    depth: int
+    """The deepest that was fetched."""
+
+
+JOBS: Final = Listing(
+    "crawl_jobs",
+    "t.id",
+    int,
+    {
+        "state": "t.state = %(state)s::job_state",
+        "prefix": "starts_with(t.name, %(prefix)s)",
+        "scheduled": "t.schedule IS NOT NULL",
+    },
+    {"newest": Order(_DOWN), "oldest": Order((By("t.id", int),))},
+    always="t.deleted_at IS NULL",
+)
+"""Their ids; `jobs` reads the rows."""
+
+
+def jobs(
+    connection: psycopg.Connection, given: dict[str, object], *, order: str, after: Key | None, limit: int
+) -> Page[JobRow]:
+    """Jobs that fit; the figures of those that are shown are summed over all their domains."""
+    found = JOBS.page(connection, given, order=order, after=after, limit=limit)
+    rows = {row["id"]: JobRow(**row) for row in reports.jobs(connection, found.rows)}
+    return Page([rows[job_id] for job_id in found.rows if job_id in rows], found.next)
+
+
+def job(connection: psycopg.Connection, job_id: int) -> JobRow:
+    """One job. Raises NotFound."""
+    found = reports.jobs(connection, [job_id])
+    if not found:
+        raise NotFound(f"There is no job {job_id} any more.")
+    return JobRow(**found[0])
+
+
+def run(connection: psycopg.Connection, run_id: int) -> RunRow:
+    """One run. Raises NotFound."""
+    found = RUNS.page(connection, {"id": run_id}, order="newest", limit=1).rows
+    if not found:
+        raise NotFound(f"There is no run {run_id}.")
+    return found[0]
+
+
+def worker(connection: psycopg.Connection, name: str, *, silence: timedelta) -> WorkerRow:
+    """One worker. Raises NotFound."""
+    found = WORKERS.page(connection, {"name": name}, order="name", limit=1, also={"silence": silence}).rows
+    if not found:
+        raise NotFound(f"There is no worker called {name!r}.")
+    return found[0]

@@ -1,0 +1,275 @@
+"""Figures of the crawl: what is fresh is added up into minutes, days and totals, and read from there.
+
+The rule: what a transaction writes into the log, a trigger counts in `stats_fresh` with it; `fold` moves that on, in one transaction. So
+everything counts once, and a figure is always what was added up and what is fresh, read by one statement.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from holdfast.errors import StoreError
+from holdfast.model.figures import FETCH_MS
+from holdfast.model.outcome import PAGES, TREATMENT
+from holdfast.store import duties
+
+KEPT: Final = timedelta(days=7)
+"""How long minutes are kept. Days are kept for ever."""
+FRESH: Final = timedelta(seconds=75)
+"""How long what was counted stays fresh: the pace of the last minute is read from it."""
+EVERY: Final = timedelta(seconds=9)
+"""Added up by one tick of ten seconds, whoever has it."""
+CHUNK: Final = 20_000
+"""Fresh rows that one transaction adds up."""
+SAMPLED: Final = timedelta(minutes=1)
+
+_KINDS: Final[dict[str, list[str]]] = {
+    "pages": sorted(PAGES),
+    "errors": sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error),
+}
+_SUMS: Final = ("requests", "pages", "errors", "bytes", "robots_denied", "latency_ms")
+_ADDED: Final = ", ".join(f"{name} = t.{name} + excluded.{name}" for name in _SUMS if name != "robots_denied")
+_MERGED: Final = ", ".join(
+    f"{name} = stats_plus(t.{name}, excluded.{name})" for name in ("outcomes", "statuses", "latency")
+)
+_COLUMNS: Final = "at, requests, pages, errors, bytes, latency_ms, outcomes, statuses, latency"
+
+# What is alike is put together first; the rest then deals with a few rows a minute.
+_BY_MINUTE: Final = """
+WITH alike AS MATERIALIZED (
+    SELECT date_bin('1 minute', at, 'epoch') AS at, label, status, bucket, sum(n)::bigint AS n, sum(bytes) AS bytes, sum(ms) AS ms
+    FROM {source} WHERE kind = 'fetch'{where} GROUP BY 1, label, status, bucket
+)
+SELECT at, requests, pages, errors, bytes, latency_ms, outcomes, COALESCE(statuses, '{{}}') AS statuses, latency FROM (
+    SELECT at, sum(n)::bigint AS requests, COALESCE(sum(n) FILTER (WHERE label = ANY(%(pages)s)), 0)::bigint AS pages,
+           COALESCE(sum(n) FILTER (WHERE label = ANY(%(errors)s)), 0)::bigint AS errors, sum(bytes)::bigint AS bytes,
+           sum(ms)::bigint AS latency_ms, ARRAY[{buckets}] AS latency
+    FROM alike GROUP BY at) sums
+JOIN (SELECT at, jsonb_object_agg(label, n) AS outcomes FROM (SELECT at, label, sum(n) AS n FROM alike GROUP BY at, label) o
+      GROUP BY at) outcomes USING (at)
+LEFT JOIN (SELECT at, jsonb_object_agg(status, n) AS statuses
+           FROM (SELECT at, status, sum(n) AS n FROM alike WHERE status IS NOT NULL GROUP BY at, status) o GROUP BY at) statuses USING (at)
+"""
+_BUCKETS: Final = ", ".join(
+    f"COALESCE(sum(n) FILTER (WHERE bucket = {number}), 0)::bigint" for number in range(len(FETCH_MS) + 1)
+)
+_LATENCY: Final = ", ".join(f"COALESCE(sum(latency[{number}]), 0)::bigint" for number in range(1, len(FETCH_MS) + 2))
+# `lately`: of whole pieces of ten seconds those of a minute.
+_FRESH_FIGURES: Final = """
+SELECT v.name, v.label, v.value, v.lately FROM (
+    SELECT kind, label, status, bucket, sum(n)::bigint AS n, sum(bytes)::bigint AS bytes, sum(ms)::bigint AS ms,
+           COALESCE(sum(n) FILTER (WHERE {lately}), 0)::bigint AS late_n,
+           COALESCE(sum(bytes) FILTER (WHERE {lately}), 0)::bigint AS late_bytes
+    FROM {source} GROUP BY kind, label, status, bucket) alike
+CROSS JOIN LATERAL (VALUES (CASE kind WHEN 'fetch' THEN 'outcome' ELSE 'claim' END, alike.label::text, n, late_n),
+    ('bytes', '', bytes, late_bytes), ('status', status::text, n, 0), ('fetch_ms', '', ms, 0), ('fetch_bucket', bucket::text, n, 0)
+) v(name, label, value, lately)
+WHERE v.label IS NOT NULL AND (kind = 'fetch' OR v.name = 'claim')
+"""
+_LATELY: Final = """
+at >= date_bin('10 seconds', statement_timestamp(), 'epoch') - interval '1 minute'
+AND at < date_bin('10 seconds', statement_timestamp(), 'epoch')
+"""
+_FOLD: Final = f"""
+WITH taken AS MATERIALIZED (
+    DELETE FROM stats_fresh WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM stats_fresh WHERE at < clock_timestamp() - %(fresh)s::interval LIMIT %(chunk)s)) RETURNING *
+), minutes AS MATERIALIZED ({_BY_MINUTE.format(source="taken", where="", buckets=_BUCKETS)}
+), into_minutes AS (
+    INSERT INTO stats_minute AS t ({_COLUMNS}) SELECT {_COLUMNS} FROM minutes WHERE at >= clock_timestamp() - %(kept)s::interval
+    ON CONFLICT (at) DO UPDATE SET {_ADDED}, {_MERGED}
+), into_days AS (
+    INSERT INTO stats_day AS t ({_COLUMNS})
+    SELECT date_bin('1 day', at, 'epoch'), sum(requests), sum(pages), sum(errors), sum(bytes), sum(latency_ms), stats_sum(outcomes),
+           stats_sum(statuses), ARRAY[{_LATENCY}] FROM minutes GROUP BY 1
+    ON CONFLICT (at) DO UPDATE SET {_ADDED}, {_MERGED}
+), into_totals AS (
+    INSERT INTO stats_total AS t (name, label, value)
+    SELECT name, label, sum(value) FROM ({_FRESH_FIGURES.format(source="taken", lately="false")}) f GROUP BY name, label
+    ON CONFLICT (name, label) DO UPDATE SET value = t.value + excluded.value
+)
+SELECT count(*) FROM taken
+"""  # noqa: S608 — constants
+
+_RUN_COUNTS: Final = "ARRAY[lease_renewals, fenced_writes, robots_denied, commits, commit_ms] || commit_latency"
+_RUN_FIGURES: Final = """
+SELECT CASE place WHEN 1 THEN 'lease_renewals' WHEN 2 THEN 'fenced_writes' WHEN 3 THEN 'robots_denied' WHEN 4 THEN 'commits'
+                  WHEN 5 THEN 'commit_ms' ELSE 'commit_bucket' END AS name,
+       CASE WHEN place > 5 THEN (place - 6)::text ELSE '' END AS label, sum(GREATEST(now - COALESCE(before, 0), 0))::bigint AS value
+FROM {source} CROSS JOIN LATERAL unnest(counts, counted) WITH ORDINALITY AS c(now, before, place) GROUP BY place
+"""
+# A run whose worker commits at this moment is left to the next tick.
+_FOLD_RUNS: Final = f"""
+WITH open AS MATERIALIZED (
+    SELECT id, status <> 'running' AS ended, counted, {_RUN_COUNTS} AS counts FROM crawl_runs WHERE NOT settled
+    ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
+), news AS MATERIALIZED ({_RUN_FIGURES.format(source="open")}
+), settled AS (
+    UPDATE crawl_runs r SET counted = o.counts, settled = o.ended FROM open o WHERE r.id = o.id AND (o.ended OR o.counts <> o.counted)
+), into_totals AS (
+    INSERT INTO stats_total AS t (name, label, value) SELECT name, label, value FROM news WHERE value > 0
+    ON CONFLICT (name, label) DO UPDATE SET value = t.value + excluded.value
+), into_minutes AS (
+    INSERT INTO stats_minute AS t (at, robots_denied)
+    SELECT date_bin('1 minute', clock_timestamp(), 'epoch'), value FROM news WHERE name = 'robots_denied' AND value > 0
+    ON CONFLICT (at) DO UPDATE SET robots_denied = t.robots_denied + excluded.robots_denied
+)
+INSERT INTO stats_day AS t (at, robots_denied)
+SELECT date_bin('1 day', clock_timestamp(), 'epoch'), value FROM news WHERE name = 'robots_denied' AND value > 0
+ON CONFLICT (at) DO UPDATE SET robots_denied = t.robots_denied + excluded.robots_denied
+"""  # noqa: S608 — constants
+
+_OPEN_RUNS: Final = f"(SELECT counted, {_RUN_COUNTS} AS counts FROM crawl_runs WHERE NOT settled) open"  # noqa: S608 — constants
+_COUNTERS: Final = f"""
+SELECT name, label, sum(value)::bigint, sum(lately)::bigint FROM (
+    SELECT name::text, label::text, value, 0 AS lately FROM stats_total
+    UNION ALL {_FRESH_FIGURES.format(source="stats_fresh", lately=_LATELY)}
+    UNION ALL SELECT r.*, 0 FROM ({_RUN_FIGURES.format(source=_OPEN_RUNS)}) r
+) figures GROUP BY name, label HAVING sum(value) > 0
+"""  # noqa: S608 — constants
+
+_SAMPLE: Final = """
+INSERT INTO {table} AS t (at, frontier_size, active_workers, domains)
+SELECT at, %(frontier)s, %(workers)s, %(domains)s
+FROM (SELECT date_bin('{step}', date_bin('1 minute', statement_timestamp(), 'epoch') - interval '1 minute', 'epoch') AS at) o
+WHERE %(workers)s > 0 OR EXISTS (SELECT FROM {table} k WHERE k.at = o.at)
+ON CONFLICT (at) DO UPDATE SET frontier_size = excluded.frontier_size, domains = excluded.domains, active_workers = {workers}
+"""
+_SAMPLES: Final = (
+    _SAMPLE.format(table="stats_minute", step="1 minute", workers="excluded.active_workers"),
+    _SAMPLE.format(table="stats_day", step="1 day", workers="GREATEST(t.active_workers, excluded.active_workers)"),
+)
+_TRIM: Final = """
+DELETE FROM stats_minute WHERE at IN (
+    SELECT at FROM stats_minute WHERE at < clock_timestamp() - %(kept)s::interval ORDER BY at LIMIT %(chunk)s)
+"""
+
+_FRESH_MINUTES: Final = _BY_MINUTE.format(
+    source="stats_fresh",
+    where=" AND date_bin('1 minute', at, 'epoch') >= %(since)s AND at < %(until)s",
+    buckets=_BUCKETS,
+)
+_SPAN: Final = """
+SELECT {columns}, robots_denied, frontier_size, active_workers FROM {table} WHERE at >= %(since)s AND at < %(until)s
+UNION ALL SELECT {columns}, 0, NULL, NULL FROM ({fresh}) fresh
+"""
+# Answers by class: what is not of three digits has none.
+_SERIES: Final = """
+WITH span AS MATERIALIZED (SELECT *, date_bin(%(step)s::interval, at, 'epoch') AS start FROM ({span}) s)
+SELECT * FROM (
+    SELECT start, {sums}, ARRAY[{latency}] AS latency, max(active_workers) AS active_workers,
+           (array_agg(frontier_size ORDER BY at DESC) FILTER (WHERE frontier_size IS NOT NULL))[1] AS frontier_size
+    FROM span GROUP BY start) sums
+LEFT JOIN (SELECT start, jsonb_object_agg(class, n) AS classes FROM (
+    SELECT start, CASE WHEN length(code) = 3 THEN left(code, 1) ELSE '' END AS class, sum(n::bigint) AS n
+    FROM span CROSS JOIN LATERAL jsonb_each_text(statuses) AS c(code, n) GROUP BY 1, 2) c GROUP BY start) classes USING (start)
+ORDER BY start
+"""
+_CODES: Final = """
+SELECT code, sum(n::bigint)::bigint FROM ({span}) s CROSS JOIN LATERAL jsonb_each_text(statuses) AS c(code, n) GROUP BY code
+"""
+_SPANS: Final = {
+    days: _SPAN.format(columns=_COLUMNS, table="stats_day" if days else "stats_minute", fresh=_FRESH_MINUTES)
+    for days in (False, True)
+}
+# now() lets the planner leave out the partitions of other weeks.
+_HOSTS: Final = """
+SELECT d.domain, l.pages, l.requests, l.errors, l.bytes FROM (
+    SELECT domain_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) AS requests,
+           count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors, COALESCE(sum(bytes), 0)::bigint AS bytes
+    FROM crawl_log WHERE crawled_at >= now() - %(span)s::interval GROUP BY domain_id
+    ORDER BY pages DESC, requests DESC, domain_id LIMIT %(limit)s) l JOIN domains d ON d.id = l.domain_id
+ORDER BY l.pages DESC, l.requests DESC, d.domain
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What was added up."""
+
+    rows: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def fold(connection: psycopg.Connection, *, every: timedelta = EVERY, fresh: timedelta = FRESH) -> Folded:
+    """Add up what is not fresh any more, and what runs have counted, if that is due and nobody is at it.
+
+    Before: no transaction is open. After: it is in minutes, days and totals, and nowhere else. After a standstill it takes several
+    transactions, each of which is whole. A fault is said, and costs the caller nothing else.
+    """
+    rows, more = 0, True
+    values = {**_KINDS, "fresh": fresh, "kept": KEPT, "chunk": CHUNK}
+    try:
+        while more:
+            with duties.turn(connection, duties.FIGURES, every=every) as turn:
+                moved = sum(count for (count,) in connection.execute(_FOLD, values)) if turn.due else 0
+                more = turn.unfinished = moved == CHUNK
+                if turn.due and not more:
+                    connection.execute(_FOLD_RUNS, values)
+            rows += moved
+    except StoreError as problem:
+        return Folded(rows, [str(problem)])
+    return Folded(rows)
+
+
+def sample(
+    connection: psycopg.Connection, *, frontier_size: int, active_workers: int, domains: Mapping[str, int]
+) -> None:
+    """Write down how things stand at the end of the last minute. Where nothing runs, and nothing was crawled, there is no row for it."""
+    values = {"frontier": frontier_size, "workers": active_workers, "domains": Jsonb(dict(domains))}
+    for statement in _SAMPLES:
+        connection.execute(statement, values)
+
+
+def trim(connection: psycopg.Connection, *, chunk: int = CHUNK) -> int:
+    """Delete minutes that are too old, a chunk of them; how many. What they had is in the days."""
+    return connection.execute(_TRIM, {"kept": KEPT, "chunk": chunk}).rowcount
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def now(connection: psycopg.Connection) -> datetime:
+    """What time it is for the database."""
+    at: list[datetime] = [row[0] for row in connection.execute("SELECT clock_timestamp()")]
+    return at[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A figure since the beginning, and how much of it is of the last minute: of outcomes and bytes, 0 for all others."""
+
+    total: int = 0
+    lately: int = 0
+
+
+def counters(connection: psycopg.Connection) -> dict[tuple[str, str], Count]:
+    """Everything that was counted, by name and label, as of now; what never happened is left out."""
+    return {(name, label): Count(total, lately) for name, label, total, lately in connection.execute(_COUNTERS)}
+
+
+def series(
+    connection: psycopg.Connection, *, since: datetime, until: datetime, step: timedelta, days: bool
+) -> list[dict[str, Any]]:
+    """Sums of every `step` that has any, from minutes or from days."""
+    sums = ", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)
+    query = _SERIES.format(span=_SPANS[days], sums=sums, latency=_LATENCY)
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, {**_KINDS, "since": since, "until": until, "step": step}).fetchall()
+
+
+def status_codes(connection: psycopg.Connection, *, since: datetime, until: datetime, days: bool) -> dict[int, int]:
+    """How often servers answered with each status."""
+    rows = connection.execute(_CODES.format(span=_SPANS[days]), {**_KINDS, "since": since, "until": until})
+    return {int(code): count for code, count in sorted(rows, key=lambda row: int(row[0]))}
+
+
+def hosts(connection: psycopg.Connection, *, span: timedelta, limit: int) -> list[dict[str, Any]]:
+    """The domains of which most pages were fetched in the last `span`. Reads the log of that time."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(_HOSTS, {**_KINDS, "span": span, "limit": limit}).fetchall()

@@ -1,0 +1,131 @@
+"""Kept answers: done once, however often it is asked; and the pool that lends the connections."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast.errors import Refused, StoreError, StoreUnavailable
+from holdfast.store import answers
+from holdfast.store.connect import Database
+from holdfast.store.pooled import PooledDatabase
+
+DAY = timedelta(days=1)
+GIVEN = {"owner": "7", "key": "k", "fingerprint": b"f"}
+
+
+@pytest.fixture
+def pooled(database: Database) -> Iterator[PooledDatabase]:
+    made = PooledDatabase.of(database, size=3, statement_timeout=2)
+    yield made
+    made.close()
+
+
+def _reserve(connection: psycopg.Connection, patience: float = 0.2, **more: bytes) -> answers.Answer | None:
+    return answers.reserve(
+        connection,
+        owner="7",
+        key="k",
+        fingerprint=more.get("fingerprint", b"f"),
+        keep=DAY,
+        patience=timedelta(seconds=patience),
+    )
+
+
+def test_what_commits_is_kept_and_what_is_rolled_back_is_not(
+    pooled: PooledDatabase, connection: psycopg.Connection
+) -> None:
+    work = pooled.begin()
+    assert _reserve(work.connection) is None
+    work.rollback()
+    work = pooled.begin()
+    assert _reserve(work.connection) is None
+    answers.keep(work.connection, owner="7", key="k", status=201, headers={"location": "/x"}, body=b"{}")
+    work.commit()
+    assert _reserve(connection) == answers.Answer(b"f", 201, {"location": "/x"}, b"{}")
+
+
+def test_who_repeats_it_meanwhile_waits_for_the_end(pooled: PooledDatabase, database: Database) -> None:
+    work = pooled.begin()
+    assert _reserve(work.connection) is None
+    found: list[answers.Answer | None] = []
+
+    def repeat() -> None:
+        with database.session() as connection, connection.transaction():
+            found.append(_reserve(connection, patience=30))
+
+    with database.session() as connection, connection.transaction(), pytest.raises(Refused, match="under way"):
+        _reserve(connection)
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    answers.keep(work.connection, owner="7", key="k", status=200, headers={}, body=b"done")
+    work.commit()
+    thread.join()
+    assert found[0] is not None
+    assert found[0].body == b"done"
+
+
+def test_an_answer_whose_time_is_over_is_none(connection: psycopg.Connection) -> None:
+    assert _reserve(connection) is None
+    answers.keep(connection, owner="7", key="k", status=200, headers={}, body=b"")
+    connection.execute("UPDATE kept_answers SET expires_at = clock_timestamp()")
+    assert _reserve(connection, fingerprint=b"other") is None
+    connection.execute("UPDATE kept_answers SET expires_at = clock_timestamp()")
+    assert answers.tidy(connection) == 1
+
+
+def test_sessions_in_a_bound_context_are_one_transaction(
+    pooled: PooledDatabase, connection: psycopg.Connection
+) -> None:
+    work = pooled.begin()
+    with pooled.bind(work.connection):
+        for name in ("a", "b"):
+            with pooled.session() as inner, inner.transaction():
+                inner.execute(
+                    "INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', %s)", (name,)
+                )
+        with pytest.raises(StoreError), pooled.session() as inner, inner.transaction():
+            inner.execute("SELECT 1 / 0")
+    assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (0,)
+    work.commit()
+    assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (2,)
+
+
+def test_work_that_is_abandoned_cannot_go_on(pooled: PooledDatabase, connection: psycopg.Connection) -> None:
+    work = pooled.begin()
+    work.connection.execute("INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', 'w')")
+    work.abandon()
+    with pytest.raises(psycopg.OperationalError):
+        work.connection.execute(
+            "INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', 'v')"
+        )
+    assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (0,)
+    for _ in range(4):  # the pool has not lost a place by it
+        with pooled.session() as one:
+            one.execute("SELECT 1")
+
+
+def test_connections_that_the_server_cut_are_not_lent(pooled: PooledDatabase, connection: psycopg.Connection) -> None:
+    with pooled.session() as one, pooled.session() as other:
+        pids = [one.info.backend_pid, other.info.backend_pid]
+    for pid in pids:
+        connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+    for _ in range(5):
+        with pooled.session() as one:
+            assert one.execute("SELECT 1").fetchone() == (1,)
+            assert one.info.backend_pid not in pids
+
+
+def test_what_takes_too_long_is_ended(pooled: PooledDatabase) -> None:
+    with pytest.raises(StoreUnavailable, match="took too long"), pooled.session() as connection:
+        connection.execute("SELECT pg_sleep(10)")
+
+
+def test_a_pool_that_is_used_up_says_so(database: Database) -> None:
+    small = PooledDatabase.of(database, size=2, statement_timeout=2)
+    object.__setattr__(small.pool, "timeout", 0.1)
+    with small.session(), small.session(), pytest.raises(StoreUnavailable, match="all 2 connections"), small.session():
+        pass
+    small.close()
