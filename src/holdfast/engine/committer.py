@@ -7,6 +7,7 @@ fetching waits. So what a crash can cost is bounded, and so is memory while the 
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,8 +23,10 @@ from holdfast.archive.warc import Exchange
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.halves import give_up_on, split
 from holdfast.engine.lease import Leases
+from holdfast.engine.tally import Tally
 from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
 from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome, VisitPart
+from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyUse, Rests
 from holdfast.settings import Flush
 from holdfast.store import commit
@@ -109,6 +112,7 @@ class Committer:
         defaults: NewDomains,
         rests: Rests,
         archive: Callable[[], Segments],
+        tally: Tally | None = None,
     ) -> None:
         self._database = database
         self._desk = Desk(database, "committer")
@@ -123,6 +127,7 @@ class Committer:
         self._defaults = defaults
         self._rests = rests
         self._open_archive = archive
+        self._tally = tally or Tally()
         self._segments: Segments | None = None
         self._squeeze = zstandard.ZstdCompressor(level=3)
         self._filling = _Filling()
@@ -282,16 +287,18 @@ class Committer:
         loop = asyncio.get_running_loop()
         asked_at = self._clock.now()
         batch = self._batch(filling, asked_at)
-        done = await loop.run_in_executor(self._thread, self._commit, batch, filling.exchanges)
+        done = await loop.run_in_executor(self._thread, self._commit, batch, filling.exchanges, time.perf_counter())
         kept = [part for domain_id, part in filling.parts.items() if domain_id not in done.refused]
         self._leases.renewed(((part.holder.domain_id, part.holder.epoch) for part in kept), asked_at)
         if done.refused:
             log.warning("%d domains were refused at a commit: they are somebody else's now", len(done.refused))
+            self._tally.fenced_writes += len(done.refused)
         for part in filling.parts.values():
             if part.holder.domain_id in done.refused:
                 part.holder.lose()
             else:
                 discovered = done.discovered.get(part.holder.domain_id, 0)
+                self._tally.robots_denied += sum(map(_robots_denied, part.outcomes))
                 part.holder.committed(part.outcomes, discovered, noted=part.noted)
 
     def _batch(self, filling: _Filling, now: float) -> Batch:
@@ -321,14 +328,18 @@ class Committer:
 
     # In the thread ----------------------------------------------------------------------------------------------------
 
-    def _commit(self, batch: Batch, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> commit.Committed:
+    def _commit(self, batch: Batch, exchanges: Sequence[tuple[UrlOutcome, Exchange]], taken: float) -> commit.Committed:
         for part in batch.parts:
             for outcome in part.outcomes:
                 if outcome.page is not None and outcome.page.text is not None:
                     outcome.page.text = self._squeeze.compress(outcome.page.text)
         self._archive(exchanges)
         failpoints.reach("archive_written")
-        return self._store(batch)
+        begun = time.perf_counter()
+        batch.grow_older(begun - taken)  # or attempts of two batches could change places in the log
+        done = self._store(batch)
+        self._tally.committed(time.perf_counter() - begun)
+        return done
 
     def _store(self, batch: Batch) -> commit.Committed:
         try:
@@ -381,3 +392,7 @@ class Committer:
                     if outcome.page is not None:
                         outcome.page.archive = ref
                 return
+
+
+def _robots_denied(outcome: UrlOutcome) -> bool:
+    return outcome.outcome is Outcome.ROBOTS_DENIED and outcome.state is UrlState.DENIED

@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast import failpoints
 from holdfast.engine.desk import Away, Desk
+from holdfast.engine.tally import Tally
 from holdfast.errors import NameInUse, Refused
 from holdfast.store import claims, notices, runs, workers
 from holdfast.store.connect import Connection, Database
@@ -87,6 +88,7 @@ class Heartbeat:
         doomed: Callable[[str], None],
         rung: Callable[[], None],
         in_window: Callable[[], int],
+        tally: Tally,
     ) -> None:
         self._desk = Desk(database, "heartbeat")
         self._leases = leases
@@ -97,6 +99,7 @@ class Heartbeat:
         self._doomed = doomed
         self._rung = rung
         self._in_window = in_window
+        self._tally = tally
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._wanted = wanted
@@ -179,9 +182,10 @@ class Heartbeat:
         renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)
         failpoints.reach("in_heartbeat")
         self._leases.renewed((tenure for tenure in held if tenure[0] in renewal.renewed), asked_at)
+        self._tally.lease_renewals += len(renewal.renewed)
         # What was released while we asked is not lost, and may be held again, under a later epoch.
         lost = {pair for pair in held if pair[0] in renewal.lost} & set(self._leases.all())
         if lost:
             log.warning("lost %d domains: their leases ended or somebody took them", len(lost))
             self._lost(lost)
-        runs.beat(connection, self.run_id, in_window=self._in_window())
+        runs.beat(connection, self.run_id, in_window=self._in_window(), counts=self._tally.counts())

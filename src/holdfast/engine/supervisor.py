@@ -40,8 +40,19 @@ class _Place:
 class Supervisor:
     """Worker processes of one invocation."""
 
-    def __init__(self, command: Callable[[int], Sequence[str]], count: int, log_folder: Path) -> None:
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        count: int,
+        log_folder: Path,
+        *,
+        name: Callable[[int], str] = "worker-{}".format,
+        files: Callable[[int], Sequence[int]] = lambda _: (),
+    ) -> None:
+        """`name` is what the log of a process is called; `files` are open files of ours that it gets, by their numbers."""
         self._command = command
+        self._name = name
+        self._files = files
         self._folder = log_folder
         self._places = [_Place(number) for number in range(1, count + 1)]
         self._stopping = False
@@ -63,7 +74,7 @@ class Supervisor:
 
     def log_file(self, number: int) -> Path:
         """Where a worker writes what it has to say."""
-        return self._folder / f"worker-{number}.log"
+        return self._folder / f"{self._name(number)}.log"
 
     def tick(self) -> bool:
         """Look after the workers; True as long as there is one, or will be."""
@@ -101,6 +112,7 @@ class Supervisor:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C on the terminal is the supervisor's to pass on
+                pass_fds=self._files(place.number),
             )
 
     def _open_log(self, place: _Place) -> IO[bytes]:

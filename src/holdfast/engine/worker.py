@@ -18,6 +18,7 @@ from holdfast.engine.lease import Heartbeat, Leases
 from holdfast.engine.links import LinkMemory, Sites
 from holdfast.engine.plan import Plan
 from holdfast.engine.serving import Serving
+from holdfast.engine.tally import Tally
 from holdfast.engine.tools import Tools
 from holdfast.engine.visit import Visit
 from holdfast.engine.waiting import heard
@@ -29,7 +30,7 @@ from holdfast.model.job import Job
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
-from holdfast.store import claims, crawls, release, runs, sweep, visits
+from holdfast.store import claims, crawls, release, runs, stats, sweep, visits
 from holdfast.telemetry.clock import Clock, SystemClock
 
 log: Final = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Worker:
                 "claims.lease must be longer than fetch.timeout: no request begins unless the lease outlasts it."
             )
         self._leases = Leases(self._clock, self._lease)
+        self._tally = Tally()
         self._desk = Desk(plan.database, "desk")
         self._sweeper = Desk(plan.database, "sweeper")
         self._visits: dict[Visit, asyncio.Task[None]] = {}
@@ -86,6 +88,7 @@ class Worker:
             doomed=lambda why: _from_thread(loop, lambda: self._fall(why)),
             rung=lambda: _from_thread(loop, self._hear),
             in_window=lambda: sum(visit.in_window for visit in list(self._visits)),
+            tally=self._tally,
         )
         try:
             identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)
@@ -151,6 +154,7 @@ class Worker:
             defaults=plan.defaults,
             rests=board.rests,
             archive=lambda: Segments(plan.archive_folder, name, settings.archive, software=plan.agent),
+            tally=self._tally,
         )
         return Tools(
             settings=settings,
@@ -180,7 +184,8 @@ class Worker:
 
     async def _end_run(self, run_id: int, error: str | None) -> None:
         try:
-            await asyncio.wait_for(self._desk.call(runs.end, run_id, error=error), 5)
+            ending = self._desk.call(runs.end, run_id, error=error, counts=self._tally.counts())
+            await asyncio.wait_for(ending, 5)
         except (Away, TimeoutError):
             log.warning("run %d could not be ended: the database is away", run_id)
 
@@ -289,6 +294,7 @@ class Worker:
             )
             log.debug("domain %d released: %s", ending.domain_id, status)
         except ClaimLost:
+            self._tally.fenced_writes += 1
             log.info("domain %d was not ours any more at its release", ending.domain_id)
         finally:
             self._leases.drop((ending.domain_id, ending.epoch))
@@ -321,7 +327,8 @@ class Worker:
                 run_silence=max(4 * self._settings.worker.heartbeat, self._lease),
                 refresh=self._settings.rollout.refresh_mode,
             )
-            for fault in swept.faults:
+            folded = await self._sweeper.call(stats.fold)
+            for fault in (*swept.faults, *folded.faults):
                 log.error("sweep: %s", fault)
             if swept.woken or swept.expired or swept.cooled or swept.delayed:
                 self._changed.set()

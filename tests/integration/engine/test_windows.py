@@ -30,7 +30,7 @@ def closed_now() -> str:
 
 
 def set_window(crawls: Crawls, web: WebProcess, window: str, site: int = CLOSED) -> None:
-    DomainDesk(crawls.database).configure(web.address.host(site), parse_assignments([f"window={window}"]))
+    DomainDesk(crawls.database).configure(web.address.host(site), parse_assignments([f"window={window}"]), actor="ann")
 
 
 def opens_in(crawls: Crawls, web: WebProcess) -> timedelta:
