@@ -15,6 +15,8 @@ from holdfast.store.domains import NewDomains
 
 if TYPE_CHECKING:
     from holdfast.background.process import Crew
+    from holdfast.control.deeds import Deeds
+    from holdfast.control.seeds import Sower
     from holdfast.engine.plan import Plan
 
 
@@ -106,12 +108,21 @@ def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | N
     )
 
 
+def sower(settings: Settings, chosen: Database) -> "Sower":
+    """Puts seeds into the standing job."""
+    from holdfast.control.seeds import Sower
+
+    return Sower(chosen, url_rules(settings), new_domains(settings), registrable=settings.domains.registrable)
+
+
 def crew(settings: Settings, chosen: Database) -> "Crew":
     """Who works in a background process. Before: the event loop runs."""
     from holdfast.background.process import Crew
+    from holdfast.control.operations import Operator
     from holdfast.control.parsing import ParsePhase
     from holdfast.control.schedule import Scheduler
     from holdfast.control.sending import Sender
+    from holdfast.control.upkeep import Upkeep
     from holdfast.parse import registry
     from holdfast.parse.runner import Runner
 
@@ -128,4 +139,26 @@ def crew(settings: Settings, chosen: Database) -> "Crew":
         ParsePhase(chosen, runner, archive_folder(settings)),
         Sender(chosen, settings, user_agent(settings)),
         at_once=parsing.processes,
+        upkeep=Upkeep.of(settings),
+        operator=Operator(chosen.named("holdfast operation"), deeds(settings, chosen).by_kind()),
+    )
+
+
+def deeds(settings: Settings, chosen: Database) -> "Deeds":
+    """What operations do, in this process."""
+    from holdfast.control.deeds import Deeds
+    from holdfast.control.domains import DomainDesk
+    from holdfast.control.frontier import FrontierDesk
+    from holdfast.control.pages import PagesDesk
+    from holdfast.control.tasks import TaskDesk
+    from holdfast.control.verify import Verifier
+
+    registrable = settings.domains.registrable
+    return Deeds(
+        domains=DomainDesk(chosen, registrable),
+        tasks=TaskDesk(chosen, url_rules(settings), new_domains(settings), registrable=registrable),
+        frontier=FrontierDesk(chosen, sower(settings, chosen)),
+        pages=PagesDesk(chosen, url_rules(settings), registrable),
+        verifier=Verifier(chosen, settings.politeness.retries, shared=settings.database_url is not None),
+        archive=archive_folder(settings),
     )

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import procrastinate
@@ -16,11 +16,14 @@ import uvloop
 from procrastinate import exceptions
 
 from holdfast.background.app import Deeds, make
+from holdfast.control.operations import Operator
 from holdfast.control.parsing import ParsePhase
 from holdfast.control.schedule import Scheduler
 from holdfast.control.sending import Sender
+from holdfast.control.upkeep import Upkeep
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.process import until_told
+from holdfast.errors import HoldfastError
 from holdfast.store.connect import Database
 
 log: Final = logging.getLogger(__name__)
@@ -42,6 +45,9 @@ class Crew:
     sender: Sender
     at_once: int
     """Tasks that are parsed at the same time."""
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    operator: Operator | None = None
+    """Who does long work; None: nobody here."""
 
 
 class Background:
@@ -58,6 +64,7 @@ class Background:
         crew = self._crew
         app = make(self._database, Deeds(self._tick, crew.parsing.parse_task, crew.sender.deliver_due))
         stopped = asyncio.create_task(self._stop.wait())
+        operating = asyncio.create_task(self._operate())
         try:
             while not self._stop.is_set():
                 try:
@@ -69,8 +76,10 @@ class Background:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.shield(stopped), PAUSE)
         finally:
+            self.stop()
             stopped.cancel()
             self._desk.give_up()
+            await operating
             await asyncio.to_thread(self._desk.close)
             await crew.parsing.aclose()
             await crew.sender.aclose()
@@ -78,6 +87,8 @@ class Background:
     def stop(self) -> None:
         """Begin nothing more; what is under way has a moment to end."""
         self._stop.set()
+        if self._crew.operator is not None:
+            self._crew.operator.stop()
 
     async def _work(self, app: procrastinate.App, stopped: asyncio.Task[bool]) -> None:
         await self._forget_the_dead(app)
@@ -99,14 +110,37 @@ class Background:
             with suppress(asyncio.CancelledError):
                 await worker
 
+    async def _operate(self) -> None:
+        """Do long work, one operation after the other, in a thread of its own."""
+        operator = self._crew.operator
+        while operator is not None and not self._stop.is_set():
+            try:
+                busy = await asyncio.to_thread(operator.work)
+            except HoldfastError as problem:
+                log.warning("operations wait for the database: %s", problem)
+                busy = False
+            except Exception:
+                log.exception("operations: a fault of ours")
+                busy = False
+            if not busy:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PAUSE):
+                        await self._stop.wait()
+
     async def _forget_the_dead(self, app: procrastinate.App) -> None:
         """Bells that somebody took and died with: what they were rung for is rung for again."""
         for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=TIDY):
             await app.job_manager.finish_job(job, status=procrastinate.jobs.Status.FAILED, delete_job=True)
 
     async def _tick(self) -> None:
-        with suppress(Away):
-            await self._desk.call(self._crew.scheduler.tick)
+        crew = self._crew
+        for name, duty in {"schedule": crew.scheduler.tick, **crew.upkeep.duties()}.items():
+            try:
+                await self._desk.call(duty)
+            except Away:
+                return
+            except Exception:
+                log.exception("%s: a fault of ours", name)  # the others are done all the same, and it is due again
 
 
 def run_background(database: Database, crew: Callable[[], Crew], *, supervised: bool = False) -> bool:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.errors import NotFound, UsageError
-from holdfast.store import reports, runs, sweep
+from holdfast.store import audit, reports, runs, sweep
 from holdfast.store.connect import Database
 
 _EXPIRED_SHOWN = 100
@@ -57,22 +57,27 @@ class ClaimDesk:
             raise NotFound(f"No worker called {worker!r} holds a claim.")
         return found if force else [row for row in found if row.expired]
 
-    def release_expired(self) -> int:
+    def release_expired(self, *, actor: str) -> int:
         """Free claims whose lease ended; how many."""
         with self.database.session() as connection:
-            return sweep.release_expired(connection)
+            return sweep.release_expired(connection, actor=actor)
 
-    def force_release(self, worker: str | None) -> int:
+    def force_release(self, worker: str | None, *, actor: str) -> int:
         """Take the claims of a worker, or of all, away from them; how many. Their later writes are fenced off."""
         with self.database.session() as connection:
-            return sweep.force_release(connection, worker=worker)
+            return sweep.force_release(connection, worker=worker, actor=actor)
 
     def silent_runs(self, older_than: timedelta) -> list[runs.SilentRun]:
         """Runs that say they run and have not been heard of."""
         with self.database.session() as connection:
             return runs.silent(connection, older_than=older_than)
 
-    def close_silent_runs(self, older_than: timedelta) -> list[int]:
+    def close_silent_runs(self, older_than: timedelta, *, actor: str) -> list[int]:
         """Mark them as failed; their ids."""
-        with self.database.session() as connection:
-            return runs.fail_silent(connection, older_than=older_than, message="Marked stale: no activity timeout")
+        with self.database.session() as connection, connection.transaction():
+            closed = runs.fail_silent(connection, older_than=older_than, message="Marked stale: no activity timeout")
+            if closed:
+                audit.write(
+                    connection, actor=actor, action="close", kind="runs", object_id="*", details={"runs": closed}
+                )
+            return closed

@@ -101,6 +101,12 @@ class CrawlDesk:
         loaded = self._sow(job, wish, seeds, bad, watch)
         return job, known, loaded
 
+    def check_seeds(self, wish: Wish) -> None:
+        """Raise BadUrl if none of the URLs that were given can be crawled. Needs no database."""
+        seeds, bad = self._read(wish.urls)
+        if wish.urls and not seeds and wish.seeds_file is None:
+            raise BadUrl(bad.bad_lines[0].problem)
+
     def state(self, job: Job) -> JobState:
         """Where the job is now; NotFound if it was deleted."""
         with self.database.session() as connection:

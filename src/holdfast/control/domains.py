@@ -3,18 +3,22 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
+from holdfast.model.seeds import make_seed
 from holdfast.model.window import Windows
 from holdfast.settings.duration import parse as parse_duration
-from holdfast.store import domains, reports, sweep
-from holdfast.store.connect import Database
+from holdfast.store import audit, domain_removal, domains, explain, jobs, reports, sweep
+from holdfast.store.connect import Connection, Database
+from holdfast.store.domains import NewDomains
 
+KIND: Final = "domain"
+_STANDARD: Final = NewDomains()
 _DAY: Final = 86_400
 _WORDS: Final = {
     "yes": True,
@@ -39,11 +43,41 @@ class ResetReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """A domain that was to be made known."""
+
+    domain: str
+    created: bool
+    """False: it was known, and is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFile:
+    """The robots.txt of one origin of a domain, as it was had the last time."""
+
+    url: str
+    origin: str
+    status: int | None
+    """Of the answer; None: there was none."""
+    content: str | None
+    """None: there is none, which allows everything; or, not reachable, there never was one."""
+    reachable: bool
+    """False: it could not be had the last time, and the content, if any, is of the time before."""
+    problem: str | None
+    fetched_at: datetime | None
+    fresh_until: datetime | None
+    fresh: bool
+    """It need not be asked for again yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class DomainDesk:
     """Domains of one store, as the command line, the API and the dashboard handle them."""
 
     database: Database
     registrable: bool = False
+    defaults: NewDomains = _STANDARD
+    """How those are treated that are made known here."""
 
     def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]:
         """Domains, the ones crawled last first."""
@@ -70,21 +104,90 @@ class DomainDesk:
                 "tenures": reports.tenures_of(connection, row["id"]),
             }
 
-    def reset(self, name: str, why: str) -> ResetReport:
+    def robots(self, name: str) -> list[RobotsFile]:
+        """The robots.txt of each origin of a domain that was asked for one."""
+        with self.database.session() as connection:
+            rows = explain.robots_of(connection, domains.id_of(connection, self.canonical(name)))
+            now = jobs.now(connection)
+        return [
+            RobotsFile(
+                url=row["url"],
+                origin=row["url"].removesuffix("/robots.txt"),
+                status=row["status"],
+                content=row["content"],
+                reachable=row["reachable"],
+                problem=row["problem"],
+                fetched_at=row["fetched_at"],
+                fresh_until=row["expires_at"],
+                fresh=row["expires_at"] is not None and row["expires_at"] > now,
+            )
+            for row in rows
+        ]
+
+    def add(self, name: str, changes: Mapping[str, object] | None = None, *, actor: str) -> Known:
+        """Make a domain known, configured so (see `parse_assignments`), without a URL to crawl; one that is known stays as it is."""
+        seed = make_seed(name, registrable=self.registrable)
+        with self.database.session() as connection, connection.transaction():
+            created = domains.add(connection, seed, defaults=self.defaults)
+            if created:
+                if changes:
+                    domains.edit(connection, seed.domain, changes)
+                self._record(connection, actor, "add", seed.domain, changes or {})
+        return Known(seed.domain, created)
+
+    def check_removable(self, name: str) -> str:
+        """The name of a domain that could be removed now. Raises NotFound, and Refused with what to do about it."""
+        with self.database.session() as connection, connection.transaction():
+            return domain_removal.check(connection, self.canonical(name)).domain
+
+    def remove(self, name: str, *, actor: str, watch: Callable[[int], None] = lambda _: None) -> domain_removal.Removed:
+        """Forget a domain, its URLs, pages, tasks, products and its place in pools. Refused while somebody works on it.
+
+        The log, the tenures and the archive keep what was asked of its server. Its name may be met again, as that of a new domain.
+        `watch` hears how many rows have gone so far.
+        """
+        removed = self.bury(name, actor=actor)
+        self.forget(removed.id, watch)
+        return removed
+
+    def bury(self, name: str, *, actor: str) -> domain_removal.Removed:
+        """The first half of `remove`, which is short: nobody finds the domain any more. `forget` is the other."""
+        with self.database.session() as connection, connection.transaction():
+            removed = domain_removal.remove(connection, self.canonical(name))
+            self._record(connection, actor, "remove", removed.domain, {"id": removed.id})
+        return removed
+
+    def forget(self, domain_id: int, watch: Callable[[int], None] = lambda _: None) -> None:
+        """Forget what a removed domain had. Takes as long as that is much; what this cannot finish, the sweep of a worker does."""
+        total = 0
+        with self.database.session() as connection:
+            while (gone := domain_removal.forget(connection, domain_id)) is not None:
+                total += gone
+                watch(total)
+
+    def reset(self, name: str, why: str, *, actor: str) -> ResetReport:
         """Start a domain over, from any status; a worker that holds it is fenced off."""
         with self.database.session() as connection:
-            before = domains.get(connection, self.canonical(name))
-            domain_id = domains.reset(connection, before["domain"], why=why)
+            with connection.transaction():
+                before = domains.get(connection, self.canonical(name))
+                domain_id = domains.reset(connection, before["domain"], why=why)
+                details = {"why": why, "was": before["status"], "was_held_by": before["claimed_by"]}
+                self._record(connection, actor, "reset", before["domain"], details)
             sweep.wake_now(connection, domain_id)
             work = reports.work_of(connection, domain_id)
         return ResetReport(
             before["domain"], before["status"], before["claimed_by"], sum(row["waiting"] for row in work)
         )
 
-    def configure(self, name: str, changes: Mapping[str, object], version: int | None = None) -> dict[str, Any]:
-        """Change columns of a domain's configuration (see `parse_assignments`); the domain afterwards."""
-        with self.database.session() as connection:
-            return domains.edit(connection, self.canonical(name), changes, version=version)
+    def configure(
+        self, name: str, changes: Mapping[str, object], version: int | None = None, *, actor: str
+    ) -> dict[str, Any]:
+        """Change columns of a domain's configuration (see `parse_assignments`); the domain afterwards. With `version` only if nobody
+        else has changed it since: Changed."""
+        with self.database.session() as connection, connection.transaction():
+            after = domains.edit(connection, self.canonical(name), changes, version=version)
+            self._record(connection, actor, "edit", after["domain"], dict(changes))
+            return after
 
     def recalculate(self) -> Iterator[tuple[int, int, int]]:
         """Rewrite all scores, in chunks; after each (domains looked at, scores changed, domains in all)."""
@@ -99,6 +202,15 @@ class DomainDesk:
     def canonical(self, name: str) -> str:
         """The domain that a person means by a name or a URL."""
         return canonical_domain(name, registrable=self.registrable)
+
+    def _record(
+        self, connection: Connection, actor: str, action: str, domain: str, details: Mapping[str, object]
+    ) -> None:
+        said = {
+            key: value if isinstance(value, str | int | float | bool | None) else str(value)
+            for key, value in details.items()
+        }
+        audit.write(connection, actor=actor, action=action, kind=KIND, object_id=domain, details=said)
 
 
 def parse_assignments(words: Sequence[str]) -> dict[str, object]:

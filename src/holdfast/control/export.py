@@ -120,12 +120,7 @@ class Wanted:
 
 def check(file: str, wanted: Wanted) -> None:
     """Raise UsageError for an export that cannot be meant. Needs no database, so a slip of the pen starts none."""
-    if wanted.kind not in COLUMNS:
-        raise UsageError(f"{wanted.kind!r} cannot be exported; what can: {', '.join(KINDS)}.")
-    if wanted.text and wanted.kind != "pages":
-        raise UsageError("--text is for pages; nothing else has a text.")
-    if wanted.domain is not None:
-        canonical_domain(wanted.domain)
+    check_wanted(wanted)
     if file == STDOUT:
         return
     path = Path(file)
@@ -138,6 +133,16 @@ def check(file: str, wanted: Wanted) -> None:
         raise UsageError(f"{file!r} is not a file that could be replaced.")
     if not path.parent.is_dir():
         raise UsageError(f"There is no folder {str(path.parent)!r} to write to.")
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """The same, wherever it is to be written."""
+    if wanted.kind not in COLUMNS:
+        raise UsageError(f"{wanted.kind!r} cannot be exported; what can: {', '.join(KINDS)}.")
+    if wanted.text and wanted.kind != "pages":
+        raise UsageError("A text is for pages only; nothing else has one.")
+    if wanted.domain is not None:
+        canonical_domain(wanted.domain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,13 @@ class Exporter:
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+    def stream(self, suffix: str, wanted: Wanted, stream: BinaryIO) -> Generator[int, None, None]:
+        """Write to a stream that can only be written to; after some rows and at the end how many there are."""
+        check_wanted(wanted)
+        rows = self.rows(wanted)
+        with closing(rows):
+            yield from _drain(rows, _WRITERS[suffix](stream, wanted.columns))
 
     def _only(self, connection: Connection, wanted: Wanted) -> exports.Only:
         job = jobs.find(connection, wanted.job) if wanted.job is not None else None

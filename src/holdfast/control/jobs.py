@@ -3,18 +3,22 @@
 The rule: pausing and cancelling are a state in the store. Workers hear of it, commit, and let go; a crash takes the same way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.control.browsing import Browser
 from holdfast.control.crawls import CrawlDesk, Wish
+from holdfast.control.queries import JobQuery
 from holdfast.control.seeds import Loaded
 from holdfast.errors import NotFound, Refused
-from holdfast.model.job import Job, JobAction
+from holdfast.model.job import Job, JobAction, JobState
 from holdfast.model.schedule import parse
 from holdfast.store import audit, jobs, reports
 from holdfast.store.connect import Connection, Database
+from holdfast.store.listing import Key, Page
+from holdfast.store.run_lists import JobRow
 
 Watch = Callable[[int], None]
 """Told how many domains were made ready, or URLs forgotten, so far."""
@@ -46,10 +50,21 @@ class JobDesk:
         with self.database.session() as connection:
             return reports.jobs(connection)
 
+    def some(self, job_ids: Collection[int]) -> list[dict[str, Any]]:
+        """Those of these jobs that there are, by id."""
+        with self.database.session() as connection:
+            return reports.jobs(connection, list(job_ids))
+
+    def listing(
+        self, *, state: JobState | None = None, prefix: str | None = None, after: Key | None = None, limit: int = 100
+    ) -> Page[JobRow]:
+        """Jobs in the order of their ids; `after` is the `next` of the page before. `control/browsing` has the other orders."""
+        return Browser(self.database).jobs(JobQuery(state=state, name=prefix), order="oldest", after=after, limit=limit)
+
     def show(self, text: str | int) -> dict[str, Any]:
         """One job, by its name or id."""
         with self.database.session() as connection:
-            found = reports.jobs(connection, _id(connection, text))
+            found = reports.jobs(connection, [_id(connection, text)])
         if not found:
             raise NotFound(f"There is no job called {text!r} any more.")
         return found[0]
@@ -60,11 +75,14 @@ class JobDesk:
         """Make a job without working on it. Refused if there is one of that name."""
         if schedule is not None:
             parse(schedule)  # what is none is refused before anything is made
+        crawls.check_seeds(wish)
         name = wish.job or ""
         with self.database.session() as connection:
-            if any(job["name"] == name for job in reports.jobs(connection)):
+            if jobs.is_named(connection, name):
                 raise Refused(f"There is a job called {name!r} already.")
-        job, _, loaded = crawls.make(wish, watch)
+        job, known, loaded = crawls.make(wish, watch)
+        if known:  # somebody made it in this moment
+            raise Refused(f"There is a job called {name!r} already.")
         with self.database.session() as connection, connection.transaction():
             self._record(connection, "create", job.id, {"name": job.name, "seeds": loaded.seeds})
         if schedule is not None:
@@ -92,18 +110,35 @@ class JobDesk:
 
     def resume(self, text: str | int, watch: Watch = _unwatched) -> jobs.Acted:
         """Any worker goes on with it. What this cannot finish, the next sweep of a worker does."""
-        acted = self._act(text, JobAction.RESUME)
-        self._step(jobs.unpark, acted.job_id, watch)
+        acted = self.let_go_on(text)
+        self.unpark(acted.job_id, watch)
         return acted
+
+    def let_go_on(self, text: str | int) -> jobs.Acted:
+        """The first half of `resume`, which is short: `unpark` is the other."""
+        return self._act(text, JobAction.RESUME)
+
+    def unpark(self, job_id: int, watch: Watch = _unwatched) -> None:
+        """Make ready what was put aside while a job was paused. Takes as long as that is much."""
+        self._step(jobs.unpark, job_id, watch)
 
     def delete(self, text: str | int, watch: Watch = _unwatched) -> str:
         """Forget a job, its URLs and its pages; its name. The log and the archive keep what was asked of servers, and their answers."""
+        job_id, name = self.bury(text)
+        self.forget(job_id, watch)
+        return name
+
+    def bury(self, text: str | int) -> tuple[int, str]:
+        """The first half of `delete`, which is short: nobody finds the job any more; its id and name. `forget` is the other."""
         with self.database.session() as connection, connection.transaction():
             job_id = _id(connection, text)
             name = jobs.delete(connection, job_id)
             self._record(connection, "delete", job_id, {"name": name})
+        return job_id, name
+
+    def forget(self, job_id: int, watch: Watch = _unwatched) -> None:
+        """Forget what a deleted job had. Takes as long as that is much; what this cannot finish, the sweep of a worker does."""
         self._step(jobs.forget, job_id, watch)
-        return name
 
     def _act(self, text: str | int, action: JobAction) -> jobs.Acted:
         with self.database.session() as connection, connection.transaction():

@@ -9,7 +9,7 @@ import io
 import os
 import re
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 from holdfast.control.lists import Damaged, Progress, lines, opened
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
+from holdfast.model.host import canonical_domain
 from holdfast.model.seeds import LineReader, make_seed
 from holdfast.model.url import UrlRules
 from holdfast.store import domains, jobs, seeding, sweep
@@ -29,6 +30,8 @@ from holdfast.store.domains import NewDomains
 BATCH: Final = 20_000
 WRITERS: Final = 2
 LONGEST_LINE: Final = 64 * 1024
+WOKEN: Final = 100
+"""Domains that are locked at once to be told of single seeds."""
 
 _LOOKED_AT: Final = 8 * 1024
 _ODD: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
@@ -68,10 +71,14 @@ class Sower:
     rules: UrlRules
     defaults: NewDomains
     registrable: bool = False
-    job: str = jobs.DEFAULT
+    job: str | int = jobs.DEFAULT
+    """By name or id."""
+    source: str = "command line"
+    """Where single ones come from."""
+    priority: int = 3
 
-    def add(self, texts: list[str]) -> Loaded:
-        """Seed URLs or domains one by one; bad ones are counted, the rest go in."""
+    def add(self, texts: list[str], note: Callable[[Connection, Loaded], None] | None = None) -> Loaded:
+        """Seed URLs or domains one by one; bad ones are counted, the rest go in. `note` is called in the same transaction."""
         loaded = Loaded()
         seeds: list[Seed] = []
         for text in texts:
@@ -83,12 +90,13 @@ class Sower:
         loaded.seeds = len(seeds)
         if seeds:
             with self.database.session() as connection:
-                job = jobs.find(connection, self.job)
-                loaded.add(seeding.add(connection, seeds, job_id=job, source="command line", defaults=self.defaults))
-                for domain_id in domains.ids(connection, {seed.domain for seed in seeds}):
-                    sweep.wake_now(
-                        connection, domain_id
-                    )  # a person looks at once; a file's seeds are left to the sweep
+                with connection.transaction():
+                    loaded.add(self._seeding(connection)(connection, seeds, source=self.source))
+                    if note is not None:
+                        note(connection, loaded)
+                ids = domains.ids(connection, {seed.domain for seed in seeds})
+                for first in range(0, len(ids), WOKEN):  # a person looks at once; a file's seeds are left to the sweep
+                    sweep.wake_now(connection, *ids[first : first + WOKEN])
         return loaded
 
     def load(self, file: BinaryIO, source: str) -> Generator[Loaded]:
@@ -102,7 +110,7 @@ class Sower:
         with ExitStack() as stack:
             free = deque(stack.enter_context(self.database.session()) for _ in range(WRITERS))
             writers = stack.enter_context(ThreadPoolExecutor(WRITERS))
-            add = partial(seeding.add, job_id=jobs.find(free[0], self.job), source=source[:100], defaults=self.defaults)
+            add = partial(self._seeding(free[0]), source=source[:100])
             under_way: deque[tuple[Future[seeding.Seeded], Connection]] = deque()
 
             def settle_oldest() -> None:
@@ -120,6 +128,14 @@ class Sower:
             while under_way:
                 settle_oldest()
         yield loaded
+
+    def canonical(self, name: str) -> str:
+        """The domain that a person means by a name or a URL."""
+        return canonical_domain(name, registrable=self.registrable)
+
+    def _seeding(self, connection: Connection) -> "partial[seeding.Seeded]":
+        job_id = self.job if isinstance(self.job, int) else jobs.find(connection, self.job)
+        return partial(seeding.add, job_id=job_id, defaults=self.defaults, priority=self.priority)
 
     def _batches(self, file: BinaryIO, reader: LineReader, loaded: Loaded) -> Iterator[list[Seed]]:
         batch: list[Seed] = []

@@ -295,11 +295,21 @@ class TaskDesk:
         with self.database.session() as connection:
             return task_reports.batch(connection, name)
 
-    def restart_batch(self, name: str, *, actor: str, progress: Callable[[int], None] = lambda _: None) -> int:
-        """Restart every task of a batch that rests; how many."""
+    def restart_batch(
+        self,
+        name: str,
+        *,
+        actor: str,
+        unchanged_since: datetime | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Restart every task of a batch that rests, or of those to which nothing has happened since a time; how many."""
+        who = _actor(actor)
         with self.database.session() as connection:
             found = task_reports.batch(connection, name)
-            return task_control.restart_batch(connection, found.id, actor=_actor(actor), progress=progress)
+            return task_control.restart_batch(
+                connection, found.id, actor=who, unchanged_since=unchanged_since, progress=progress
+            )
 
     def _seed(self, url: str) -> Seed:
         return make_seed(url, rules=self.rules, registrable=self.registrable)

@@ -1,0 +1,162 @@
+"""What is wrong, and who is told: the rules of alerts, and alerts as people look at them.
+
+The rule: a rule is a question to the store and a bound. It is asked every ten seconds by whichever background ticks, one at a time; an
+alert is raised once and resolved by itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, Self
+
+from holdfast.control.status import SILENCE
+from holdfast.errors import UsageError
+from holdfast.model.outcome import TREATMENT
+from holdfast.model.proxy import Use
+from holdfast.settings import Settings
+from holdfast.store import alerts, bells, duties, proxy_reports
+from holdfast.store.alerts import Alert, Changed, Finding, Minute
+from holdfast.store.connect import Connection, Database
+
+PAGE: Final = 500
+"""The most that a list gives at once."""
+EVERY: Final = timedelta(seconds=9)
+"""Looked at by each tick of ten seconds."""
+PROXIES_EVERY: Final = timedelta(seconds=55)
+"""The same of proxies, for which all domains are looked at."""
+
+_LOOKED_AT: Final = 1_000
+_ERRORS: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
+
+
+class Kind(StrEnum):
+    """What may be wrong."""
+
+    ERROR_RATE = "error_rate"
+    """In each of the last minutes too many requests were errors; the value is their share over all of them."""
+    BACKLOG = "backlog"
+    """The frontier grows too fast; the value is by how much it grew a minute."""
+    WORKER_SILENT = "worker_silent"
+    """A worker that holds domains, or says that it runs, is not heard of; the value is for how many seconds."""
+    FEW_PROXIES = "few_proxies"
+    """A domain that uses its pool has too few active proxies; the value is how many."""
+    PROXIES_FAIL = "proxies_fail"
+    """The proxies of a domain fail too often; the value is the share of requests."""
+
+
+OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT)
+OF_PROXIES: Final = (Kind.FEW_PROXIES, Kind.PROXIES_FAIL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The bounds."""
+
+    minutes: int = 5
+    """So long it has to be wrong."""
+    error_rate: float = 0.20
+    least_requests: int = 100
+    """In all these minutes: of ten requests three failures say nothing."""
+    growth: float = 0.10
+    """A minute."""
+    least_backlog: int = 1_000
+    """At the beginning of these minutes: every crawl begins with a frontier that grows fast."""
+    silence: timedelta = SILENCE
+    fewest_proxies: int = proxy_reports.FEWEST
+    proxy_failures: float = proxy_reports.MOST_FAILURES
+    """Per cent."""
+    usual: Use = Use.DIRECT
+    """What domains use that say nothing."""
+    tell: str | None = None
+    """Where it is told; None: nowhere."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the settings say. Workers that give signs of life more rarely are silent later."""
+        silence = max(SILENCE, 4 * settings.worker.heartbeat)
+        return cls(silence=silence, usual=Use(settings.proxies.use), tell=settings.webhook.alerts_url)
+
+    def look(self, connection: Connection) -> Changed:
+        """Raise what is wrong with crawling and workers, resolve what is not any more, if that is due and nobody is at it."""
+        with duties.turn(connection, duties.ALERTS, every=EVERY) as turn:
+            if not turn.due:
+                return Changed()
+            found = [*self.of_crawling(connection), *self.of_workers(connection)]
+            return self._settle(connection, found, OF_CRAWLING)
+
+    def look_at_proxies(self, connection: Connection) -> Changed:
+        """The same for proxies."""
+        with duties.turn(connection, duties.PROXIES, every=PROXIES_EVERY) as turn:
+            if not turn.due:
+                return Changed()
+            return self._settle(connection, list(self.of_proxies(connection)), OF_PROXIES)
+
+    def _settle(self, connection: Connection, found: Sequence[Finding], kinds: Sequence[Kind]) -> Changed:
+        changed = alerts.settle(connection, found, kinds=kinds, tell=self.tell)
+        if self.tell is not None and (changed.raised or changed.resolved):
+            bells.ring_to_notify(connection)
+        return changed
+
+    # The rules
+
+    def of_crawling(self, connection: Connection) -> Iterator[Finding]:
+        """Errors, and the frontier."""
+        lately = alerts.minutes(connection, count=self.minutes, errors=_ERRORS)
+        if (rate := self.failing(lately)) is not None:
+            requests, errors = sum(minute.requests for minute in lately), sum(minute.errors for minute in lately)
+            yield Finding(Kind.ERROR_RATE, "", rate, {"requests": requests, "errors": errors, "minutes": self.minutes})
+        sizes = [size for _, size in alerts.backlog(connection, count=self.minutes)]
+        if (growth := self.growing(sizes)) is not None:
+            yield Finding(Kind.BACKLOG, "", growth, {"from": sizes[0], "to": sizes[-1], "minutes": self.minutes})
+
+    def failing(self, lately: Sequence[Minute]) -> float | None:
+        """The share of errors, if it was too large in each of these minutes; None: it was not, or nobody can tell."""
+        requests = sum(minute.requests for minute in lately)
+        if requests < self.least_requests or len(lately) < self.minutes:
+            return None
+        if any(minute.errors <= self.error_rate * minute.requests for minute in lately):  # also one without requests
+            return None
+        return sum(minute.errors for minute in lately) / requests
+
+    def growing(self, sizes: Sequence[int]) -> float | None:
+        """By how much the frontier grew a minute, if that was too much; None: it was not, or nobody can tell."""
+        if len(sizes) <= self.minutes or sizes[0] < self.least_backlog:
+            return None
+        growth = (sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1)) - 1
+        return growth if growth > self.growth else None
+
+    def of_workers(self, connection: Connection) -> Iterator[Finding]:
+        """Workers that are not heard of."""
+        for one in alerts.silent_workers(connection, silence=self.silence, limit=_LOOKED_AT):
+            details = {"host": one.host, "domains": one.held, "last_heard_of": one.heartbeat_at.isoformat()}
+            yield Finding(Kind.WORKER_SILENT, one.name, one.seconds, details)
+
+    def of_proxies(self, connection: Connection) -> Iterator[Finding]:
+        """Domains to look after."""
+        for few in proxy_reports.few_active(connection, usual=self.usual, fewest=self.fewest_proxies, limit=_LOOKED_AT):
+            yield Finding(Kind.FEW_PROXIES, few.domain, few.active, {"proxies": few.proxies})
+        for many in proxy_reports.many_failures(
+            connection, usual=self.usual, most=self.proxy_failures, limit=_LOOKED_AT
+        ):
+            details = {"requests": many.requests, "refused": many.total_failures, "failed": many.proxy_failures}
+            yield Finding(Kind.PROXIES_FAIL, many.domain, many.failure_percent / 100, details)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDesk:
+    """The alerts of one store, as the command line, the API and the dashboard look at them."""
+
+    database: Database
+
+    def listing(self, *, active: bool | None = None, before: int | None = None, limit: int = 100) -> list[Alert]:
+        """Alerts, the newest first: those that are firing, those that are over, or all; `before` is the id of the last one seen."""
+        if not 1 <= limit <= PAGE:
+            raise UsageError(f"A list gives 1 to {PAGE} at once, not {limit}.")
+        with self.database.session() as connection:
+            return alerts.listing(connection, active=active, before=before, limit=limit)
+
+    def show(self, alert_id: int) -> Alert:
+        """One alert."""
+        with self.database.session() as connection:
+            return alerts.get(connection, alert_id)

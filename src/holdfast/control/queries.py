@@ -1,0 +1,272 @@
+"""Which rows of a list somebody wants to see: a value for each list, with the filters that it has.
+
+The rule: a filter that is None is not there. What cannot be meant is refused here, before the store is asked.
+"""
+
+import re
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Final
+
+from holdfast.errors import UsageError
+from holdfast.model.domain import Status
+from holdfast.model.job import JobState
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.task import TaskStatus
+from holdfast.store.listing import is_text
+from holdfast.store.webhooks import State
+
+LONGEST: Final = 2_048
+"""Characters of a text that is looked for."""
+_LAST: Final = 2**63 - 1
+_HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
+_KINDS: Final = ("discovery", "refresh")
+_RUNS: Final = ("running", "completed", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What all of them have."""
+
+    def given(self) -> dict[str, object]:
+        """The filters that are there, as the store knows them; names of domains, jobs and batches as they are. Raises UsageError."""
+        found: dict[str, object] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is not None:
+                _check(one.name, value)
+                found[one.name] = value
+        return found
+
+
+def _check(name: str, value: object) -> None:
+    if isinstance(value, str) and not (0 < len(value) <= LONGEST and is_text(value)):
+        raise UsageError(f"What {name} is looked for is a text of 1 to {LONGEST} characters.")
+    if isinstance(value, int) and not isinstance(value, bool) and not 0 < value <= _LAST:
+        raise UsageError(f"There is no {name} {value}.")
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise UsageError(f"A time, such as that of {name}, is written with its time zone.")
+
+
+def _flag(given: dict[str, object], name: str, yes: str, no: str) -> None:
+    """A filter that is yes or no is one of two for the store."""
+    if name in given:
+        given[yes if given.pop(name) else no] = True
+
+
+@dataclass(frozen=True, slots=True)
+class DomainQuery(Query):
+    """Which domains."""
+
+    status: Status | None = None
+    active: bool | None = None
+    claimed: bool | None = None
+    worker: str | None = None
+    """Held by this one."""
+    name: str | None = None
+    """What the name begins with."""
+    parent: str | None = None
+    """Sub-domains of this registrable domain; it is not among them itself."""
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        _flag(given, "active", "active", "inactive")
+        _flag(given, "claimed", "held", "free")
+        if "name" in given:
+            given["prefix"] = str(given.pop("name")).lower()
+        if "parent" in given:
+            given |= {"parent": str(given["parent"]).lower(), "sub": True}
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery(Query):
+    """Which pages."""
+
+    domain: str | None = None
+    job: str | int | None = None
+    """By name or id; likewise below."""
+    status: int | None = None
+    """Of the answer: 200, 404."""
+    status_class: int | None = None
+    """4 means 400 to 499."""
+    outcome: Outcome | None = None
+    content_type: str | None = None
+    """What it begins with."""
+    content_hash: str | None = None
+    """In hexadecimal digits: pages with the same text."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Before then."""
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        if self.status is not None and not 100 <= self.status <= 999:
+            raise UsageError("A status is a number of three digits.")
+        if self.status_class is not None and not 1 <= self.status_class <= 9:
+            raise UsageError("A class of statuses is a number from 1 to 9; 4 means 400 to 499.")
+        if self.content_hash is not None:
+            if not _HASH.fullmatch(self.content_hash):
+                raise UsageError("A hash is written in hexadecimal digits.")
+            given["content_hash"] = bytes.fromhex(self.content_hash)
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class UrlQuery(Query):
+    """Which URLs of the frontier."""
+
+    domain: str | None = None
+    job: str | int | None = None
+    state: UrlState | None = None
+    kind: str | None = None
+    """discovery, or refresh."""
+    priority: int | None = None
+    """Higher comes first: 1 to 3 of links, 3 to 12 of tasks."""
+    due: bool | None = None
+    """Of those that wait: could be asked for now, or not before a time."""
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        if self.kind is not None and self.kind not in _KINDS:
+            raise UsageError(f"A URL is there for {' or '.join(_KINDS)}.")
+        if self.priority is not None and not 1 <= self.priority <= 12:
+            raise UsageError("The priority of a URL is a number from 1 to 12.")
+        _flag(given, "due", "due", "delayed")
+        if self.state in (UrlState.WAITING, UrlState.FAILED):
+            given[str(given.pop("state"))] = True
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery(Query):
+    """Which jobs."""
+
+    state: JobState | None = None
+    name: str | None = None
+    """What the name begins with."""
+    scheduled: bool | None = None
+    """Only those that recur."""
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        if "name" in given:
+            given["prefix"] = given.pop("name")
+        if not given.get("scheduled", True):
+            raise UsageError("There is no list of jobs that do not recur; leave `scheduled` out for all.")
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery(Query):
+    """Which runs."""
+
+    status: str | None = None
+    """running, completed or failed."""
+    job: str | int | None = None
+    worker: str | None = None
+    crawl: int | None = None
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        if self.status is not None and self.status not in _RUNS:
+            raise UsageError(f"A run is {', '.join(_RUNS)}, and nothing else.")
+        if self.status == "running":
+            given["running"] = given.pop("status")
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerQuery(Query):
+    """Which workers."""
+
+    alive: bool | None = None
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        _flag(given, "alive", "alive", "silent")
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimQuery(Query):
+    """Which claims."""
+
+    worker: str | None = None
+    expired: bool | None = None
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        _flag(given, "expired", "expired", "lasting")
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery(Query):
+    """Which tasks."""
+
+    status: TaskStatus | None = None
+    domain: str | None = None
+    batch: str | None = None
+    """By name."""
+    parent: int | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameQuery(Query):
+    """Which batches, or domains with maintenance windows."""
+
+    name: str | None = None
+    """What the name begins with."""
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        return {"prefix": given["name"]} if given else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyQuery(Query):
+    """Which proxies."""
+
+    active: bool | None = None
+    provider: str | None = None
+    country: str | None = None
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        _flag(given, "active", "active", "inactive")
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryQuery(Query):
+    """Which messages of webhooks."""
+
+    state: State | None = None
+    task: int | None = None
+    url: str | None = None
+
+    def given(self) -> dict[str, object]:
+        given = Query.given(self)
+        if "state" in given:
+            given[str(given.pop("state"))] = True
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery(Query):
+    """Which deeds."""
+
+    actor: str | None = None
+    kind: str | None = None
+    object_id: str | None = None
+    """Means something with its kind only."""
+    action: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def given(self) -> dict[str, object]:
+        if self.object_id is not None and self.kind is None:
+            raise UsageError("An id means something with its kind only: name the kind, too.")
+        return Query.given(self)

@@ -1,0 +1,83 @@
+"""What every tick of the background does beside the schedule: figures are added up, alerts looked for, what is old is deleted.
+
+The rule: each is a transaction of its own, or a few, and does nothing if another background did it a moment ago. So one that fails keeps no
+other from being done, and any number of backgrounds may tick.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Self
+
+from holdfast.control.alerts import Rules
+from holdfast.settings import Settings
+from holdfast.store import alerts, answers, duties, events, gauges, logins, operations, rates, sessions, stats
+from holdfast.store.connect import Connection
+
+log: Final = logging.getLogger(__name__)
+
+TRIM_EVERY: Final = timedelta(seconds=55)
+CHUNK: Final = 1_000
+TRIM_CHUNKS: Final = 20
+"""Of each table in one tick, lest it keep others waiting."""
+
+Duty = Callable[[Connection], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What is to be done, and by which rules."""
+
+    rules: Rules = field(default_factory=Rules)
+    login_window: timedelta = timedelta(minutes=15)
+    """How long failed logins count."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the settings say."""
+        return cls(Rules.of(settings), settings.web.login_window)
+
+    def duties(self) -> Mapping[str, Duty]:
+        """Each with its name, in the order in which they are done. Before each: no transaction is open."""
+        return {
+            "figures": fold,
+            "gauges": self.sample,
+            "alerts": self.rules.look,
+            "alerts of proxies": self.rules.look_at_proxies,
+            "what is old": self.trim,
+        }
+
+    def sample(self, connection: Connection) -> bool:
+        """Write down how things stand when a minute has ended; whether it was."""
+        with duties.turn(connection, duties.GAUGES, every=None) as turn:
+            if turn.due:
+                now = gauges.standing(connection, silence=self.rules.silence)
+                stats.sample(
+                    connection, frontier_size=now.frontier_size, active_workers=now.active_workers, domains=now.domains
+                )
+        return turn.due
+
+    def trim(self, connection: Connection) -> int:
+        """Delete what is too old: minutes, events, alerts, sessions, answers, operations; how many. A pile takes several ticks."""
+        deleted = 0
+        for _ in range(TRIM_CHUNKS):
+            with connection.transaction():
+                if not duties.take(connection, duties.TRIM, every=TRIM_EVERY):
+                    return deleted
+                gone = stats.trim(connection) + events.trim(connection) + alerts.trim(connection)
+                gone += answers.tidy(connection) + rates.tidy(connection) + operations.tidy(connection)
+                gone += sessions.tidy(connection, chunk=CHUNK)
+                gone += logins.tidy(connection, window=self.login_window, chunk=CHUNK)
+                deleted += gone
+                if not gone:
+                    duties.done(connection, duties.TRIM)
+        return deleted
+
+
+def fold(connection: Connection) -> int:
+    """Add up what was counted; how many rows that were."""
+    folded = stats.fold(connection)
+    for fault in folded.faults:
+        log.error("%s", fault)
+    return folded.rows

@@ -1,0 +1,350 @@
+"""Alerts: each rule at its bound, raised once and resolved by itself, and told once."""
+
+import threading
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast.control.alerts import AlertDesk, Kind, Rules
+from holdfast.control.status import SILENCE
+from holdfast.control.upkeep import Upkeep
+from holdfast.errors import NotFound, UsageError
+from holdfast.model.outcome import Outcome
+from holdfast.model.proxy import Use
+from holdfast.settings import Settings, Webhook, Worker
+from holdfast.store import alerts, duties, runs, stats, webhooks
+from holdfast.store.alerts import Alert, Finding
+from holdfast.store.connect import Database
+from tests.support.factories import Store
+from tests.support.figures import log, within_a_minute
+
+HOOK = "https://alerts.example/in"
+RULES = Rules(tell=HOOK)
+
+
+@pytest.fixture
+def desk(database: Database) -> AlertDesk:
+    return AlertDesk(database)
+
+
+def due_again(connection: psycopg.Connection) -> None:
+    connection.execute("UPDATE duties SET done_at = '-infinity'")
+
+
+def look(connection: psycopg.Connection, rules: Rules = RULES) -> tuple[int, int]:
+    """How many were raised and resolved by a tick that comes ten seconds later."""
+    due_again(connection)
+    changes = [rules.look(connection), rules.look_at_proxies(connection)]
+    return sum(len(one.raised) for one in changes), sum(len(one.resolved) for one in changes)
+
+
+def firing(connection: psycopg.Connection) -> list[tuple[str, str]]:
+    return [(one.kind, one.subject) for one in alerts.listing(connection, active=True)]
+
+
+def messages(connection: psycopg.Connection) -> list[tuple[str, int | None]]:
+    return [(one.event, one.alert_id) for one in reversed(webhooks.listing(connection))]
+
+
+def minutes(connection: psycopg.Connection, errors: list[int], requests: int = 100) -> None:
+    """The last whole minutes, the oldest first, with so many errors each."""
+    within_a_minute(connection, settled=10)
+    connection.execute("TRUNCATE stats_fresh, stats_minute, crawl_log")
+    for ago, count in enumerate(reversed(errors), 1):
+        # A minute is looked at ten seconds after its end.
+        at = f"date_bin('1 minute', now() - interval '10 seconds', 'epoch') - interval '{ago} minutes'"
+        log(connection, Outcome.SERVER_ERROR, count=count, at=at, status=500)
+        log(connection, count=requests - count, at=at)
+
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("added_up", [False, True])
+def test_errors_in_each_of_five_minutes(connection: psycopg.Connection, desk: AlertDesk, added_up: bool) -> None:
+    minutes(connection, [21, 30, 40, 30, 29])
+    if added_up:
+        stats.fold(connection, every=timedelta(0), fresh=-timedelta(minutes=1))
+    assert look(connection) == (1, 0)
+    (alert,) = desk.listing(active=True)
+    assert (alert.kind, alert.subject, alert.state) == (Kind.ERROR_RATE, "", "firing")
+    assert alert.value == pytest.approx(0.30)
+    assert alert.details == {"requests": 500, "errors": 150, "minutes": 5}
+    assert look(connection) == (0, 0), "it is the same one"
+    assert desk.listing(active=True)[0].last_seen_at > alert.last_seen_at
+    minutes(connection, [30, 40, 30, 29, 20])
+    assert look(connection) == (0, 1)
+    (over,) = desk.listing(active=False)
+    assert (over.id, over.state, over.since) == (alert.id, "resolved", alert.since)
+    assert over.resolved_at is not None
+    assert over.resolved_at > alert.since
+
+
+@pytest.mark.parametrize(
+    ("errors", "requests"),
+    [
+        ([20, 30, 30, 30, 30], 100),  # one minute was not worse than a fifth
+        ([100, 100, 100, 100], 100),  # four minutes; before them nothing was asked for
+        ([6, 6, 6, 6, 6], 19),  # too few to tell
+        ([100, 100, 100, 100, 0], 100),
+    ],
+)
+def test_errors_that_are_no_alert(connection: psycopg.Connection, errors: list[int], requests: int) -> None:
+    minutes(connection, errors, requests)
+    assert look(connection) == (0, 0)
+
+
+def frontier(connection: psycopg.Connection, sizes: list[int]) -> None:
+    """The frontier at the end of the last minutes."""
+    within_a_minute(connection)
+    connection.execute("DELETE FROM stats_minute")
+    for ago, size in enumerate(reversed(sizes), 1):
+        connection.execute(
+            "INSERT INTO stats_minute (at, frontier_size) VALUES (date_bin('1 minute', now(), 'epoch') - %s * interval '1 minute', %s)",
+            (ago, size),
+        )
+
+
+def test_a_frontier_that_grows_too_fast(connection: psycopg.Connection, desk: AlertDesk) -> None:
+    frontier(connection, [1000, 1150, 1300, 1500, 1750, 2000])
+    assert look(connection) == (1, 0)
+    (alert,) = desk.listing()
+    assert (alert.kind, alert.details) == (Kind.BACKLOG, {"from": 1000, "to": 2000, "minutes": 5})
+    assert alert.value == pytest.approx(2 ** (1 / 5) - 1)
+    frontier(connection, [1610, 1610, 1610, 1610, 1610, 1610])
+    assert look(connection) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1000, 1100, 1210, 1331, 1464, 1610],  # ten per cent a minute is the bound
+        [999, 2000, 4000, 8000, 16_000, 32_000],  # a crawl that begins
+        [2000, 4000, 8000, 16_000, 32_000],  # nobody looked six times
+        [],
+        [5000, 4000, 3000, 2000, 1000, 500],
+    ],
+)
+def test_a_frontier_that_is_no_alert(connection: psycopg.Connection, sizes: list[int]) -> None:
+    frontier(connection, sizes)
+    assert look(connection) == (0, 0)
+
+
+def silent(connection: psycopg.Connection, name: str, seconds: int = 121) -> None:
+    connection.execute(
+        "INSERT INTO workers (name, host, pid, heartbeat_at) VALUES (%s, 'h1', 1, clock_timestamp() - %s * interval '1 s')",
+        (name, seconds),
+    )
+
+
+def test_a_worker_that_is_silent(connection: psycopg.Connection, store: Store, desk: AlertDesk) -> None:
+    store.domains(3)
+    for name, seconds in {"holds": 130, "runs": 300, "idle": 999, "alive": 100}.items():
+        silent(connection, name, seconds)
+    store.claim("holds", 2)
+    store.claim("alive", 1)
+    run = runs.begin(connection, worker="runs")
+    runs.end(connection, runs.begin(connection, worker="idle"), error=None)
+    assert look(connection) == (2, 0)
+    found = {one.subject: one for one in desk.listing(active=True)}
+    assert found.keys() == {"holds", "runs"}
+    assert found["runs"].value == pytest.approx(300, abs=60)
+    assert (found["holds"].kind, found["holds"].details["domains"]) == (Kind.WORKER_SILENT, 2)
+    runs.beat(connection, run, in_window=0)
+    assert look(connection) == (0, 1)
+    connection.execute("UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL")
+    assert look(connection) == (0, 1)
+    assert firing(connection) == []
+
+
+def test_proxies_that_are_few_and_that_fail(connection: psycopg.Connection, store: Store, desk: AlertDesk) -> None:
+    store.seed("few.example", "bad.example", "fine.example")
+    connection.execute(
+        "UPDATE domains SET proxy_use = CASE domain WHEN 'few.example' THEN 'pool' WHEN 'bad.example' THEN 'any' END"
+    )
+    connection.execute("INSERT INTO proxies (proxy_url, proxy_port) VALUES ('p.example', 8080)")
+    connection.execute(
+        "INSERT INTO domain_proxies (domain_id, proxy_id, requests, total_failures) "
+        "SELECT d.id, p.id, 40, CASE domain WHEN 'bad.example' THEN 10 ELSE 0 END FROM domains d, proxies p WHERE proxy_use IS NOT NULL"
+    )
+    assert look(connection) == (2, 0)
+    found = {one.kind: one for one in desk.listing(active=True)}
+    assert (found[Kind.FEW_PROXIES].subject, found[Kind.FEW_PROXIES].value) == ("few.example", 1)
+    assert (found[Kind.PROXIES_FAIL].subject, found[Kind.PROXIES_FAIL].value) == ("bad.example", 0.25)
+    connection.execute("UPDATE domains SET proxy_use = NULL")
+    assert look(connection) == (0, 2)
+    assert look(connection, Rules(usual=Use.POOL)) == (4, 0), "where the settings say that all use their pools"
+
+
+def test_rules_are_as_the_settings_say() -> None:
+    rules = Rules.of(Settings())
+    assert (rules.silence, rules.usual, rules.tell) == (SILENCE, Use.DIRECT, None)
+    rare = Settings(worker=Worker(heartbeat=timedelta(minutes=1)), webhook=Webhook(alerts_url=HOOK))
+    assert (Rules.of(rare).silence, Rules.of(rare).tell) == (timedelta(minutes=4), HOOK)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a.example/", "https://", "https://a b/", "alerts", f"https://a.example/{'x' * 2048}"]
+)
+def test_a_receiver_is_a_web_address(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must be a URL such as https://example\.com/alerts"):
+        Webhook(alerts_url=url)
+
+
+# Once -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _wrong(connection: psycopg.Connection) -> None:
+    """Something that is wrong until it is set right: a run whose worker is silent."""
+    silent(connection, "w1")
+    runs.begin(connection, worker="w1")
+
+
+def right(connection: psycopg.Connection) -> None:
+    connection.execute("UPDATE workers SET heartbeat_at = clock_timestamp()")
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_the_beginning_and_the_end_are_told_once(connection: psycopg.Connection, desk: AlertDesk) -> None:
+    for _ in range(3):
+        look(connection)
+    (alert,) = desk.listing()
+    assert messages(connection) == [("alert.firing", alert.id)]
+    right(connection)
+    for _ in range(3):
+        look(connection)
+    assert messages(connection) == [("alert.firing", alert.id), ("alert.resolved", alert.id)]
+    taken = webhooks.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    assert {one.url for one in taken} == {HOOK}
+    first, second = (one.message for one in taken)
+    assert (
+        first.data.items()
+        >= {"alert_id": alert.id, "kind": "worker_silent", "subject": "w1", "resolved_at": None}.items()
+    )
+    assert second.data["resolved_at"] is not None
+    assert b'"event":"alert.resolved"' in second.body()
+    rung = connection.execute(
+        "SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE queue_name = 'notify'"
+    ).fetchone()
+    assert rung == (1,)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        connection.execute(
+            "INSERT INTO webhook_deliveries (alert_id, event, url, body) SELECT alert_id, event, url, body FROM webhook_deliveries"
+        )
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_it_begins_again_as_another_alert(connection: psycopg.Connection, desk: AlertDesk) -> None:
+    look(connection)
+    right(connection)
+    look(connection)
+    connection.execute("UPDATE workers SET heartbeat_at = now() - interval '1 hour'")
+    assert look(connection) == (1, 0)
+    assert [one.state for one in desk.listing()] == ["firing", "resolved"]
+    assert len(messages(connection)) == 3
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_without_a_receiver_nothing_is_told(connection: psycopg.Connection) -> None:
+    assert look(connection, Rules()) == (1, 0)
+    assert messages(connection) == []
+    queue = connection.execute("SELECT count(*) FROM procrastinate.procrastinate_jobs").fetchone()
+    assert queue == (0,)
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_a_receiver_that_wants_no_more_has_messages_that_can_be_asked_for(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "INSERT INTO webhook_endpoints (url, disabled_at, reason) VALUES (%s, now(), 'HTTP 410')", (HOOK,)
+    )
+    look(connection)
+    (one,) = webhooks.listing(connection)
+    assert (one.state, one.last_error) == ("given_up", "HTTP 410")
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_many_backgrounds_that_tick_at_once_raise_it_once(database: Database, connection: psycopg.Connection) -> None:
+    start = threading.Barrier(6)
+    raised: list[int] = []
+
+    def tick() -> None:
+        with database.connect() as mine:
+            start.wait()
+            for _ in range(5):
+                raised.extend(RULES.look(mine).raised)
+
+    threads = [threading.Thread(target=tick) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(raised) == 1
+    assert len(messages(connection)) == 1
+
+
+@pytest.mark.usefixtures("_wrong")
+def test_one_that_is_killed_before_its_commit_has_told_nobody(
+    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(duties, "done", die)
+        with pytest.raises(KeyboardInterrupt):
+            RULES.look(connection)
+    assert (firing(connection), messages(connection)) == ([], [])
+    assert look(connection) == (1, 0)
+    assert len(messages(connection)) == 1
+
+
+def test_no_more_than_fifty_of_a_kind_are_firing(connection: psycopg.Connection) -> None:
+    def settle(count: int) -> alerts.Changed:
+        found = [Finding("worker_silent", f"w{number:03}", 1.0) for number in range(count)]
+        with connection.transaction():
+            return alerts.settle(connection, found, kinds=["worker_silent"], tell=None)
+
+    assert len(settle(40).raised) == 40
+    assert len(settle(90).raised) == 10
+    assert settle(90) == alerts.Changed()
+    changed = settle(20)
+    assert (len(changed.raised), len(changed.resolved)) == (0, 30)
+
+
+# Looking --------------------------------------------------------------------------------------------------------------
+
+
+def test_alerts_are_listed_the_newest_first_in_pages(connection: psycopg.Connection, desk: AlertDesk) -> None:
+    with connection.transaction():
+        alerts.settle(connection, [Finding("backlog", str(n), n) for n in range(5)], kinds=["backlog"], tell=None)
+        alerts.settle(connection, [Finding("backlog", str(n), n) for n in range(2)], kinds=["backlog"], tell=None)
+
+    def subjects(found: list[Alert]) -> list[str]:
+        return [one.subject for one in found]
+
+    first = desk.listing(limit=3)
+    assert subjects(first) == ["4", "3", "2"]
+    assert subjects(desk.listing(before=first[-1].id)) == ["1", "0"]
+    assert subjects(desk.listing(active=True)) == ["1", "0"]
+    assert subjects(desk.listing(active=False, limit=1)) == ["4"]
+    assert desk.show(first[0].id) == first[0]
+    with pytest.raises(NotFound, match="There is no alert 999"):
+        desk.show(999)
+    for limit in (0, 501):
+        with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
+            desk.listing(limit=limit)
+
+
+def test_alerts_that_are_over_age_out(connection: psycopg.Connection, desk: AlertDesk) -> None:
+    with connection.transaction():
+        alerts.settle(
+            connection, [Finding("backlog", s, 1) for s in ("old", "new", "on")], kinds=["backlog"], tell=None
+        )
+        alerts.settle(connection, [Finding("backlog", "on", 1)], kinds=["backlog"], tell=None)
+    connection.execute("UPDATE alerts SET resolved_at = now() - interval '91 days' WHERE subject = 'old'")
+    connection.execute("UPDATE alerts SET since = now() - interval '91 days'")
+    assert Upkeep().trim(connection) == 1
+    assert {one.subject for one in desk.listing()} == {"new", "on"}
+    assert Upkeep().trim(connection) == 0, "somebody did it a moment ago"

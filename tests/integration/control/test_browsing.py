@@ -1,0 +1,343 @@
+"""The lists as the API turns their pages: what each shows, which filters it has, and what is refused."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.control import browsing
+from holdfast.control.browsing import LISTINGS, Browser
+from holdfast.control.claims import ClaimDesk
+from holdfast.control.domains import DomainDesk, parse_assignments
+from holdfast.control.jobs import JobDesk
+from holdfast.control.products import Query as ProductQuery
+from holdfast.control.queries import (
+    AuditQuery,
+    ClaimQuery,
+    DeliveryQuery,
+    DomainQuery,
+    JobQuery,
+    NameQuery,
+    ProxyQuery,
+    RunQuery,
+    TaskQuery,
+    UrlQuery,
+    WorkerQuery,
+)
+from holdfast.errors import NotFound, UsageError
+from holdfast.model.domain import Status
+from holdfast.model.job import JobState
+from holdfast.model.outcome import UrlState
+from holdfast.model.task import TaskStatus
+from holdfast.store import audit, crawls, jobs, runs, task_reports, workers
+from holdfast.store.connect import Database
+from holdfast.store.webhooks import State
+from tests.support.crawled import HOME, crawl_a_little
+from tests.support.factories import Store
+from tests.support.pools import Pools
+from tests.support.tasks import S, Tasks
+
+
+@pytest.fixture
+def browser(database: Database) -> Browser:
+    return Browser(database)
+
+
+def names(page: Any, name: str = "domain") -> list[Any]:
+    return [getattr(row, name) for row in page.rows]
+
+
+# Domains --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def some(store: Store, database: Database) -> Store:
+    store.seed("a.example", "shop.b.example", "www2.b.example", "b.example", "c.example")
+    desk = DomainDesk(database)
+    desk.configure("c.example", parse_assignments(["active=no"]), actor="ann")
+    desk.configure("a.example", parse_assignments(["window=00:00-23:59"]), actor="ann")
+    store.become("shop.b.example", Status.BLOCKED)
+    store.claim("w1", 1)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (DomainQuery(), ["a", "b", "c", "shop.b", "www2.b"]),
+        (DomainQuery(status=Status.BLOCKED), ["shop.b"]),
+        (DomainQuery(active=True), ["a", "b", "shop.b", "www2.b"]),
+        (DomainQuery(active=False), ["c"]),
+        (DomainQuery(claimed=True), ["a"]),
+        (DomainQuery(claimed=False), ["b", "c", "shop.b", "www2.b"]),
+        (DomainQuery(worker="w1"), ["a"]),
+        (DomainQuery(worker="w2"), []),
+        (DomainQuery(name="SH"), ["shop.b"]),
+        (DomainQuery(parent="b.example"), ["shop.b", "www2.b"]),
+        (DomainQuery(parent="b.example", status=Status.PENDING, active=True, name="w"), ["www2.b"]),
+    ],
+)
+def test_domains_by_every_filter_in_every_order(
+    some: Store, browser: Browser, query: DomainQuery, expected: list[str]
+) -> None:
+    assert some.job
+    assert names(browser.domains(query)) == [f"{name}.example" for name in expected]
+    for order in LISTINGS["domains"].orders:
+        assert sorted(names(browser.domains(query, order=order))) == [f"{name}.example" for name in expected]
+
+
+def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: Browser) -> None:
+    (held,) = browser.domains(DomainQuery(worker="w1")).rows
+    assert (held.claimed_by, held.claim_expired, held.stays_blocked, held.frontier_size) == ("w1", False, False, 1)
+    (blocked,) = browser.domains(DomainQuery(status=Status.BLOCKED)).rows
+    assert (blocked.block_reason_code, blocked.stays_blocked, blocked.next_crawl_after) == ("manual", True, None)
+    assert blocked.version == some.row("shop.b.example")["version"]
+
+
+def test_claims_say_who_and_since_when(some: Store, browser: Browser) -> None:
+    (claim,) = browser.claims().rows
+    assert (claim.domain, claim.worker, claim.epoch, claim.expired) == ("a.example", "w1", 1, False)
+    assert claim.claimed_at is not None
+    assert claim.claimed_at < claim.expires_at
+    some.expire(claim.domain_id)
+    assert names(browser.claims(ClaimQuery(expired=True))) == ["a.example"]
+    assert browser.claims(ClaimQuery(expired=False)).rows == []
+    assert browser.claims(ClaimQuery(worker="w2")).rows == []
+
+
+def test_the_histories_of_a_domain(browser: Browser, store: Store) -> None:
+    store.domains(1)
+    for _ in range(3):
+        store.release(store.claim_one())
+    store.become("d0.example", Status.EXHAUSTED)
+    first = browser.tenures("d0.example", limit=2)
+    assert [row.epoch for row in first.rows] == [3, 2]
+    assert [row.epoch for row in browser.tenures("d0.example", after=first.next, limit=2).rows] == [1]
+    changes = browser.transitions("https://d0.example/x").rows
+    assert [(row.from_status, row.to_status) for row in changes] == [("active", "exhausted"), ("pending", "active")]
+    with pytest.raises(NotFound):
+        browser.tenures("nobody.example")
+
+
+def test_windows_say_when_they_open_and_close(some: Store, browser: Browser) -> None:
+    some.connection.execute("UPDATE domains SET maintenance_window = 'mon-sun nonsense' WHERE domain = 'c.example'")
+    some.connection.execute("UPDATE domains SET maintenance_window = '23:58-23:59' WHERE domain = 'b.example'")
+    closed, open_, odd = browser.windows().rows
+    assert (closed.domain, closed.is_open) == ("a.example", False) or datetime.now(UTC).strftime("%H:%M") == "23:59"
+    assert open_.domain == "b.example"
+    assert open_.closes_at is not None
+    assert open_.closes_at.strftime("%H:%M") == "23:58"
+    assert (odd.domain, odd.is_open, odd.closes_at) == ("c.example", True, None), "what cannot be read closes nothing"
+    assert names(browser.windows(NameQuery(name="B"))) == ["b.example"]
+
+
+# Jobs, runs, workers --------------------------------------------------------------------------------------------------
+
+
+def test_jobs_by_state_and_name_with_their_figures(browser: Browser, store: Store, database: Database) -> None:
+    crawl_a_little(database, store)
+    news, old = store.new_job("news"), store.new_job("newspaper")
+    store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (old,))
+    assert names(browser.jobs(order="oldest"), "name") == ["default", "tasks", "news", "newspaper"]
+    assert names(browser.jobs(JobQuery(name="news")), "name") == ["newspaper", "news"]
+    assert names(browser.jobs(JobQuery(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
+    (row,) = browser.jobs(JobQuery(name="default")).rows
+    assert (row.domains, row.discovered, row.waiting, row.urls_done, row.denied, row.pages) == (2, 8, 2, 4, 2, 3)
+    assert row == browser.job("default") == browser.job(store.job)
+    desk = JobDesk(database, "ann")
+    first = desk.listing(limit=3)
+    assert (names(first, "name"), first.next) == (["default", "tasks", "news"], (news,))
+    assert names(desk.listing(after=first.next), "name") == ["newspaper"]
+    assert [found["name"] for found in desk.some([news, 999])] == ["news"]
+    jobs.delete(store.connection, news)
+    assert names(browser.jobs(JobQuery(name="news")), "name") == ["newspaper"]
+    with pytest.raises(NotFound):
+        browser.job(news)
+
+
+def test_runs_and_workers(browser: Browser, store: Store, database: Database) -> None:
+    news = store.new_job("news")
+    crawl_id, _ = crawls.begin(store.connection, news)
+    with database.connect() as held:
+        workers.hold_name(held, "w1")
+        workers.hold_name(held, "w2")
+    one = runs.begin(store.connection, worker="w1", job_id=news, crawl_id=crawl_id)
+    two = runs.begin(store.connection, worker="w2")
+    runs.end(store.connection, two, error="It fell.")
+    assert names(browser.runs(), "id") == [two, one]
+    assert names(browser.runs(RunQuery(status="running")), "id") == [one]
+    assert names(browser.runs(RunQuery(status="failed")), "error_message") == ["It fell."]
+    assert names(browser.runs(RunQuery(job="news", worker="w1", crawl=crawl_id)), "job") == ["news"]
+    assert browser.run(two).status == "failed"
+    store.domains(2)
+    store.claim("w1", 2)
+    alive, dead = browser.workers().rows
+    assert (alive.name, alive.alive, alive.held, alive.runs) == ("w1", True, 2, 1)
+    assert (dead.name, dead.alive, dead.held, dead.runs) == ("w2", False, 0, 0)
+    assert names(browser.workers(WorkerQuery(alive=True)), "name") == ["w1"]
+    assert names(browser.workers(WorkerQuery(alive=False)), "name") == ["w2"]
+    assert browser.worker("w1", silence=timedelta(0)).alive is False
+    for ask in (lambda: browser.run(99), lambda: browser.worker("w9")):
+        with pytest.raises(NotFound):
+            ask()
+
+
+def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database: Database) -> None:
+    desk = ClaimDesk(database)
+    store.domains(3)
+    first, *_ = store.claim("w1", 3)
+    store.expire(first.domain_id)
+    assert desk.release_expired(actor="ann") == 1
+    assert desk.release_expired(actor="ann") == 0
+    assert desk.force_release("w1", actor="bob") == 2
+    runs.begin(store.connection, worker="w1")
+    store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '1 day'")
+    closed = desk.close_silent_runs(timedelta(hours=1), actor="bob")
+    found = [
+        (entry.actor, entry.action, entry.object_kind, entry.object_id) for entry in audit.listing(store.connection)
+    ]
+    assert found == [
+        ("bob", "close", "runs", "*"),
+        ("bob", "release", "claims", "w1"),
+        ("ann", "release", "claims", "*"),
+    ]
+    assert closed
+
+
+# The frontier ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (UrlQuery(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
+        (UrlQuery(state=UrlState.WAITING, due=True), {"https://other.example/deep"}),
+        (UrlQuery(due=False), {f"{HOME}slow"}),
+        (UrlQuery(state=UrlState.DENIED, domain="example.com"), {f"{HOME}private/x", "https://outside.example/"}),
+        (UrlQuery(state=UrlState.FAILED), set()),
+        (UrlQuery(domain="other.example", job="default", kind="discovery", priority=2), {"https://other.example/deep"}),
+        (UrlQuery(kind="refresh"), set()),
+    ],
+)
+def test_urls_by_every_filter(
+    browser: Browser, store: Store, database: Database, query: UrlQuery, expected: set[str]
+) -> None:
+    crawl_a_little(database, store)
+    assert set(names(browser.urls(query), "url")) == expected
+
+
+def test_urls_as_a_visit_takes_them(browser: Browser, store: Store) -> None:
+    store.seed(*(f"a.example/{n}" for n in range(6)))
+    store.connection.execute("UPDATE url_frontier SET depth = 2 WHERE url LIKE '%/0'")
+    store.connection.execute("UPDATE url_frontier SET priority = 1 WHERE url LIKE '%/1'")
+    query = UrlQuery(domain="a.example", job="default", state=UrlState.WAITING)
+    found: list[str] = []
+    page = browser.urls(query, order="taken", limit=2)
+    found += names(page, "url")
+    while page.next is not None:
+        page = browser.urls(query, order="taken", after=page.next, limit=2)
+        found += names(page, "url")
+    taken = store.connection.execute("SELECT url FROM url_frontier ORDER BY priority DESC, depth, url_key")
+    assert found == [row[0] for row in taken]
+    assert found[-2:] == ["https://a.example/0", "https://a.example/1"]
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_and_batches(browser: Browser, store: Store, database: Database) -> None:
+    tasks = Tasks(store.connection)
+    task_reports.create_batch(store.connection, "spring", actor="ann")
+    batch = task_reports.batch_id(store.connection, "spring")
+    one, two = tasks.one("a.example/1", batch_id=batch), tasks.one("b.example/1", batch_id=batch)
+    tasks.bring(two, S.FAILED)
+    three = tasks.one("a.example/2", priority=1)
+    assert names(browser.tasks(), "id") == [three, two, one]
+    assert names(browser.tasks(order="oldest"), "id") == [one, two, three]
+    assert names(browser.tasks(TaskQuery(status=TaskStatus.FAILED)), "id") == [two]
+    assert names(browser.tasks(TaskQuery(domain="a.example", status=TaskStatus.PENDING, priority=1)), "id") == [three]
+    assert names(browser.tasks(TaskQuery(batch="spring", domain="a.example")), "url") == ["https://a.example/1"]
+    (row,) = browser.batches(NameQuery(name="spr")).rows
+    assert (row.name, row.tasks, row.counted_all) == ("spring", {"queued": 1, "failed": 1}, True)
+    with pytest.raises(NotFound, match="no batch called 'autumn'"):
+        browser.tasks(TaskQuery(batch="autumn"))
+    assert database
+
+
+def test_proxies_messages_products_and_deeds(browser: Browser, store: Store) -> None:
+    pools = Pools(store)
+    first, second = pools.add(2, provider="acme", country_code="DE")
+    pools.fails(second, 10)
+    assert names(browser.proxies(), "id") == [first, second]
+    assert names(browser.proxies(ProxyQuery(active=False, provider="acme", country="DE")), "id") == [second]
+    store.connection.execute(
+        "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body, next_attempt_at, gave_up_at) VALUES"
+        " (1, 1, 'task.failed', 'https://r.example/', '{}', now(), NULL), (2, 1, 'task.failed', 'https://r.example/', '{}', NULL, now())"
+    )
+    assert names(browser.deliveries(DeliveryQuery(state=State.GIVEN_UP)), "task_id") == [2]
+    assert names(browser.deliveries(DeliveryQuery(task=1)), "state") == ["waiting"]
+    assert browser.deliveries(DeliveryQuery(state=State.DELIVERED, url="https://r.example/")).rows == []
+    store.seed("a.example")
+    store.connection.execute(
+        "INSERT INTO products (domain_id, first_seen_at, last_seen_at, last_task_id, page_key, identity_key, name, page_url, identity,"
+        " price, currency, availability, brand) SELECT id, now(), now(), 1, '1234567890123456', '1234567890123456', 'red lamp', 'x', 'x',"
+        " 5, 'EUR', 'in_stock', 'Acme' FROM domains"
+    )
+    wanted = ProductQuery(
+        search="lamp", brand="acme", min_price=None, currency="eur", domain="a.example", available=True
+    )
+    assert names(browser.products(wanted), "name") == ["red lamp"]
+    assert browser.products(ProductQuery(available=False)).rows == []
+    assert names(browser.audit(AuditQuery(kind="proxy", object_id=str(first))), "action") == ["add"]
+    hour = timedelta(hours=1)
+    now = datetime.now(UTC)
+    assert len(browser.audit(AuditQuery(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
+    assert browser.audit(AuditQuery(until=now - hour)).rows == []
+    assert browser.audit(AuditQuery(since=now + hour)).rows == []
+
+
+# Refused --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0, 501, -1])
+def test_a_page_has_its_limits(browser: Browser, limit: int) -> None:
+    for ask in (browser.domains, browser.jobs, browser.tasks):
+        with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
+            ask(limit=limit)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        DomainQuery(worker=""),
+        DomainQuery(name="x" * 3000),
+        DomainQuery(name="\udc80"),
+        UrlQuery(kind="other"),
+        UrlQuery(priority=13),
+        JobQuery(scheduled=False),
+        RunQuery(status="asleep"),
+        RunQuery(crawl=2**63),
+        TaskQuery(parent=-1),
+        AuditQuery(object_id="5"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -> None:
+    with pytest.raises(UsageError):
+        query.given()
+
+
+def test_who_is_not_known_is_not_found(browser: Browser) -> None:
+    with pytest.raises(NotFound, match="no domain"):
+        browser.urls(UrlQuery(domain="nobody.example"))
+    with pytest.raises(NotFound, match="no job called"):
+        browser.runs(RunQuery(job="nothing"))
+
+
+def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
+    for which, listing in LISTINGS.items():
+        for order in listing.orders:
+            assert set(browsing.kinds(which, order)) <= {int, str, bytes, datetime}
+    assert browsing.kinds("pages", "newest") == (datetime, int, int, bytes)
+    with pytest.raises(UsageError, match="no order 'price'"):
+        browsing.kinds("products", "price")

@@ -1,0 +1,295 @@
+"""Domains as people handle them: made known, configured with a version, removed bit by bit while others go on."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast.control.browsing import Browser
+from holdfast.control.domains import DomainDesk, parse_assignments
+from holdfast.errors import BadUrl, Changed, NotFound, Refused
+from holdfast.model.outcome import Outcome
+from holdfast.store import audit, domain_removal, domains, jobs, seeding, sweep, tasks
+from holdfast.store.connect import Database
+from holdfast.store.domains import NewDomains
+from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
+from tests.support.pools import Pools
+from tests.support.tasks import S, Tasks
+
+WHO = "ann"
+SILENCE = timedelta(minutes=30)
+
+
+@pytest.fixture
+def desk(database: Database) -> DomainDesk:
+    return DomainDesk(database, defaults=NewDomains(crawl_delay=4.0))
+
+
+def deeds(connection: psycopg.Connection) -> list[tuple[str, str]]:
+    return [(entry.action, entry.object_id) for entry in audit.listing(connection, kind="domain")]
+
+
+def sweep_later(store: Store) -> None:
+    """What a sweep does when the grave of a domain is old enough."""
+    store.connection.execute("UPDATE domains SET removed_at = removed_at - interval '1 day'")
+    assert sweep.sweep(store.connection, run_silence=SILENCE).faults == []
+
+
+# Making known, configuring --------------------------------------------------------------------------------------------
+
+
+def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainDesk, store: Store) -> None:
+    known = desk.add("https://WWW.a.example/some/page", parse_assignments(["concurrency=2"]), actor=WHO)
+    assert (known.domain, known.created) == ("a.example", True)
+    row = store.row("a.example")
+    assert (row["crawl_delay_seconds"], row["max_concurrent_requests"], row["source"]) == (4.0, 2, "person")
+    again = desk.add("a.example", parse_assignments(["concurrency=9"]), actor=WHO)
+    assert (again.domain, again.created) == ("a.example", False)
+    assert store.row("a.example")["max_concurrent_requests"] == 2, "it stays as it is"
+    assert deeds(store.connection) == [("add", "a.example")]
+    with pytest.raises(BadUrl):
+        desk.add("no domain", actor=WHO)
+    store.seed("a.example")
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    assert store.claim_one().domain == "a.example"
+    assert_invariants(store.connection)
+
+
+def test_who_looked_at_an_older_version_does_not_overwrite(desk: DomainDesk, store: Store) -> None:
+    desk.add("a.example", actor=WHO)
+    version = desk.info("a.example")["version"]
+    after = desk.configure("a.example", parse_assignments(["delay=2"]), version, actor=WHO)
+    assert after["version"] == version + 1
+    with pytest.raises(Changed, match=rf"a\.example was changed meanwhile \(version {version + 1}, not {version}\)"):
+        desk.configure("a.example", parse_assignments(["delay=9"]), version, actor=WHO)
+    assert store.row("a.example")["crawl_delay_seconds"] == 2
+    entry = audit.listing(store.connection, kind="domain")[0]
+    assert (entry.action, entry.actor, entry.details) == ("edit", WHO, {"crawl_delay_seconds": 2.0})
+
+
+def test_what_is_not_text_in_a_change_is_in_the_audit_log_as_text(desk: DomainDesk, store: Store) -> None:
+    desk.add("a.example", parse_assignments(["frequency=2d", "proxy_sticky=10m"]), actor=WHO)
+    details = audit.listing(store.connection, kind="domain")[0].details
+    assert details == {"default_crawl_frequency": "2 days, 0:00:00", "proxy_sticky": "0:10:00"}
+
+
+def test_a_reset_is_in_the_audit_log(desk: DomainDesk, store: Store) -> None:
+    store.domains(1)
+    claim = store.claim_one("w1")
+    report = desk.reset(claim.domain, "it was moved", actor=WHO)
+    assert report.was_held_by == "w1"
+    entry = audit.listing(store.connection, kind="domain")[0]
+    assert (entry.action, entry.object_id) == ("reset", claim.domain)
+    assert entry.details == {"why": "it was moved", "was": "pending", "was_held_by": "w1"}
+
+
+def test_robots_txt_is_shown_origin_by_origin(desk: DomainDesk, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    store.connection.execute(
+        "INSERT INTO domain_robots (domain_id, robots_txt_url, reachable, problem, robots_txt_last_fetched, expires_at)"
+        " SELECT id, 'http://example.com/robots.txt', false, 'timeout', now(), now() - interval '1 s' FROM domains"
+        " WHERE domain = 'example.com'"
+    )
+    plain, secure = desk.robots(HOME)
+    assert (plain.origin, plain.fresh, plain.reachable, plain.problem) == (
+        "http://example.com",
+        False,
+        False,
+        "timeout",
+    )
+    assert (secure.origin, secure.status, secure.fresh) == ("https://example.com", 200, True)
+    assert secure.content is not None
+    assert "Disallow: /private" in secure.content
+    assert secure.fetched_at is not None
+    assert desk.robots("other.example") == []
+    with pytest.raises(NotFound):
+        desk.robots("nobody.example")
+
+
+# Removing -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
+    desk: DomainDesk, database: Database, store: Store
+) -> None:
+    crawl_a_little(database, store)
+    pools = Pools(store)
+    pools.assign("example.com", *pools.add(2))
+    old = Tasks(store.connection).one(f"{HOME}task")
+    Tasks(store.connection).bring(old, S.COMPLETED)
+    store.connection.execute(
+        "INSERT INTO products (domain_id, first_seen_at, last_seen_at, last_task_id, page_key, identity_key, name, page_url, identity)"
+        " SELECT id, now(), now(), 1, '1234567890123456', '1234567890123456', 'lamp', 'x', 'x' FROM domains WHERE domain = 'example.com'"
+    )
+    logged, held = (store.value(f"SELECT count(*) FROM {table}") for table in ("crawl_log", "claim_log"))
+    domain_id = store.row("example.com")["id"]
+    gone: list[int] = []
+    removed = desk.remove("https://example.com/x", actor=WHO, watch=gone.append)
+    assert (removed.id, removed.domain) == (domain_id, "example.com")
+    assert gone == sorted(gone)
+    for table in (
+        "url_frontier",
+        "crawled_pages",
+        "page_texts",
+        "job_domains",
+        "domain_proxies",
+        "domain_robots",
+        "crawl_tasks",
+        "products",
+        "domain_transitions",
+        "domain_wakes",
+    ):
+        left = f"SELECT count(*) FROM {table}"
+        where = " WHERE domain_id = %s"
+        assert store.connection.execute((left + where).encode(), (domain_id,)).fetchone() == (0,), table
+    assert store.value("SELECT count(*) FROM crawl_log") == logged, "what was asked of its server stays known"
+    assert store.value("SELECT count(*) FROM claim_log") == held
+    assert_invariants(store.connection)
+    with pytest.raises(NotFound):
+        desk.info("example.com")
+    names = [row.domain for row in Browser(database).domains().rows]
+    assert names == ["other.example"]
+    assert sum(desk.counts().values()) == 1
+    assert ("remove", "example.com") in deeds(store.connection)
+    sweep_later(store)
+    assert store.value("SELECT count(*) FROM domains") == 1
+    assert_invariants(store.connection)
+
+
+def test_its_name_is_free_at_once(desk: DomainDesk, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    before = store.row("example.com")["id"]
+    desk.bury("example.com", actor=WHO)
+    store.seed(HOME)
+    row = store.row("example.com")
+    assert row["id"] != before
+    assert (row["status"], row["pages_crawled"], row["pages_discovered"]) == ("pending", 0, 1)
+    assert_invariants(store.connection)
+    sweep_later(store)
+    assert store.value("SELECT count(*) FROM domains WHERE id = %s", before) == 0
+    assert [
+        url for (url,) in store.connection.execute("SELECT url FROM url_frontier WHERE url LIKE %s", ("%example.com%",))
+    ] == [HOME]
+    assert_invariants(store.connection)
+
+
+def test_the_sweep_does_what_a_killed_command_left(
+    desk: DomainDesk, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl_a_little(database, store)
+    monkeypatch.setattr(domain_removal, "ROWS", 2)
+    monkeypatch.setattr(domain_removal, "FEW", 1)
+    removed = desk.bury("example.com", actor=WHO)
+    assert domain_removal.forget(store.connection, removed.id) == 2
+    assert_invariants(store.connection)
+    assert domain_removal.graves(store.connection) == [], "its grave is fresh"
+    while store.value("SELECT count(*) FROM domains WHERE removed_at IS NOT NULL"):
+        sweep_later(store)
+        assert_invariants(store.connection)
+    assert store.value("SELECT count(*) FROM crawled_pages") == 0
+
+
+def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainDesk, store: Store) -> None:
+    store.domains(1)
+    domain_id = store.row("d0.example")["id"]
+    desk.remove("d0.example", actor=WHO)
+    assert store.value("SELECT count(*) FROM domains WHERE id = %s", domain_id) == 1
+    with store.connection.transaction():
+        store.insert_foreign(domain_id, "https://d0.example/late")
+    assert_invariants(store.connection)
+    desk.forget(domain_id)
+    assert store.value("SELECT count(*) FROM url_frontier") == 0
+    assert_invariants(store.connection)
+
+
+def test_who_is_at_work_on_it_is_not_robbed(desk: DomainDesk, store: Store) -> None:
+    store.domains(1)
+    claim = store.claim_one("w1")
+    with pytest.raises(Refused, match=r"d0\.example is held by worker w1\. Switch it off .* active=no"):
+        desk.remove("d0.example", actor=WHO)
+    with pytest.raises(Refused, match="held by worker w1"):
+        desk.check_removable("d0.example")
+    store.expire(claim.domain_id)
+    with pytest.raises(Refused, match="release-stuck-claims"):
+        desk.remove("d0.example", actor=WHO)
+    # What it says is what helps.
+    desk.configure("d0.example", parse_assignments(["active=no"]), actor=WHO)
+    desk.reset("d0.example", "to be removed", actor=WHO)
+    assert desk.check_removable("d0.example") == "d0.example"
+    desk.remove("d0.example", actor=WHO)
+    assert not store.flush(claim, "w1", outcomes=1)
+    assert_invariants(store.connection)
+
+
+def test_tasks_that_live_keep_it(desk: DomainDesk, store: Store) -> None:
+    made = Tasks(store.connection)
+    task = made.one("a.example/x")
+    with pytest.raises(Refused, match="has a live task; cancel"):
+        desk.remove("a.example", actor=WHO)
+    made.add("a.example/y")
+    with pytest.raises(Refused, match="has 2 live tasks; cancel"):
+        desk.remove("a.example", actor=WHO)
+    store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled', status_reason = 'x'")
+    desk.remove("a.example", actor=WHO)
+    assert store.value("SELECT count(*) FROM crawl_tasks WHERE id = %s", task) == 0
+    assert store.value("SELECT count(*) FROM task_events") == 0
+
+
+def test_a_domain_that_a_task_was_led_to_stays(desk: DomainDesk, store: Store) -> None:
+    store.domains(1)
+    job = jobs.find(store.connection, jobs.TASKS)
+    with store.connection.transaction():
+        store.insert_foreign(store.row("d0.example")["id"], "https://d0.example/moved", job)
+    with pytest.raises(Refused, match="Tasks have been led to d0"):
+        desk.remove("d0.example", actor=WHO)
+
+
+def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainDesk, database: Database, store: Store) -> None:
+    crawl = Crawl(database, store)
+    store.connection.execute("UPDATE crawls SET max_pages = 10")
+    store.seed(HOME, "https://b.example/")
+    for claim in store.claim("w1", 2):
+        crawl.commit(claim, [crawl.outcome(f"https://{claim.domain}/", Outcome.OK)])
+        store.release(claim, "w1")
+    assert store.value("SELECT pages_granted FROM crawls") == 2
+    desk.remove("example.com", actor=WHO)
+    assert store.value("SELECT pages_granted FROM crawls") == 1
+    assert_invariants(store.connection)
+
+
+def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
+    desk: DomainDesk, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made known once more, between one look and the next."""
+    desk.add("a.example", actor=WHO)
+    real = tasks._insert
+    times: list[int] = []
+
+    def late(connection: psycopg.Connection, columns: dict[str, object]) -> dict[bytes, int]:
+        if not times:
+            desk.bury("a.example", actor=WHO)
+        times.append(1)
+        return real(connection, columns)
+
+    monkeypatch.setattr(tasks, "_insert", late)
+    task = Tasks(store.connection).one("a.example/x")
+    assert len(times) == 2
+    assert (
+        store.value("SELECT d.domain FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id WHERE t.id = %s", task)
+        == "a.example"
+    )
+
+
+def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(desk: DomainDesk, store: Store) -> None:
+    for _ in range(3):
+        store.seed("a.example/1", "a.example/2")
+        removed = desk.bury("a.example", actor=WHO)
+        seeding.add(
+            store.connection, [], job_id=store.job, source="test", defaults=NewDomains()
+        )  # nothing to do is no fault
+        desk.forget(removed.id)
+        assert_invariants(store.connection)
+    assert store.value("SELECT count(*) FROM url_frontier") == 0
+    assert domains.counts(store.connection) == {}
