@@ -1,0 +1,182 @@
+"""Who may ask for what: the one table of all routes.
+
+The rule: a route that is not here cannot be served, and what is here and not served is a mistake, too; the app does not start with either.
+Reads need a user, writes an admin; a key needs the scope as well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from holdfast.model.account import Principal, Role, Scope
+
+
+class Counted(StrEnum):
+    """Which limit a request counts for."""
+
+    ROLE = "role"
+    """That of whoever asks."""
+    SEED = "seed"
+    """That, and the one of adding seeds."""
+    FREE = "free"
+    """None: who watches a server must not be turned away by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use a route."""
+
+    role: Role
+    scope: Scope | None
+    """Of a key; None: no key opens it (only a session does), unless everybody may use it."""
+    counted: Counted = Counted.ROLE
+    keeps: bool = True
+    """Whether a POST takes an Idempotency-Key. What takes many locks, waits for others than the database, or counts failures, cannot be
+    one transaction; and of a body with a password not even a hash is kept."""
+
+    def allows(self, who: Principal) -> bool:
+        """Whether somebody may."""
+        if self.role is Role.ANONYMOUS:
+            return True
+        if not who.role.includes(self.role):
+            return False
+        return who.scopes is None or (self.scope is not None and self.scope in who.scopes)
+
+
+_ANYBODY: Final = Access(Role.ANONYMOUS, None)
+_WATCH: Final = Access(Role.ANONYMOUS, None, Counted.FREE)
+_SELF: Final = Access(Role.USER, None)
+_READ: Final = Access(Role.USER, Scope.READ)
+_METRICS: Final = Access(Role.USER, Scope.METRICS)
+_CRAWL: Final = Access(Role.ADMIN, Scope.CRAWL)
+_SEED: Final = Access(Role.ADMIN, Scope.CRAWL, Counted.SEED)
+_DOMAINS: Final = Access(Role.ADMIN, Scope.DOMAINS)
+_PROXIES: Final = Access(Role.ADMIN, Scope.PROXIES)
+_OPERATE: Final = Access(Role.ADMIN, Scope.OPERATE)
+_ACCOUNTS: Final = Access(Role.ADMIN, Scope.ACCOUNTS)
+
+ROUTES: Final[Mapping[str, Access]] = {
+    # Whether it works
+    "GET /health": _WATCH,
+    "GET /health/ready": _WATCH,
+    "GET /metrics": _METRICS,
+    "GET /api/openapi.json": _READ,
+    # Who asks
+    "POST /api/auth/login": Access(Role.ANONYMOUS, None, keeps=False),
+    "POST /api/auth/logout": Access(Role.USER, None, keeps=False),
+    "GET /api/auth/me": _READ,
+    "POST /api/auth/password": Access(Role.USER, None, keeps=False),
+    "GET /api/auth/sessions": _SELF,
+    "DELETE /api/auth/sessions/{id}": _SELF,
+    "GET /api/auth/keys": _SELF,
+    "POST /api/auth/keys": _SELF,
+    "DELETE /api/auth/keys/{id}": _SELF,
+    "GET /api/admin/users": _ACCOUNTS,
+    "POST /api/admin/users": Access(Role.ADMIN, Scope.ACCOUNTS, keeps=False),
+    "GET /api/admin/users/{name}": _ACCOUNTS,
+    "PATCH /api/admin/users/{name}": _ACCOUNTS,
+    "DELETE /api/admin/users/{name}": _ACCOUNTS,
+    "GET /api/admin/users/{name}/sessions": _ACCOUNTS,
+    "DELETE /api/admin/users/{name}/sessions": _ACCOUNTS,
+    "GET /api/admin/keys": _ACCOUNTS,
+    "DELETE /api/admin/keys/{id}": _ACCOUNTS,
+    "GET /api/admin/audit": _ACCOUNTS,
+    # Figures and events
+    "GET /api/stats": _ANYBODY,
+    "GET /api/stats/timeseries": _READ,
+    "GET /api/stats/tasks": _READ,
+    "GET /api/stats/events": _READ,
+    "GET /api/events": _READ,
+    "GET /api/alerts": _READ,
+    # Jobs
+    "GET /api/jobs": _READ,
+    "POST /api/jobs": _CRAWL,
+    "GET /api/jobs/{job}": _READ,
+    "DELETE /api/jobs/{job}": _CRAWL,
+    "POST /api/jobs/{job}/pause": _CRAWL,
+    "POST /api/jobs/{job}/resume": _CRAWL,
+    "POST /api/jobs/{job}/cancel": _CRAWL,
+    "PUT /api/jobs/{job}/schedule": _CRAWL,
+    "DELETE /api/jobs/{job}/schedule": _CRAWL,
+    "GET /api/jobs/{job}/events": _READ,
+    # The frontier and pages
+    "GET /api/frontier/stats": _READ,
+    "GET /api/frontier/urls": _READ,
+    "POST /api/frontier/add": _CRAWL,
+    "POST /api/frontier/seed": _SEED,
+    "POST /api/frontier/recover": Access(Role.ADMIN, Scope.CRAWL, keeps=False),
+    "DELETE /api/frontier": _CRAWL,
+    "GET /api/pages": _READ,
+    "GET /api/pages/page": _READ,
+    "DELETE /api/admin/pages": _OPERATE,
+    "GET /api/explain": _READ,
+    "GET /api/exports/{kind}": _READ,
+    # Domains
+    "GET /api/domains": _READ,
+    "GET /api/domains/{domain}": _READ,
+    "GET /api/domains/{domain}/robots": _READ,
+    "GET /api/domains/{domain}/transitions": _READ,
+    "GET /api/domains/{domain}/tenures": _READ,
+    "POST /api/admin/domains": _DOMAINS,
+    "PATCH /api/admin/domains/{domain}": _DOMAINS,
+    "DELETE /api/admin/domains/{domain}": _DOMAINS,
+    "POST /api/admin/domains/{domain}/reset": _DOMAINS,
+    "POST /api/admin/priorities": _DOMAINS,
+    "GET /api/maintenance-windows": _READ,
+    "PUT /api/admin/domains/{domain}/maintenance-window": _DOMAINS,
+    "DELETE /api/admin/domains/{domain}/maintenance-window": _DOMAINS,
+    # Tasks, batches, products
+    "GET /api/tasks": _READ,
+    "GET /api/tasks/{id}": _READ,
+    "GET /api/tasks/{id}/history": _READ,
+    "POST /api/admin/tasks": _CRAWL,
+    "POST /api/admin/tasks/bulk": _CRAWL,
+    "POST /api/admin/tasks/restart-failed": _CRAWL,
+    "POST /api/admin/tasks/{id}/restart": _CRAWL,
+    "POST /api/admin/tasks/{id}/restart-parsing": _CRAWL,
+    "POST /api/admin/tasks/{id}/pause": _CRAWL,
+    "POST /api/admin/tasks/{id}/resume": _CRAWL,
+    "POST /api/admin/tasks/{id}/cancel": _CRAWL,
+    "PATCH /api/admin/tasks/{id}/priority": _CRAWL,
+    "GET /api/batches": _READ,
+    "GET /api/batches/{name}": _READ,
+    "POST /api/admin/batches": _CRAWL,
+    "POST /api/admin/batches/{name}/restart": _CRAWL,
+    "GET /api/products": _READ,
+    "GET /api/products/{id}": _READ,
+    "GET /api/products/{id}/history": _READ,
+    # Proxies
+    "GET /api/proxies": _READ,
+    "GET /api/proxies/health": _READ,
+    "GET /api/proxies/cost": _READ,
+    "GET /api/proxies/{id}": _READ,
+    "POST /api/admin/proxies": Access(Role.ADMIN, Scope.PROXIES, keeps=False),
+    "PATCH /api/admin/proxies/{id}": _PROXIES,
+    "DELETE /api/admin/proxies/{id}": _PROXIES,
+    "POST /api/admin/proxies/{id}/enable": _PROXIES,
+    "POST /api/admin/proxies/{id}/disable": _PROXIES,
+    "POST /api/admin/proxies/{id}/test": Access(Role.ADMIN, Scope.PROXIES, keeps=False),
+    "GET /api/domains/{domain}/proxies": _READ,
+    "GET /api/domains/{domain}/proxies/health": _READ,
+    "GET /api/domains/{domain}/proxies/next": _READ,
+    "POST /api/admin/domains/{domain}/proxies": _PROXIES,
+    "PATCH /api/admin/domains/{domain}/proxies/{id}": _PROXIES,
+    "DELETE /api/admin/domains/{domain}/proxies/{id}": _PROXIES,
+    # Operating
+    "GET /api/claims": _READ,
+    "GET /api/claims/summary": _READ,
+    "POST /api/admin/claims/release": _OPERATE,
+    "GET /api/runs": _READ,
+    "GET /api/runs/{id}": _READ,
+    "POST /api/admin/runs/cleanup": _OPERATE,
+    "GET /api/workers": _READ,
+    "GET /api/webhooks": _READ,
+    "GET /api/webhooks/stats": _READ,
+    "GET /api/webhooks/{id}": _READ,
+    "POST /api/admin/webhooks/{id}/retry": _OPERATE,
+    "POST /api/admin/verify": _OPERATE,
+    "GET /api/operations": _READ,
+    "GET /api/operations/{id}": _READ,
+}
+"""By method and path, as the app knows them."""

@@ -1,0 +1,68 @@
+"""Whether the server lives, whether it can work, and what it can be asked."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+
+from holdfast import __version__
+from holdfast.web.guard import GuardedRoute
+from holdfast.web.office import TheOffice
+from holdfast.web.shapes import View
+
+router = APIRouter(route_class=GuardedRoute, tags=["health"])
+
+
+class Alive(View):
+    """The server answers."""
+
+    status: Literal["ok"] = "ok"
+    version: str = __version__
+
+
+class Part(View):
+    """Something that the server needs."""
+
+    name: Literal["database", "schema", "redis"]
+    works: bool
+    cause: str | None = None
+    """Why it does not."""
+
+
+class Readiness(View):
+    """Whether requests would be answered."""
+
+    status: Literal["ready", "not ready"]
+    parts: list[Part]
+
+
+@router.get("/health", summary="Whether the server lives")
+async def health() -> Alive:
+    """Answers as long as the process lives, whatever else does not work."""
+    return Alive()
+
+
+@router.get(
+    "/health/ready",
+    summary="Whether the server can work",
+    responses={503: {"model": Readiness, "description": "Something that it needs does not work."}},
+)
+def ready(office: TheOffice, response: Response) -> Readiness:
+    """The database answers, its schema is the right one; Redis, where it is set, answers. Without Redis the API works, but slower."""
+    found = office.readiness.get()
+    parts = [Part(name=part.name, works=part.works, cause=part.cause) for part in found]
+    redis = office.limiter.redis_answers()
+    if redis is not None:
+        parts.append(
+            Part(name="redis", works=redis, cause=None if redis else "It does not answer; the database counts.")
+        )
+    works = all(part.works for part in parts if part.name != "redis")
+    if not works:
+        response.status_code = 503
+    return Readiness(status="ready" if works else "not ready", parts=parts)
+
+
+@router.get("/api/openapi.json", summary="This description", response_model=dict[str, Any])
+async def openapi(request: Request) -> dict[str, Any]:
+    """The OpenAPI document of this server."""
+    document: dict[str, Any] = request.app.openapi()
+    return document

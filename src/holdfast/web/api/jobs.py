@@ -1,0 +1,181 @@
+"""Jobs: what is to be crawled."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from holdfast.control.crawls import Wish
+from holdfast.control.queries import JobQuery
+from holdfast.model.job import JobState, Scope
+from holdfast.web import live
+from holdfast.web.afterwards import quietly
+from holdfast.web.guard import GuardedRoute
+from holdfast.web.hub import Wanted
+from holdfast.web.office import TheOffice, Who
+from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
+from holdfast.web.problems import documented
+from holdfast.web.shapes import INTEGER, Body, Filter, JobName, Text, View, Word
+from holdfast.web.views import BadSeed, JobView, bad_seeds
+
+router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
+
+_MOST_SEEDS = 10_000
+_PATTERNS = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)]
+
+
+class Spec(Body):
+    """How a job is to be crawled. What is left out is as the settings or the domain say."""
+
+    scope: Scope = Scope.HOST
+    """Which links are followed: on the same `host`, the same registrable `domain`, or `any`."""
+    max_pages: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    """Of a crawl, over all domains."""
+    max_pages_per_domain: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    max_depth: Annotated[int, Field(ge=0, le=1000)] | None = None
+    delay: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    """Seconds between two requests to a domain."""
+    concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
+    include: _PATTERNS = Field(default=[])
+    """Regular expressions; with any of them, only URLs that match one are crawled."""
+    exclude: _PATTERNS = Field(default=[])
+    robots: bool = True
+    archive: bool = True
+    text: bool = False
+    """Keep the text of pages."""
+    allow_private: bool = False
+    """Also ask servers of private networks."""
+    follow: bool = True
+    """Follow links."""
+
+
+class NewJob(Body):
+    """A job to be made."""
+
+    name: Annotated[Word, Field(max_length=90, pattern=r"^[^/\s][^/]*$", examples=["shop"])]
+    urls: Annotated[list[Text], Field(min_length=1, max_length=_MOST_SEEDS, examples=[["https://example.com/"]])]
+    """Where it begins. One that cannot be one is left out and reported, unless all are."""
+    spec: Spec = Field(default_factory=Spec)
+    schedule: Annotated[Text, Field(max_length=200, examples=["6h", "0 3 * * *"])] | None = None
+    """Crawl it again and again: an interval, or five fields of cron in UTC."""
+
+
+class MadeJob(View):
+    """A job that was made."""
+
+    job: JobView
+    seeds: int
+    bad: int
+    bad_seeds: list[BadSeed]
+    """The first ones."""
+
+
+class Schedule(Body):
+    """When a job is crawled again."""
+
+    schedule: Annotated[Text, Field(max_length=200, examples=["6h", "0 3 * * *"])]
+
+
+@router.get("/api/jobs", summary="Jobs")
+def jobs(
+    office: TheOffice,
+    request: Request,
+    response: Response,
+    state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
+    prefix: Annotated[Filter, Query(description="Only those whose names begin so.")] = None,
+    scheduled: Annotated[Literal[True] | None, Query(description="Only those that recur.")] = None,
+    order: Literal["newest", "oldest"] = "newest",
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[JobView]:
+    """With what there is to do and what was done."""
+    after = behind("jobs", order, cursor)
+    found = office.browser.jobs(JobQuery(state, prefix, scheduled), order=order, after=after, limit=limit)
+    return keyed(request, response, [JobView.of(row) for row in found.rows], found.next)
+
+
+@router.post("/api/jobs", summary="Make a job", status_code=201)
+def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> MadeJob:
+    """Workers begin with it at once. A name that is taken is refused (409)."""
+    spec = given.spec
+    options = {**spec.model_dump(), "include": tuple(spec.include), "exclude": tuple(spec.exclude)}
+    desk = office.jobs(who)
+    wish = Wish(urls=tuple(given.urls), job=given.name, options=options)
+    made = desk.create(office.crawls, wish, lambda _: None, given.schedule)
+    loaded = made.loaded
+    response.headers["Location"] = f"/api/jobs/{made.job.id}"
+    return MadeJob(
+        job=JobView.of(office.browser.job(made.job.id)),
+        seeds=loaded.seeds,
+        bad=loaded.bad,
+        bad_seeds=bad_seeds(loaded.bad_lines),
+    )
+
+
+@router.get("/api/jobs/{job}", summary="A job", responses=documented(404))
+def show(job: JobName, office: TheOffice) -> JobView:
+    """By name or id."""
+    return JobView.of(office.browser.job(job))
+
+
+@router.delete("/api/jobs/{job}", summary="Delete a job", status_code=204, responses=documented(404))
+def delete(job: JobName, office: TheOffice, who: Who, after: BackgroundTasks) -> None:
+    """With its URLs and pages. The log and the archive keep what was asked of servers. What is many goes bit by bit afterwards."""
+    desk = office.jobs(who)
+    after.add_task(quietly(desk.forget), desk.bury(job)[0])
+
+
+@router.post("/api/jobs/{job}/pause", summary="Pause a job", responses=documented(404))
+def pause(job: JobName, office: TheOffice, who: Who) -> JobView:
+    """Nothing of it is fetched any more, a second or two from now."""
+    desk = office.jobs(who)
+    return JobView.of(office.browser.job(desk.pause(job).job_id))
+
+
+@router.post("/api/jobs/{job}/resume", summary="Resume a job", responses=documented(404))
+def resume(job: JobName, office: TheOffice, who: Who, after: BackgroundTasks) -> JobView:
+    """It goes on where it was. Domains that were put aside follow in a moment."""
+    desk = office.jobs(who)
+    acted = desk.let_go_on(job)
+    after.add_task(quietly(desk.unpark), acted.job_id)
+    return JobView.of(office.browser.job(acted.job_id))
+
+
+@router.post("/api/jobs/{job}/cancel", summary="Cancel a job", responses=documented(404))
+def cancel(job: JobName, office: TheOffice, who: Who) -> JobView:
+    """It ends where it is. What it found stays."""
+    desk = office.jobs(who)
+    return JobView.of(office.browser.job(desk.cancel(job).job_id))
+
+
+@router.put("/api/jobs/{job}/schedule", summary="Crawl a job again and again", responses=documented(404))
+def schedule(job: JobName, given: Schedule, office: TheOffice, who: Who) -> JobView:
+    """By an interval or a cron expression in UTC."""
+    desk = office.jobs(who)
+    desk.schedule(job, given.schedule)
+    return JobView.of(office.browser.job(job))
+
+
+@router.delete("/api/jobs/{job}/schedule", summary="Crawl a job no more by itself", responses=documented(404))
+def unschedule(job: JobName, office: TheOffice, who: Who) -> JobView:
+    """What is under way goes on."""
+    desk = office.jobs(who)
+    desk.schedule(job, None)
+    return JobView.of(office.browser.job(job))
+
+
+@router.get(
+    "/api/jobs/{job}/events",
+    summary="What happens to a job, live",
+    response_class=StreamingResponse,
+    responses={**live.RESPONSES, **documented(404)},
+)
+def events(
+    job: JobName, request: Request, office: TheOffice, last_event_id: live.LastEventId = None
+) -> StreamingResponse:
+    """Server-Sent Events: `job` when something happens to it, `progress` with its figures whenever they change, at most once a second,
+    `gone` when it is deleted."""
+    job_id = office.browser.job(job).id
+    shown = live.Shown(office.job_figures, job_id, "progress")
+    return live.answer(request, office, Wanted(job_id=job_id), live.resumed(office.database, last_event_id), shown)

@@ -1,0 +1,241 @@
+"""Operating: claims, runs, workers, verification, long work."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from holdfast.control.claims import ClaimDesk, check_target
+from holdfast.control.queries import ClaimQuery, RunQuery, WorkerQuery
+from holdfast.web.guard import GuardedRoute
+from holdfast.web.office import TheOffice, Who
+from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed, page_of, unpack_id
+from holdfast.web.problems import documented
+from holdfast.web.shapes import Body, Filter, Id, Text, View
+from holdfast.web.views import OperationView, accepted
+
+router = APIRouter(route_class=GuardedRoute, tags=["operating"])
+
+
+class ClaimView(View):
+    """A domain that is held."""
+
+    domain: str
+    worker: str
+    epoch: int
+    claimed_at: datetime | None
+    expires_at: datetime
+    expired: bool
+    status: str
+    frontier_size: int
+
+
+class WorkerClaims(View):
+    """A worker and how many domains it holds."""
+
+    worker: str
+    claims: int
+    expired: int
+    earliest_expiry: datetime
+
+
+class ExpiredClaim(View):
+    """A claim whose lease has ended and that no sweep has freed yet."""
+
+    domain: str
+    worker: str
+    epoch: int
+    expires_at: datetime
+
+
+class ClaimSummary(View):
+    """Who holds what, what has expired, what waits."""
+
+    workers: list[WorkerClaims]
+    expired: list[ExpiredClaim]
+    waiting: dict[str, int]
+    """Domains that could be claimed now, by status."""
+    cooling: int
+    """Domains that are left alone for a while."""
+
+
+class Release(Body):
+    """Which claims are to be freed: those that have expired, unless you say more."""
+
+    force: bool = False
+    """Also those that have not; who holds them is fenced off."""
+    worker: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
+    """Only those of this worker; with `force` only."""
+    all_active: bool = False
+    """Those of all workers; with `force` only."""
+
+
+class Released(View):
+    """What was freed."""
+
+    claims: int
+
+
+class RunView(View):
+    """A worker process, at work or ended."""
+
+    id: int
+    worker: str
+    job: str | None
+    status: Literal["running", "completed", "failed"]
+    started_at: datetime
+    heartbeat_at: datetime
+    completed_at: datetime | None
+    error_message: str | None
+    pages_crawled: int
+    errors: int
+    bytes: int
+    images_found: int
+    in_window: int
+    """URLs that it has in memory."""
+
+
+class Cleanup(Body):
+    """Which runs are closed."""
+
+    older_than_minutes: Annotated[int, Field(ge=1, le=525_600)] = 60
+    """Not heard of for so long."""
+
+
+class Closed(View):
+    """Runs that were closed."""
+
+    runs: list[int]
+
+
+class WorkerView(View):
+    """A name that a worker bears or bore."""
+
+    name: str
+    host: str
+    pid: int
+    boot_epoch: int
+    """Which of its lives this is."""
+    started_at: datetime
+    heartbeat_at: datetime
+    alive: bool
+    held: int
+    """Domains."""
+    expired: int
+    runs: int
+    pages: int
+    errors: int
+    bytes: int
+    in_window: int
+
+
+class Verify(Body):
+    """What is to be verified."""
+
+    archive: bool = True
+    """Also read every page in the archive of the machine that does it."""
+
+
+@router.get("/api/claims", summary="Domains that are held")
+def claims(
+    office: TheOffice,
+    request: Request,
+    response: Response,
+    worker: Annotated[Filter, Query(description="Only by this worker.")] = None,
+    expired: Annotated[bool | None, Query(description="Only those whose lease has ended, or has not.")] = None,
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[ClaimView]:
+    """By holder."""
+    query = ClaimQuery(worker or None, expired)
+    found = office.browser.claims(query, after=behind("claims", "worker", cursor), limit=limit)
+    return keyed(request, response, [ClaimView.of(row) for row in found.rows], found.next)
+
+
+@router.get("/api/claims/summary", summary="Claims in figures")
+def summary(office: TheOffice) -> ClaimSummary:
+    """Who holds how many, what has expired, what waits."""
+    return ClaimSummary.of(ClaimDesk(office.database).overview())
+
+
+@router.post("/api/admin/claims/release", summary="Free claims")
+def release(office: TheOffice, who: Who, given: Release | None = None) -> Released:
+    """Expired ones, or with `force` those of a worker or of all."""
+    wanted = given or Release()
+    check_target(force=wanted.force, worker=wanted.worker, all_active=wanted.all_active)
+    desk = ClaimDesk(office.database)
+    if wanted.force:
+        return Released(claims=desk.force_release(wanted.worker, actor=who.name))
+    return Released(claims=desk.release_expired(actor=who.name))
+
+
+@router.get("/api/runs", summary="Runs", responses=documented(404))
+def runs(
+    office: TheOffice,
+    request: Request,
+    response: Response,
+    status: Literal["running", "completed", "failed"] | None = None,
+    job: Annotated[Filter, Query(description="Only of this job, by name or id.")] = None,
+    worker: Filter = None,
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[RunView]:
+    """Worker processes, the newest first."""
+    query = RunQuery(status, job or None, worker or None)
+    found = office.browser.runs(query, after=behind("runs", "newest", cursor), limit=limit)
+    return keyed(request, response, [RunView.of(row) for row in found.rows], found.next)
+
+
+@router.get("/api/runs/{id}", summary="A run", responses=documented(404))
+def run(id: Id, office: TheOffice) -> RunView:  # noqa: A002 — the name of the parameter
+    """By its id."""
+    return RunView.of(office.browser.run(id))
+
+
+@router.post("/api/admin/runs/cleanup", summary="Close runs that are dead")
+def cleanup(office: TheOffice, who: Who, given: Cleanup | None = None) -> Closed:
+    """Those that say they run and were not heard of."""
+    wanted = timedelta(minutes=(given or Cleanup()).older_than_minutes)
+    return Closed(runs=ClaimDesk(office.database).close_silent_runs(wanted, actor=who.name))
+
+
+@router.get("/api/workers", summary="Workers")
+def workers(
+    office: TheOffice,
+    request: Request,
+    response: Response,
+    alive: Annotated[bool | None, Query(description="Heard of in the last two minutes, or not.")] = None,
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[WorkerView]:
+    """By name."""
+    found = office.browser.workers(WorkerQuery(alive), after=behind("workers", "name", cursor), limit=limit)
+    return keyed(request, response, [WorkerView.of(row) for row in found.rows], found.next)
+
+
+@router.post("/api/admin/verify", summary="Verify the store", status_code=202)
+def verify(office: TheOffice, who: Who, response: Response, given: Verify | None = None) -> OperationView:
+    """As `holdfast verify` does it, in the background. Its result says which checks hold."""
+    wanted = given or Verify()
+    return accepted(response, office.operations.ask("verify", {"archive": wanted.archive}, actor=who.name))
+
+
+@router.get("/api/operations", summary="Long work")
+def operations(
+    office: TheOffice,
+    request: Request,
+    response: Response,
+    state: Literal["waiting", "running", "done", "failed"] | None = None,
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[OperationView]:
+    """What was asked for, the newest first; what has ended is kept for a week."""
+    found = office.operations.listing(state=state, before=unpack_id(cursor), limit=limit)
+    return page_of(request, response, [OperationView.of(row) for row in found], limit)
+
+
+@router.get("/api/operations/{id}", summary="One of them", responses=documented(404))
+def operation(id: Id, office: TheOffice) -> OperationView:  # noqa: A002 — the name of the parameter
+    """Where it is, and what came of it."""
+    return OperationView.of(office.operations.show(id))

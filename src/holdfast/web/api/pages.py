@@ -1,0 +1,184 @@
+"""Pages: what was fetched, why a URL is where it is, and everything as a file."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from holdfast.control.explain import UrlStory
+from holdfast.control.queries import PageQuery
+from holdfast.model.outcome import Outcome
+from holdfast.web import exports
+from holdfast.web.guard import GuardedRoute
+from holdfast.web.office import TheOffice, Who
+from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
+from holdfast.web.problems import documented
+from holdfast.web.shapes import Filter, Hex, Since, Until, View, plain
+from holdfast.web.views import OperationView, accepted
+
+router = APIRouter(route_class=GuardedRoute, tags=["pages"])
+
+_Url = Annotated[str, Query(min_length=1, max_length=4096, description="The URL.", examples=["https://example.com/"])]
+_Job = Annotated[Filter, Query(description="Only of this job, by name or id.")]
+_Domain = Annotated[Filter, Query(description="Only of this domain.")]
+
+
+class PageView(View):
+    """What was answered for a URL, the last time that it was asked for."""
+
+    url: str | None
+    domain: str | None
+    job: str | None
+    crawled_at: datetime
+    status: int | None
+    outcome: str
+    content_type: str | None
+    content_length: int
+    content_hash: str | None
+    """Of its text: pages with the same one say the same."""
+    title: str | None
+    description: str | None
+    links_count: int
+    images_count: int
+    depth: int
+    duration_ms: int | None
+    archived: bool
+    """Its bytes are in the archive."""
+    problem: str | None
+
+
+class PageFactsView(View):
+    """Everything that a job knows of a URL."""
+
+    url: str
+    url_key: Hex
+    domain: str
+    job: str
+    state: str
+    """`waiting`, `done`, `denied` or `failed`."""
+    kind: str
+    reason: str | None
+    priority: int
+    depth: int
+    hops: int
+    attempts: int
+    discovered_at: datetime
+    next_attempt_at: datetime | None
+    parent_url: str | None
+    """The page that led here."""
+    crawled_at: datetime | None
+    status: int | None
+    outcome: str | None
+    problem: str | None
+    duration_ms: int | None
+    content_type: str | None
+    charset: str | None
+    content_length: int | None
+    content_hash: str | None
+    payload_digest: str | None
+    title: str | None
+    description: str | None
+    canonical: str | None
+    links_count: int | None
+    images_count: int | None
+    noindex: bool | None
+    nofollow: bool | None
+    etag: str | None
+    last_modified: str | None
+    archive_segment: str | None
+    archive_offset: int | None
+    archive_length: int | None
+    has_text: bool
+    next_crawl_at: datetime | None
+    domain_errors: int
+
+
+@router.get("/api/pages", summary="Pages", responses=documented(404))
+def pages(
+    office: TheOffice,
+    request: Request,
+    response: Response,
+    domain: _Domain = None,
+    job: _Job = None,
+    status: Annotated[int | None, Query(ge=100, le=999, description="Only with this status.", examples=[404])] = None,
+    status_class: Annotated[int | None, Query(ge=1, le=9, description="4 means 400 to 499.")] = None,
+    outcome: Outcome | None = None,
+    content_type: Annotated[Filter, Query(description="What it begins with.", examples=["text/html"])] = None,
+    content_hash: Annotated[
+        str | None, Query(pattern="^([0-9a-fA-F]{2}){1,64}$", description="Only pages that say the same.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    order: Literal["newest", "oldest", "key"] = "newest",
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[PageView]:
+    """What was answered, the newest first unless you say otherwise."""
+    query = PageQuery(domain, job, status, status_class, outcome, content_type or None, content_hash, since, until)
+    found = office.browser.pages(query, order=order, after=behind("pages", order, cursor), limit=limit)
+    return keyed(request, response, [PageView.of(row) for row in found.rows], found.next)
+
+
+@router.get("/api/pages/page", summary="A page", responses=documented(404))
+def page(url: _Url, office: TheOffice, job: _Job = None) -> list[PageFactsView]:
+    """Everything that each job knows of a URL, the newest answer first."""
+    return [PageFactsView.of(row) for row in office.pages.facts(url, job)]
+
+
+@router.delete(
+    "/api/admin/pages",
+    summary="Forget pages",
+    status_code=202,
+    responses=documented(404),
+)
+def purge(
+    office: TheOffice,
+    who: Who,
+    response: Response,
+    domain: _Domain = None,
+    job: _Job = None,
+    before: Annotated[Until, Query(description="Only what was fetched before this time.")] = None,
+    everything: Annotated[bool, Query(description="Must be said if nothing else is.")] = False,
+) -> OperationView:
+    """Facts and texts of pages; that their URLs are done stays known, and the log and the archive stay as they are."""
+    asked = office.pages.check_purge(job, domain, before, everything=everything)
+    return accepted(response, office.operations.ask("purge-pages", asked, actor=who.name))
+
+
+class Explanation(View):
+    """Why something is where it is, in words."""
+
+    kind: Literal["url", "domain"]
+    subject: str
+    told: dict[str, Any] = Field(description="Everything that is known about it.")
+
+
+@router.get("/api/explain", summary="Why a URL or a domain is where it is", responses=documented(404))
+def explain(
+    subject: Annotated[str, Query(min_length=1, max_length=4096, description="A URL or a domain.")], office: TheOffice
+) -> Explanation:
+    """What it waits for, who said no, what the last answer was."""
+    is_url = "/" in subject
+    story = office.explainer.url(subject) if is_url else office.explainer.domain(subject)
+    named = story.url if isinstance(story, UrlStory) else story.domain
+    return Explanation(kind="url" if is_url else "domain", subject=named, told=plain(story))
+
+
+@router.get(
+    "/api/exports/{kind}",
+    summary="Everything as a file",
+    response_class=StreamingResponse,
+    responses={200: exports.DESCRIPTION, **documented(404)},
+)
+def export(
+    kind: Annotated[exports.Kind, Path(description="What: pages, URLs, or the log of all outcomes.")],
+    office: TheOffice,
+    format: exports.Format = exports.Format.JSONL,  # noqa: A002 — the name of the parameter
+    job: _Job = None,
+    domain: _Domain = None,
+    text: Annotated[bool, Query(description="Pages with their text.")] = False,
+) -> StreamingResponse:
+    """A stream that reads a chunk at a time: what is committed meanwhile may be in it or not."""
+    return exports.answer(office, kind, format, job=job, domain=domain, text=text)

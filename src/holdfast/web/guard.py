@@ -1,0 +1,242 @@
+"""The guard before every route: who asks, how often, whether they may, and whether it is really them.
+
+The rule: nothing of a request's body is read, and nothing of a route is run, before the table of `access` has allowed it. What changes
+something on the strength of a cookie must prove that our own pages or programs sent it.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from fastapi import HTTPException, Request, Response
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from holdfast.errors import Denied, StoreUnavailable, TooMany, Unauthenticated
+from holdfast.model.account import ANONYMOUS, EVERYBODY, Principal, Role
+from holdfast.settings import Web
+from holdfast.web import idempotency
+from holdfast.web.access import ROUTES, Access, Counted
+from holdfast.web.limits import Standing, Tier
+from holdfast.web.office import Office
+
+COOKIE: Final = "holdfast_session"
+SECURE_COOKIE: Final = "__Host-holdfast_session"
+"""Its name over TLS: browsers then refuse one that another host of the same site has set."""
+CSRF_HEADER: Final = "X-CSRF-Token"
+_LONGEST_ACTOR: Final = 100
+"""Characters of a name in the audit log."""
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SPARE: Final = 2
+"""Connections that are left for live events and for what does not pass the gate."""
+_QUEUE: Final = 20
+"""For each connection, so many requests may wait."""
+_PATIENCE: Final = 5.0
+"""Seconds that they do."""
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class _Asked(NamedTuple):
+    """What of a request says who sends it."""
+
+    bearer: str | None
+    cookie: str | None
+    address: str
+
+
+class Gate:
+    """Lets no more requests to work at the same time than there are connections for; the others wait before it, in their order.
+
+    Work is done in threads. Without a gate all of them could wait for connections, while requests that have one, and need it for more
+    than one step, wait for a thread: all for each other. Who waits here holds neither.
+    """
+
+    def __init__(self, connections: int) -> None:
+        self._places = asyncio.Semaphore(max(1, connections - _SPARE))
+        self._most = _QUEUE * connections
+        self._waiting = 0
+
+    async def __aenter__(self) -> None:
+        """A place at work. StoreUnavailable if there is none for too long, or too many wait."""
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        if self._waiting >= self._most:
+            raise StoreUnavailable("Too many requests wait for the database; try again.")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._places.acquire()
+        except TimeoutError:
+            raise StoreUnavailable("All connections to the database are in use; try again.") from None
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        """It is free again."""
+        self._places.release()
+
+
+class GuardedRoute(APIRoute):
+    """A route behind the guard."""
+
+    def get_route_handler(self) -> Handler:
+        """The route's own handler, behind everything that has to hold first."""
+        handler = super().get_route_handler()
+        (method,) = self.methods or {"GET"}
+        access = ROUTES[f"{method} {self.path_format}"]
+        # Who watches is not kept waiting, and what waits for others than the database keeps nobody waiting.
+        counted, gated = access.counted is not Counted.FREE, access.keeps and access.counted is not Counted.FREE
+
+        async def guarded(request: Request) -> Response:
+            office: Office = request.app.state.office
+            gate: Gate = request.app.state.gate
+            who, standings = EVERYBODY if office.no_auth else ANONYMOUS, list[Standing]()
+            if counted:
+                async with gate:
+                    who, standings = await run_in_threadpool(_enter, office, access, asked(request))
+            request.state.who = who
+            request.state.standings = standings
+            for standing in standings:
+                if not standing.allowed:
+                    raise TooMany(_too_many(standing), retry_after=standing.reset)
+            check(access, who)
+            check_origin(request, who, proven=access.role is not Role.ANONYMOUS)
+            await _receive(request, office.settings.web)
+            async with gate if gated else nullcontext():
+                if method == "POST" and access.keeps and idempotency.HEADER in request.headers:
+                    return await idempotency.once(office, who, request, handler)
+                return await handler(request)
+
+        return guarded
+
+
+def asked(request: Request) -> _Asked:
+    """Who a request says that it comes from."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    cookie = request.cookies.get(cookie_name(request))
+    return _Asked(token.strip() if scheme.lower() == "bearer" else None, cookie, address_of(request))
+
+
+def cookie_name(request: Request) -> str:
+    """The one cookie that counts: over TLS another host of the same site could have set the plain one."""
+    web: Web = request.app.state.office.settings.web
+    return SECURE_COOKIE if web.secure_cookies == "always" or request.url.scheme == "https" else COOKIE
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from; of IPv6 the network that one customer has, since every machine there has any number of addresses."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host or "unknown"
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
+
+
+def check(access: Access, who: Principal) -> None:
+    """Raise what somebody is told who may not."""
+    if access.allows(who):
+        return
+    if who.role is Role.ANONYMOUS:
+        raise Unauthenticated(
+            "Log in at /api/auth/login, or send an API key: `Authorization: Bearer hfk_…` (`holdfast keys add` makes one)."
+        )
+    if not who.role.includes(access.role):
+        raise Denied(f"This needs the role {access.role}; {who.name} has the role {who.role}.")
+    if access.scope is None:
+        raise Denied("An API key does not do for this; log in.")
+    raise Denied(f"This key lacks the scope {access.scope}; make one with it.")
+
+
+def check_origin(request: Request, who: Principal, *, proven: bool) -> None:
+    """Raise Denied for a request that another site may have made a browser send. `proven`: it goes by the session that it came with."""
+    if who.via == "key":  # which no browser sends by itself
+        return
+    headers = request.headers
+    if who.via == "no-auth" and _hostname(headers.get("Host", "")) not in _LOOPBACK_NAMES:
+        raise Denied("Without authentication this server answers to localhost and 127.0.0.1 only.")
+    if request.method in _SAFE:
+        return
+    if headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"} or not _same_origin(request):
+        raise Denied("Another site sent this request; only our own pages may.")
+    if who.via == "session" and proven:
+        given = headers.get(CSRF_HEADER, "")
+        if who.csrf is None or not hmac.compare_digest(given.encode(), who.csrf.encode()):
+            raise Denied(f"Repeat the `csrf` of /api/auth/login or /api/auth/me in the header {CSRF_HEADER}.")
+
+
+def tiers(web: Web, role: Role) -> Tier:
+    """The limit of a role."""
+    most = {Role.ANONYMOUS: web.anonymous_limit, Role.USER: web.user_limit, Role.ADMIN: web.admin_limit}
+    return Tier(str(role), most[role], web.window)
+
+
+def _same_origin(request: Request) -> bool:
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return True
+    try:
+        given = urlsplit(origin)
+    except ValueError:
+        return False
+    return (given.scheme, given.netloc) == (request.url.scheme, request.headers.get("Host", ""))
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _enter(office: Office, access: Access, asked: _Asked) -> tuple[Principal, list[Standing]]:
+    """Who asks, and how they stand with the limits. Runs in a thread: it asks the database, for all of it over one connection."""
+    web = office.settings.web
+    with office.database.session() as connection, office.database.bind(connection):
+        who = identify(office, asked)
+        name = f"user {who.user_id}" if who.user_id is not None else f"address {asked.address}"
+        standings = [office.limiter.hit(tiers(web, who.role), name)]
+        if access.counted is Counted.SEED and standings[0].allowed:
+            standings.append(office.limiter.hit(Tier("seed", web.seed_limit, web.window), name))
+    return who, standings
+
+
+def identify(office: Office, asked: _Asked) -> Principal:
+    """Somebody by their key or session; what is not valid is nobody's."""
+    if office.no_auth:
+        return EVERYBODY
+    if asked.bearer is not None:
+        who = office.accounts.key(asked.bearer) or ANONYMOUS
+        return replace(who, name=who.name[:_LONGEST_ACTOR])
+    if asked.cookie is not None:
+        return office.accounts.session(asked.cookie) or ANONYMOUS
+    return ANONYMOUS
+
+
+async def _receive(request: Request, web: Web) -> None:
+    """Read the whole body now, if there is one: within its time, and before anything is begun that would wait for it."""
+    if "Content-Length" not in request.headers and "Transfer-Encoding" not in request.headers:
+        return
+    try:
+        async with asyncio.timeout(web.request_timeout.total_seconds()):
+            await request.body()
+    except TimeoutError:
+        raise HTTPException(408, "The body did not come in time.") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "The body broke off.") from None
+
+
+def _too_many(standing: Standing) -> str:
+    tier = standing.tier
+    return f"{tier.most} requests in {round(tier.window.total_seconds())} s are allowed ({tier.name}); wait, then ask again."

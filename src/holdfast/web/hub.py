@@ -1,0 +1,264 @@
+"""Live events: one reader of the event log for all listeners of a process, and figures that are looked up once for all of them.
+
+The rule: a listener costs memory and a socket, no query. The log has everything in an order that does not change, so that a listener who
+was away goes on behind the last event that he has seen; only who was away for longer than the ring reaches back is served from the log.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+
+from holdfast.errors import HoldfastError, TooMany
+from holdfast.store import events
+from holdfast.store.connect import Database
+from holdfast.store.events import Cursor, Event, Kind
+
+log: Final = logging.getLogger(__name__)
+
+PAUSE: Final = 0.25
+"""Seconds between two looks at the log."""
+TICK: Final = 1.0
+"""Seconds between two looks at figures."""
+_RING: Final = 10_000
+"""Events that are kept in memory, at least."""
+_CHUNK: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events somebody wants; None: all."""
+
+    kinds: frozenset[Kind] | None = None
+    job_id: int | None = None
+    domain_id: int | None = None
+
+    def means(self, event: Event) -> bool:
+        """Whether this one is wanted."""
+        return (
+            (self.kinds is None or event.kind in self.kinds)
+            and (self.job_id is None or event.job_id == self.job_id)
+            and (self.domain_id is None or event.domain_id == self.domain_id)
+        )
+
+
+class Hub:
+    """The live side of one process. For one event loop."""
+
+    def __init__(self, database: Database, most: int) -> None:
+        self._database = database
+        self._most = most
+        self._ring: list[Event] = []
+        self._ring_from = Cursor()
+        """What lies behind this place is in the ring, up to `_read_to`."""
+        self._read_to: Cursor | None = None
+        self._listeners = 0
+        self._news = _Bell()
+        self._wanted = asyncio.Event()
+        self._closing = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Between the beginning and the end of this, listeners are served."""
+        reader = asyncio.create_task(self._read())
+        try:
+            yield
+        finally:
+            self.close()
+            reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
+
+    def close(self) -> None:
+        """All listeners are sent home."""
+        self._closing.set()
+        self._news.ring()
+
+    @property
+    def closing(self) -> bool:
+        """Whether listeners are being sent home."""
+        return self._closing.is_set()
+
+    def check_room(self) -> None:
+        """Raise TooMany when all places for listeners are taken."""
+        if self._listeners >= self._most:
+            raise TooMany(
+                f"{self._most} listeners are connected, and that is the most; try again later.", retry_after=10
+            )
+
+    @contextmanager
+    def seat(self) -> Iterator[None]:
+        """A place for a listener; while there is one, the log is read."""
+        self._listeners += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            if not self._listeners:
+                self._wanted.clear()
+
+    async def head(self) -> Cursor:
+        """Where somebody begins who wants what happens from now on."""
+        return await run_in_threadpool(self._head)
+
+    async def listen(self, wanted: Wanted, after: Cursor) -> AsyncIterator[list[Event]]:
+        """Events behind `after` as they come; an empty list when there was nothing for a moment.
+
+        Ends when the process does. Before: the caller has a seat.
+        """
+        position = after
+        while not self.closing:
+            heard = self._news.next()
+            found, position = await self._behind(position, wanted)
+            yield found
+            if not found and not self.closing:
+                await _rings(heard, TICK)
+
+    async def _behind(self, position: Cursor, wanted: Wanted) -> tuple[list[Event], Cursor]:
+        """What is known behind a position, and how far that reaches."""
+        ring = self._ring
+        if self._read_to is None or position >= self._read_to:
+            return [], position
+        if position < self._ring_from:
+            return await run_in_threadpool(self._from_log, position, wanted, self._read_to)
+        if not ring:
+            return [], position
+        first = bisect_right(ring, position, key=_cursor)
+        return [event for event in ring[first:] if wanted.means(event)], ring[-1].cursor
+
+    def _head(self) -> Cursor:
+        with self._database.session() as connection:
+            return events.head(connection)
+
+    def _from_log(self, position: Cursor, wanted: Wanted, known: Cursor) -> tuple[list[Event], Cursor]:
+        """For one who was away for long. Everything up to `known` has been decided, so that the log has it."""
+        with self._database.session() as connection:
+            found = events.read(
+                connection,
+                position,
+                limit=_CHUNK,
+                kinds=wanted.kinds,
+                job_id=wanted.job_id,
+                domain_id=wanted.domain_id,
+            )
+        if len(found) == _CHUNK:
+            return found, found[-1].cursor
+        return found, max(known, found[-1].cursor) if found else known
+
+    async def _read(self) -> None:
+        """Read the log for everybody, as long as anybody listens."""
+        while True:
+            if not self._wanted.is_set():
+                await self._wanted.wait()
+                self._read_to = None  # what happened while nobody listened is in the log for who asks for it
+                self._ring.clear()
+            try:
+                await self._look()
+            except HoldfastError as problem:
+                log.warning("live events wait for the database: %s", problem)
+                await asyncio.sleep(1.0)
+            except Exception:
+                log.exception("live events: a fault of ours")
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(PAUSE)
+
+    async def _look(self) -> None:
+        if self._read_to is None:
+            self._read_to = self._ring_from = await run_in_threadpool(self._head)
+        found = await run_in_threadpool(self._next, self._read_to)
+        if found:
+            self._ring.extend(found)
+            if len(self._ring) > 2 * _RING:
+                self._ring_from = self._ring[-_RING - 1].cursor
+                del self._ring[:-_RING]
+            self._read_to = found[-1].cursor
+            self._news.ring()
+
+    def _next(self, position: Cursor) -> list[Event]:
+        with self._database.session() as connection:
+            return events.read(connection, position, limit=_CHUNK)
+
+
+Look = Callable[[Collection[int]], Mapping[int, Any]]
+"""Runs in a thread: for these keys, what is to be shown of them; one that is left out is gone."""
+
+
+class Figures:
+    """Figures of things that listeners watch, looked up once a second for all of them together."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._watched: Counter[int] = Counter()
+        self._seen: Mapping[int, Any] = {}
+        self._fresh = _Bell()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watching(self, key: int) -> Iterator[None]:
+        """Until the end of this it is looked up."""
+        self._watched[key] += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep_looking())
+        try:
+            yield
+        finally:
+            self._watched[key] -= 1
+            if not self._watched[key]:
+                del self._watched[key]
+
+    async def first(self, key: int) -> Any:
+        """What is to be shown, waiting for it if it was not looked up yet; None: it is gone. Before: it is watched."""
+        if key not in self._seen:
+            await _rings(self._fresh.next(), 3 * TICK)
+            if key not in self._seen:
+                await _rings(self._fresh.next(), 3 * TICK)  # that look may have begun before we came
+        return self._seen.get(key)
+
+    def of(self, key: int) -> Any:
+        """What is to be shown now; None: it is gone."""
+        return self._seen.get(key)
+
+    async def _keep_looking(self) -> None:
+        while self._watched:
+            try:
+                self._seen = await run_in_threadpool(self._look, tuple(self._watched))
+                self._fresh.ring()
+            except HoldfastError as problem:
+                log.warning("live figures wait for the database: %s", problem)
+            except Exception:
+                log.exception("live figures: a fault of ours")  # those who watch go on to watch
+            await asyncio.sleep(TICK)
+
+
+def _cursor(event: Event) -> Cursor:
+    return event.cursor
+
+
+class _Bell:
+    """Wakes all who wait for its next ring."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def next(self) -> asyncio.Event:
+        return self._event
+
+    def ring(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+
+async def _rings(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,206 @@
+"""What the routes work with: the settings, the pooled database and the desks of `control`, made once for a process.
+
+The rule: a route asks the office for a desk and calls it; it decides nothing itself.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Self
+
+from fastapi import Depends, Request
+
+from holdfast import wiring
+from holdfast.control.accounts import AccountDesk
+from holdfast.control.browsing import Browser
+from holdfast.control.crawls import CrawlDesk
+from holdfast.control.domains import DomainDesk
+from holdfast.control.explain import Explainer
+from holdfast.control.frontier import FrontierDesk
+from holdfast.control.jobs import JobDesk
+from holdfast.control.operations import OperationDesk
+from holdfast.control.pages import PagesDesk
+from holdfast.control.products import ProductDesk
+from holdfast.control.proxies import ProxyDesk
+from holdfast.control.proxy_choice import ChoiceDesk
+from holdfast.control.proxy_test import Tester
+from holdfast.control.readiness import Part, look
+from holdfast.control.seeds import Sower
+from holdfast.control.statistics import Cached, StatsDesk
+from holdfast.control.tasks import TaskDesk
+from holdfast.control.webhooks import WebhookDesk
+from holdfast.model.account import Principal
+from holdfast.model.proxy import Use
+from holdfast.settings import Settings
+from holdfast.store.connect import Database
+from holdfast.store.pooled import PooledDatabase
+from holdfast.web.hub import Figures, Hub
+from holdfast.web.limits import Limiter
+from holdfast.web.views import JobView, Stats
+
+
+@dataclass
+class Office:
+    """Everything that a process of the API has."""
+
+    settings: Settings
+    unpooled: Database
+    """For who holds a connection for long."""
+    database: PooledDatabase
+    accounts: AccountDesk
+    limiter: Limiter
+    hub: Hub
+    no_auth: bool = False
+    """Whoever asks is an admin; only for a server that listens to its own machine."""
+    closing: bool = field(default=False)
+
+    @classmethod
+    def open(cls, settings: Settings, database: Database, *, no_auth: bool = False) -> Self:
+        """Before: the database answers and has the right schema. `close` it at the end."""
+        pooled = PooledDatabase.of(
+            database,
+            size=settings.web.connections,
+            statement_timeout=settings.web.statement_timeout.total_seconds(),
+        )
+        return cls(
+            settings,
+            database.named("holdfast export"),
+            pooled,
+            AccountDesk(pooled, settings.web),
+            Limiter(pooled, settings),
+            Hub(pooled, settings.web.listeners),
+            no_auth=no_auth,
+        )
+
+    def close(self) -> None:
+        """After: no connection is left."""
+        self.database.close()
+
+    def jobs(self, who: Principal) -> JobDesk:
+        """Jobs, on behalf of somebody."""
+        return JobDesk(self.database, who.name)
+
+    @cached_property
+    def sower(self) -> Sower:
+        """Puts seeds into jobs."""
+        return wiring.sower(self.settings, self.database)
+
+    @cached_property
+    def readiness(self) -> Cached[list[Part]]:
+        """Whether it can work, looked at once a second at the most: anybody may ask, as often as he likes."""
+        return Cached(lambda: look(self.database), seconds=1.0)
+
+    @cached_property
+    def stats(self) -> StatsDesk:
+        """Statistics, which remembers them for a second."""
+        return StatsDesk(self.database)
+
+    @cached_property
+    def stats_figures(self) -> Figures:
+        """The same for listeners."""
+        return Figures(lambda keys: dict.fromkeys(keys, Stats.of(self.stats.snapshot())))
+
+    @cached_property
+    def job_figures(self) -> Figures:
+        """Jobs, for listeners."""
+
+        def look(keys: Collection[int]) -> Mapping[int, JobView]:
+            return {row["id"]: JobView.of(row) for row in JobDesk(self.database, "").some(keys)}
+
+        return Figures(look)
+
+    @cached_property
+    def operations(self) -> OperationDesk:
+        """Long work."""
+        return OperationDesk(self.database)
+
+    @cached_property
+    def crawls(self) -> CrawlDesk:
+        """Crawls: how jobs are made."""
+        return CrawlDesk(self.database, self.sower)
+
+    @cached_property
+    def browser(self) -> Browser:
+        """Lists of everything."""
+        return Browser(self.database, self.settings.domains.registrable)
+
+    @cached_property
+    def proxy_choice(self) -> ChoiceDesk:
+        """The proxies of one domain."""
+        return ChoiceDesk.of(self.settings, self.database)
+
+    @cached_property
+    def frontier(self) -> FrontierDesk:
+        """URLs that wait."""
+        return FrontierDesk(self.database, self.sower)
+
+    @cached_property
+    def pages(self) -> PagesDesk:
+        """Pages, one by one."""
+        return PagesDesk(self.database, wiring.url_rules(self.settings), self.settings.domains.registrable)
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """Why things are where they are."""
+        settings = self.settings
+        return Explainer(
+            self.database,
+            wiring.url_rules(settings),
+            settings.domains.registrable,
+            wiring.user_agent(settings),
+            Use(settings.proxies.use),
+            settings.proxies.direct,
+        )
+
+    @cached_property
+    def domains(self) -> DomainDesk:
+        """Domains."""
+        settings = self.settings
+        return DomainDesk(self.database, settings.domains.registrable, wiring.new_domains(settings))
+
+    @cached_property
+    def tasks(self) -> TaskDesk:
+        """Tasks and batches."""
+        settings = self.settings
+        return TaskDesk(
+            self.database,
+            wiring.url_rules(settings),
+            wiring.new_domains(settings),
+            registrable=settings.domains.registrable,
+        )
+
+    @cached_property
+    def products(self) -> ProductDesk:
+        """Products."""
+        return ProductDesk(self.database, self.settings.domains.registrable)
+
+    @cached_property
+    def proxies(self) -> ProxyDesk:
+        """Proxies and their pools."""
+        return ProxyDesk.of(self.settings, self.database)
+
+    @cached_property
+    def tester(self) -> Tester:
+        """Tries proxies; it asks the web."""
+        return Tester(self.database, self.settings, wiring.user_agent(self.settings))
+
+    @cached_property
+    def webhooks(self) -> WebhookDesk:
+        """The outbox of webhooks."""
+        return WebhookDesk(self.database)
+
+
+async def _office(request: Request) -> Office:
+    office = request.app.state.office
+    assert isinstance(office, Office)  # noqa: S101 — the app is made with one
+    return office
+
+
+async def _who(request: Request) -> Principal:
+    who = request.state.who
+    assert isinstance(who, Principal)  # noqa: S101 — the guard lets nobody pass without
+    return who
+
+
+TheOffice = Annotated[Office, Depends(_office)]
+Who = Annotated[Principal, Depends(_who)]

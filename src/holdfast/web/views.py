@@ -1,0 +1,122 @@
+"""Parts of answers that more than one route gives."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+from fastapi import Response
+
+from holdfast.control.lists import BadLine
+from holdfast.model.job import JobState
+from holdfast.store.operations import Operation
+from holdfast.web.shapes import View
+
+
+class Stats(View):
+    """How things stand."""
+
+    at: datetime
+    pages_total: int
+    requests_total: int
+    errors_total: int
+    bytes_total: int
+    robots_denials_total: int
+    pages_per_second: float
+    """Of the last minute, like the three below."""
+    requests_per_second: float
+    errors_per_second: float
+    bytes_per_second: float
+    success_rate: float | None
+    """Of the last minute, from 0 to 1; null: nothing was asked for."""
+    frontier_size: int
+    """URLs that wait."""
+    domains: dict[str, int]
+    """By status."""
+    jobs: dict[str, int]
+    """By state."""
+    tasks: dict[str, int]
+    """By status."""
+    workers_active: int
+    workers_silent: int
+    """That have not been heard of for two minutes and seem to be at work."""
+    runs: int
+    claims: int
+    """Domains that are held."""
+    claims_expired: int
+    alerts: int
+    """That fire now."""
+
+
+class JobView(View):
+    """A job, with what there is to do and what was done."""
+
+    id: int
+    name: str
+    kind: str
+    """`crawl`, or `tasks` for the standing job of all tasks."""
+    state: JobState
+    created_at: datetime
+    updated_at: datetime
+    completed_at: datetime | None
+    schedule: str | None
+    next_run_at: datetime | None
+    spec: dict[str, Any]
+    crawl: str | None
+    """The crawl that is open: `running` or `stopped`."""
+    crawl_started_at: datetime | None
+    max_pages: int | None
+    """Of that crawl."""
+    pages: int
+    errors: int
+    bytes: int
+    domains: int
+    ready: int
+    """Domains that could be worked on now."""
+    spent: int
+    """Domains whose budget of this crawl is used up."""
+    done: int
+    """Domains with nothing left to do."""
+    discovered: int
+    waiting: int
+    urls_done: int
+    denied: int
+    failed: int
+    depth: int
+
+
+class OperationView(View):
+    """Long work, where it is, and what came of it."""
+
+    id: int
+    kind: str
+    state: Literal["waiting", "running", "done", "failed"]
+    asked_by: str
+    asked_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempts: int
+    """How often somebody began; more than once, if whoever did it died."""
+    arguments: dict[str, Any]
+    progress: dict[str, Any]
+    result: dict[str, Any] | None
+    problem: str | None
+    """Why it failed."""
+
+
+def accepted(response: Response, operation: Operation) -> OperationView:
+    """Long work that will be done: look at it where the Location header says."""
+    response.headers["Location"] = f"/api/operations/{operation.id}"
+    return OperationView.of(operation)
+
+
+class BadSeed(View):
+    """A seed that cannot be one."""
+
+    line: int
+    """Its place, from 1."""
+    problem: str
+
+
+def bad_seeds(lines: Iterable[BadLine]) -> list[BadSeed]:
+    """As control found them."""
+    return [BadSeed(line=one.line, problem=one.problem) for one in lines]

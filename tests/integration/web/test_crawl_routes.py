@@ -1,0 +1,239 @@
+"""Jobs, the frontier, pages, domains and operations through the API, with what they do in the store."""
+
+import csv
+import io
+import json
+import time
+from pathlib import Path
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast import wiring
+from holdfast.control.operations import Operator
+from holdfast.store.connect import Database
+from tests.support.api import Api
+from tests.support.factories import Store
+from tests.support.furnished import furnish
+from tests.support.invariants import assert_invariants
+
+JOB = {"name": "shop", "urls": ["https://a.example/", "https://a.example/b", "nonsense://x"]}
+
+
+def _operate(api: Api, database: Database) -> None:
+    """Do what waits to be done, as a background would."""
+    operator = Operator(database, wiring.deeds(api.office.settings, database).by_kind())
+    while operator.work():
+        pass
+
+
+def test_a_job_is_made_paused_resumed_cancelled_and_deleted(api: Api, connection: psycopg.Connection) -> None:
+    client = api.admin
+    made = client.post("/api/jobs", json={**JOB, "spec": {"max_pages": 10, "exclude": ["/private"]}, "schedule": "6h"})
+    assert made.status_code == 201, made.text
+    assert made.headers["Location"] == f"/api/jobs/{made.json()['job']['id']}"
+    assert (made.json()["seeds"], made.json()["bad"]) == (2, 1)
+    assert made.json()["bad_seeds"][0]["line"] == 3
+    job = client.get("/api/jobs/shop").json()
+    assert (job["state"], job["discovered"], job["schedule"]) == ("pending", 2, "6h")
+    assert (job["spec"]["max_pages"], job["spec"]["exclude"]) == (10, ["/private"])
+    assert client.post("/api/jobs", json=JOB).status_code == 409
+    states = [client.post(f"/api/jobs/shop/{deed}").json()["state"] for deed in ("pause", "pause", "resume", "cancel")]
+    assert states == ["paused", "paused", "pending", "cancelled"]
+    refused = client.post("/api/jobs/shop/resume")
+    assert (refused.status_code, "cancelled" in refused.json()["detail"]) == (409, True)
+    assert client.delete("/api/jobs/shop/schedule").json()["schedule"] is None
+    assert client.put("/api/jobs/shop/schedule", json={"schedule": "0 3 * * *"}).json()["next_run_at"] is not None
+    assert client.put("/api/jobs/shop/schedule", json={"schedule": "now and then"}).status_code == 422
+    assert client.delete("/api/jobs/shop").status_code == 204
+    assert client.get("/api/jobs/shop").status_code == 404
+    assert client.delete("/api/jobs/default").status_code == 409
+    while connection.execute("SELECT EXISTS (SELECT FROM url_frontier)").fetchone() == (True,):
+        time.sleep(0.02)  # what it had goes after the answer
+    deeds = connection.execute("SELECT action FROM audit_log WHERE object_kind = 'job' ORDER BY id").fetchall()
+    assert [deed for (deed,) in deeds] == [
+        "create", "schedule", "pause", "resume", "cancel", "schedule", "schedule", "delete",
+    ]  # fmt: skip
+    assert_invariants(connection)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": "x", "urls": []},
+        {"name": "x", "urls": ["nonsense://x"]},
+        {"name": "a/b", "urls": ["https://a.example/"]},
+        {"name": "x", "urls": ["https://a.example/"], "spec": {"include": ["("]}},
+        {"name": "x", "urls": ["https://a.example/"], "spec": {"max_pages": 0}},
+        {"name": "x", "urls": ["https://a.example/"], "typo": 1},
+        {"name": "x\0", "urls": ["https://a.example/"]},
+    ],
+    ids=["nothing", "no seeds", "only bad seeds", "a slash", "no pattern", "no pages", "a typo", "nul"],
+)
+def test_a_job_that_cannot_be_meant_is_not_made(
+    api: Api, connection: psycopg.Connection, body: dict[str, object]
+) -> None:
+    assert api.admin.post("/api/jobs", json=body).status_code == 422
+    assert connection.execute("SELECT count(*) FROM crawl_jobs WHERE name NOT IN ('default', 'tasks')").fetchone() == (
+        0,
+    )
+
+
+def test_urls_are_added_and_cleared(api: Api, database: Database, connection: psycopg.Connection) -> None:
+    client = api.admin
+    sown = client.post("/api/frontier/seed", json={"urls": ["a.example", "b.example/x", "::"]}).json()
+    assert (sown["seen"], sown["urls"], sown["domains"], sown["bad"]) == (3, 2, 2, 1)
+    more = client.post("/api/frontier/add", json={"urls": ["https://a.example/later"], "priority": "low"}).json()
+    assert (more["urls"], more["domains"]) == (1, 0)
+    stats = client.get("/api/frontier/stats").json()
+    assert (stats["waiting"], stats["domains"]) == (3, 2)
+    assert client.get("/api/frontier/urls?priority=1").json()["items"][0]["url"] == "https://a.example/later"
+    assert client.post("/api/frontier/add", json={"urls": ["a.example"], "job": "none"}).status_code == 404
+    assert client.post("/api/frontier/add", json={"urls": ["a.example"], "job": "tasks"}).status_code == 409
+    assert client.post("/api/frontier/recover").json()["claims"] == 0
+    assert client.delete("/api/frontier").status_code == 422, "it must be said that all of it is meant"
+    asked = client.delete("/api/frontier?domain=a.example")
+    assert asked.status_code == 202
+    assert client.get(asked.headers["Location"]).json()["state"] == "waiting"
+    _operate(api, database)
+    done = client.get(asked.headers["Location"]).json()
+    assert done["problem"] is None
+    assert done["result"]["forgotten"] == 2
+    assert [item["domain"] for item in client.get("/api/frontier/urls").json()["items"]] == ["b.example"]
+    assert_invariants(connection)
+
+
+def test_expired_claims_are_set_free(api: Api, store: Store) -> None:
+    client = api.admin
+    store.seed("a.example/")
+    claim = store.claim_one()
+    assert client.get("/api/claims").json()["items"][0]["worker"] == "w1"
+    assert client.get("/api/claims/summary").json()["workers"][0]["claims"] == 1
+    assert client.post("/api/admin/claims/release").json() == {"claims": 0}
+    assert client.post("/api/admin/claims/release", json={"all_active": True}).status_code == 422
+    store.expire(claim.domain_id)
+    assert client.post("/api/admin/claims/release").json() == {"claims": 1}
+    store.claim_one()
+    forced = client.post("/api/admin/claims/release", json={"force": True, "worker": "w1"})
+    assert forced.json() == {"claims": 1}
+
+
+def test_pages_are_read_and_forgotten(api: Api, database: Database, connection: psycopg.Connection) -> None:
+    furnish(database)
+    client = api.admin
+    pages = client.get("/api/pages?domain=example.com").json()["items"]
+    (page,) = [item for item in pages if item["url"] == "https://example.com/"]
+    facts = client.get("/api/pages/page", params={"url": page["url"]}).json()
+    assert (facts[0]["url"], facts[0]["title"], facts[0]["has_text"]) == (page["url"], page["title"], True)
+    assert client.get("/api/pages/page", params={"url": "https://example.com/nowhere"}).status_code == 404
+    told = client.get("/api/explain", params={"subject": page["url"]}).json()
+    assert (told["kind"], told["told"]["domain"]) == ("url", "example.com")
+    assert client.get("/api/explain", params={"subject": "example.com"}).json()["told"]["status"]
+    assert client.delete("/api/admin/pages").status_code == 422
+    asked = client.delete("/api/admin/pages?domain=example.com")
+    assert asked.status_code == 202
+    _operate(api, database)
+    assert client.get(asked.headers["Location"]).json()["result"]["pages"] >= 1
+    assert client.get("/api/pages?domain=example.com").json()["items"] == []
+    assert_invariants(connection)
+
+
+def test_exports_are_files(api: Api, database: Database, tmp_path: Path) -> None:
+    furnish(database)
+    client = api.reader
+    lines = client.get("/api/exports/urls?format=jsonl")
+    assert lines.headers["Content-Type"] == "application/x-ndjson"
+    rows = [json.loads(line) for line in lines.text.splitlines()]
+    table = list(csv.DictReader(io.StringIO(client.get("/api/exports/urls?format=csv").text)))
+    file = tmp_path / "urls.parquet"
+    answer = client.get("/api/exports/urls?format=parquet")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="urls.parquet"'
+    file.write_bytes(answer.content)
+    assert [row["url"] for row in rows] == [row["url"] for row in table] == pq.read_table(file)["url"].to_pylist()
+    assert len(rows) >= 5
+    with_text = client.get("/api/exports/pages?text=true&domain=example.com").text
+    assert any(json.loads(line).get("text") for line in with_text.splitlines())
+    assert client.get("/api/exports/urls?text=true").status_code == 422
+    assert client.get("/api/exports/pages?job=nothing").status_code == 404
+    assert client.get("/api/exports/nothing").status_code == 422
+
+
+def test_a_domain_is_made_configured_started_over_and_forgotten(
+    api: Api, database: Database, connection: psycopg.Connection
+) -> None:
+    client = api.admin
+    made = client.post("/api/admin/domains", json={"domain": "Shop.Example", "delay": 2.5, "active": False})
+    assert (made.status_code, made.headers["Location"]) == (201, "/api/domains/shop.example"), made.text
+    facts = made.json()["facts"]
+    assert (facts["crawl_delay_seconds"], facts["is_active"]) == (2.5, False)
+    assert client.post("/api/admin/domains", json={"domain": "shop.example", "delay": 9}).status_code == 200
+    shown = client.get("/api/domains/shop.example")
+    assert shown.json()["facts"]["crawl_delay_seconds"] == 2.5, "one that is known stays as it is"
+    tag = {"If-Match": shown.headers["ETag"]}
+    path = "/api/admin/domains/shop.example"
+    changed = client.patch(path, json={"active": True, "budget": None, "frequency": "PT6H"}, headers=tag)
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["facts"]["is_active"], changed.json()["facts"]["default_crawl_frequency"]) == (True, 21600.0)
+    assert changed.headers["ETag"] != shown.headers["ETag"]
+    stale = client.patch(path, json={"active": False}, headers=tag)
+    assert (stale.status_code, client.get("/api/domains/shop.example").json()["facts"]["is_active"]) == (412, True)
+    assert client.patch(path, json={}).status_code == 422
+    assert client.patch(path, json={"delay": -1}).status_code == 422
+    assert client.patch(path, json={"parser": "two words"}).status_code == 422
+    assert client.patch(path, json={"active": True}, headers={"If-Match": "nonsense"}).status_code == 422
+    window = client.put(f"{path}/maintenance-window", json={"window": "22:00-06:00 Europe/Berlin"})
+    assert window.status_code == 200, window.text
+    assert client.get("/api/maintenance-windows").json()["items"][0]["domain"] == "shop.example"
+    assert client.put(f"{path}/maintenance-window", json={"window": "at night"}).status_code == 422
+    assert client.delete(f"{path}/maintenance-window").json()["facts"]["maintenance_window"] is None
+    reset = client.post(f"{path}/reset", json={"reason": "moved"})
+    assert (reset.status_code, reset.json()["was"]) == (200, "pending")
+    assert client.get("/api/domains/shop.example/robots").json() == []
+    assert client.delete(path).status_code == 204
+    for gone in (client.get("/api/domains/shop.example"), client.delete(path), client.post(f"{path}/reset")):
+        assert gone.status_code == 404
+    actions = connection.execute("SELECT action FROM audit_log WHERE object_kind = 'domain' ORDER BY id").fetchall()
+    assert len(actions) >= 6
+    assert_invariants(connection)
+
+
+def test_a_domain_that_somebody_holds_is_not_forgotten(api: Api, store: Store) -> None:
+    store.seed("a.example/")
+    store.claim_one()
+    refused = api.admin.delete("/api/admin/domains/a.example")
+    assert (refused.status_code, "w1" in refused.json()["detail"]) == (409, True)
+
+
+def test_long_work_is_done_by_a_background(api: Api, database: Database) -> None:
+    furnish(database)
+    client = api.admin
+    asked = [client.post("/api/admin/verify", json={"archive": False}), client.post("/api/admin/priorities")]
+    assert [answer.status_code for answer in asked] == [202, 202]
+    _operate(api, database)
+    verified, scored = (client.get(answer.headers["Location"]).json() for answer in asked)
+    wrong = [check for check in verified["result"]["checks"] if check["faults"]]
+    assert (verified["state"], verified["result"]["ok"], wrong) == ("done", True, [])
+    assert len(verified["result"]["checks"]) > 20
+    assert (scored["state"], scored["result"]["domains"] >= 4) == ("done", True)
+    assert client.get("/api/operations/999999").status_code == 404
+
+
+def test_figures(api: Api, database: Database) -> None:
+    furnish(database)
+    client = api.reader
+    stats = api.anybody.get("/api/stats").json()
+    assert (stats["pages_total"], stats["domains"]["blocked"]) == (client.get("/api/stats").json()["pages_total"], 1)
+    assert stats["pages_total"] >= 1
+    series = client.get("/api/stats/timeseries?step=5m").json()
+    assert series["step"] == "PT5M"
+    assert sum(point["pages"] for point in series["points"]) == stats["pages_total"]
+    by_status = {row["status"]: row["tasks"] for row in client.get("/api/stats/tasks").json()}
+    assert (by_status["failed"], len(by_status)) == (1, 10)
+    text = client.get("/metrics")
+    assert text.headers["Content-Type"].startswith("text/plain")
+    assert f"\ncrawler_pages_fetched_total {float(stats['pages_total'])}" in text.text
+    assert client.get("/api/stats/timeseries?step=7").status_code == 422
+    assert client.get("/api/stats/timeseries?since=2031-01-01T00:00:00Z").status_code == 422
+    assert client.get("/api/stats/timeseries?since=2031-01-01T00:00:00").status_code == 422

@@ -1,0 +1,105 @@
+"""The API as tests ask it: a real server on a real socket, in a thread, and clients of every kind."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.control.accounts import AccountDesk
+from holdfast.control.passwords import Argon2
+from holdfast.model.account import SCOPES, Role, Scope
+from holdfast.settings import Settings, Web
+from holdfast.store.connect import Database
+from holdfast.web.office import Office
+from holdfast.web.server import Server, configured, listen
+
+PASSWORD = "correct horse battery"
+WEAK = Argon2(time_cost=1, memory_cost=8, parallelism=1)
+"""Fast, for tests that are about something else."""
+MANY = 1_000_000
+
+
+@dataclass
+class Api:
+    """A server that runs, and whoever asks it."""
+
+    url: str
+    office: Office
+    accounts: AccountDesk
+    _open: list[httpx.Client] = field(default_factory=list)
+
+    def client(self, token: str | None = None, **more: Any) -> httpx.Client:
+        """Somebody with a key, or nobody."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        made = httpx.Client(base_url=self.url, headers=headers | more.pop("headers", {}), timeout=30, **more)
+        self._open.append(made)
+        return made
+
+    def user(self, name: str, role: Role = Role.USER) -> int:
+        """A user, with PASSWORD; the id."""
+        return self.accounts.add(name, role, PASSWORD, actor="test")[0].id
+
+    def key(self, role: Role, *scopes: Scope) -> str:
+        """The token of a new key of a new user in this role; without scopes: all that it may have."""
+        number = len(self.accounts.keys(limit=500)) + 1
+        user_id = self.user(f"{role}-{number}", role)
+        return self.accounts.create_key(user_id, "test", scopes or SCOPES[role], None, actor="test")[1]
+
+    def login(self, name: str, password: str = PASSWORD) -> httpx.Client:
+        """Somebody with a session, who repeats what a session has to repeat."""
+        client = self.client()
+        answer = client.post("/api/auth/login", json={"name": name, "password": password})
+        answer.raise_for_status()
+        client.headers["X-CSRF-Token"] = answer.json()["csrf"]
+        return client
+
+    @property
+    def admin(self) -> httpx.Client:
+        """An admin's key."""
+        return self.client(self.key(Role.ADMIN))
+
+    @property
+    def reader(self) -> httpx.Client:
+        """A user's key."""
+        return self.client(self.key(Role.USER))
+
+    @property
+    def anybody(self) -> httpx.Client:
+        """Nobody in particular."""
+        return self.client()
+
+    def close(self) -> None:
+        for client in self._open:
+            client.close()
+
+
+def settings(data: Path, **web: Any) -> Settings:
+    """Settings of a server whose limits nobody meets by accident."""
+    limits = dict.fromkeys(("anonymous_limit", "user_limit", "admin_limit", "seed_limit"), MANY)
+    return Settings(data=data, web=Web(**{"port": 0, **limits, **web}))
+
+
+@contextmanager
+def serving(database: Database, given: Settings, *, no_auth: bool = False) -> Iterator[Api]:
+    """A server on a free port, for as long as this lasts."""
+    office = Office.open(given, database, no_auth=no_auth)
+    office.accounts = AccountDesk(office.database, given.web, WEAK)
+    server = Server(configured(office), office)
+    listener = listen("127.0.0.1", 0)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    thread.start()
+    api = Api(f"http://127.0.0.1:{listener.getsockname()[1]}", office, AccountDesk(database, given.web, WEAK))
+    try:
+        yield api
+    finally:
+        api.close()
+        office.hub.close()
+        server.should_exit = True
+        thread.join(15)
+        office.close()
+        assert not thread.is_alive(), "the server did not end"
