@@ -7,8 +7,9 @@ import typer
 
 from holdfast.cli import output, session
 from holdfast.cli.help import Command
+from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
-from holdfast.control.claims import ClaimDesk, check_target
+from holdfast.control.claims import ClaimDesk, Overview, check_target
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -27,6 +28,14 @@ def _desk(context: typer.Context) -> ClaimDesk:
     return ClaimDesk(session.of(context).store())
 
 
+def _overview(of: session.Session) -> Overview:
+    if of.remote:
+        from holdfast.cli.remote import store
+
+        return store.claims(of.client)
+    return ClaimDesk(of.store()).overview()
+
+
 def claims(context: typer.Context, as_json: output.Json = False) -> None:
     """Show who holds domains, which claims have expired, and what waits to be claimed.
 
@@ -34,7 +43,7 @@ def claims(context: typer.Context, as_json: output.Json = False) -> None:
         holdfast claims
         holdfast claims --json
     """
-    overview = _desk(context).overview()
+    overview = _overview(session.of(context))
     if as_json:
         output.print_json(overview)
         return
@@ -91,7 +100,7 @@ def release_stuck_claims(
         return
     if force and count and not yes:
         session.confirm(f"Release {what} {whose}?", "Nothing was released.")
-    released = desk.force_release(worker_id) if force else desk.release_expired()
+    released = desk.force_release(worker_id, actor=actor()) if force else desk.release_expired(actor=actor())
     _answer(
         as_json,
         f"Released {counted(released, 'claim' if force else 'expired claim')}.",
@@ -130,7 +139,7 @@ def cleanup_stale_runs(
         return
     if not yes:
         session.confirm(f"Mark {counted(len(stale), 'run')} as failed?", "Nothing was changed.")
-    marked = desk.close_silent_runs(older_than)
+    marked = desk.close_silent_runs(older_than, actor=actor())
     _answer(as_json, f"Marked {counted(len(marked), 'run')} as failed.", marked=marked)
 
 

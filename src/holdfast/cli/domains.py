@@ -1,14 +1,15 @@
 """Commands about domains, named as operators know them."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Protocol
 
 import typer
 
 from holdfast.cli import output, session
 from holdfast.cli.help import Command
+from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
-from holdfast.control.domains import KEYS, DomainDesk, parse_assignments
+from holdfast.control.domains import KEYS, DomainDesk, ResetReport, parse_assignments
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
 from holdfast.settings import render_duration
@@ -17,6 +18,20 @@ Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL 
 _USES = {"direct": "uses none", "pool": "uses those of its pool", "any": "uses those of its pool, then any other"}
 
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show at the most.")]
+
+
+class Domains(Protocol):
+    """Domains of a store, or of a server."""
+
+    def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]: ...
+
+    def counts(self) -> dict[str, int]: ...
+
+    def info(self, name: str) -> dict[str, Any]: ...
+
+    def reset(self, name: str, why: str, *, actor: str) -> ResetReport: ...
+
+    def configure(self, name: str, changes: Mapping[str, object], *, actor: str) -> dict[str, Any]: ...
 
 
 def register(app: typer.Typer, panel: str | None) -> None:
@@ -34,13 +49,22 @@ def register(app: typer.Typer, panel: str | None) -> None:
         app.command(name, cls=Command, rich_help_panel=panel)(command)
 
 
-def _desk(context: typer.Context, name: str | None = None) -> DomainDesk:
-    """The desk; a `name` that is no domain is refused before a server is started for it."""
+def _desk(context: typer.Context, name: str | None = None) -> Domains:
+    """The desk; a `name` that is no domain is refused before a server is started or asked for it."""
     of = session.of(context)
-    registrable = of.settings.domains.registrable
     if name is not None:
-        canonical_domain(name, registrable=registrable)
-    return DomainDesk(of.store(), registrable)
+        canonical_domain(name, registrable=of.settings.domains.registrable)
+    if of.remote:
+        from holdfast.cli.remote.domains import RemoteDomains
+
+        return RemoteDomains(of.client)
+    return _store_desk(context)
+
+
+def _store_desk(context: typer.Context) -> DomainDesk:
+    """What only the store itself can do."""
+    of = session.of(context)
+    return DomainDesk(of.store(), of.settings.domains.registrable)
 
 
 def domain_status(
@@ -79,7 +103,7 @@ def top_domains(context: typer.Context, limit: Limit = 20, as_json: output.Json 
     Examples:
         holdfast top-domains --limit 5
     """
-    rows = _desk(context).top(limit)
+    rows = _store_desk(context).top(limit)
     if as_json:
         output.print_json({"domains": rows})
     elif rows:
@@ -89,13 +113,15 @@ def top_domains(context: typer.Context, limit: Limit = 20, as_json: output.Json 
 
 
 def _print_domains(rows: list[dict[str, Any]]) -> None:
-    notes = {i: f"reason: {_reason(row)}" for i, row in enumerate(rows) if row["block_reason_code"]}
+    notes = {
+        i: f"reason: {_reason(row)}" for i, row in enumerate(rows) if row["block_reason_code"] or row["block_reason"]
+    }
     cells = [
         (
             row["domain"],
             row["status"],
             f"{row['pages_crawled']}/{row['pages_discovered']}",
-            row["images_stored"],
+            row["images_stored"] if row["images_stored"] is not None else "-",
             _rate(row["image_yield_rate"]),
             output.when(row["last_crawled_at"]),
         )
@@ -107,9 +133,8 @@ def _print_domains(rows: list[dict[str, Any]]) -> None:
 
 
 def _reason(row: dict[str, Any]) -> str:
-    return (
-        f"{row['block_reason_code']} ({row['block_reason']})" if row["block_reason"] else str(row["block_reason_code"])
-    )
+    code, words = row["block_reason_code"], row["block_reason"]
+    return f"{code} ({words})" if code and words else str(code or words)
 
 
 def _rate(rate: float | None) -> str:
@@ -233,7 +258,7 @@ def domain_set(
         holdfast domain-set example.com proxy=pool proxy_country=DE proxy_sticky=10m
     """
     changes = parse_assignments(assignments)
-    row = _desk(context, name).configure(name, changes)
+    row = _desk(context, name).configure(name, changes, actor=actor())
     if as_json:
         output.print_json(row)
     else:
@@ -256,7 +281,7 @@ def domain_reset(
     Examples:
         holdfast domain-reset example.com --reason "site was moved"
     """
-    report = _desk(context, name).reset(name, reason)
+    report = _desk(context, name).reset(name, reason, actor=actor())
     if as_json:
         output.print_json(report)
         return
@@ -272,7 +297,7 @@ def recalculate_priorities(context: typer.Context, as_json: output.Json = False)
     Examples:
         holdfast recalculate-priorities
     """
-    desk = _desk(context)
+    desk = _store_desk(context)
     seen = changed = 0
     with output.ProgressBar("Recalculating", None, "domain") as bar:
         for step in desk.recalculate():

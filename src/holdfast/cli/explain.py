@@ -38,21 +38,36 @@ def explain(
     """
     of = session.of(context)
     settings = of.settings
-    rules, registrable = wiring.url_rules(settings), settings.domains.registrable
+    registrable = settings.domains.registrable
     is_url = "/" in what
-    if is_url:  # refused here if it is none, before a server is started for it
-        make_seed(what, rules=rules, registrable=registrable)
+    if is_url:  # refused here if it is none, before a server is started or asked for it
+        make_seed(what, rules=wiring.url_rules(settings), registrable=registrable)
     else:
         canonical_domain(what, registrable=registrable)
-    use, direct = Use(settings.proxies.use), settings.proxies.direct
-    explainer = Explainer(of.store(), rules, registrable, wiring.user_agent(settings), use, direct)
-    story = explainer.url(what) if is_url else explainer.domain(what)
+    story = _story(of, what, is_url=is_url)
     if as_json:
         output.print_json(story)
     elif isinstance(story, UrlStory):
         _print_url(story)
     else:
         _print_domain(story)
+
+
+def _story(of: session.Session, what: str, *, is_url: bool) -> UrlStory | DomainStory:
+    if of.remote:
+        from holdfast.cli.remote import store
+
+        return store.explain(of.client, what)
+    settings = of.settings
+    explainer = Explainer(
+        of.store(),
+        wiring.url_rules(settings),
+        settings.domains.registrable,
+        wiring.user_agent(settings),
+        Use(settings.proxies.use),
+        settings.proxies.direct,
+    )
+    return explainer.url(what) if is_url else explainer.domain(what)
 
 
 def _print_url(story: UrlStory) -> None:

@@ -68,5 +68,9 @@ def export(
 
 
 def _exporter(of: session.Session) -> Exporter:
+    if of.remote:
+        from holdfast.cli.remote.export import RemoteExporter
+
+        return RemoteExporter(of.client)
     folder = wiring.archive_folder(of.settings)
     return Exporter(of.store(), of.settings.domains.registrable, folder if folder.is_dir() else None)

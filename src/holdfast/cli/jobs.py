@@ -3,7 +3,9 @@
 import getpass
 import os
 import time
-from typing import Annotated, Any, Final
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
@@ -13,7 +15,8 @@ from holdfast.cli.display import Display, size
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import counted
 from holdfast.control.crawls import Wish
-from holdfast.control.jobs import JobDesk
+from holdfast.control.jobs import JobDesk, Made, Watch
+from holdfast.control.seeds import Loaded
 from holdfast.errors import UsageError
 from holdfast.store.jobs import Acted
 
@@ -29,6 +32,24 @@ _ENDS: Final = {"urls_done": "done", "waiting": "waiting", "denied": "denied", "
 _RUNNABLE: Final = ("pending", "processing")
 
 
+class Jobs(Protocol):
+    """Jobs of a store, or of a server."""
+
+    def all(self) -> list[dict[str, Any]]: ...
+
+    def show(self, text: str | int) -> dict[str, Any]: ...
+
+    def schedule(self, text: str | int, when: str | None) -> datetime | None: ...
+
+    def pause(self, text: str | int) -> Acted: ...
+
+    def cancel(self, text: str | int) -> Acted: ...
+
+    def resume(self, text: str | int, watch: Watch) -> Acted: ...
+
+    def delete(self, text: str | int, watch: Watch) -> str: ...
+
+
 def actor() -> str:
     """Who is at the terminal, for the audit log."""
     try:
@@ -37,8 +58,22 @@ def actor() -> str:
         return f"cli:uid {os.getuid()}"
 
 
-def _desk(context: typer.Context) -> JobDesk:
-    return JobDesk(session.of(context).store(), actor())
+def _desk(context: typer.Context) -> Jobs:
+    of = session.of(context)
+    if of.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(of.client)
+    return JobDesk(of.store(), actor())
+
+
+def _create(context: typer.Context, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None) -> Made:
+    of = session.of(context)
+    if of.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(of.client).create(wish, watch, schedule)
+    return JobDesk(of.store(), actor()).create(wishes.desk(of), wish, watch, schedule)
 
 
 @app.command("list", cls=Command)
@@ -134,10 +169,9 @@ def create(
         no_archive=no_archive,
         text=text,
     )
-    of = session.of(context)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
-        made = _desk(context).create(
-            wishes.desk(of),
+        made = _create(
+            context,
             Wish(tuple(urls or ()), seeds, name, options),
             lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
             schedule,
@@ -247,6 +281,7 @@ def watch(context: typer.Context, job: Which) -> None:
         holdfast jobs watch news
     """
     of = session.of(context)
+    of.check_local("`holdfast jobs watch`")
     desk = _desk(context)
     found = desk.show(job)
     if found["state"] in _RUNNABLE:
@@ -270,12 +305,17 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("Fetched", f"{job['pages']:,}{budget} pages, {size(job['bytes'])}, {counted(job['errors'], 'error')}"),
         (
             "Domains",
-            f"{job['domains']:,}: {job['done']:,} done, {job['ready']:,} ready, {job['spent']:,} out of budget",
+            f"{job['domains']:,}: {_count(job['done'])} done, {job['ready']:,} ready, {_count(job['spent'])} out of budget",
         ),
         ("Depth", job["depth"]),
         ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),
         ("Asked for", spec or "nothing but the defaults"),
     ]
+
+
+def _count(number: int | None) -> str:
+    """A number that a server may not say."""
+    return "?" if number is None else f"{number:,}"
 
 
 def _said(value: object) -> str:

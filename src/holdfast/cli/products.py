@@ -1,7 +1,8 @@
 """`holdfast products`: what parsers found on the pages of shops, and what it cost when."""
 
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -17,8 +18,22 @@ app = typer.Typer(cls=Group, help="Products that parsers found, and the history 
 Id = Annotated[int, typer.Argument(metavar="PRODUCT", min=1, help="Its id.")]
 
 
-def _desk(context: typer.Context) -> ProductDesk:
+class Products(Protocol):
+    """Products of a store, or of a server."""
+
+    def listing(self, query: Query, *, before: int | None, limit: int) -> list[KnownProduct]: ...
+
+    def show(self, product_id: int) -> KnownProduct: ...
+
+    def history(self, product_id: int, *, before: datetime | None, limit: int) -> list[PriceSeen]: ...
+
+
+def _desk(context: typer.Context) -> Products:
     of = session.of(context)
+    if of.remote:
+        from holdfast.cli.remote.products import RemoteProducts
+
+        return RemoteProducts(of.client)
     return ProductDesk(of.store(), of.settings.domains.registrable)
 
 

@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 PARTS: Final = (
     Part("crawl", ("crawl", "worker")),
-    Part("background", ("background", "serve")),
+    Part("background", ("background", "serve", "front")),
     Part("seeds", ("seeds",)),
     Part("jobs", ("jobs",)),
     Part("tasks", ("tasks",)),
@@ -36,6 +36,8 @@ PARTS: Final = (
     Part("products", ("products",)),
     Part("webhooks", ("webhooks",)),
     Part("proxies", ("proxies",)),
+    Part("users", ("users",)),
+    Part("keys", ("keys",)),
     Part(
         "domains",
         ("domain-status", "domain-info", "domain-set", "domain-reset", "top-domains", "recalculate-priorities"),
@@ -43,6 +45,8 @@ PARTS: Final = (
     ),
     Part("claims", ("claims", "release-stuck-claims", "cleanup-stale-runs"), "Claims and runs"),
     Part("status", ("status",), "Results"),
+    Part("stats", ("stats",), "Results"),
+    Part("alerts", ("alerts",), "Results"),
     Part("explain", ("explain",), "Results"),
     Part("export", ("export",), "Results"),
     Part("parse", ("parse",), "Results"),
@@ -54,7 +58,26 @@ PARTS: Final = (
 )
 """All of the program, in the order of `--help`."""
 
-_EVERYWHERE: Final = {"--data", "--config"}
+FAR: Final = frozenset(
+    {
+        "claims",
+        "config",
+        "domain-info",
+        "domain-reset",
+        "domain-set",
+        "domain-status",
+        "explain",
+        "export",
+        "jobs",
+        "products",
+        "status",
+        "tasks",
+        "verify",
+    }
+)
+"""The commands that may ask a server, all of them or some below them."""
+
+_EVERYWHERE: Final = {"--data", "--config", "--server"}
 _LOGIN: Final = re.compile(r":.*@")
 """What may be a password in something that was typed in the wrong place."""
 
@@ -100,10 +123,20 @@ def root(
     config_file: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Settings file (default holdfast.toml, if there).")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server", metavar="URL", help="Ask this server (with HOLDFAST_API_KEY), and not the store itself."
+        ),
+    ] = None,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Options for every command; they may also stand behind it."""
-    context.obj = Session(data, config_file)
+    context.obj = Session(data, config_file, server)
+    context.call_on_close(context.obj.close)
+    command = context.invoked_subcommand
+    if server is not None and command is not None and command not in FAR:
+        context.obj.check_local(f"`holdfast {command}`")
 
 
 def program(parts: Sequence[Part] = PARTS) -> typer.Typer:

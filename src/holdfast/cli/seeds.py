@@ -18,7 +18,7 @@ _BAD_LINES_SHOWN = 20
 
 def _sower(of: session.Session) -> Sower:
     settings = of.settings
-    return Sower(of.store(), wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
+    return wiring.sower(settings, of.store())
 
 
 @app.command("add", cls=Command)

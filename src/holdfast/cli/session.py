@@ -1,18 +1,24 @@
-"""What every command starts from: settings, the store, and a way to talk with the person."""
+"""What every command starts from: settings, the store or a server, and a way to talk with the person.
+
+The rule: with a server (`--server`), no store is opened, and no database started: who asks for one is refused.
+"""
 
 import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from holdfast import wiring
 from holdfast.cli import output
-from holdfast.errors import Refused
+from holdfast.errors import Refused, UsageError
 from holdfast.settings import Settings, load
 from holdfast.store.connect import Database
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
@@ -46,19 +52,48 @@ class Session:
 
     data: Path | None = None
     config_file: Path | None = None
+    server: str | None = None
 
     @cached_property
     def settings(self) -> Settings:
         """The settings in force; SettingsError says what is wrong with them."""
-        return load(file=self.config_file, options={"data": self.data})
+        return load(file=self.config_file, options={"data": self.data, "server": self.server})
+
+    @property
+    def remote(self) -> bool:
+        """Whether a server is asked, and not the store."""
+        return self.settings.server is not None
+
+    @cached_property
+    def client(self) -> "Client":
+        """Whom to ask. Before: it is remote."""
+        from holdfast.client import Client  # here, for most commands work on the store
+
+        server, key = self.settings.server, self.settings.api_key
+        assert server is not None  # noqa: S101 — see above
+        return Client(server, key="" if key is None else key.get_secret_value())
+
+    def close(self) -> None:
+        """After: no connection to a server is left."""
+        if "client" in vars(self):
+            self.client.close()
 
     def store(self) -> Database:
         """The store with the schema that this version knows, started if need be."""
+        self.check_local()
         return wiring.store(self.settings, say)
 
     def database(self) -> Database:
         """The database whatever its schema."""
+        self.check_local()
         return wiring.database(self.settings, say)
+
+    def check_local(self, command: str = "This command") -> None:
+        """Raise UsageError where a server is to be asked for what only the store itself can do."""
+        if self.remote:
+            place = self.settings.origin("server").place
+            given = "--server" if self.server is not None else f"a server ({place})"
+            raise UsageError(f"{command} works on the store itself and cannot be used with {given}.")
 
 
 def of(context: typer.Context) -> Session:

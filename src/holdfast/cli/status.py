@@ -1,7 +1,7 @@
 """`holdfast status`: how things stand, at a glance."""
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from holdfast.cli import output, session
 from holdfast.cli.help import Command
 from holdfast.cli.output import counted
 from holdfast.control.status import Overview, overview
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.store import RemoteOverview
 
 
 def register(app: typer.Typer, panel: str | None) -> None:
@@ -23,7 +26,7 @@ def status(context: typer.Context, as_json: output.Json = False) -> None:
         holdfast status
         watch holdfast status
     """
-    found = overview(session.of(context).store())
+    found = _overview(session.of(context))
     if as_json:
         output.print_json(found)
     elif found.empty:
@@ -32,7 +35,15 @@ def status(context: typer.Context, as_json: output.Json = False) -> None:
         _print(found)
 
 
-def _print(found: Overview) -> None:
+def _overview(of: session.Session) -> "Overview | RemoteOverview":
+    if of.remote:
+        from holdfast.cli.remote import store
+
+        return store.overview(of.client)
+    return overview(of.store())
+
+
+def _print(found: "Overview | RemoteOverview") -> None:
     rows = [_job(job) for job in found.jobs if job["domains"] or job["pages"] or job["name"] != "default"]
     output.print_table(
         ["JOB", "STATE", "PAGES", "ERRORS", "WAITING", "DOMAINS"], rows, right="PAGES ERRORS WAITING DOMAINS"
@@ -43,9 +54,10 @@ def _print(found: Overview) -> None:
         ("Domains", by_status),
         ("Pace", _pace(found)),
         ("Workers", _workers(found)),
-        ("Database", size(found.database_bytes)),
     ]
-    facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due)]
+    if found.database_bytes is not None:
+        facts.append(("Database", size(found.database_bytes)))
+    facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due or ())]
     if found.stay_blocked:
         facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
     output.print_facts(facts)
@@ -70,7 +82,7 @@ def _job(job: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _pace(found: Overview) -> str:
+def _pace(found: "Overview | RemoteOverview") -> str:
     if not (found.pages_per_second or found.errors_per_second):
         return "nothing in the last minute"
     return (
@@ -79,7 +91,7 @@ def _pace(found: Overview) -> str:
     )
 
 
-def _workers(found: Overview) -> str:
+def _workers(found: "Overview | RemoteOverview") -> str:
     alive = [worker for worker in found.workers if worker["alive"]]
     if not alive:
         return "none is running"

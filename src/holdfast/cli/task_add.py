@@ -1,8 +1,9 @@
 """`holdfast tasks add`: ask for URLs to be watched."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
-from typing import Annotated, BinaryIO, Final
+from datetime import datetime, timedelta
+from typing import Annotated, BinaryIO, Final, Protocol
 
 import typer
 
@@ -11,11 +12,87 @@ from holdfast.cli import output, session, task_words, written
 from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
 from holdfast.control.seeds import open_seeds
+from holdfast.control.task_story import Story
 from holdfast.control.tasks import Asked, Bulk, TaskDesk, Wish, check
 from holdfast.errors import BadUrl, UsageError
-from holdfast.model.task import FIRST_PRIORITY, LAST_PRIORITY, MOST_RETRIES, USUAL_PRIORITY, USUAL_RETRIES
+from holdfast.model.task import (
+    FIRST_PRIORITY,
+    LAST_PRIORITY,
+    MOST_RETRIES,
+    USUAL_PRIORITY,
+    USUAL_RETRIES,
+    Task,
+    TaskStatus,
+)
+from holdfast.store.task_reports import Crawled, StatusCount
 
 _BAD_SHOWN: Final = 20
+
+
+class Tasks(Protocol):
+    """Tasks of a store, or of a server."""
+
+    def add(self, url: str, wish: Wish, *, actor: str) -> Asked: ...
+
+    def load(self, file: BinaryIO, wish: Wish, *, actor: str) -> Generator[Bulk]: ...
+
+    def listing(
+        self,
+        *,
+        status: TaskStatus | None,
+        domain: str | None,
+        batch: str | None,
+        priority: int | None,
+        before: int | None,
+        limit: int,
+    ) -> list[Task]: ...
+
+    def story(self, task_id: int) -> Story: ...
+
+    def history(self, task_id: int, *, limit: int) -> list[Crawled]: ...
+
+    def stats(self, span: timedelta) -> dict[TaskStatus, StatusCount]: ...
+
+    def restart(
+        self,
+        task_id: int,
+        *,
+        actor: str,
+        reset_retries: bool,
+        priority: int | None,
+        scheduled_at: datetime | None,
+    ) -> Task: ...
+
+    def restart_parsing(self, task_id: int, *, actor: str, reset_retries: bool) -> Task: ...
+
+    def restart_failed(
+        self,
+        *,
+        actor: str,
+        domain: str | None,
+        batch: str | None,
+        since: datetime | None,
+        limit: int | None,
+        progress: Callable[[int], None],
+    ) -> int: ...
+
+    def pause(self, task_id: int, *, actor: str) -> Task: ...
+
+    def resume(self, task_id: int, *, actor: str) -> Task: ...
+
+    def cancel(self, task_id: int, *, actor: str) -> Task: ...
+
+    def set_priority(self, task_id: int, priority: int, *, actor: str) -> Task: ...
+
+
+def tasks_of(context: typer.Context) -> Tasks:
+    """The tasks of this invocation's store, or server."""
+    of = session.of(context)
+    if of.remote:
+        from holdfast.cli.remote.tasks import RemoteTasks
+
+        return RemoteTasks(of.client)
+    return desk(context)
 
 
 def desk(context: typer.Context) -> TaskDesk:
@@ -83,7 +160,7 @@ def add(
     check(wish)
     opened = None if file is None else open_seeds(file)
     with opened[0] if opened else nullcontext():
-        tasks = desk(context)
+        tasks = tasks_of(context)
         asked, bad = _add_named(tasks, urls or (), wish)
         bulk = _add_lines(tasks, opened[0], opened[1], wish) if opened else Bulk()
     for place, problem in bulk.bad_urls[:_BAD_SHOWN]:
@@ -95,7 +172,7 @@ def add(
         raise typer.Exit(1)
 
 
-def _add_named(tasks: TaskDesk, urls: Sequence[str], wish: Wish) -> tuple[list[Asked], int]:
+def _add_named(tasks: Tasks, urls: Sequence[str], wish: Wish) -> tuple[list[Asked], int]:
     """Add what was named on the command line, one by one, so that each is told by its id; how many were bad."""
     asked: list[Asked] = []
     bad = 0
@@ -108,7 +185,7 @@ def _add_named(tasks: TaskDesk, urls: Sequence[str], wish: Wish) -> tuple[list[A
     return asked, bad
 
 
-def _add_lines(tasks: TaskDesk, stream: BinaryIO, size: int | None, wish: Wish) -> Bulk:
+def _add_lines(tasks: Tasks, stream: BinaryIO, size: int | None, wish: Wish) -> Bulk:
     """Add every line of a file, of `size` bytes if that is known."""
     bulk = Bulk()
     typed = stream.isatty()

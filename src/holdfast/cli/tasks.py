@@ -9,8 +9,7 @@ from holdfast.cli import output, session, task_words, written
 from holdfast.cli.help import Command, Group
 from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
-from holdfast.cli.task_add import add, desk
-from holdfast.control.tasks import TaskDesk
+from holdfast.cli.task_add import Tasks, add, tasks_of
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import ENDED, FIRST_PRIORITY, LAST_PRIORITY, Task, TaskStatus
 from holdfast.settings import render_duration
@@ -48,7 +47,7 @@ def listed(
         holdfast tasks list --status failed --domain example.com
         holdfast tasks list --batch "Black Friday" --limit 500 --json
     """
-    found = desk(context).listing(
+    found = tasks_of(context).listing(
         status=status, domain=domain, batch=batch, priority=priority, before=before, limit=limit
     )
     last = found[-1].id if len(found) == limit else None
@@ -70,7 +69,7 @@ def show(context: typer.Context, task: Id, as_json: output.Json = False) -> None
         holdfast tasks show 12
         holdfast tasks show 12 --json
     """
-    story = desk(context).story(task)
+    story = tasks_of(context).story(task)
     if as_json:
         told = task_words.as_json(story.task)
         parent = story.parent and story.parent.status
@@ -96,7 +95,7 @@ def history(
         holdfast tasks history 12
         holdfast tasks history 12 --limit 5 --json
     """
-    crawls = desk(context).history(task, limit=limit)[::-1]
+    crawls = tasks_of(context).history(task, limit=limit)[::-1]
     if as_json:
         output.print_json([{"task": task_words.as_json(crawl.task), "events": list(crawl.events)} for crawl in crawls])
         return
@@ -119,7 +118,7 @@ def stats(
         holdfast tasks stats --last 7d --json
     """
     span = written.span("--last", last)
-    found = desk(context).stats(span)
+    found = tasks_of(context).stats(span)
     if as_json:
         output.print_json({"last": span, "statuses": found})
         return
@@ -159,7 +158,7 @@ def restart(
     """
     moment = None if at is None else written.moment("--at", at)
 
-    def deed(tasks: TaskDesk, task_id: int) -> Task:
+    def deed(tasks: Tasks, task_id: int) -> Task:
         task = tasks.restart(
             task_id, actor=actor(), reset_retries=not keep_retries, priority=priority, scheduled_at=moment
         )
@@ -214,7 +213,7 @@ def restart_failed(
         words = "".join(f" {word} {output.safe(value)}" for word, value in chosen.items() if value is not None)
         session.confirm(f"Restart every task that failed{words}?", "Nothing was restarted.")
     with output.ProgressBar("Restarting", limit, "task", hidden=as_json) as bar:
-        restarted = desk(context).restart_failed(
+        restarted = tasks_of(context).restart_failed(
             actor=actor(),
             domain=domain,
             batch=batch,
@@ -272,16 +271,16 @@ def priority(
     Examples:
         holdfast tasks priority 12 1
     """
-    changed = desk(context).set_priority(task, number, actor=actor())
+    changed = tasks_of(context).set_priority(task, number, actor=actor())
     if as_json:
         output.print_json(task_words.as_json(changed))
     else:
         output.print_line(f"Task {task} has priority {changed.priority}, and is {task_words.state(changed)}.")
 
 
-def _each(context: typer.Context, ids: list[int], deed: Callable[[TaskDesk, int], Task], as_json: bool) -> None:
+def _each(context: typer.Context, ids: list[int], deed: Callable[[Tasks, int], Task], as_json: bool) -> None:
     """Do it to each. Of several, what is refused is said, the rest is done, and the exit code is 1; a single one just fails."""
-    tasks = desk(context)
+    tasks = tasks_of(context)
     done: list[Task] = []
     refused: list[dict[str, object]] = []
     for task_id in dict.fromkeys(ids):

@@ -1,6 +1,7 @@
 """`holdfast verify`: whether the store is what it promises to be."""
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -8,8 +9,19 @@ from holdfast import wiring
 from holdfast.cli import output, session
 from holdfast.cli.help import Command
 from holdfast.cli.output import counted
-from holdfast.control.verify import Verifier
+from holdfast.control.verify import Step, Verifier
 from holdfast.store.verify import Finding
+
+
+class Verifies(Protocol):
+    """Checks a store, here or on a server."""
+
+    @property
+    def archive(self) -> object | None: ...
+
+    def run(self) -> Iterator[Step]: ...
+
+    def names_of(self, findings: list[Finding]) -> dict[int, str]: ...
 
 
 def register(app: typer.Typer, panel: str | None) -> None:
@@ -34,11 +46,7 @@ def verify(
         holdfast verify
         holdfast verify --no-archive --json
     """
-    of = session.of(context)
-    folder = wiring.archive_folder(of.settings)
-    wanted = folder if archive and folder.is_dir() else None
-    shared = of.settings.database_url is not None
-    verifier = Verifier(of.store(), of.settings.politeness.retries, wanted, shared)
+    verifier = _verifier(session.of(context), archive=archive)
     findings: list[Finding] = []
     with output.ProgressBar("Verifying", None, "page") as bar:
         for step in verifier.run():
@@ -46,12 +54,23 @@ def verify(
             if step.finding:
                 findings.append(step.finding)
     bad = [finding for finding in findings if finding.faults]
+    read = verifier.archive is not None
     if as_json:
-        output.print_json({"ok": not bad, "archive": wanted is not None, "checks": [_json(f) for f in findings]})
+        output.print_json({"ok": not bad, "archive": read, "checks": [_json(f) for f in findings]})
     else:
-        _print(findings, verifier.names_of(bad), archive=wanted is not None)
+        _print(findings, verifier.names_of(bad), archive=read)
     if bad:
         raise typer.Exit(1)
+
+
+def _verifier(of: session.Session, *, archive: bool) -> Verifies:
+    if of.remote:
+        from holdfast.cli.remote.store import RemoteVerifier
+
+        return RemoteVerifier(of.client, archive=archive, say=session.say)
+    folder = wiring.archive_folder(of.settings)
+    wanted = folder if archive and folder.is_dir() else None
+    return Verifier(of.store(), of.settings.politeness.retries, wanted, of.settings.database_url is not None)
 
 
 def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> None:

@@ -46,7 +46,7 @@ def listed(
     if as_json:
         output.print_json(found)
         return
-    rows = [(one.id, one.task_id, one.event, one.state, one.attempts, _when(one), one.url) for one in found]
+    rows = [(one.id, one.task_id or "-", one.event, one.state, one.attempts, _when(one), one.url) for one in found]
     notes = {number: one.last_error for number, one in enumerate(found) if one.last_error}
     output.print_table(["ID", "TASK", "EVENT", "STATE", "SENT", "WHEN", "TO"], rows, notes, right="ID TASK SENT")
     stats = desk.stats()
@@ -72,9 +72,10 @@ def show(
     if as_json:
         output.print_json(found)
         return
+    about = f"task {found.task_id}" if found.task_id else f"alert {found.alert_id}"
     facts: list[tuple[str, object]] = [
         ("Message", f"{found.id} ({found.message_id})"),
-        ("Event", f"{found.event}, task {found.task_id}, {output.when(found.created_at)}"),
+        ("Event", f"{found.event}, {about}, {output.when(found.created_at)}"),
         ("To", found.url),
         ("State", f"{found.state}, {_when(found)}"),
         ("Sent", f"{counted(found.attempts, 'time')}, last {output.when(found.last_attempt_at)}"),

@@ -7,7 +7,6 @@ import typer
 from holdfast import wiring
 from holdfast.cli import session
 from holdfast.control.crawls import CrawlDesk
-from holdfast.control.seeds import Sower
 from holdfast.model.job import Scope
 
 Urls = Annotated[list[str] | None, typer.Argument(metavar="URL", help="Where to begin: URLs or domains.")]
@@ -67,5 +66,5 @@ def desk(of: session.Session) -> CrawlDesk:
     """The crawls of this invocation's store."""
     settings = of.settings
     database = of.store()
-    sower = Sower(database, wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
+    sower = wiring.sower(settings, database)
     return CrawlDesk(database, sower)

@@ -178,7 +178,7 @@ def test_a_link_is_followed_not_replaced(cli: Cli, crawl: Crawl) -> None:
         ),
         (["pages", "pages"], "The name of 'pages' says how to write it"),
         (["images", "x.csv"], "'images' cannot be exported; what can: pages, urls, log."),
-        (["urls", "x.csv", "--text"], "--text is for pages; nothing else has a text."),
+        (["urls", "x.csv", "--text"], "A text is for pages only; nothing else has one."),
         (["pages", "nowhere/x.csv"], "There is no folder 'nowhere' to write to."),
         (["pages", "folder.csv"], "'folder.csv' is not a file that could be replaced."),
         (["pages", "x.csv", "--domain", "http://bad host"], "'http://bad host' is not a URL that can be read."),

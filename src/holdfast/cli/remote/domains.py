@@ -1,0 +1,61 @@
+"""Domains of a server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast.cli.remote import rows
+from holdfast.client import Client
+from holdfast.client.call import at
+from holdfast.client.reading import read
+from holdfast.control.domains import KEYS, ResetReport
+from holdfast.model.domain import Status
+from holdfast.model.host import canonical_domain
+
+_KNOWN: Final = ("block_reason_code", "images_stored", "image_yield_rate")
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDomains:
+    """As `control/domains` has them. Who does it is whoever the key belongs to, not `actor`."""
+
+    client: Client
+
+    def listing(self, status: Status | None, limit: int) -> list[rows.Row]:
+        """Domains, the ones crawled last first."""
+        found = rows.listed(self.client, "/api/domains", {"status": status, "order": "crawled"}, limit)
+        found.sort(key=lambda row: (row["last_crawled_at"] or _NEVER, row["priority"], -row["id"]), reverse=True)
+        return [_as_stored(rows.row(row, _KNOWN)) for row in found]
+
+    def counts(self) -> dict[str, int]:
+        """How many domains are in each status; every status is named."""
+        return dict.fromkeys(Status, 0) | self.client.stats().domains
+
+    def info(self, name: str) -> rows.Row:
+        """Everything about one domain."""
+        raw = self.client.request("GET", at("/api/domains/{}", canonical_domain(name)))
+        parts = {part: raw[part] for part in ("work", "transitions", "tenures")}
+        return rows.row({**raw["facts"], **parts})
+
+    def reset(self, name: str, why: str, *, actor: str) -> ResetReport:  # noqa: ARG002 — see above; likewise below
+        """Start a domain over, from any status."""
+        path = at("/api/admin/domains/{}/reset", canonical_domain(name))
+        return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
+
+    def configure(self, name: str, changes: Mapping[str, object], *, actor: str) -> rows.Row:  # noqa: ARG002
+        """Change columns of a domain's configuration; the domain afterwards."""
+        words = {column: word for word, (column, _) in KEYS.items()}
+        body = {words[column]: value for column, value in changes.items()}
+        raw = self.client.request("PATCH", at("/api/admin/domains/{}", canonical_domain(name)), body=body)
+        return rows.row(raw["facts"])
+
+
+def _as_stored(row: rows.Row) -> rows.Row:
+    """The store leaves open whether a claim that nobody has is expired, and whether one stays blocked who is not."""
+    held, cooling = row["claimed_by"] is not None, row["stays_blocked"] or row["next_crawl_after"] is not None
+    return row | {
+        "claim_expired": row["claim_expired"] if held else None,
+        "stays_blocked": row["stays_blocked"] if cooling else None,
+    }

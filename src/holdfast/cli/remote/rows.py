@@ -1,0 +1,58 @@
+"""What a server answers as JSON, as the rows that commands print; and lists from a place that commands know.
+
+The rule: a time is a datetime again, and a duration a timedelta, so that they are printed as those of the store are.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+from holdfast.client import Client
+from holdfast.client.call import Listing
+
+Row = dict[str, Any]
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_TIMES: Final = re.compile(r"(.*_)?(after|at|before|now|until)")
+_SPANS: Final = frozenset({"default_crawl_frequency", "proxy_sticky"})
+
+
+def revived(value: Any, name: str = "") -> Any:
+    """A value as the store gives it."""
+    if isinstance(value, dict):
+        return {key: revived(one, key) for key, one in value.items()}
+    if isinstance(value, list):
+        return [revived(one, name) for one in value]
+    if isinstance(value, str) and _TIMES.fullmatch(name) and _TIME.fullmatch(value):
+        return datetime.fromisoformat(value)
+    if name in _SPANS and isinstance(value, int | float):
+        return timedelta(seconds=value)
+    return value
+
+
+def row(raw: Mapping[str, Any], known: Iterable[str] = ()) -> Row:
+    """A row with all the names that commands know; None: the server does not say it."""
+    return {**dict.fromkeys(known), **revived(dict(raw))}
+
+
+def listed(client: Client, path: str, query: Mapping[str, object], limit: int | None = None) -> list[Row]:
+    """The rows of a list, so many at the most."""
+    found: Iterable[Row] = client.each(Listing(path, dict, query))
+    return [revived(raw) for raw in islice(found, limit)]
+
+
+def part(client: Client, path: str, query: Mapping[str, object], behind: object, limit: int) -> list[Row]:
+    """The rows of a list that goes by one value, behind that value; None: from its beginning."""
+    listing = Listing(path, dict, query)
+    items, _ = client.ask(listing.page(None if behind is None else cursor(behind), limit))
+    return [revived(raw) for raw in items]
+
+
+def cursor(key: object) -> str:
+    """The cursor of the API that goes on behind a row with this key."""
+    part = key.astimezone(UTC).isoformat() if isinstance(key, datetime) else key
+    return base64.urlsafe_b64encode(json.dumps([part]).encode()).rstrip(b"=").decode()

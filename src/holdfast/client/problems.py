@@ -1,0 +1,93 @@
+"""What goes wrong between a client and a server, as the exceptions of `holdfast.errors`.
+
+The rule: the server's sentence is kept. What is not a server's answer says what to do about it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import httpx
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+
+BY_NAME: Final[Mapping[str, type[HoldfastError]]] = {
+    "schema": errors.SchemaMismatch,
+    "store": errors.StoreError,
+}
+BY_STATUS: Final[Mapping[int, type[HoldfastError]]] = {
+    400: errors.UsageError,
+    401: errors.Unauthenticated,
+    403: errors.Denied,
+    404: errors.NotFound,
+    405: errors.UsageError,
+    406: errors.UsageError,
+    409: errors.Refused,
+    412: errors.Changed,
+    413: errors.UsageError,
+    415: errors.UsageError,
+    422: errors.UsageError,
+    428: errors.UsageError,
+    503: errors.StoreUnavailable,
+}
+"""By status; one that is not named is a plain HoldfastError, and 429 is TooMany."""
+_NAMES: Final = "urn:holdfast:problem:"
+_LATER: Final = 5.0
+
+
+class Unreachable(HoldfastError):
+    """No server answers, or not in time, or the connection broke."""
+
+
+def of_answer(response: httpx.Response, *, with_key: bool) -> HoldfastError:
+    """The error that an answer is. Before: its body is read."""
+    status = response.status_code
+    problem = _problem(response)
+    if problem is None:
+        where = _without_query(response.url)
+        if status in {502, 504}:
+            return Unreachable(f"A gateway before the server says {status} at {where}; try again later.")
+        return HoldfastError(f"{where} answered {status}, and not as a Holdfast server does; check the address.")
+    sentence = str(problem["detail"])
+    if status == 401:
+        ours = "The server does not accept this API key: it is wrong, expired or revoked."
+        sentence = f"{ours if with_key else 'No API key was given (HOLDFAST_API_KEY has none).'} {sentence}"
+    if status == 429:
+        return errors.TooMany(sentence, retry_after=retry_after(response) or _LATER)
+    name = str(problem.get("type", "")).removeprefix(_NAMES)
+    kind = BY_NAME.get(name) or BY_STATUS.get(status) or (Unreachable if status in {502, 504} else HoldfastError)
+    return kind(sentence)
+
+
+def of_transport(problem: httpx.TransportError, server: str, *, certainly_not_done: bool) -> HoldfastError:
+    """The error that a connection's failure is."""
+    doubt = "" if certainly_not_done else " It may have been done all the same: look before you ask again."
+    if isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+        return Unreachable(
+            f"No Holdfast server answers at {server} ({_why(problem)}); start one with `holdfast serve`, or check the address."
+        )
+    if isinstance(problem, httpx.TimeoutException):
+        return Unreachable(f"The server at {server} did not answer in time; try again, or wait longer for it.{doubt}")
+    return Unreachable(f"The connection to {server} broke ({_why(problem)}); try again.{doubt}")
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """The seconds that a server asks for before it is asked again."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+
+
+def _problem(response: httpx.Response) -> Mapping[str, Any] | None:
+    try:
+        found = response.json()
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else None
+
+
+def _why(problem: Exception) -> str:
+    return str(problem).strip().rstrip(".") or type(problem).__name__
+
+
+def _without_query(url: httpx.URL) -> str:
+    return str(url.copy_with(query=None))

@@ -1,0 +1,32 @@
+"""How answers of a server become values.
+
+The rule: what a newer server says beyond what we know is left out; what it does not say any more is a clear sentence, not a KeyError.
+"""
+
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast.errors import HoldfastError
+
+T = TypeVar("T")
+
+
+def read(kind: type[T], raw: object) -> T:
+    """The value of this kind that is written in JSON as `raw`: times become datetimes, durations timedeltas, prices Decimals."""
+    known: Any = kind
+    try:
+        value: T = _adapter(known).validate_python(raw)
+    except ValidationError as problem:
+        found = problem.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, found["loc"])) or "all of it"
+        raise HoldfastError(
+            f"The server's answer cannot be read ({kind.__name__}, {where}: {found['msg']}); it is of another version than this client."
+        ) from problem
+    return value
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -1,0 +1,339 @@
+"""`--server`: commands that ask a server answer as they do on the store itself, and never open a store."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import wiring
+from holdfast.cli import program
+from holdfast.cli.remote import rows
+from holdfast.control.operations import Operator
+from holdfast.model.account import Role, Scope
+from holdfast.model.domain import Status
+from holdfast.store.connect import Database
+from holdfast.web import paging
+from tests.support.api import Api, serving, settings
+from tests.support.cli import Answer, Cli, only_ours
+from tests.support.crawled import HOME, crawl_a_little
+from tests.support.factories import Store
+from tests.support.shop import Shop, product
+from tests.support.tasks import Tasks
+
+UNSAID = {"claim_epoch", "domain_id", "kind", "updated_at", "max_pages", "spent", "done"}
+"""What a server may leave out of its lists: then it is null."""
+
+
+@dataclass
+class Both:
+    """The command line on a store, and on a server of that store."""
+
+    near: Cli
+    api: Api
+    key: str
+    monkeypatch: pytest.MonkeyPatch
+
+    def far(self, *arguments: str, key: str | None = None, stdin: str | bytes | None = None) -> Answer:
+        """Ask the server, where no store could be opened."""
+        with self.monkeypatch.context() as patch:
+            patch.setenv("HOLDFAST_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
+            patch.setenv("HOLDFAST_API_KEY", self.key if key is None else key)
+            return self.near("--server", self.api.url, *arguments, stdin=stdin)
+
+    def same(self, *arguments: str, but: tuple[str, ...] = ()) -> Any:
+        """The answer in JSON, which is the same from both, `but` for these fields."""
+        near, far = self.near(*arguments, "--json"), self.far(*arguments, "--json")
+        assert (far.code, far.err) == (near.code, near.err)
+        assert_alike(near.json, far.json, {*but})
+        return far.json
+
+    def shown(self, *arguments: str) -> str:
+        """The answer for people, which is the same from both."""
+        near, far = self.near(*arguments), self.far(*arguments)
+        assert (far.code, far.out, far.err) == (near.code, near.out, near.err)
+        return far.out
+
+    def refused(self, *arguments: str) -> str:
+        """The sentence of a refusal, which is the same from both, with the same exit code."""
+        near, far = self.near(*arguments), self.far(*arguments)
+        assert far.refused(near.code) == near.refused(near.code)
+        return far.err
+
+
+def assert_alike(near: Any, far: Any, but: set[str], place: str = "") -> None:
+    if isinstance(near, dict):
+        assert set(far) <= set(near), place
+        for name in set(near) - but:
+            if name not in far or (far[name] is None and near[name] is not None):
+                assert name in UNSAID or place.startswith(".domains["), f"{place}.{name} is not said"
+            else:
+                assert_alike(near[name], far[name], but, f"{place}.{name}")
+    elif isinstance(near, list):
+        assert len(near) == len(far), place
+        for number, (one, other) in enumerate(zip(near, far, strict=True)):
+            assert_alike(one, other, but, f"{place}[{number}]")
+    else:
+        assert near == far, place
+
+
+@pytest.fixture
+def both(cli: Cli, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Both]:
+    with serving(database, settings(tmp_path)) as api:
+        yield Both(cli, api, api.key(Role.ADMIN), monkeypatch)
+
+
+def test_jobs(both: Both, tmp_path: Path) -> None:
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text("# sites\nb.example\n1,c.example\nhttp://\nhttps://d.example/x?utm_source=y\n")
+    for ask, name in ((both.near, "near"), (both.far, "far")):
+        made = ask("jobs", "create", name, "https://a.example/", "--max-pages", "5", "--json")
+        assert (made.code, made.json["job"], made.json["seeds"], made.json["bad"]) == (0, name, 1, 0)
+        many = ask("jobs", "create", f"{name} many", "--seeds", str(seeds), "--exclude", "/tag/", "--json")
+        assert (many.code, many.json["seeds"], many.json["bad"]) == (1, 3, 1)
+        assert many.err.startswith("not a seed: ")
+        assert ask("jobs", "schedule", name, "6h").out.startswith("It is crawled again at ")
+        assert ask("jobs", "schedule", name, "--off").out == "It is not crawled again by itself any more.\n"
+        assert ask("jobs", "pause", name).out == f"Job {name} is paused.\n"
+        assert ask("jobs", "pause", name).out == f"Job {name} is already paused.\n"
+        assert ask("jobs", "pause", name, "--json").json["changed"] is False
+        assert ask("jobs", "resume", name).out == f"Job {name} is to be worked on again.\n"
+        assert ask("jobs", "cancel", name).out == f"Job {name} is cancelled.\n"
+    assert [job["name"] for job in both.same("jobs", "list")][-2:] == ["far", "far many"]
+    assert both.same("jobs", "show", "far")["state"] == "cancelled"
+    assert both.same("jobs", "show", "far many")["waiting"] == both.same("jobs", "show", "near many")["waiting"] == 3
+    assert "far many" in both.shown("jobs", "list")
+    both.refused("jobs", "resume", "far")
+    both.refused("jobs", "show", "nothing")
+    both.refused("jobs", "create", "far", "https://a.example/")
+    both.refused("jobs", "create", "empty")
+    both.refused("jobs", "schedule", "far many", "now and then")
+    both.refused("jobs", "delete", "default", "--yes")
+    assert both.far("jobs", "delete", "far").code == 5  # nobody was there to say yes
+    assert both.far("jobs", "delete", "far", "--yes").out == both.near("jobs", "delete", "near", "--yes").out.replace(
+        "near", "far"
+    )
+    both.refused("jobs", "show", "far")
+
+
+def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path) -> None:
+    file = tmp_path / "urls.txt"
+    file.write_text("".join(f"https://shop.example/{number}\n" for number in range(1, 4)) + "http://\n")
+    added = both.far(
+        "tasks", "add", "https://shop.example/0", "https://shop.example/1", "http://", "--every", "6h", "--json"
+    )
+    assert (added.code, added.json["created"], added.json["bad"]) == (1, 2, 1)
+    assert added.err.startswith("argument 3: ")
+    lines = both.far("tasks", "add", "--file", str(file), "--priority", "2", "--json")
+    assert (lines.code, lines.json["created"], lines.json["known"]) == (1, 2, 1)
+    assert [bad["line"] for bad in lines.json["bad_lines"]] == [4]
+    child = both.far("tasks", "add", "https://shop.example/child", "--after", "1", "--once").out
+    assert child == both.near("tasks", "add", "https://shop.example/child").out.replace(
+        "was there already and is", "is"
+    )
+    failed = Tasks(connection).failed("https://shop.example/failed", max_retries=0)
+    done = Tasks(connection).completed("https://shop.example/done")
+    *_, one, other = (str(task["id"]) for task in both.same("tasks", "list")["tasks"])
+    page = both.same("tasks", "list", "--limit", "2", "--before", str(done))
+    assert page["tasks"][0]["id"] == failed
+    assert page["before"] == page["tasks"][1]["id"]
+    assert both.same("tasks", "list", "--status", "failed")["tasks"][0]["id"] == failed
+    assert "https://shop.example/done" in both.shown("tasks", "list", "--domain", "shop.example")
+    for task in (one, str(page["before"]), str(failed), str(done)):
+        assert both.same("tasks", "show", task)["id"] == int(task)
+        both.shown("tasks", "show", task)
+        both.same("tasks", "history", task)
+    assert sum(count["tasks"] for count in both.same("tasks", "stats")["statuses"].values()) == 7
+    for deed in (("pause",), ("resume",), ("cancel",), ("restart",), ("restart", "--priority", "1")):
+        near = both.near("tasks", deed[0], one, *deed[1:])
+        far = both.far("tasks", deed[0], other, *deed[1:])
+        assert (far.code, far.out) == (near.code, near.out.replace(f"Task {one} ", f"Task {other} "))
+    assert both.far("tasks", "priority", one, "9", "--json").json["priority"] == 9
+    assert both.far("tasks", "restart-failed", "--yes", "--json").json == {"restarted": 1}
+    assert both.far("tasks", "restart-parsing", str(done)).code == 0
+    some = both.far("tasks", "pause", one, "999", "--json")
+    assert (some.code, [one["id"] for one in some.json["refused"]]) == (1, [999])
+    both.refused("tasks", "show", "999")
+    both.refused("tasks", "restart-parsing", other)
+    both.refused("tasks", "list", "--domain", "nowhere.example")
+    both.refused("tasks", "add", "https://shop.example/new", "--batch", "none")
+    assert both.far("tasks", "stats", "--last", "7d").refused(2).startswith("A server looks back for a day")
+
+
+def test_domains(both: Both, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    store.seed("b.example", "c.example")
+    store.become("b.example", Status.BLOCKED)
+    volatile = ("priority",)
+    found = both.same("domain-status", but=volatile)
+    assert found["domains"][0]["domain"] == "example.com"
+    assert found["counts"]["blocked"] == 1
+    assert [row["domain"] for row in both.same("domain-status", "--status", "blocked", but=volatile)["domains"]] == [
+        "b.example"
+    ]
+    for name in ("example.com", "b.example", "https://c.example/page"):
+        assert both.same("domain-info", name, but=volatile)["work"]
+        both.shown("domain-info", name)
+    settings = [
+        "delay=2.5",
+        "concurrency=3",
+        "active=no",
+        "frequency=7d",
+        "window=22:00-06:00 Europe/Berlin",
+        "budget=7",
+    ]
+    proxies = [
+        "proxy=pool",
+        "proxy_sticky=10m",
+        "proxy_direct=yes",
+        "proxy_country=DE",
+        "parser=generic",
+        "user_agent=X/1",
+    ]
+    far = both.far("domain-set", "c.example", *settings, *proxies)
+    assert far.out == both.near("domain-set", "b.example", *settings, *proxies).out.replace("b.example", "c.example")
+    changed = {name: store.row(name) for name in ("b.example", "c.example")}
+    same = {"crawl_delay_seconds", "maintenance_window", "proxy_sticky", "default_crawl_frequency", "max_pages_per_run"}
+    assert {column: changed["b.example"][column] for column in same} == {
+        column: changed["c.example"][column] for column in same
+    }
+    both.far("domain-set", "c.example", "window=", "proxy=", "proxy_sticky=", "user_agent=")
+    assert store.row("c.example")["maintenance_window"] is store.row("c.example")["proxy_sticky"] is None
+    assert_alike(
+        both.near("domain-set", "c.example", "delay=1", "--json").json,
+        both.far("domain-set", "c.example", "delay=1", "--json").json,
+        {"version", "updated_at", "priority"},
+    )
+    report = both.far("domain-reset", "b.example", "--reason", "it moved", "--json").json
+    assert (report["domain"], report["was"]) == ("b.example", "blocked")
+    assert store.row("b.example")["status_reason"] == "reset: it moved"
+    for refused in (
+        ["domain-info", "nowhere.example"],
+        ["domain-set", "c.example", "delay=x"],
+        ["domain-reset", "a b"],
+    ):
+        both.refused(*refused)
+
+
+def test_what_a_server_says_of_its_store(both: Both, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    store.seed("held.example")
+    store.claim_one("w2")
+    assert both.same("claims")["workers"][0]["worker"] == "w2"
+    assert "w2" in both.shown("claims")
+    for what in (HOME, f"{HOME}slow", f"{HOME}private/x", "example.com", "other.example"):
+        both.same("explain", what, but=("now", "ahead"))
+        both.shown("explain", what)
+    both.refused("explain", "https://nowhere.example/")
+    both.refused("explain", "a b")
+    near, far = both.near("status", "--json").json, both.far("status", "--json").json
+    assert [job["name"] for job in far["jobs"]] == [job["name"] for job in near["jobs"]]
+    assert far["domains"] == near["domains"]
+    assert (far["runs"], far["workers"]) == (near["runs"], near["workers"])
+    assert {line.split("  ")[0] for line in both.far("status").out.splitlines()} <= {
+        line.split("  ")[0] for line in both.near("status").out.splitlines()
+    }
+
+
+def test_products(both: Both, connection: psycopg.Connection) -> None:
+    shop = Shop(connection)
+    shop.see(1, product("Lamp", "10"), product("Table", "99.90", brand="Oak"))
+    shop.see(2, product("Lamp", "12.50"))
+    assert [one["name"] for one in both.same("products", "list")["products"]] == ["Table", "Lamp"]
+    assert len(both.same("products", "list", "--limit", "1")["products"]) == 1
+    assert both.same("products", "list", "--limit", "1", "--before", "2")["products"][0]["name"] == "Lamp"
+    assert both.same("products", "list", "--brand", "oak", "--max-price", "100", "--currency", "eur")["products"]
+    assert both.same("products", "show", "1")["price"] == "12.50"
+    history = both.same("products", "history", "1")
+    assert len(history) == 2
+    assert both.same("products", "history", "1", "--before", history[0]["since"]) == history[1:]
+    both.shown("products", "list")
+    both.refused("products", "show", "999")
+
+
+def test_exports(both: Both, database: Database, store: Store, tmp_path: Path) -> None:
+    crawl_a_little(database, store)
+    for kind in ("pages", "urls", "log"):
+        for suffix in ("jsonl", "csv", "parquet"):
+            near = both.near("export", kind, f"near.{suffix}", "--json")
+            far = both.far("export", kind, f"far.{suffix}", "--json")
+            assert far.json == near.json | {"file": f"far.{suffix}"}
+            assert Path(f"far.{suffix}").read_bytes() == Path(f"near.{suffix}").read_bytes()
+        assert both.shown("export", kind, "-", "--domain", "example.com")
+    assert "Welcome home." in both.shown("export", "pages", "-", "--text", "--job", "default")
+    both.refused("export", "pages", "x.csv", "--job", "nothing")
+    both.refused("export", "pages", "x.txt")
+    assert not Path("x.csv").exists()
+    assert not list(tmp_path.glob(".*part"))
+
+
+def test_verify(both: Both, database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crawl_a_little(database, store)
+    operator = Operator(database, wiring.deeds(settings(tmp_path), database).by_kind())
+    monkeypatch.setattr("time.sleep", lambda _: operator.work())  # who waits for it does it
+    volatile = ("seconds",)
+    assert both.same("verify", "--no-archive", but=volatile)["ok"] is True
+    both.shown("verify", "--no-archive")
+    store.connection.execute("UPDATE job_domains SET waiting = waiting + 1")
+    near, far = both.near("verify", "--json"), both.far("verify", "--json")
+    assert near.code == far.code == 1
+    assert_alike(near.json, far.json, {"seconds"})
+    assert both.far("verify").code == 1
+
+
+def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:
+    """Without a database: what would open or start one could not."""
+    others = {command for part in program.PARTS for command in part.commands} - program.FAR
+    assert {"crawl", "serve", "seeds", "db", "stats", "proxies", "users"} <= others
+    for command in sorted(others):
+        sentence = both.far(command).refused(2)
+        assert sentence == f"`holdfast {command}` works on the store itself and cannot be used with --server."
+    assert both.far("jobs", "watch", "default").refused(2).startswith("`holdfast jobs watch` works on the store itself")
+    assert not list(tmp_path.glob(".holdfast*"))
+    assert both.far("config", "show", "--json").code == 0
+
+
+def test_the_server_may_come_from_the_settings(both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_ours(monkeypatch, tmp_path, None)
+    (tmp_path / "holdfast.toml").write_text(f'server = "{both.api.url}"\n')
+    monkeypatch.setenv("HOLDFAST_API_KEY", both.key)
+    assert [job["name"] for job in both.near("jobs", "list", "--json").json] == ["default", "tasks"]
+    sentence = both.near("top-domains").refused(2)
+    assert (
+        sentence
+        == "This command works on the store itself and cannot be used with a server (server (in holdfast.toml))."
+    )
+    assert not (tmp_path / ".holdfast").exists()
+    assert both.key not in both.near("config", "show").out
+    assert (
+        both.near("jobs", "list", "--server", "nowhere")
+        .refused(2)
+        .startswith("server (given as an option) must be a URL")
+    )
+
+
+def test_who_may_not_and_whom_nobody_knows(both: Both) -> None:
+    sentence = both.far("jobs", "list", key="hfk_wrong").refused(6)
+    assert sentence.startswith("The server does not accept this API key: it is wrong, expired or revoked.")
+    assert both.far("jobs", "list", key="").refused(6).startswith("No API key was given (HOLDFAST_API_KEY has none).")
+    reader = both.api.key(Role.USER, Scope.READ)
+    assert both.far("jobs", "list", key=reader).code == 0
+    assert both.far("jobs", "pause", "default", key=reader).refused(6).startswith("This needs the role admin")
+
+
+def test_a_server_that_is_not_there(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    for command in (["status"], ["jobs", "pause", "x"], ["export", "pages", "x.csv"], ["explain", "a.example"]):
+        sentence = both.near(*command, "--server", f"http://127.0.0.1:{port}").refused(1)
+        assert sentence.startswith(f"No Holdfast server answers at http://127.0.0.1:{port} ")
+    assert both.near("jobs", "list", "--server").refused(2) == "--server needs a value behind it."
+
+
+def test_cursors_are_those_of_the_api() -> None:
+    assert rows.cursor(12) == paging.pack((12,))
