@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup crawl test lint unit coverage prove bench bench-cost bench-scale bench-store clean
+.PHONY: help setup crawl test lint unit coverage prove bench bench-cost bench-scale bench-store bench-api clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ bench-scale: $(VENV)/.bench  ## Frontier, claims, worker and restart at 1 and 10
 
 bench-store: setup  ## What the store costs at a million domains (about 5 minutes)
 	@$(BIN)/python benchmarks/store.py
+
+bench-api: setup  ## The API under load while workers are killed, and how exact its limits are (about 15 minutes)
+	@$(BIN)/python -m benchmarks.api_load
 
 prove: setup     ## The long proofs, from where they were: hours of kills; COLUMN="one of four" for one, PROVE_KILLS=30 for fewer
 	@$(BIN)/python -m tests.prove --kills $(PROVE_KILLS) --column "$(COLUMN)"

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast import failpoints
+from holdfast.cli.session import INTERRUPTED
 from holdfast.control.torture import plan as plans
 from holdfast.control.torture import proof, trial
 from holdfast.control.torture.ground import Ground
@@ -20,10 +21,12 @@ from holdfast.control.torture.ordeal import Tell
 from holdfast.control.torture.plan import Fault, Plan, crawl_settings
 from holdfast.control.torture.process import Victim
 from holdfast.control.torture.trial import Reference, Report
+from holdfast.simweb.plan import Site, Web
 from holdfast.simweb.process import WebProcess
 from holdfast.store import migrate
 from holdfast.store.connect import Database
-from tests.prove import pauses, task_kills
+from tests.prove import api_kills, api_writes, pauses, task_kills
+from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ground import BorrowedGround
 from tests.prove.ledger import Entry
@@ -190,20 +193,54 @@ def _tasks_recurring(seconds: int, trials: Trials, tell: Tell) -> Entry:
         return task_kills.recurring(seconds, ground, tell)
 
 
+def _api_killed(seed: int, kills: int, trials: Trials, tell: Tell) -> Entry:
+    """`holdfast serve` with two workers, and the process of the API killed so often."""
+    web = WebProcess(Web(seed, 1, Site(5, 2, 500)))
+    with web, _migrated(trials.folder / f"api-{seed}") as ground, ground, Served(ground, "--workers", "2") as served:
+        clients = api_kills.Clients(served.url, ground, web.url())
+        entry = api_kills.at_random(seed, kills, ground, served, clients, tell)
+        served.terminate()
+        code = served.end()
+        entry["violations"] += [f"told to stop, it ended with {code}"] * (code != INTERRUPTED)
+        entry["violations"] += [f"afterwards: {fault}" for fault in proof.store_faults(ground)]
+        ground.keep = bool(entry["violations"])
+    return entry
+
+
+def _api_at_places(mutant: bool, trials: Trials, tell: Tell) -> Entry:
+    """The API dies on both sides of a commit, over every kind of write. The mutant keeps no answers, and that must be seen."""
+    kinds = ["operation"] if mutant else list(api_writes.KINDS)
+    name = "api-mutant" if mutant else "api-places"
+    with _migrated(trials.folder / name) as ground, ground:
+        with Door(ground, FORGETFUL) if mutant else Door(ground) as door:
+            died, violations = api_kills.at_points(ground, kinds, door, tell)
+        if mutant:
+            seen = any("the repeat did not get the first answer" in violation for violation in violations)
+            violations = [] if seen else ["void: nobody saw that no answer is kept"]
+        ground.keep = bool(violations)
+    planned = 2 * len(kinds)
+    violations += [f"void: it died {died} times instead of {planned}"] * (died < planned)
+    return {"planned": planned, "landed": died, "repeats": died, "refused": 0, "seconds": 0, "violations": violations}
+
+
 def entries(kills: int) -> dict[str, dict[str, Run]]:
     """Every column with its crawls by name, for `kills` faults in the largest."""
     some, few = max(1, kills // 3), max(1, round(kills / 15))
 
+    def portions(total: int, each: int) -> list[int]:
+        return [min(each, total - done) for done in range(0, total, each)]
+
     def by_signal(total: int, each: int, workers: int, *faults: Fault) -> dict[str, Run]:
-        sizes = [min(each, total - done) for done in range(0, total, each)]
+        sizes = portions(total, each)
         return {f"{seed}": partial(_by_signal, seed, size, workers, faults) for seed, size in enumerate(sizes, 1)}
 
     def cut(total: int, each: int, kinds: tuple[Cut, ...]) -> dict[str, Run]:
-        sizes = [min(each, total - done) for done in range(0, total, each)]
+        sizes = portions(total, each)
         return {f"{seed}": partial(_cut, seed, size, kinds, False) for seed, size in enumerate(sizes, 1)}
 
     at_points: dict[str, Run] = {
-        name: partial(_at_point, name, few, False) for name in sorted(failpoints.NAMES - {"in_migration"})
+        name: partial(_at_point, name, few, False)
+        for name in sorted(failpoints.NAMES - failpoints.API - {"in_migration"})
     }
     at_points["in_migration"] = partial(_in_migration, few)
     return {
@@ -227,13 +264,21 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
                 f"frozen {seed}": partial(_proxied, seed, 5, 4, Fault.FREEZE, None)
                 for seed in range(1, 1 + max(1, some // 5))
             },
-            **{name: partial(_at_point, name, few, True) for name in sorted(failpoints.NAMES - {"in_migration"})},
+            **{
+                name: partial(_at_point, name, few, True)
+                for name in sorted(failpoints.NAMES - failpoints.API - {"in_migration"})
+            },
             "eight with a limit": partial(_proxied, 1, few, 8, Fault.KILL_ONE, 40),
             **{f"cut {seed}": partial(_cut, seed, 12, CUTS, True) for seed in range(1, 1 + max(1, kills // 12))},
         },
         "tasks": {
             **{f"{seed}": partial(_tasks_killed, seed, 400, few) for seed in range(1, 6)},
             "recurring": partial(_tasks_recurring, 120 if kills == FULL else 65),
+        },
+        "api": {
+            **{f"{seed}": partial(_api_killed, seed, size) for seed, size in enumerate(portions(2 * some, 20), 1)},
+            "places": partial(_api_at_places, False),
+            "mutant": partial(_api_at_places, True),
         },
         "paused": {
             **{f"{seed}": partial(_paused, seed, 5) for seed in range(1, 1 + max(1, few // 5))},

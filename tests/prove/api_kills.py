@@ -1,0 +1,312 @@
+"""The API's server is killed between request and answer, at named places and at any moment, while clients ask until they have an answer.
+
+The rule: judged by the store. What was acknowledged is there once, with one line in the audit log and one kept answer, and nothing else is;
+so whoever repeats a request with the same Idempotency-Key has done it once, however many servers died over it.
+"""
+
+import itertools
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import httpx
+
+from holdfast.control.accounts import AccountDesk
+from holdfast.control.domains import DomainDesk
+from holdfast.control.frontier import KIND as FRONTIER
+from holdfast.control.torture import proof
+from holdfast.control.torture.ground import Ground
+from holdfast.control.torture.ordeal import Tell
+from holdfast.model.account import Role, Scope
+from holdfast.settings import Web
+from holdfast.store.connect import Connection
+from holdfast.web.idempotency import HEADER
+from tests.prove.api_server import PATIENCE, Door, Front, Served, answers
+from tests.prove.api_writes import KINDS, Asked
+from tests.prove.ledger import Entry
+
+CLIENTS: Final = 6
+MOST: Final = 20
+"""Requests that a life of the server may answer before the next kill."""
+JITTER: Final = 0.05
+EDITED: Final = "edited.localhost"
+"""A domain that is changed again and again, by somebody who sends If-Match."""
+PASSWORD: Final = "correct horse battery"
+_AGAIN: Final = "still under way"
+"""Of a request whose first try has not ended: to be asked again."""
+
+
+class Clients:
+    """Programs that ask for things, each until it has an answer."""
+
+    def __init__(self, url: str, ground: Ground, site: str, name: str = "proof") -> None:
+        """Before: the store has its schema. An admin called `name` is made, with a key and a session."""
+        accounts = AccountDesk(ground.database(), Web())
+        user = accounts.add(name, Role.ADMIN, PASSWORD, actor="test")[0]
+        self._token = accounts.create_key(user.id, name, set(Scope), None, actor="test")[1]
+        login = accounts.login(name, PASSWORD, address="127.0.0.1", user_agent="proof", previous=None)
+        self._session = {"Cookie": f"holdfast_session={login.token}", "X-CSRF-Token": login.csrf}
+        self._url, self._site, self._name = url, site, name
+        self._numbers = itertools.count(1)
+        self.user_id = user.id
+        desk = DomainDesk(ground.database())
+        desk.add(EDITED, actor="test")
+        info = desk.info(EDITED)
+        self.edits, self.version, self.budget = 0, int(info["version"]), int(info["max_pages_per_run"])
+        self.unforeseen: int | None = None
+        """What an edit was answered with that it must not be."""
+        self.asked: list[Asked] = []
+        self.refused_connections = 0
+
+    def new(self, kind: str) -> Asked:
+        """A request that nobody has sent yet."""
+        name = f"proof-{next(self._numbers)}"
+        made = Asked(kind, name, KINDS[kind].body(name, self._site))
+        self.asked.append(made)
+        return made
+
+    @contextmanager
+    def connected(self) -> Iterator[httpx.Client]:
+        """A connection, or as many as it takes."""
+        with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+            yield client
+
+    def key_headers(self) -> dict[str, str]:
+        """Of whoever asks with the key."""
+        return {"Authorization": f"Bearer {self._token}"}
+
+    def send(self, client: httpx.Client, request: Asked) -> bool:
+        """Once. Whether there is an answer that says what came of it."""
+        kind = KINDS[request.kind]
+        headers = self._session if kind.session else self.key_headers()
+        request.tries += 1
+        try:
+            request.answer = client.post(kind.path, json=request.body, headers={**headers, HEADER: request.key})
+        except httpx.ConnectError:
+            self.refused_connections += 1
+            return False
+        except httpx.TransportError:
+            return False
+        return request.answer.status_code != 503 and not (
+            request.answer.status_code == 409 and _AGAIN in request.answer.text
+        )
+
+    def until_answered(self, client: httpx.Client, request: Asked) -> None:
+        """As often as it takes."""
+        until = time.monotonic() + PATIENCE
+        while not self.send(client, request) and time.monotonic() < until:
+            time.sleep(0.02)
+
+    @contextmanager
+    def at_work(self, seed: int, kinds: Sequence[str]) -> Iterator[None]:
+        """Until the end of this they ask; then what is under way is asked for until it is answered."""
+        over = threading.Event()
+
+        def work(number: int) -> None:
+            dice = random.Random(f"{seed} {number}")
+            with self.connected() as client:
+                while not over.is_set():
+                    self.until_answered(client, self.new(dice.choice(kinds)))
+
+        def edit() -> None:
+            with self.connected() as client:
+                self.edit(client, over)
+
+        threads = [threading.Thread(target=edit)]
+        threads += [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+    def edit(self, client: httpx.Client, over: threading.Event) -> None:
+        """Change a domain again and again, each time if it is as the last change left it: the way without an Idempotency-Key."""
+        cut = False
+        while not over.is_set():
+            headers = {**self.key_headers(), "If-Match": f'"{self.version}"'}
+            body = {"budget": self.budget + 1}
+            try:
+                status = client.patch(f"/api/admin/domains/{EDITED}", json=body, headers=headers).status_code
+            except httpx.TransportError:
+                cut = True
+                continue
+            if status == 200 or (status == 412 and cut):  # the one whose answer was lost had done it
+                self.edits, self.version, self.budget = self.edits + 1, self.version + 1, self.budget + 1
+                cut = False
+            elif status != 503:
+                self.unforeseen = status
+                return
+
+    @property
+    def answered(self) -> int:
+        """Requests that are done with."""
+        return sum(request.answer is not None for request in list(self.asked))
+
+
+# At named places -----------------------------------------------------------------------------------------------------
+
+
+def at_points(ground: Ground, kinds: Iterable[str], door: Door, tell: Tell) -> tuple[int, list[str]]:
+    """For each kind: the server dies before the commit, and after it and before the answer; how often, and what was not as it must be.
+
+    Before: nothing of what clients called `proof` do is in the store.
+    """
+    clients = Clients(door.url, ground, "http://s0.localhost/")
+    wrong: list[str] = []
+    died = 0
+    before: Asked | None = None
+    with clients.connected() as client:
+        for kind in kinds:
+            request = clients.new(kind)
+            with door.serving("--failpoint", "api_before_commit") as front:
+                wrong += _repeated(clients, client, before)  # what is kept reaches no commit
+                died += _dies(clients, client, request, front, wrong)
+            wrong += [f"{kind}: killed before the commit: {fault}" for fault in _unlike(ground, clients, [request], 0)]
+            with door.serving("--failpoint", "api_after_commit") as front:
+                died += _dies(clients, client, request, front, wrong)
+            wrong += [f"{kind}: killed after the commit: {fault}" for fault in _unlike(ground, clients, [request], 1)]
+            before = request
+        with door.serving():
+            wrong += _repeated(clients, client, before)
+    tell(f"{', '.join(request.kind for request in clients.asked)}: {died} kills")
+    return died, wrong + judged(ground, clients)
+
+
+def _dies(clients: Clients, client: httpx.Client, request: Asked, front: Front, wrong: list[str]) -> int:
+    if clients.send(client, request):
+        said = request.answer.text if request.answer is not None else ""
+        wrong.append(f"void: {request.kind} was answered, and the server should have died: {said[:200]}")
+    elif not front.wait() or front.code != -signal.SIGKILL:
+        wrong.append(f"void: the server did not get to its place: it ended with {front.code}")
+    else:
+        return 1
+    return 0
+
+
+def _repeated(clients: Clients, client: httpx.Client, request: Asked | None) -> list[str]:
+    if request is None:
+        return []
+    clients.until_answered(client, request)
+    if request.replayed:
+        return []
+    return [f"{request.kind}: the repeat did not get the first answer, but {_said(request)}"]
+
+
+def _unlike(ground: Ground, clients: Clients, requests: Sequence[Asked], expected: int) -> list[str]:
+    """Whether of these requests, with nobody told, so much is in the store."""
+    with ground.database().session() as connection:
+        kept = _kept(connection, clients)
+        answers = sum(request.key in kept for request in requests)
+        there = {request.kind: len(_rows(connection, KINDS[request.kind].there)) for request in requests}
+    found = [f"{answers} answers are kept"] if answers != expected else []
+    return found + [f"{count} of it are there" for count in there.values() if count != expected]
+
+
+# At any moment -------------------------------------------------------------------------------------------------------
+
+
+def at_random(
+    seed: int,
+    kills: int,
+    ground: Ground,
+    served: Served,
+    clients: Clients,
+    tell: Tell,
+    kinds: Sequence[str] = tuple(KINDS),
+) -> Entry:
+    """Kill the server so often while clients ask; the supervisor starts another one each time. Before: it answers."""
+    dice = random.Random(seed)
+    landed = 0
+    with clients.connected() as client, clients.at_work(seed, kinds):
+        for number in range(kills):
+            wanted = clients.answered + dice.randint(0, MOST)
+            served.until(lambda wanted=wanted: clients.answered >= wanted, "nothing is answered")  # type: ignore[misc]
+            time.sleep(dice.uniform(0, JITTER))
+            landed += served.kill_front()
+            served.until(lambda: answers(client), "nobody answers after a kill")
+            if number % 10 == 9:
+                tell(f"{number + 1} kills: {clients.answered} requests are answered")
+    cut = sum(request.tries > 1 for request in clients.asked)
+    replayed = sum(request.replayed for request in clients.asked)
+    violations = judged(ground, clients)
+    violations += ["void: no request was cut off"] if kills and not cut else []
+    violations += [f"{clients.refused_connections} connections were refused"] if clients.refused_connections else []
+    tell(
+        f"{len(clients.asked)} requests, {cut} of them cut off, {replayed} answered with what was kept; {landed} kills"
+    )
+    found = {"planned": kills, "landed": landed, "repeats": cut, "refused": 0, "seconds": 0, "violations": violations}
+    return found | {"requests": len(clients.asked), "replayed": replayed}
+
+
+# What must be ---------------------------------------------------------------------------------------------------------
+
+
+def judged(ground: Ground, clients: Clients) -> list[str]:
+    """What is not as it must be, now that every request was answered."""
+    wrong = [
+        f"{request.kind} {request.name}: {_said(request)}"
+        for request in clients.asked
+        if request.answer is None or request.answer.status_code != KINDS[request.kind].status
+    ]
+    if wrong:
+        return [*wrong[:5], f"{len(wrong)} requests were not answered as they must be"]
+    told = {kind: Counter[tuple[str, str]]() for kind in KINDS}
+    deeds: Counter[tuple[str, str]] = Counter()
+    for request in clients.asked:
+        kind = KINDS[request.kind]
+        assert request.answer is not None
+        it = kind.told(request.answer.json())
+        told[request.kind][it] += 1
+        deeds[kind.audit, "" if kind.audit == FRONTIER else it[0]] += 1
+    with ground.database().session() as connection:
+        for name, kind in KINDS.items():
+            wrong += _differences(f"{name} in the store", told[name], Counter(_rows(connection, kind.there)))
+        audited = _rows(connection, _AUDITED)
+        edited = connection.execute(_EDITED, (EDITED,)).fetchone()
+        kept = _kept(connection, clients)
+    if clients.unforeseen is not None or edited != (clients.budget, clients.version):
+        told_so = (
+            f"after {clients.edits} edits and version {clients.version}, the last answered with {clients.unforeseen}"
+        )
+        wrong.append(f"edits: the store has {edited} {told_so}")
+    deeds["domain", EDITED] = clients.edits
+    named = Counter((kind, "" if kind == FRONTIER else it) for kind, it in audited)
+    wrong += _differences("lines in the audit log", deeds, named)
+    given = {request.key: request.answer.status_code for request in clients.asked if request.answer is not None}
+    wrong += _differences("kept answers", Counter(given.items()), Counter(kept.items()))
+    return wrong + proof.store_faults(ground)
+
+
+_AUDITED: Final = "SELECT object_kind, object_id FROM audit_log WHERE starts_with(actor, 'proof') AND action <> 'login'"
+_EDITED: Final = "SELECT max_pages_per_run, version FROM domains WHERE domain = %s"
+_KEPT: Final = "SELECT key, status FROM kept_answers WHERE owner = %s"
+
+
+def _differences(what: str, expected: Counter[Any], found: Counter[Any]) -> list[str]:
+    lost, more = expected - found, found - expected
+    return [f"{what}: missing {list(lost)[:3]}, of {lost.total()}"] * bool(lost) + [
+        f"{what}: nobody was told of, or twice: {list(more)[:3]}, of {more.total()}"
+    ] * bool(more)
+
+
+def _rows(connection: Connection, query: str) -> list[tuple[str, str]]:
+    return [(str(row[0]), str(row[1])) for row in connection.execute(query.encode()).fetchall()]
+
+
+def _kept(connection: Connection, clients: Clients) -> dict[str, int]:
+    return dict(connection.execute(_KEPT, (str(clients.user_id),)).fetchall())
+
+
+def _said(request: Asked) -> str:
+    if request.answer is None:
+        return f"no answer after {request.tries} tries"
+    return f"{request.answer.status_code} {request.answer.text[:200]}"

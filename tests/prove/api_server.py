@@ -1,0 +1,206 @@
+"""The API's server as the proofs start, kill and stop it: `holdfast serve`, or one process of it at a socket of ours.
+
+The rule: what is killed was started here, and gets none of the settings of whoever runs this.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Final, Self
+
+import httpx
+import psutil
+
+from holdfast.control.torture.ground import Ground
+from holdfast.control.torture.process import PROGRAM, Victim, environment, is_alive, send
+from holdfast.web.server import listen
+
+PATIENCE: Final = 60.0
+MANY: Final = str(1_000_000)
+SETTINGS: Final = {
+    "web.anonymous_limit": MANY,
+    "web.user_limit": MANY,
+    "web.admin_limit": MANY,
+    "web.seed_limit": MANY,
+    "fetch.allow_private": "true",
+    "domains.crawl_delay": "0.05s",
+    "worker.idle": "0.2s",
+}
+_FORGETS: Final = """
+import sys
+from holdfast.cli.program import run
+from holdfast.store import answers
+answers.reserve = lambda connection, **given: None
+answers.keep = lambda connection, **given: None
+sys.exit(run(sys.argv[1:]))
+"""
+FORGETFUL: Final = (sys.executable, "-c", _FORGETS)
+"""The program without its memory of answers, to show that the proofs would notice."""
+
+
+def answers(client: httpx.Client) -> bool:
+    """Whether the server does, within a second."""
+    try:
+        return client.get("/health", timeout=1.0).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def wait_for(condition: Callable[[], object], otherwise: str) -> None:
+    """Return when it holds; fail with this sentence if that takes too long."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError(f"{otherwise}, for {PATIENCE:.0f} s")
+        time.sleep(0.01)
+
+
+class Front:
+    """One process that serves the API."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None: it has not."""
+        return self._process.poll()
+
+    def wait(self) -> bool:
+        """Wait for its end; whether it came."""
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """kill -9. After: it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Door:
+    """A socket that stays open while servers come and go, as that of `holdfast serve` does."""
+
+    def __init__(self, ground: Ground, program: Sequence[str] = PROGRAM) -> None:
+        self._ground, self._program = ground, program
+        self._listener = listen("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+
+    @contextmanager
+    def serving(self, *options: str) -> Iterator[Front]:
+        """A server that answers; gone afterwards."""
+        number = self._listener.fileno()
+        words = ["--data", str(self._ground.data), "front", "--listener", str(number), "--api-only", *options]
+        with (self._ground.folder / "front.log").open("ab") as log:
+            front = Front(
+                subprocess.Popen(
+                    [*environment(SETTINGS | self._ground.settings()), *self._program, *words],
+                    cwd=self._ground.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[number],
+                )
+            )
+        try:
+            with httpx.Client(base_url=self.url) as client:
+                wait_for(lambda: front.code is not None or answers(client), "the server does not answer")
+            if front.code is not None:
+                raise AssertionError(f"the server ended with {front.code}:\n{self._ground.logs()}")
+            yield front
+        finally:
+            front.kill()
+
+
+class Served:
+    """`holdfast serve`, and the process of the API below it."""
+
+    def __init__(self, ground: Ground, *options: str) -> None:
+        """Start it. Before: the ground is open."""
+        self._victim = Victim(
+            ["--data", str(ground.data), "serve", "--port", "0", *options],
+            settings=SETTINGS | ground.settings(),
+            folder=ground.folder,
+            supervised=True,
+            name="serve",
+        )
+        self._log = ground.folder / "serve.log"
+        self._ground = ground
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.until(self._said, "it does not say where it listens")
+        with httpx.Client(base_url=self.url) as client:
+            self.until(lambda: answers(client), "it does not answer")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._victim.kill()
+
+    def _said(self) -> bool:
+        found = re.findall(r"Serving at (\S+)", self._log.read_text("utf-8"))
+        self.url = found[-1] if found else ""
+        return bool(found)
+
+    def until(self, condition: Callable[[], object], otherwise: str) -> None:
+        """Return when it holds; fail if that takes too long, or if all of this has ended."""
+        wait_for(lambda: condition() or not self._victim.alive, otherwise)
+        if not self._victim.alive:
+            raise AssertionError(f"serve ended with {self._victim.code}:\n{self._ground.logs()}")
+
+    def fronts(self) -> list[int]:
+        """Processes of the API that live."""
+        return [pid for pid in self._victim.workers() if _is_front(pid)]
+
+    def kill_front(self) -> bool:
+        """kill -9 of the process of the API. After: it is gone, or there was none."""
+        fronts = self.fronts()
+        landed = sum(send(pid, signal.SIGKILL) for pid in fronts) > 0
+        while any(is_alive(pid) for pid in fronts):
+            time.sleep(0.002)
+        return landed
+
+    def everybody(self) -> list[int]:
+        """All processes of it that live."""
+        return [self._victim.pid, *self._victim.workers()]
+
+    def said(self) -> str:
+        """What it has told whoever started it."""
+        return self._log.read_text("utf-8")
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        os.kill(self._victim.pid, signal.SIGTERM)
+
+    def end(self) -> int | None:
+        """Wait for its end; its exit code, None: it did not come."""
+        self._victim.wait(PATIENCE)
+        return self._victim.code
+
+
+def _is_front(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return "front" in psutil.Process(pid).cmdline()
+    return False
