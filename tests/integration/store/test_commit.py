@@ -314,8 +314,8 @@ def test_a_batch_that_cannot_be_written_says_so_and_writes_nothing(store: Store,
             worker.part(claim, [outcome(HOME, store.job)], [found("https://d0.example/x", store.job, priority=13)])
         )
     assert not isinstance(refused.value, RolledBack)
-    store.connection.execute("SET statement_timeout = 1")
     slow = worker.part(claim, [outcome(HOME, store.job)], links("d0.example", 20_000, store.job))
+    store.connection.execute("SET statement_timeout = 1")
     with pytest.raises(RolledBack):
         worker.commit(slow)
     store.connection.execute("RESET statement_timeout")
