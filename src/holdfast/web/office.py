@@ -4,7 +4,7 @@ The rule: a route asks the office for a desk and calls it; it decides nothing it
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -52,7 +52,6 @@ class Office:
     hub: Hub
     no_auth: bool = False
     """Whoever asks is an admin; only for a server that listens to its own machine."""
-    closing: bool = field(default=False)
 
     @classmethod
     def open(cls, settings: Settings, database: Database, *, no_auth: bool = False) -> Self:
