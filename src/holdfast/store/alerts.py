@@ -13,8 +13,6 @@ import psycopg
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from holdfast.errors import NotFound
-
 KEPT: Final = timedelta(days=90)
 """How long alerts that are over are kept."""
 SETTLED: Final = timedelta(seconds=10)
@@ -198,15 +196,6 @@ def settle(
 def _tell(connection: psycopg.Connection, number: int, event: str, url: str | None) -> None:
     if url is not None:
         connection.execute(_TELL, {"id": number, "event": event, "url": url})
-
-
-def get(connection: psycopg.Connection, alert_id: int) -> Alert:
-    """One alert; NotFound if there is none."""
-    with connection.cursor(row_factory=class_row(Alert)) as cursor:
-        found = cursor.execute(f"{_READ} WHERE id = %(id)s", {"id": alert_id}).fetchone()
-    if found is None:
-        raise NotFound(f"There is no alert {alert_id}.")
-    return found
 
 
 def listing(

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from holdfast.errors import Refused
+from holdfast.errors import UnderWay
 
 _CHUNK: Final = 1_000
 
@@ -50,14 +50,14 @@ def reserve(
 ) -> Answer | None:
     """None: nobody has asked this before, and until our transaction ends nobody else does it. Otherwise the answer that was given.
 
-    Before: the transaction that will do it is open. Refused: another one is still at it after `patience`; the transaction has failed.
+    Before: the transaction that will do it is open. UnderWay: another one is still at it after `patience`; the transaction has failed.
     """
     given = {"owner": owner, "key": key, "fingerprint": fingerprint, "keep": keep}
     connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{round(patience.total_seconds() * 1000)}ms",))
     try:
         reserved = connection.execute(_RESERVE, given).rowcount == 1
     except psycopg.errors.LockNotAvailable as problem:
-        raise Refused("A request with this Idempotency-Key is still under way; ask again in a moment.") from problem
+        raise UnderWay("A request with this Idempotency-Key is still under way; ask again in a moment.") from problem
     connection.execute("SELECT set_config('lock_timeout', '0', true)")
     if reserved:
         return None

@@ -113,11 +113,37 @@ class Removed:
     """What it was called."""
 
 
-def check(connection: psycopg.Connection, domain: str) -> Removed:
-    """A domain that can be removed. Refused while somebody holds it, or tasks want something of it. Raises NotFound.
+def remove(connection: psycopg.Connection, domain: str) -> Removed:
+    """Remove a domain. Refused while somebody holds it, or tasks want something of it. Raises NotFound.
 
-    Before: a transaction is open. After: its row is locked, and whoever was inserting URLs for it has been waited for.
+    Before: nothing. After (with the commit): its name is free, and nobody claims or finds it; what hangs on it is to be forgotten:
+    `forget`.
     """
+    with connection.transaction():
+        found = _check(connection, domain)
+        connection.execute(_MARK, {"id": found.id})
+        readiness.refresh(connection, [found.id])
+    return found
+
+
+def graves(connection: psycopg.Connection) -> list[int]:
+    """Domains that were removed a while ago, and whose rows are still there; some of them."""
+    return [row[0] for row in connection.execute(_GRAVES, {"grave": GRAVE, "most": AT_ONCE})]
+
+
+def forget(connection: psycopg.Connection, domain_id: int) -> int | None:
+    """Forget some of what a removed domain had; how many rows. None: there is nothing left, or nothing that can be had now.
+
+    Before: `remove`; no transaction is open. After: counters are right at every moment; the row goes a while later, by the sweep.
+    """
+    for _ in range(_DEADLOCK_RETRIES):  # a batch fences its own domains before it shares others
+        with suppress(psycopg.errors.DeadlockDetected):
+            return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
+    return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
+
+
+def _check(connection: psycopg.Connection, domain: str) -> Removed:
+    """Its row, locked; whoever was inserting URLs for it has been waited for. Before: a transaction is open."""
     row = connection.execute(_LOCK, {"domain": domain}).fetchone()
     if row is None:
         domains.id_of(connection, domain)
@@ -140,35 +166,6 @@ def check(connection: psycopg.Connection, domain: str) -> Removed:
             f"Tasks have been led to {domain} from elsewhere; wait until they have ended, and remove it then."
         )
     return Removed(row[0], domain)
-
-
-def remove(connection: psycopg.Connection, domain: str) -> Removed:
-    """Remove a domain; it can be removed, or `check` says why not.
-
-    Before: nothing. After (with the commit): its name is free, and nobody claims or finds it; what hangs on it is to be forgotten:
-    `forget`.
-    """
-    with connection.transaction():
-        found = check(connection, domain)
-        connection.execute(_MARK, {"id": found.id})
-        readiness.refresh(connection, [found.id])
-    return found
-
-
-def graves(connection: psycopg.Connection) -> list[int]:
-    """Domains that were removed a while ago, and whose rows are still there; some of them."""
-    return [row[0] for row in connection.execute(_GRAVES, {"grave": GRAVE, "most": AT_ONCE})]
-
-
-def forget(connection: psycopg.Connection, domain_id: int) -> int | None:
-    """Forget some of what a removed domain had; how many rows. None: there is nothing left, or nothing that can be had now.
-
-    Before: `remove`; no transaction is open. After: counters are right at every moment; the row goes a while later, by the sweep.
-    """
-    for _ in range(_DEADLOCK_RETRIES):  # a batch fences its own domains before it shares others
-        with suppress(psycopg.errors.DeadlockDetected):
-            return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
-    return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
 
 
 def _forget(connection: psycopg.Connection, key: dict[str, Any]) -> int | None:

@@ -17,8 +17,6 @@ import psycopg
 from holdfast.errors import UsageError
 from holdfast.store import duties
 
-CHANNEL: Final = "holdfast_events"
-"""Rung when something happens to a job or an alert. Who listens looks twice a second anyway: for the rest nobody rings."""
 KEPT: Final = timedelta(days=1)
 CHUNK: Final = 5_000
 
@@ -147,16 +145,6 @@ def trim(connection: psycopg.Connection, *, chunk: int = CHUNK) -> int:
     xid, number, count = row
     duties.mark(connection, duties.TRIM, str(max(before, Cursor(int(xid), number))))
     return int(count)
-
-
-def listen(connection: psycopg.Connection) -> None:
-    """From now on `heard` hears on this connection."""
-    connection.execute(f"LISTEN {CHANNEL}")
-
-
-def heard(connection: psycopg.Connection, seconds: float) -> bool:
-    """Whether it rang within so many seconds. Before: `listen`, and no transaction is open."""
-    return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
 
 
 def _ends(connection: psycopg.Connection) -> tuple[Cursor, Cursor]:

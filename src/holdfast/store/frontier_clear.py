@@ -2,11 +2,13 @@
 
 The rule: what was never answered is forgotten, as if it had not been met, and may be met again. What was answered before and waits to be
 asked for once more is what it was. A worker that has URLs of it in memory loses its claim: what it still learns of them is refused.
+What people added after somebody asked for this is not meant.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import psycopg
@@ -45,7 +47,8 @@ WITH chunk AS MATERIALIZED (
         WHEN f.kind = 'refresh' THEN 'done'
         WHEN EXISTS (SELECT FROM crawled_pages p
                      WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key) THEN 'failed' END AS was
-    FROM url_frontier f WHERE f.domain_id = ANY(%(ids)s) AND f.job_id = ANY(%(jobs)s) AND f.state = 'waiting' LIMIT %(rows)s
+    FROM url_frontier f WHERE f.domain_id = ANY(%(ids)s) AND f.job_id = ANY(%(jobs)s) AND f.state = 'waiting'
+      AND (f.discovered_at <= %(until)s OR (%(links)s AND f.parent_key IS NOT NULL)) LIMIT %(rows)s
 ), gone AS (
     DELETE FROM url_frontier f USING chunk c
     WHERE c.was IS NULL AND f.domain_id = c.domain_id AND f.job_id = c.job_id AND f.url_key = c.url_key
@@ -151,8 +154,19 @@ def places(connection: psycopg.Connection, job_ids: Sequence[int], domain_id: in
     return [row[0] for row in connection.execute(_PLACES.format(only=only), given, prepare=False)]
 
 
-def clear(connection: psycopg.Connection, domain_ids: Sequence[int], job_ids: Sequence[int]) -> Cleared:
-    """Take URLs of these jobs that wait on these domains out, up to ROWS; what was done. With fewer there are none left.
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Which URLs somebody means who has them cleared."""
+
+    job_ids: Sequence[int]
+    until: datetime | None = None
+    """Met up to then, by the database's clock; None: whenever."""
+    links: bool = True
+    """Also links that were met later: a crawl goes on finding some, until its domains are taken away."""
+
+
+def clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Meant) -> Cleared:
+    """Take URLs that are meant and wait on these domains out, up to ROWS; what was done. With fewer there are none left.
 
     Before: the transaction, if one is open, has locked no domain. After (with its commit): counters are right; work without URLs is done,
     and a domain without work exhausted, if it was under way; whoever held a domain of which something went holds it no more.
@@ -161,13 +175,19 @@ def clear(connection: psycopg.Connection, domain_ids: Sequence[int], job_ids: Se
         _DEADLOCK_RETRIES
     ):  # a batch fences its own domains before it shares others, in another order than ours
         with suppress(psycopg.errors.DeadlockDetected):
-            return _clear(connection, domain_ids, job_ids)
-    return _clear(connection, domain_ids, job_ids)
+            return _clear(connection, domain_ids, meant)
+    return _clear(connection, domain_ids, meant)
 
 
-def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], job_ids: Sequence[int]) -> Cleared:
+def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Meant) -> Cleared:
     ids = sorted(domain_ids)
-    key: dict[str, Any] = {"ids": ids, "jobs": list(job_ids), "rows": ROWS, "cleared": "cleared: a person took it out"}
+    key: dict[str, Any] = {
+        "ids": ids,
+        "jobs": list(meant.job_ids),
+        "until": meant.until or "infinity",
+        "links": meant.links,
+    }
+    key |= {"rows": ROWS, "cleared": "cleared: a person took it out"}
     with connection.transaction():
         held = {domain_id for domain_id, is_held in connection.execute(_LOCK, key) if is_held}
         connection.execute(_NOT_AGAIN, key)

@@ -4,6 +4,7 @@ The rule: figures come from the counters. What no counter has is counted where i
 much, and then says so.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -11,11 +12,16 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.store.listing import By, Is, Listing, Order
+from holdfast.store.listing import By, Is, Key, Listing, Order, Page, Within
 
 COUNTED: Final = 20_000
-"""URLs that wait: so many are counted one by one, of more a sample is."""
+"""URLs that wait: so many may be counted one by one, of more a sample is."""
+ENOUGH: Final = 3_000
+"""URLs that wait in a sample."""
 SAMPLE: Final = 30_000
+"""URLs in a sample, whether they wait or not."""
+CHEAP: Final = 0.25
+"""A sample is counted as well where that takes so much less than to count all."""
 JOBS_SHOWN: Final = 100
 
 
@@ -53,6 +59,8 @@ URLS: Final = Listing(
     {
         "domain": Is("t.domain_id", "%(domain)s::bigint"),
         "job": Is("t.job_id", "%(job)s::bigint"),
+        "first_domain": Within("t.domain_id", at_least="%(first_domain)s::bigint"),
+        "last_domain": Within("t.domain_id", below="%(last_domain)s::bigint + 1"),
         "waiting": "t.state = 'waiting'",
         "failed": "t.state = 'failed'",
         "state": "t.state = %(state)s::frontier_state",
@@ -65,6 +73,7 @@ URLS: Final = Listing(
         "key": Order(
             _KEY,
             (("domain", "job", "failed"), ("domain", "failed"), ("failed",), ("domain", "job"), ("domain",), ()),
+            frozenset({"first_domain", "last_domain"}),
         ),
         "taken": Order(
             (By("t.priority", int, down=True), By("t.depth", int), By("t.url_key", bytes)),
@@ -74,6 +83,27 @@ URLS: Final = Listing(
     joined="JOIN domains d ON d.id = t.domain_id JOIN crawl_jobs j ON j.id = t.job_id",
     narrow=frozenset({"domain", "failed"}),
 )
+# Of each state from both ends of the index, however many domains a job has. Those of wakes need not be in it yet.
+_DOMAINS: Final = """
+SELECT min(domain_id) AS first_domain, max(domain_id) AS last_domain FROM (
+    SELECT e.domain_id FROM unnest(enum_range(NULL::job_domain_state)) AS s(state) CROSS JOIN LATERAL (
+        (SELECT domain_id FROM job_domains WHERE job_id = %(job)s AND state = s.state ORDER BY domain_id LIMIT 1)
+        UNION ALL (SELECT domain_id FROM job_domains WHERE job_id = %(job)s AND state = s.state ORDER BY domain_id DESC LIMIT 1)) e
+    UNION ALL SELECT domain_id FROM domain_wakes WHERE job_id = %(job)s) places
+"""
+
+
+def urls(
+    connection: psycopg.Connection, given: Mapping[str, object], *, order: str, after: Key | None, limit: int
+) -> Page[UrlRow]:
+    """URLs that fit. Those of a job are looked for from its first domain to its last."""
+    if "job" in given and "domain" not in given:
+        with connection.cursor(row_factory=dict_row) as cursor:
+            ends = cursor.execute(_DOMAINS, given).fetchone() or {}
+        if ends["first_domain"] is None:
+            return Page([], None)
+        given = {**given, **ends}
+    return URLS.page(connection, given, order=order, after=after, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +176,7 @@ _SOME: Final = _WAITING.format(rows="url_frontier f TABLESAMPLE SYSTEM (%(percen
 _ABOUT: Final = "SELECT reltuples AS urls FROM pg_class WHERE oid = 'url_frontier'::regclass"
 _FIRST: Final = """
 SELECT min(f.discovered_at) FROM url_frontier f
-WHERE f.ctid < '(400,0)'::tid AND f.state = 'waiting' AND (%(job)s::bigint IS NULL OR f.job_id = %(job)s)
+WHERE f.ctid < '(100,0)'::tid AND f.state = 'waiting' AND (%(job)s::bigint IS NULL OR f.job_id = %(job)s)
 """
 
 
@@ -158,9 +188,10 @@ def stats(connection: psycopg.Connection, job_id: int | None = None) -> Frontier
         beside: dict[str, Any] = cursor.execute(_BESIDE, key).fetchone() or {}
         sums = {name: sum(row[name] for row in jobs) for name in ("discovered", "waiting", "done", "denied", "failed")}
         about = cursor.execute(_ABOUT).fetchone()
-        estimated = sums["waiting"] > COUNTED
-        percent = min(100.0, 100.0 * SAMPLE / max(1, sums["discovered"], about["urls"] if about else 0))
-        rows = cursor.execute(_SOME if estimated else _ALL, key | {"percent": percent}, prepare=False).fetchall()
+        known, waiting = max(1, sums["discovered"], about["urls"] if about else 0), max(1, sums["waiting"])
+        share = min(1.0, ENOUGH / waiting, SAMPLE / known)
+        estimated = waiting > COUNTED or share * known < CHEAP * waiting
+        rows = cursor.execute(_SOME if estimated else _ALL, key | {"percent": 100 * share}, prepare=False).fetchall()
         oldest = [row["oldest"] for row in rows]
         if estimated:
             first = cursor.execute(_FIRST, key).fetchone()

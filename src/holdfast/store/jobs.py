@@ -49,8 +49,10 @@ _END_CRAWL: Final = (
 _PARKED_JOBS: Final = """
 SELECT id FROM crawl_jobs WHERE parked_after IS NOT NULL AND state IN ('pending', 'processing') ORDER BY id
 """
+# The job's row before those of its domains, as who adds URLs to it has them.
 _PARKED: Final = """
 SELECT parked_after FROM crawl_jobs WHERE id = %(job)s AND parked_after IS NOT NULL AND state IN ('pending', 'processing')
+FOR NO KEY UPDATE
 """
 _PARKED_WORK: Final = """
 SELECT d.id FROM domains d WHERE d.id IN (

@@ -6,7 +6,6 @@ that finds few rows is sorted. Any other filter looks at so many rows and no mor
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import psycopg
 
 from holdfast.errors import UsageError
+from holdfast.store.planning import planned
 
 LOOK: Final = 10_000
 """Rows that one page looks at for a filter that no index serves."""
@@ -24,14 +24,17 @@ Key = tuple[object, ...]
 """Where a list goes on: numbers, texts, bytes, times with their zone, None."""
 Row = TypeVar("Row")
 
-_SETTINGS: Final = {
+_WALK: Final = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_sort": "off",
+    "enable_hashjoin": "off",  # what belongs to the rows of a page is looked up for those
+    "enable_mergejoin": "off",
     "max_parallel_workers_per_gather": "0",  # to start one takes longer than a page
 }
-_WALK: Final = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _SETTINGS.items())
-_AS_USUAL: Final = "; ".join(f"SET LOCAL {name} TO DEFAULT" for name in _SETTINGS)
+# Where an index has the whole order no other would do: a statement is planned once, which takes longer than to read a page.
+_WHOLE: Final = _WALK | {"enable_incremental_sort": "off", "plan_cache_mode": "force_generic_plan"}
+_PARTLY: Final = _WALK | {"plan_cache_mode": "force_custom_plan"}
 _CASTS: Final[Mapping[type, str]] = {int: "bigint", str: "text", bytes: "bytea", datetime: "timestamptz"}
 _BIGGEST: Final = 2**63
 
@@ -94,6 +97,14 @@ class Order:
     have to be given."""
     ranges: frozenset[str] = frozenset()
     """Filters that are a part of this order, whichever way is taken."""
+    whole: bool = True
+    """The indexes have all columns. Otherwise they have the first, and rows that are equal in it are sorted."""
+
+    @property
+    def planning(self) -> Mapping[str, str]:
+        """Settings with which the planner walks along its indexes. It knows little of how many rows are behind a key, and where it
+        expects few it would read all of them and sort."""
+        return _WHOLE if self.whole else _PARTLY
 
     @property
     def kinds(self) -> tuple[type, ...]:
@@ -173,17 +184,18 @@ class Listing(Generic[Row]):
         values: dict[str, object] = {**(also or {}), **given, "limit": limit + 1}
         values |= {f"key{place}": value for place, value in enumerate(after or ())}
         plan = self._plan(chosen, given.keys())
-        if plan.rest and (found := given.keys() & self.narrow) and self._are_few(connection, found, values):
-            return _page(
-                self._rows(connection, chosen, self._sorted(chosen, found, given.keys() - found, after), values), limit
-            )
+        found = given.keys() & self.narrow
+        # What the way serves by itself is few enough to be walked along.
+        if not found.isdisjoint(plan.rest) and self._are_few(connection, found, values):
+            # Never prepared: by which index few are found hangs on the values.
+            statement = self._sorted(chosen, found, given.keys() - found, after)
+            return _page(self._seen(chosen, connection.execute(statement, values, prepare=False)), limit)
         seen: list[_Seen[Row]] = []
-        with in_order(connection):
-            for statement in self._walks(chosen, plan, after):
-                values["limit"] = limit + 1 - len(seen)
-                seen += self._rows(connection, chosen, statement, values)
-                if len(seen) > limit or (seen and seen[-1].last):
-                    break
+        for statement in self._walks(chosen, plan, after):
+            values["limit"] = limit + 1 - len(seen)
+            seen += self._seen(chosen, planned(connection, chosen.planning, statement, values))
+            if len(seen) > limit or (seen and seen[-1].last):
+                break
         return _page(seen, limit)
 
     def order(self, name: str) -> Order:
@@ -194,7 +206,7 @@ class Listing(Generic[Row]):
         return found
 
     def statements(self, given: Mapping[str, object], *, order: str, after: Key | None = None) -> Iterator[str]:
-        """What `page` asks the server, `in_order`, where no filter is narrow enough to be sorted; for those who look at its plans."""
+        """What `page` asks the server, by the `planning` of its order, where no filter is narrow enough to be sorted."""
         chosen = self.order(order)
         yield from self._walks(chosen, self._plan(chosen, given.keys()), after)
 
@@ -261,13 +273,9 @@ class Listing(Generic[Row]):
         keys = ", ".join(one.column for one in order.columns)
         return f"SELECT {self.show}, {keys}, t.fits, t.last FROM ({inner}) t {self.joined} ORDER BY {by}"  # noqa: S608 — constants
 
-    def _rows(
-        self, connection: psycopg.Connection, order: Order, statement: str, values: Mapping[str, object]
-    ) -> list["_Seen[Row]"]:
+    def _seen(self, order: Order, rows: Iterable[tuple[Any, ...]]) -> list["_Seen[Row]"]:
         size = len(order.columns) + 2
-        # Never prepared: which plan is good hangs on the values.
-        found = connection.execute(statement, values, prepare=False)
-        return [_Seen(row, row[-size:-2], row[-2], row[-1], self.make, size) for row in found]
+        return [_Seen(row, row[-size:-2], row[-2], row[-1], self.make, size) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,16 +307,6 @@ class _Seen(Generic[Row]):
 
     def made(self) -> Row:
         return self.make(*self.values[: -self.size])
-
-
-@contextmanager
-def in_order(connection: psycopg.Connection) -> Iterator[None]:
-    """Until the end the planner walks along indexes. It knows little of how many rows are behind a key, and where it expects few it
-    would read all of them and sort."""
-    with connection.transaction():
-        connection.execute(_WALK)
-        yield
-        connection.execute(_AS_USUAL)  # a transaction around this one goes on with it
 
 
 def _page(seen: Sequence[_Seen[Row]], limit: int) -> Page[Row]:

@@ -34,13 +34,13 @@ ORDER BY id DESC LIMIT %(limit)s
 _GET: Final = f"SELECT {_COLUMNS} FROM operations WHERE id = %(id)s"  # noqa: S608 — a constant
 _TAKE: Final = f"""
 WITH due AS MATERIALIZED (
-    SELECT id FROM operations
+    SELECT id, started_at IS NOT NULL AS again FROM operations
     WHERE state = 'waiting' OR (state = 'running' AND heartbeat_at < clock_timestamp() - %(silence)s)
     ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE operations o SET state = 'running', attempts = attempts + 1, started_at = clock_timestamp(), heartbeat_at = clock_timestamp(),
     progress = '{{}}'
-FROM due WHERE o.id = due.id RETURNING {_COLUMNS.replace("id,", "o.id,", 1)}
+FROM due WHERE o.id = due.id RETURNING {_COLUMNS.replace("id,", "o.id,", 1)}, due.again
 """  # noqa: S608 — a constant
 _BEAT: Final = """
 UPDATE operations SET heartbeat_at = clock_timestamp(), progress = COALESCE(%(progress)s, progress)
@@ -55,7 +55,6 @@ _GIVE_BACK: Final = """
 UPDATE operations SET state = 'waiting', attempts = attempts - 1, heartbeat_at = NULL WHERE id = %(id)s AND state = 'running'
     AND attempts = %(attempt)s
 """
-_ANY_OPEN: Final = "SELECT EXISTS (SELECT FROM operations WHERE state IN ('waiting', 'running'))"
 _TIDY: Final = """
 DELETE FROM operations WHERE id IN (
     SELECT id FROM operations WHERE ended_at < clock_timestamp() - %(kept)s ORDER BY ended_at LIMIT %(chunk)s)
@@ -79,6 +78,8 @@ class Operation:
     progress: dict[str, Any]
     result: dict[str, Any] | None
     problem: str | None
+    again: bool = False
+    """Of one that was taken: whether somebody had begun it before."""
 
 
 def ask(connection: psycopg.Connection, kind: str, arguments: dict[str, Any], *, actor: str) -> Operation:
@@ -105,12 +106,6 @@ def listing(
     given = {"state": state, "before": _NEWEST if before is None else before, "limit": limit}
     with connection.cursor(row_factory=class_row(Operation)) as cursor:
         return cursor.execute(_LIST, given).fetchall()
-
-
-def any_open(connection: psycopg.Connection) -> bool:
-    """Whether there is one to do, or under way."""
-    row = connection.execute(_ANY_OPEN).fetchone()
-    return bool(row and row[0])
 
 
 def take(connection: psycopg.Connection) -> Operation | None:

@@ -73,11 +73,13 @@ PAGES: Final = Listing(
             (By("t.crawled_at", datetime, down=True), *_DOWN),
             (("domain",), ("job",), ()),
             frozenset({"since", "until"}),
+            whole=False,
         ),
         "oldest": Order(
             (By("t.crawled_at", datetime), *_UP),
             (("domain",), ("job",), ()),
             frozenset({"since", "until"}),
+            whole=False,
         ),
         "key": Order(_UP, (("domain", "job"), ("domain",), ())),
     },

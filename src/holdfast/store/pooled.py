@@ -78,20 +78,27 @@ class PooledDatabase(Database):
         finally:
             self.pool.putconn(connection)  # one on which a transaction was left open is not lent again
 
-    def begin(self) -> "Work":
-        """A connection with an open transaction, for `bind`. The caller ends it, whatever happens."""
-        connection = self._take()
-        try:
-            with self.explained(connection):
-                connection.execute("BEGIN")
-        except BaseException:
-            self.pool.putconn(connection)
-            raise
-        return Work(self, connection)
+    @contextmanager
+    def one_transaction(self) -> Iterator[psycopg.Connection]:
+        """Until the end every session of this thread is one connection, and all that is done over it is one transaction.
+
+        RolledBack if the server would not commit it, as it does after a failure that was swallowed inside.
+        """
+        with self.session() as connection:
+            connection.execute("BEGIN")
+            try:
+                with self.bind(connection):
+                    yield connection
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            if connection.execute("COMMIT").statusmessage != "COMMIT":
+                raise RolledBack("A part of this failed, so nothing of it was done; try again.")
 
     @contextmanager
     def bind(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Until the end every session in this context is this connection. Touches no socket, so that an event loop may call it."""
+        """Until the end every session of this thread is this connection."""
         token = _bound.set(connection)
         try:
             yield
@@ -131,42 +138,6 @@ class PooledDatabase(Database):
             if isinstance(problem, _IN_EACH_OTHERS_WAY):
                 raise RolledBack("Others changed the same things in the same moment; try again.") from problem
             raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
-
-
-class Work:
-    """A transaction that several threads may have a hand in, one after the other. It ends once: the first end counts."""
-
-    def __init__(self, database: PooledDatabase, connection: psycopg.Connection) -> None:
-        self.connection = connection
-        self._database = database
-        self._ended = False
-
-    def commit(self) -> None:
-        """After: it is done for good. RolledBack if the server would not."""
-        with self._end(), self._database.explained(self.connection):
-            answer = self.connection.execute("COMMIT").statusmessage
-        if answer != "COMMIT":  # a failure was swallowed inside
-            raise RolledBack("A part of this failed, so nothing of it was done; try again.")
-
-    def rollback(self) -> None:
-        """After: nothing of it was done. Before: nobody is still at it."""
-        if not self._ended:
-            with self._end(), suppress(psycopg.Error):
-                self.connection.execute("ROLLBACK")
-
-    def abandon(self) -> None:
-        """After: nothing of it is done, and whoever is still at it fails."""
-        if not self._ended:
-            with self._end():
-                self.connection.close()
-
-    @contextmanager
-    def _end(self) -> Iterator[None]:
-        self._ended = True
-        try:
-            yield
-        finally:
-            self._database.pool.putconn(self.connection)
 
 
 def _is_cut(connection: psycopg.Connection) -> bool:

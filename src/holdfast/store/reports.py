@@ -13,6 +13,7 @@ from psycopg.rows import class_row, dict_row
 
 from holdfast.errors import NotFound
 from holdfast.model.outcome import PAGES, TREATMENT
+from holdfast.store.planning import planned
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 _BY_WORKER: Final = """
@@ -52,16 +53,24 @@ SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.
        COALESCE(w.denied, 0) AS denied, COALESCE(w.failed, 0) AS failed, COALESCE(w.depth, 0) AS depth
 FROM crawl_jobs j
 LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
-LEFT JOIN (SELECT job_id, sum(pages_crawled)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes
-           FROM crawl_runs WHERE %(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s) GROUP BY job_id) r ON r.job_id = j.id
-LEFT JOIN (SELECT job_id, count(*) AS domains, count(*) FILTER (WHERE ready) AS ready, count(*) FILTER (WHERE state = 'spent') AS spent,
-                  count(*) FILTER (WHERE state = 'done') AS done, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting,
-                  sum(job_domains.done)::bigint AS urls_done, sum(denied)::bigint AS denied, sum(failed)::bigint AS failed,
-                  max(depth_reached) AS depth
-           FROM job_domains WHERE %(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s) GROUP BY job_id) w ON w.job_id = j.id
-WHERE j.deleted_at IS NULL AND (%(jobs)s::bigint[] IS NULL OR j.id = ANY(%(jobs)s))
-ORDER BY j.id
+LEFT JOIN {each} (
+    SELECT job_id, sum(pages_crawled)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes
+    FROM crawl_runs {of_it} GROUP BY job_id) r ON r.job_id = j.id
+LEFT JOIN {each} (
+    SELECT job_id, count(*) AS domains, count(*) FILTER (WHERE ready) AS ready, count(*) FILTER (WHERE state = 'spent') AS spent,
+           count(*) FILTER (WHERE state = 'done') AS done, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting,
+           sum(job_domains.done)::bigint AS urls_done, sum(denied)::bigint AS denied, sum(failed)::bigint AS failed,
+           max(depth_reached) AS depth
+    FROM job_domains {of_it} GROUP BY job_id) w ON w.job_id = j.id
+WHERE j.deleted_at IS NULL {wanted} ORDER BY j.id
 """
+_ALL_JOBS: Final = _JOBS.format(each="", of_it="", wanted="")
+_SOME_JOBS: Final = _JOBS.format(
+    each="LATERAL", of_it="WHERE job_id = j.id", wanted="AND j.id = ANY(%(jobs)s::bigint[])"
+)
+# By bitmaps, which take half the time where a job has work on many domains: the planner believes that to walk along an index is as good.
+_BY_BITMAPS: Final = {"enable_indexscan": "off", "max_parallel_workers_per_gather": "0"}
+_ONE_BY_ONE: Final = _BY_BITMAPS | {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
 _WORKERS: Final = """
 SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at,
        (r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s) AS alive,
@@ -191,13 +200,9 @@ def spread_of(connection: psycopg.Connection, job_id: int) -> Spread:
 
 def jobs(connection: psycopg.Connection, job_ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
     """All jobs, or these, with the crawl that is open and what there is to do. Goes over all domains of them."""
-    # Never prepared: a plan for any jobs would read the work of all of them. And by a bitmap, which takes half the time where a job has
-    # work on many domains: the planner believes that to walk along an index is as good.
-    with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute("SET LOCAL enable_indexscan = off; SET LOCAL max_parallel_workers_per_gather = 0")
-        rows = cursor.execute(_JOBS, {"jobs": None if job_ids is None else list(job_ids)}, prepare=False).fetchall()
-        cursor.execute("SET LOCAL enable_indexscan TO DEFAULT; SET LOCAL max_parallel_workers_per_gather TO DEFAULT")
-    return rows
+    if job_ids is None:
+        return planned(connection, _BY_BITMAPS, _ALL_JOBS, {}, row_factory=dict_row)
+    return planned(connection, _ONE_BY_ONE, _SOME_JOBS, {"jobs": list(job_ids)}, row_factory=dict_row)
 
 
 def workers(connection: psycopg.Connection, *, silence: timedelta, limit: int = 50) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ The rule: what has to be summed is summed for the rows of a page, and for no oth
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import psycopg
@@ -195,12 +195,4 @@ def run(connection: psycopg.Connection, run_id: int) -> RunRow:
     found = RUNS.page(connection, {"id": run_id}, order="newest", limit=1).rows
     if not found:
         raise NotFound(f"There is no run {run_id}.")
-    return found[0]
-
-
-def worker(connection: psycopg.Connection, name: str, *, silence: timedelta) -> WorkerRow:
-    """One worker. Raises NotFound."""
-    found = WORKERS.page(connection, {"name": name}, order="name", limit=1, also={"silence": silence}).rows
-    if not found:
-        raise NotFound(f"There is no worker called {name!r}.")
     return found[0]

@@ -26,7 +26,6 @@ EVERY: Final = timedelta(seconds=9)
 """Added up by one tick of ten seconds, whoever has it."""
 CHUNK: Final = 20_000
 """Fresh rows that one transaction adds up."""
-SAMPLED: Final = timedelta(minutes=1)
 
 _KINDS: Final[dict[str, list[str]]] = {
     "pages": sorted(PAGES),

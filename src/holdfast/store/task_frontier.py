@@ -16,8 +16,6 @@ from holdfast.model.task import CrawlResult, TaskStatus
 from holdfast.store import bells, frontier, task_work
 from holdfast.store.frontier import Taken
 
-_OF_TASKS: Final = "SELECT id FROM crawl_jobs WHERE kind = 'tasks'"
-
 _SHARE: Final = "SELECT id FROM domains WHERE id = ANY(%(domains)s) ORDER BY id FOR KEY SHARE"
 # A URL that is new to the frontier is inserted; one that is known is wanted again, which only its domain's holder may write down.
 _ENQUEUE: Final = """
@@ -87,13 +85,6 @@ class Wanted(NamedTuple):
     url: str
     priority: int
     hops: int = 0
-
-
-def job_of_tasks(connection: psycopg.Connection) -> int:
-    """The id of the standing job whose frontier tasks are."""
-    row = connection.execute(_OF_TASKS).fetchone()
-    assert row is not None  # noqa: S101 — the schema makes it
-    return int(row[0])
 
 
 def moved(connection: psycopg.Connection, task_ids: Sequence[int]) -> dict[int, tuple[Place, int]]:

@@ -32,9 +32,15 @@ SELECT {COLUMNS}, COALESCE((
     SELECT array_agg(ROW(e.version, e.at, e.from_status::text, e.to_status::text, e.why, e.attempt, e.claim_epoch) ORDER BY e.version)
     FROM task_events e WHERE e.task_id = t.id), '{{}}')
 FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id
-WHERE t.url_hash = (SELECT o.url_hash FROM crawl_tasks o WHERE o.id = %(id)s)
+WHERE t.url_hash = (SELECT o.url_hash FROM crawl_tasks o WHERE o.id = %(id)s) AND t.id < %(before)s
 ORDER BY t.id DESC LIMIT %(limit)s
 """  # noqa: S608 — a constant
+_IS_THERE: Final = "SELECT id FROM crawl_tasks WHERE id = %(id)s"
+
+_SURROUNDINGS: Final = """
+SELECT clock_timestamp() AS now, d.is_active AS domain_is_active, b.name AS batch, t.fetch_url AS moved_to
+FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id LEFT JOIN crawl_batches b ON b.id = t.batch_id WHERE t.id = %s
+"""
 
 _COUNTS: Final = "SELECT status::text, count(*) FROM crawl_tasks GROUP BY status"
 _LATELY: Final = """
@@ -62,6 +68,18 @@ class TaskFilter:
     batch_id: int | None = None
     parent_task_id: int | None = None
     priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a task hangs on, beside its own row."""
+
+    now: datetime
+    """By the database's clock."""
+    domain_is_active: bool
+    batch: str | None
+    moved_to: str | None
+    """Where redirects have led it to so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +144,30 @@ def listing(
 def of_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Task]:
     """The tasks with these ids that there are."""
     with connection.cursor(row_factory=as_task) as cursor:
-        return {task.id: task for task in cursor.execute(f"{READ} WHERE t.id = ANY(%s)", (list(ids),))}
+        return {task.id: task for task in cursor.execute(f"{READ} WHERE t.id = ANY(%s)", (list(ids),)).fetchall()}
 
 
-def history(connection: psycopg.Connection, task_id: int, *, limit: int = 100) -> list[Crawled]:
-    """Every crawl of a task's URL, the newest first, each with its events; NotFound if there is no such task."""
+def surroundings(connection: psycopg.Connection, task_id: int) -> Surroundings:
+    """What a task hangs on; NotFound if there is no such task."""
+    with connection.cursor(row_factory=class_row(Surroundings)) as cursor:
+        found = cursor.execute(_SURROUNDINGS, (task_id,)).fetchone()
+    if found is None:
+        raise no_task(task_id)
+    return found
+
+
+def history(
+    connection: psycopg.Connection, task_id: int, *, before: int | None = None, limit: int = 100
+) -> list[Crawled]:
+    """Every crawl of a task's URL, the newest first, each with its events; NotFound if there is no such task.
+
+    `before` is the id of the last one seen.
+    """
     # In binary a record says of what types its fields are; as text it does not.
     with connection.cursor(row_factory=_as_crawled, binary=True) as cursor:
-        found = cursor.execute(_HISTORY, {"id": task_id, "limit": limit}).fetchall()
-    if not found:
+        given = {"id": task_id, "before": _NEWEST if before is None else before, "limit": limit}
+        found = cursor.execute(_HISTORY, given).fetchall()
+    if not found and not (before is not None and connection.execute(_IS_THERE, {"id": task_id}).fetchone()):
         raise no_task(task_id)
     return found
 
