@@ -17,7 +17,8 @@ Each is one clear sentence that says what to do, and carries the exit code that 
     ├── Refused                       5   the state of things forbids it (or the person said no)
     │   ├── ClaimLost                     the claim belongs to somebody else now
     │   ├── NameInUse                     another living worker bears that name
-    │   └── Changed                       somebody changed it since it was looked at
+    │   ├── Changed                       somebody changed it since it was looked at
+    │   └── UnderWay                      the same request is still being done
     ├── Denied                        6   whoever asks may not
     │   └── Unauthenticated               nobody knows who asks
     └── TooMany                       7   asked too often; it says when to ask again
@@ -94,6 +95,13 @@ class NameInUse(Refused):
 
 class Changed(Refused):
     """Somebody changed it since it was looked at."""
+
+
+class UnderWay(Refused):
+    """The same request is still being done; asked again a little later, its answer is there."""
+
+    retry_after: ClassVar[float] = 2.0
+    """Seconds until it may be asked again."""
 
 
 class Denied(HoldfastError):

@@ -271,12 +271,6 @@ class AccountDesk:
                 users.get(connection, user_id)
             return api_keys.listing(connection, user_id=user_id, after=after, limit=limit)
 
-    def show_key(self, key_id: int, *, user_id: int | None = None) -> ApiKey:
-        """One key. With `user_id` it must be of that user."""
-        _check_ids(key_id)
-        with self.database.session() as connection:
-            return api_keys.get(connection, key_id, user_id=user_id)
-
     def revoke_key(self, key_id: int, *, actor: str, user_id: int | None = None) -> bool:
         """Let a key open nothing any more, for good; False if it was revoked already. With `user_id` it must be of that user."""
         _check_ids(key_id)

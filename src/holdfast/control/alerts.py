@@ -155,8 +155,3 @@ class AlertDesk:
             raise UsageError(f"A list gives 1 to {PAGE} at once, not {limit}.")
         with self.database.session() as connection:
             return alerts.listing(connection, active=active, before=before, limit=limit)
-
-    def show(self, alert_id: int) -> Alert:
-        """One alert."""
-        with self.database.session() as connection:
-            return alerts.get(connection, alert_id)

@@ -110,7 +110,11 @@ class Browser:
         self, query: UrlQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
     ) -> Page[UrlRow]:
         """URLs of the frontier; as they are taken (`taken`) those that wait of one job on one domain."""
-        return self._page(frontier_lists.URLS, _given(query), order, after, limit)
+        _check(limit)
+        frontier_lists.URLS.order(order).check(after)
+        with self.database.session() as connection:
+            ids = self._ids(connection, _given(query))
+            return frontier_lists.urls(connection, ids, order=order, after=after, limit=limit)
 
     def jobs(
         self, query: JobQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -235,11 +239,6 @@ class Browser:
         _check_id("run", run_id)
         with self.database.session() as connection:
             return run_lists.run(connection, run_id)
-
-    def worker(self, name: str, *, silence: timedelta = SILENCE) -> WorkerRow:
-        """A worker."""
-        with self.database.session() as connection:
-            return run_lists.worker(connection, name, silence=silence)
 
     # Inside
 

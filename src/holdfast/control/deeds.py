@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from holdfast.control.domains import DomainDesk
 from holdfast.control.frontier import FrontierDesk
-from holdfast.control.operations import ASKED_AT, Deed, Watch, argument
+from holdfast.control.operations import AGAIN, ASKED_AT, Deed, Watch, argument
 from holdfast.control.pages import PagesDesk
 from holdfast.control.tasks import TaskDesk
 from holdfast.control.verify import Verifier
+from holdfast.store.verify import Finding
 
 VERIFY: Final = "verify"
 PRIORITIES: Final = "recalculate-priorities"
@@ -51,13 +52,18 @@ class Deeds:
         """Every check, as `holdfast verify` does it."""
         wanted = self.archive if arguments.get("archive", True) and self.archive.is_dir() else None
         verifier = replace(self.verifier, archive=wanted)
-        checks: list[dict[str, Any]] = []
+        findings: list[Finding] = []
         for step in verifier.run():
             watch({"checks": step.number, "of": step.total, "check": step.check, "looked_at": step.looked_at})
             if step.finding is not None:
-                rows = [{key: _plain(value) for key, value in row.items()} for row in step.finding.rows[:_SHOWN]]
-                checks.append({"check": step.finding.check, "faults": step.finding.faults, "rows": rows})
-        return {"ok": not any(check["faults"] for check in checks), "archive": wanted is not None, "checks": checks}
+                findings.append(step.finding)
+        bad = [finding for finding in findings if finding.faults]
+        return {
+            "ok": not bad,
+            "archive": wanted is not None,
+            "checks": [_check(finding) for finding in findings],
+            "names": {str(number): name for number, name in verifier.names_of(bad).items()},
+        }
 
     def recalculate(self, _arguments: Mapping[str, Any], _actor: str, watch: Watch) -> Mapping[str, object]:
         """The scores of all domains anew."""
@@ -78,7 +84,15 @@ class Deeds:
     def clear(self, arguments: Mapping[str, Any], actor: str, watch: Watch) -> Mapping[str, object]:
         """URLs that wait, forgotten."""
         job, domain = arguments.get("job"), arguments.get("domain")
-        done = self.frontier.clear(actor=actor, job=job, domain=domain, watch=lambda cleared: watch(asdict(cleared)))
+        asked, again = datetime.fromisoformat(argument(arguments, ASKED_AT)), bool(arguments.get(AGAIN))
+        done = self.frontier.clear(
+            actor=actor,
+            job=job,
+            domain=domain,
+            asked_at=asked,
+            again=again,
+            watch=lambda cleared: watch(asdict(cleared)),
+        )
         return {**asdict(done.cleared), "ended_jobs": done.ended_jobs}
 
     def purge(self, arguments: Mapping[str, Any], actor: str, watch: Watch) -> Mapping[str, object]:
@@ -89,6 +103,12 @@ class Deeds:
             actor=actor, job=job, domain=domain, before=before, watch=lambda gone: watch({"pages": gone})
         )
         return {"pages": done.forgotten}
+
+
+def _check(finding: Finding) -> dict[str, object]:
+    rows = [{key: _plain(value) for key, value in row.items()} for row in finding.rows[:_SHOWN]]
+    told = {"check": finding.check, "faults": finding.faults, "rows": rows}
+    return told | {"seconds": round(finding.seconds, 3), "skipped": finding.skipped}
 
 
 def _plain(value: object) -> object:

@@ -135,30 +135,21 @@ class DomainDesk:
                 self._record(connection, actor, "add", seed.domain, changes or {})
         return Known(seed.domain, created)
 
-    def check_removable(self, name: str) -> str:
-        """The name of a domain that could be removed now. Raises NotFound, and Refused with what to do about it."""
-        with self.database.session() as connection, connection.transaction():
-            return domain_removal.check(connection, self.canonical(name)).domain
-
-    def remove(self, name: str, *, actor: str, watch: Callable[[int], None] = lambda _: None) -> domain_removal.Removed:
-        """Forget a domain, its URLs, pages, tasks, products and its place in pools. Refused while somebody works on it.
+    def bury(self, name: str, *, actor: str) -> domain_removal.Removed:
+        """Remove a domain, which is short: nobody finds it any more. Refused while somebody works on it. `forget` is the other half.
 
         The log, the tenures and the archive keep what was asked of its server. Its name may be met again, as that of a new domain.
-        `watch` hears how many rows have gone so far.
         """
-        removed = self.bury(name, actor=actor)
-        self.forget(removed.id, watch)
-        return removed
-
-    def bury(self, name: str, *, actor: str) -> domain_removal.Removed:
-        """The first half of `remove`, which is short: nobody finds the domain any more. `forget` is the other."""
         with self.database.session() as connection, connection.transaction():
             removed = domain_removal.remove(connection, self.canonical(name))
             self._record(connection, actor, "remove", removed.domain, {"id": removed.id})
         return removed
 
     def forget(self, domain_id: int, watch: Callable[[int], None] = lambda _: None) -> None:
-        """Forget what a removed domain had. Takes as long as that is much; what this cannot finish, the sweep of a worker does."""
+        """Forget what a removed domain had: URLs, pages, tasks, products, its place in pools. Takes as long as that is much.
+
+        What this cannot finish, the sweep of a worker does. `watch` hears how many rows have gone so far.
+        """
         total = 0
         with self.database.session() as connection:
             while (gone := domain_removal.forget(connection, domain_id)) is not None:

@@ -6,7 +6,7 @@ leaves claims, and those end by themselves.
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.seeds import Loaded, Sower
@@ -14,7 +14,7 @@ from holdfast.errors import Refused, UsageError
 from holdfast.model.job import JobState
 from holdfast.store import audit, domains, frontier_clear, frontier_lists, jobs, sweep
 from holdfast.store.connect import Connection, Database
-from holdfast.store.frontier_clear import Cleared
+from holdfast.store.frontier_clear import Cleared, Meant
 from holdfast.store.frontier_lists import FrontierStats
 
 PRIORITIES: Final = {"high": 3, "medium": 2, "low": 1}
@@ -134,21 +134,25 @@ class FrontierDesk:
         actor: str,
         job: str | int | None = None,
         domain: str | None = None,
+        asked_at: datetime | None = None,
+        again: bool = False,
         watch: Callable[[Cleared], None] = lambda _: None,
     ) -> Clearing:
         """Take the URLs out that wait: of a job, of a domain, of both, or all of them. What is done stays.
 
+        What was added after `asked_at` stays as well. Links that a crawl has found since go, but not if this is done `again` because
+        whoever did it died: nobody could tell them from links of what was added meanwhile.
         Workers lose the domains of which something goes, and with them what they have in memory. A job without anything left to do is
         completed. `watch` hears after each step how far it is; killed in between, the rest waits as before, and another call does it.
         """
         total = Cleared()
         with self.database.session() as connection:
             job_id = None if job is None else _job(connection, job)
-            meant = _meant(connection, job_id)
+            meant = Meant(_meant(connection, job_id), asked_at, links=not again)
             domain_id = None if domain is None else domains.id_of(connection, self.sower.canonical(domain))
             said: dict[str, object] = {"job": job_id, "domain": domain}
             after = 0
-            while ids := frontier_clear.places(connection, meant, domain_id, after=after):
+            while ids := frontier_clear.places(connection, meant.job_ids, domain_id, after=after):
                 more = True
                 while more:  # not until nothing comes any more: others may go on finding links
                     step = self._step(connection, ids, meant, actor, said, total)
@@ -164,7 +168,7 @@ class FrontierDesk:
         self,
         connection: Connection,
         ids: list[int],
-        meant: list[int],
+        meant: Meant,
         actor: str,
         said: dict[str, object],
         before: Cleared,

@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.control.browsing import Browser
 from holdfast.control.crawls import CrawlDesk, Wish
-from holdfast.control.queries import JobQuery
 from holdfast.control.seeds import Loaded
 from holdfast.errors import NotFound, Refused
-from holdfast.model.job import Job, JobAction, JobState
+from holdfast.model.job import Job, JobAction
 from holdfast.model.schedule import parse
 from holdfast.store import audit, jobs, reports
 from holdfast.store.connect import Connection, Database
-from holdfast.store.listing import Key, Page
-from holdfast.store.run_lists import JobRow
 
 Watch = Callable[[int], None]
 """Told how many domains were made ready, or URLs forgotten, so far."""
@@ -54,12 +50,6 @@ class JobDesk:
         """Those of these jobs that there are, by id."""
         with self.database.session() as connection:
             return reports.jobs(connection, list(job_ids))
-
-    def listing(
-        self, *, state: JobState | None = None, prefix: str | None = None, after: Key | None = None, limit: int = 100
-    ) -> Page[JobRow]:
-        """Jobs in the order of their ids; `after` is the `next` of the page before. `control/browsing` has the other orders."""
-        return Browser(self.database).jobs(JobQuery(state=state, name=prefix), order="oldest", after=after, limit=limit)
 
     def show(self, text: str | int) -> dict[str, Any]:
         """One job, by its name or id."""

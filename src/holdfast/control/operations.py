@@ -28,6 +28,8 @@ _REPORT: Final = 1.0
 
 ASKED_AT: Final = "asked_at"
 """Among the arguments of a deed: who does it twice means the things that were there then."""
+AGAIN: Final = "again"
+"""Among the arguments of a deed: whether somebody began it before, and did not end it."""
 
 Watch = Callable[[Mapping[str, object]], None]
 """Told how far it is."""
@@ -118,7 +120,7 @@ class Operator:
                 self._beat(operation, dict(progress))
 
         try:
-            asked = {**operation.arguments, ASKED_AT: operation.asked_at.isoformat()}
+            asked = {**operation.arguments, ASKED_AT: operation.asked_at.isoformat(), AGAIN: operation.again}
             return dict(deed(asked, operation.asked_by, watch)), None
         except StoreUnavailable:
             raise

@@ -14,7 +14,7 @@ from holdfast.control.reasons import Wait, waits
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed, Status
 from holdfast.model.task import ENDED, Task, TaskStatus
-from holdfast.store import domains, explain, task_frontier, task_reports, tasks
+from holdfast.store import domains, explain, jobs, task_reports, tasks
 from holdfast.store.connect import Connection
 
 
@@ -44,20 +44,17 @@ class Story:
 
 def tell(connection: Connection, task: Task, seed_of: Callable[[str], Seed]) -> Story:
     """The story of a task. `seed_of` says which domain a URL belongs to that redirects led it to."""
-    domain = domains.get(connection, task.domain)
-    now = explain.moment(connection, task.domain_id, silence=SILENCE)["now"]
+    around = task_reports.surroundings(connection, task.id)
     parent = None if task.parent_task_id is None else tasks.get(connection, task.parent_task_id)
-    moved = task_frontier.moved(connection, [task.id]).get(task.id)
-    moved_to = moved[0].url if moved else None
     at_work = task.status in {TaskStatus.QUEUED, TaskStatus.CRAWLING}
     return Story(
-        now=now,
+        now=around.now,
         task=task,
-        batch=_batch(connection, task.batch_id),
+        batch=around.batch,
         parent=parent,
-        moved_to=moved_to,
-        next=what_next(task, now, is_active=domain["is_active"], parent=parent),
-        waits=_in_frontier(connection, *_place(task, moved_to, seed_of)) if at_work else [],
+        moved_to=around.moved_to,
+        next=what_next(task, around.now, is_active=around.domain_is_active, parent=parent),
+        waits=_in_frontier(connection, *_place(task, around.moved_to, seed_of)) if at_work else [],
     )
 
 
@@ -115,8 +112,7 @@ def _place(task: Task, moved_to: str | None, seed_of: Callable[[str], Seed]) -> 
 def _in_frontier(connection: Connection, name: str, url_key: bytes) -> list[Wait]:
     """What has to happen before the URL of a queued task is fetched."""
     domain = domains.get(connection, name)
-    job = task_frontier.job_of_tasks(connection)
-    row = next((row for row in explain.of_url(connection, domain["id"], url_key) if row["job_id"] == job), None)
+    row = next((row for row in explain.of_url(connection, domain["id"], url_key) if row["job"] == jobs.TASKS), None)
     if row is None or row["state"] != "waiting" or row["work_state"] is None:
         return [Wait("the next sweep, which has news for this domain")]
     moment = explain.moment(connection, domain["id"], silence=SILENCE)
@@ -126,10 +122,3 @@ def _in_frontier(connection: Connection, name: str, url_key: bytes) -> list[Wait
 def _as_tasks_see_it(domain: dict[str, Any]) -> dict[str, Any]:
     """That the jobs have nothing left to do on a domain holds no task up."""
     return domain | {"next_crawl_after": None} if domain["status"] == Status.EXHAUSTED else domain
-
-
-def _batch(connection: Connection, batch_id: int | None) -> str | None:
-    if batch_id is None:
-        return None
-    (found,) = task_reports.batches(connection, before=batch_id + 1, limit=1)
-    return found.name

@@ -166,10 +166,10 @@ class TaskDesk:
         with self.database.session() as connection:
             return task_story.tell(connection, tasks.get(connection, task_id), self._seed)
 
-    def history(self, task_id: int, *, limit: int = 100) -> list[task_reports.Crawled]:
-        """The last crawls of the task's URL, the newest first, with all that happened to each."""
+    def history(self, task_id: int, *, before: int | None = None, limit: int = 100) -> list[task_reports.Crawled]:
+        """The last crawls of the task's URL, the newest first, with all that happened to each; `before` is the id of the last one seen."""
         with self.database.session() as connection:
-            return task_reports.history(connection, task_id, limit=limit)
+            return task_reports.history(connection, task_id, before=before, limit=limit)
 
     def listing(
         self,

@@ -5,10 +5,12 @@ stop on. If it is killed itself, its workers notice and stop.
 """
 
 import logging
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -48,11 +50,14 @@ class Supervisor:
         *,
         name: Callable[[int], str] = "worker-{}".format,
         files: Callable[[int], Sequence[int]] = lambda _: (),
+        nice: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        """`name` is what the log of a process is called; `files` are open files of ours that it gets, by their numbers."""
+        """`name` is what the log of a process is called; `files` are open files of ours that it gets, by their numbers; `nice` is how
+        much it stands back behind others who want the processor."""
         self._command = command
         self._name = name
         self._files = files
+        self._nice = nice
         self._folder = log_folder
         self._places = [_Place(number) for number in range(1, count + 1)]
         self._stopping = False
@@ -114,6 +119,9 @@ class Supervisor:
                 start_new_session=True,  # Ctrl-C on the terminal is the supervisor's to pass on
                 pass_fds=self._files(place.number),
             )
+        if nice := self._nice(place.number):
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.setpriority(os.PRIO_PROCESS, place.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
 
     def _open_log(self, place: _Place) -> IO[bytes]:
         return self.log_file(place.number).open("ab")

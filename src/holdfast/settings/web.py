@@ -44,6 +44,9 @@ class Web(Group):
         default="auto",
         description="`always` = cookies go over TLS only; `auto` = if the request came over TLS, by itself or by a trusted proxy.",
     )
+    processes: Count = Field(
+        default=1, ge=1, le=100, description="Processes of `holdfast serve` that answer; each can keep one core busy."
+    )
     connections: Count = Field(
         default=10, ge=2, le=1000, description="Connections to the database that it keeps, for each of its processes."
     )
@@ -57,7 +60,7 @@ class Web(Group):
         default=30 * _SECOND,
         ge=_SECOND,
         le=ONE_DAY,
-        description="The longest that a request may take, but for exports and live events.",
+        description="The longest that the head of a request may take to come, and its body.",
     )
     listeners: Count = Field(
         default=1000,
@@ -65,6 +68,7 @@ class Web(Group):
         le=100_000,
         description="Listeners to live events at the same time, for each of its processes.",
     )
+    user_listeners: Count = Field(default=20, ge=1, le=100_000, description="Of those, how many may be of one user.")
     session: Duration = Field(
         default=ONE_DAY, ge=timedelta(minutes=1), le=365 * ONE_DAY, description="How long a login lasts."
     )
