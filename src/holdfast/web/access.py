@@ -84,6 +84,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /api/admin/audit": _ACCOUNTS,
     # Figures and events
     "GET /api/stats": _ANYBODY,
+    "GET /api/stats/outlook": _READ,
     "GET /api/stats/timeseries": _READ,
     "GET /api/stats/tasks": _READ,
     "GET /api/stats/events": _READ,

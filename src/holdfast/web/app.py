@@ -15,6 +15,7 @@ from holdfast import __version__
 from holdfast.web import description, problems
 from holdfast.web.access import ROUTES
 from holdfast.web.envelope import Envelope
+from holdfast.web.gate import Gates
 from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import Office
 
@@ -40,15 +41,18 @@ NOUNS: Final = (
 
 def make(office: Office) -> FastAPI:
     """The app of one process. Before: the office is open; whoever made it closes it."""
+    gates = Gates(office.settings.web.connections)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with office.hub.running():
             yield
+        gates.close()
 
     app = bare()
     app.router.lifespan_context = lifespan
     app.state.office = office
+    app.state.gates = gates
     app.add_middleware(Envelope, most=office.settings.web.body_bytes)
     return app
 
@@ -62,6 +66,7 @@ def bare() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     problems.install(app)
     description.install(app)

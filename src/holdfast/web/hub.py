@@ -6,6 +6,7 @@ was away goes on behind the last event that he has seen; only who was away for l
 
 import asyncio
 import logging
+import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
@@ -51,9 +52,13 @@ class Wanted:
 class Hub:
     """The live side of one process. For one event loop."""
 
-    def __init__(self, database: Database, most: int) -> None:
+    def __init__(self, database: Database, most: int, most_of_one: int) -> None:
         self._database = database
         self._most = most
+        self._most_of_one = most_of_one
+        self._taken: Counter[int | None] = Counter()
+        """Places, by user."""
+        self._taking = threading.Lock()
         self._ring: list[Event] = []
         self._ring_from = Cursor()
         """What lies behind this place is in the ring, up to `_read_to`."""
@@ -85,16 +90,33 @@ class Hub:
         """Whether listeners are being sent home."""
         return self._closing.is_set()
 
-    def check_room(self) -> None:
-        """Raise TooMany when all places for listeners are taken."""
-        if self._listeners >= self._most:
-            raise TooMany(
-                f"{self._most} listeners are connected, and that is the most; try again later.", retry_after=10
-            )
+    def take_place(self, user_id: int | None) -> None:
+        """A place for a listener, until `give_place_back`, from any thread. TooMany when all are taken, or all that one user may have.
+
+        None: nobody has to say who he is; then all places are for whoever comes.
+        """
+        with self._taking:
+            if self._taken.total() >= self._most:
+                raise TooMany(
+                    f"{self._most} listeners are connected, and that is the most; try again later.", retry_after=10
+                )
+            if user_id is not None and self._taken[user_id] >= self._most_of_one:
+                raise TooMany(
+                    f"You have {self._most_of_one} listeners connected, and that is the most for one user; close one of them first.",
+                    retry_after=10,
+                )
+            self._taken[user_id] += 1
+
+    def give_place_back(self, user_id: int | None) -> None:
+        """Somebody else may have it. Before: `take_place`."""
+        with self._taking:
+            self._taken[user_id] -= 1
+            if not self._taken[user_id]:
+                del self._taken[user_id]
 
     @contextmanager
     def seat(self) -> Iterator[None]:
-        """A place for a listener; while there is one, the log is read."""
+        """Somebody listens; while anybody does, the log is read. Before: `take_place`."""
         self._listeners += 1
         self._wanted.set()
         try:
@@ -103,10 +125,6 @@ class Hub:
             self._listeners -= 1
             if not self._listeners:
                 self._wanted.clear()
-
-    async def head(self) -> Cursor:
-        """Where somebody begins who wants what happens from now on."""
-        return await run_in_threadpool(self._head)
 
     async def listen(self, wanted: Wanted, after: Cursor) -> AsyncIterator[list[Event]]:
         """Events behind `after` as they come; an empty list when there was nothing for a moment.

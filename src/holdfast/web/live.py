@@ -5,7 +5,7 @@ session ends, or whose key is revoked, is sent home within a quarter of a minute
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -14,15 +14,16 @@ from fastapi import Header, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import StoreError
-from holdfast.model.account import Role
+from holdfast.model.account import Principal, Role
 from holdfast.store import events
 from holdfast.store.connect import Database
 from holdfast.store.events import Cursor, Event
 from holdfast.web.access import ROUTES
 from holdfast.web.guard import asked, identify
-from holdfast.web.hub import Figures, Wanted
+from holdfast.web.hub import Figures, Hub, Wanted
 from holdfast.web.office import Office
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -54,14 +55,17 @@ class Happened(BaseModel):
     data: dict[str, Any]
 
 
-def resumed(database: Database, last_event_id: str | None) -> tuple[Cursor | None, bool]:
-    """Where a listener goes on, and whether what came right behind it may be forgotten already. Raises UsageError."""
-    if last_event_id is None or not last_event_id.strip():
-        return None, False
-    cursor = Cursor.parse(last_event_id.strip())
+def place(database: Database, last_event_id: str | None = None) -> tuple[Cursor, bool]:
+    """Where a listener goes on, and whether what came right behind it may be forgotten already. Raises UsageError.
+
+    Looked up before the answer begins: who has it misses nothing that happens from then on.
+    """
+    asked = Cursor.parse(last_event_id.strip()) if last_event_id is not None and last_event_id.strip() else None
     with database.session() as connection:
+        if asked is None:
+            return events.head(connection), False
         # A place that is forgotten, or of another life of the database, leads nowhere: who looks at everything anew begins here.
-        return (None, True) if events.missed(connection, cursor) else (cursor, False)
+        return (events.head(connection), True) if events.missed(connection, asked) else (asked, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +84,36 @@ class Shown:
 
 
 def answer(
-    request: Request, office: Office, wanted: Wanted, resume: tuple[Cursor | None, bool], shown: Shown | None = None
+    request: Request, office: Office, wanted: Wanted, place: tuple[Cursor, bool], shown: Shown | None = None
 ) -> StreamingResponse:
-    """A stream of events and, where they are asked for, of figures."""
-    office.hub.check_room()
+    """A stream of events and, where they are asked for, of figures. One too many is refused before it begins."""
+    who: Principal = request.state.who
+    office.hub.take_place(who.user_id)
     headers = {"X-Accel-Buffering": "no"}  # nginx would hold events back
-    return StreamingResponse(_seated(request, office, wanted, resume, shown), media_type=MEDIA_TYPE, headers=headers)
+    pieces = _seated(request, office, wanted, place, shown)
+    return _Live(office.hub, who.user_id, pieces, headers)
+
+
+class _Live(StreamingResponse):
+    """Gives its place back however it ends: a stream that was never begun has no end of its own."""
+
+    def __init__(self, hub: Hub, user_id: int | None, pieces: AsyncIterator[bytes], headers: Mapping[str, str]) -> None:
+        super().__init__(pieces, media_type=MEDIA_TYPE, headers=headers)
+        self._hub = hub
+        self._user_id = user_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._hub.give_place_back(self._user_id)
 
 
 async def _seated(
-    request: Request, office: Office, wanted: Wanted, resume: tuple[Cursor | None, bool], shown: Shown | None
+    request: Request, office: Office, wanted: Wanted, place: tuple[Cursor, bool], shown: Shown | None
 ) -> AsyncIterator[bytes]:
-    after, missed = resume
+    after, missed = place
     with office.hub.seat(), shown.watched() if shown is not None else nullcontext():
-        if after is None:
-            after = await office.hub.head()
         yield f"id: {after}\nretry: 2000\n\n".encode()  # who is cut off before the first event goes on from here
         if missed:
             yield _event("reset", '{"detail":"Events behind your last one are forgotten; look at everything again."}')

@@ -67,7 +67,7 @@ class Office:
             pooled,
             AccountDesk(pooled, settings.web),
             Limiter(pooled, settings),
-            Hub(pooled, settings.web.listeners),
+            Hub(pooled, settings.web.listeners, settings.web.user_listeners),
             no_auth=no_auth,
         )
 

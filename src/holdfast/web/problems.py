@@ -35,6 +35,7 @@ KINDS: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
     errors.NotFound: (404, "not-found", "There is no such thing"),
     errors.Refused: (409, "refused", "The state of things forbids it"),
     errors.Changed: (412, "changed", "Somebody changed it meanwhile"),
+    errors.UnderWay: (409, "under-way", "The same request is still being done"),
     errors.Denied: (403, "denied", "You may not do this"),
     errors.Unauthenticated: (401, "unauthenticated", "Nobody knows who you are"),
     errors.TooMany: (429, "too-many", "Too many requests"),
@@ -133,7 +134,7 @@ def of_error(problem: errors.HoldfastError) -> Response:
     """The problem that one of our errors is."""
     kind = next(kind for kind in type(problem).__mro__ if kind in KINDS)
     status, name, title = KINDS[kind]
-    retry_after = problem.retry_after if isinstance(problem, errors.TooMany) else None
+    retry_after = problem.retry_after if isinstance(problem, errors.TooMany | errors.UnderWay) else None
     detail = _IN_SHORT.get(kind, str(problem))
     return answer(status, name, title, detail, retry_after=_LATER if status == 503 else retry_after)
 

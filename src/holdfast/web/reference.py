@@ -36,10 +36,13 @@ metrics are in [metrics](metrics.md).
 - **Repeating**: a `POST` with an `Idempotency-Key` (any text of your own, such as a UUID) is done once. What it does
   and the answer to it are written in one transaction; whoever repeats it within a day gets that answer, with
   `Idempotent-Replayed: true`, also if the server was killed in between. What was refused may be sent again with the
-  same key. Secrets that are shown once are not in a repeated answer.
+  same key. Who repeats it while the first one is still being done waits for it; after a few seconds that is a 409 of
+  the type `urn:holdfast:problem:under-way`, and `Retry-After` says when to ask again. Secrets that are shown once are
+  not in a repeated answer.
 - **Long work** is answered with 202 and the `Location` of an operation, which says how far it is and what came of it.
 - **Live**: `/api/events`, `/api/stats/events` and `/api/jobs/{job}/events` are Server-Sent Events. Each event has an
   id; who was away sends it as `Last-Event-ID` and misses nothing for a day. After `reset` look at everything anew.
+  A user may have as many of them open as `web.user_listeners` says.
 - **Limits**: so many requests a minute as the settings `web.anonymous_limit`, `web.user_limit` and `web.admin_limit`
   say, in a window that slides; the headers `RateLimit` and `RateLimit-Policy` say where you stand. Bodies end at
   `web.body_bytes`.

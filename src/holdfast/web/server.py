@@ -4,6 +4,7 @@ The rule: told to stop, it sends listeners home, answers what it has begun, and 
 """
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
@@ -12,8 +13,9 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import uvicorn
 import uvloop
@@ -22,7 +24,7 @@ from holdfast.errors import UsageError
 from holdfast.settings import Settings
 from holdfast.store.connect import Database
 from holdfast.web import app
-from holdfast.web.guard import Gate
+from holdfast.web.line import Line
 from holdfast.web.office import Office
 
 log: Final = logging.getLogger(__name__)
@@ -76,12 +78,10 @@ def is_loopback(host: str) -> bool:
 def configured(office: Office) -> uvicorn.Config:
     """The app and how it is served."""
     web = office.settings.web
-    application = app.make(office)
-    application.state.gate = Gate(web.connections)
     return uvicorn.Config(
-        application,
+        app.make(office),
         loop="none",
-        http="httptools",
+        http=cast("type[Line]", partial(Line, patience=web.request_timeout.total_seconds())),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -109,6 +109,7 @@ def run(
     office = Office.open(settings, database, no_auth=no_auth)
     try:
         server = Server(configured(office), office)
+        gc.freeze()  # routes and models stay for ever; to look through them would stop every request for 60 ms now and then
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(server, listener, beside))
     finally:

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, SecretStr
 
-from holdfast.control.audit import AuditDesk
+from holdfast.control.queries import AuditQuery
 from holdfast.errors import UsageError
 from holdfast.model.account import Role
 from holdfast.web.api.auth import KeyView, SessionView
 from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, page_of, unpack_id
+from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed, page_of, unpack_id
 from holdfast.web.problems import documented
-from holdfast.web.shapes import Body, Filter, Id, IfMatch, UserName, View, Word, tag, wanted_version
+from holdfast.web.shapes import Body, Filter, Id, IfMatch, Since, Until, UserName, View, Word, tag, wanted_version
 
 router = APIRouter(route_class=GuardedRoute, tags=["accounts"])
 
@@ -172,11 +172,13 @@ def audit(
     actor: Filter = None,
     kind: Filter = None,
     object_id: Annotated[Filter, Query(description="With `kind` only.")] = None,
+    action: Filter = None,
+    since: Since = None,
+    until: Until = None,
     cursor: CursorText = None,
     limit: Limit = USUAL,
 ) -> Page[Entry]:
     """The newest first."""
-    found = AuditDesk(office.database).listing(
-        actor=actor, kind=kind, object_id=object_id, before=unpack_id(cursor), limit=limit
-    )
-    return page_of(request, response, [Entry.of(row) for row in found], limit)
+    query = AuditQuery(actor, kind, object_id, action, since, until)
+    found = office.browser.audit(query, after=behind("audit", "newest", cursor), limit=limit)
+    return keyed(request, response, [Entry.of(row) for row in found.rows], found.next)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from holdfast.control import measures
+from holdfast.control import outlook as control_outlook
 from holdfast.control.alerts import AlertDesk
 from holdfast.control.statistics import step_of
 from holdfast.model.task import TaskStatus
@@ -54,6 +55,29 @@ class TimeSeries(View):
     points: list[PointView]
 
 
+class DueView(View):
+    """Something that time brings about."""
+
+    what: str
+    at: datetime
+    """When it happens the first time."""
+    domains: int
+    """To which it happens, sooner or later."""
+
+
+class OutlookView(View):
+    """What comes next, and what is left over."""
+
+    at: datetime
+    due: list[DueView]
+    """What comes first, first."""
+    stay_blocked: int
+    """Domains that only a person can start over."""
+    wakes: int
+    """News for domains that no sweep has folded yet."""
+    database_bytes: int
+
+
 class TaskCount(View):
     """How many tasks are in a status, and how it went lately."""
 
@@ -85,6 +109,12 @@ class AlertView(View):
 def stats(office: TheOffice) -> Stats:
     """Public figures of the whole store, a second old at the most."""
     return Stats.of(office.stats.snapshot())
+
+
+@router.get("/api/stats/outlook", summary="What comes next")
+def outlook(office: TheOffice) -> OutlookView:
+    """When domains are crawled again, and what only a person or the next sweep sets right."""
+    return OutlookView.of(control_outlook.outlook(office.database))
 
 
 @router.get("/api/stats/timeseries", summary="What was crawled, over time")
@@ -120,7 +150,9 @@ def tasks(office: TheOffice) -> list[TaskCount]:
 def stats_events(request: Request, office: TheOffice) -> StreamingResponse:
     """Server-Sent Events: `stats` with the figures of /api/stats whenever they change, at most once a second."""
     nothing = Wanted(kinds=frozenset())
-    return live.answer(request, office, nothing, (None, False), live.Shown(office.stats_figures, 0, "stats"))
+    return live.answer(
+        request, office, nothing, live.place(office.database), live.Shown(office.stats_figures, 0, "stats")
+    )
 
 
 @router.get(
@@ -142,7 +174,7 @@ def events(
         kinds=frozenset(kind) if kind else None,
         domain_id=office.domains.info(domain)["id"] if domain is not None else None,
     )
-    return live.answer(request, office, wanted, live.resumed(office.database, last_event_id))
+    return live.answer(request, office, wanted, live.place(office.database, last_event_id))
 
 
 @router.get("/api/alerts", summary="What is or was wrong")

@@ -178,4 +178,4 @@ def events(
     `gone` when it is deleted."""
     job_id = office.browser.job(job).id
     shown = live.Shown(office.job_figures, job_id, "progress")
-    return live.answer(request, office, Wanted(job_id=job_id), live.resumed(office.database, last_event_id), shown)
+    return live.answer(request, office, Wanted(job_id=job_id), live.place(office.database, last_event_id), shown)

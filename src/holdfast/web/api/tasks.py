@@ -12,7 +12,7 @@ from holdfast.model import task as model
 from holdfast.model.task import TaskStatus
 from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import MOST, USUAL, CursorText, Limit, Page, behind, keyed
+from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed, unpack_id
 from holdfast.web.problems import documented
 from holdfast.web.shapes import BIGINT, Body, Filter, Id, Moment, Text, View, Word
 
@@ -42,6 +42,7 @@ class TaskView(View):
     id: int
     url: str
     domain: str
+    domain_id: int
     status: TaskStatus
     status_reason: str
     priority: int
@@ -142,12 +143,6 @@ class CrawlView(View):
     task: TaskView
     events: list[EventView]
     """All that happened to it, the first first."""
-
-
-class HistoryView(View):
-    """The crawls of a URL."""
-
-    items: list[CrawlView]
 
 
 class WishBody(Body):
@@ -289,10 +284,15 @@ def task(id: Id, office: TheOffice) -> StoryView:  # noqa: A002 — the name of 
 def history(
     id: Id,  # noqa: A002 — the name of the parameter
     office: TheOffice,
-    limit: Annotated[int, Query(ge=1, le=MOST, description="How many crawls at the most.")] = USUAL,
-) -> HistoryView:
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = USUAL,
+) -> Page[CrawlView]:
     """The newest first, each with all that happened to it."""
-    return HistoryView(items=[CrawlView.of(crawled) for crawled in office.tasks.history(id, limit=limit)])
+    found = office.tasks.history(id, before=unpack_id(cursor), limit=limit)
+    key = (found[-1].task.id,) if len(found) == limit else None
+    return keyed(request, response, [CrawlView.of(crawled) for crawled in found], key)
 
 
 @router.post(
