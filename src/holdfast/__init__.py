@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .errors import StoreUnavailable as StoreUnavailable
     from .errors import TooMany as TooMany
     from .errors import Unauthenticated as Unauthenticated
+    from .errors import UnderWay as UnderWay
     from .errors import UsageError as UsageError
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _ERRORS = frozenset(
         "StoreUnavailable",
         "TooMany",
         "Unauthenticated",
+        "UnderWay",
         "UsageError",
     }
 )

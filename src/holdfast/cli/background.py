@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -16,6 +16,9 @@ from holdfast.control.accounts import FIRST, AccountDesk
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.telemetry import log
+
+COURTESY: Final = 5
+"""How nice workers are: people wait for answers of the API, nobody for a page."""
 
 
 def register(app: typer.Typer, panel: str | None) -> None:
@@ -90,13 +93,13 @@ def serve(
             f"This is the first start. User: {FIRST}  Password: {password}  (shown only now; `holdfast users passwd` sets another)"
         )
     count = workers or (1 if api_only else cores())
-    fronts = count if api_only else 1
+    fronts = count if api_only else web.processes
     crawling = 0 if api_only else count
 
     def command(place: int) -> Sequence[str]:
         if place <= crawling:
             return program(of, "worker", "--name", wiring.worker_name(place), "--supervised")
-        options = ["--api-only"] if api_only else []
+        options = ["--api-only"] if api_only or place > crawling + 1 else []  # one has the background beside it
         options += ["--no-auth"] if no_auth else []
         return program(of, "front", "--listener", str(listener.fileno()), "--supervised", *options)
 
@@ -107,10 +110,13 @@ def serve(
         folder,
         name=lambda place: f"worker-{place}" if place <= crawling else f"api-{place - crawling}",
         files=lambda place: () if place <= crawling else (listener.fileno(),),
+        nice=lambda place: COURTESY if place <= crawling else 0,
     )
     what = f"{output.counted(fronts, 'process')[:-1]}es" if api_only and fronts > 1 else output.counted(count, "worker")
     say(f"Serving at {at} with {what}; what they say is in {output.safe(folder)}. Ctrl-C stops.")
-    if not look_after(supervisor, say):
+    with listener:
+        told_to_stop = look_after(supervisor, say)
+    if not told_to_stop:
         raise HoldfastError(f"The processes end as soon as they begin; what is in {folder} says why.")
     raise typer.Exit(INTERRUPTED)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from holdfast import __version__
+from holdfast import __version__, cli
 from holdfast.cli import output
 from holdfast.cli.help import Group
 from holdfast.cli.session import INTERRUPTED, Session, say
@@ -145,6 +145,7 @@ def program(parts: Sequence[Part] = PARTS) -> typer.Typer:
         cls=Group,
         name="holdfast",
         help="A web crawler that never loses its place.",
+        epilog=" ".join((cli.__doc__ or "").partition("\n\n")[2].split()),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",

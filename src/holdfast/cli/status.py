@@ -54,10 +54,9 @@ def _print(found: "Overview | RemoteOverview") -> None:
         ("Domains", by_status),
         ("Pace", _pace(found)),
         ("Workers", _workers(found)),
+        ("Database", size(found.database_bytes)),
     ]
-    if found.database_bytes is not None:
-        facts.append(("Database", size(found.database_bytes)))
-    facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due or ())]
+    facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due)]
     if found.stay_blocked:
         facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
     output.print_facts(facts)

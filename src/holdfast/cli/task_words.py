@@ -24,7 +24,6 @@ def as_json(task: Task) -> dict[str, Any]:
     """A task for programs: hashes in hexadecimal."""
     told = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
     told["url_hash"] = task.url_hash.hex()
-    told["domain_id"] = task.domain_id or None  # a server may not say it
     if task.archive:
         told["archive"] = dataclasses.asdict(task.archive) | {"payload_digest": task.archive.payload_digest.hex()}
     return told

@@ -29,7 +29,8 @@ class AsyncClient(Methods):
     """Asks one Holdfast server, for one event loop. It may be used as a context manager.
 
     `key` is an API key (`holdfast keys add`); None: that of the settings (`HOLDFAST_API_KEY`), an empty text: none. A request that may
-    be repeated is repeated so many times (`retries`) after failures of the connection, 502, 503, 504 and 429.
+    be repeated is repeated so many times (`retries`) after failures of the connection, 502, 503, 504 and 429, and
+    while the server is still at it.
     """
 
     def __init__(self, url: str = LOCAL, *, key: str | None = None, timeout: float = 30.0, retries: int = 3) -> None:

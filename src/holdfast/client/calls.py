@@ -37,6 +37,7 @@ from holdfast.client.values import (
     NewJob,
     News,
     Operation,
+    Outlook,
     Run,
     Stats,
     TimeSeries,
@@ -57,6 +58,11 @@ def me() -> Call[Me]:
 def stats() -> Call[Stats]:
     """How things stand."""
     return Call("GET", "/api/stats", one(Stats))
+
+
+def outlook() -> Call[Outlook]:
+    """What comes next, and what is left over."""
+    return Call("GET", "/api/stats/outlook", one(Outlook))
 
 
 def timeseries(

@@ -97,7 +97,7 @@ def exchange(call: Call[T], manner: Manner) -> Generator[Step, Outcome, T]:
                 return call.read(found)
             if found.status_code == 404 and perhaps_done and call.forgets:
                 return call.read(found)
-        pause = _pause(call, found, attempt, perhaps_done=perhaps_done) if attempt < manner.retries else None
+        pause = _pause(call, found, attempt) if attempt < manner.retries else None
         unsent = isinstance(found, _UNSENT)
         if pause is None:
             if isinstance(found, httpx.Response):
@@ -114,26 +114,23 @@ def backing_off(attempt: int) -> float:
     return min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311 — no secret
 
 
-def _pause(
-    call: Call[T], found: httpx.Response | httpx.TransportError, attempt: int, *, perhaps_done: bool
-) -> float | None:
+def _pause(call: Call[T], found: httpx.Response | httpx.TransportError, attempt: int) -> float | None:
     """How long to wait before it is sent again; None: it is not."""
     if not call.repeatable:
         return None
     if isinstance(found, httpx.TransportError):
         return None if isinstance(found, _HOPELESS) else backing_off(attempt)
-    if found.status_code in _AGAIN:
+    if found.status_code in _AGAIN or problems.is_under_way(found):
         asked = problems.retry_after(found)
         if asked is None:
             return backing_off(attempt)
         return asked if asked <= LONGEST_PATIENCE else None
-    # A server that is still at the first one refuses the second.
-    return backing_off(attempt + 2) if found.status_code == 409 and call.keyed and perhaps_done else None
+    return None
 
 
 def _refused(found: httpx.Response | httpx.TransportError) -> bool:
     """Whether a server said itself that it did nothing."""
-    return isinstance(found, httpx.Response) and found.status_code in {409, 429, 503}
+    return isinstance(found, httpx.Response) and found.status_code in {429, 503}
 
 
 def _content(call: Call[T]) -> bytes | None:

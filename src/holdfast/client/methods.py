@@ -81,6 +81,7 @@ class Methods:
 
     me = Answer(calls.me)
     stats = Answer(calls.stats)
+    outlook = Answer(calls.outlook)
     timeseries = Answer(calls.timeseries)
     job = Answer(calls.job)
     create_job = Answer(calls.create_job)
@@ -104,7 +105,6 @@ class Methods:
     operation = Answer(calls.operation)
     request = Answer(calls.request)
     task = Answer(task_calls.task)
-    task_history = Answer(task_calls.task_history)
     task_stats = Answer(task_calls.task_stats)
     create_task = Answer(task_calls.create_task)
     create_tasks = Answer(task_calls.create_tasks)
@@ -134,6 +134,7 @@ class Methods:
     workers = Items(calls.workers)
     operations = Items(calls.operations)
     tasks = Items(task_calls.tasks)
+    task_history = Items(task_calls.task_history)
     batches = Items(task_calls.batches)
     products = Items(task_calls.products)
     prices = Items(task_calls.prices)

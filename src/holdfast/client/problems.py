@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 BY_NAME: Final[Mapping[str, type[HoldfastError]]] = {
     "schema": errors.SchemaMismatch,
     "store": errors.StoreError,
+    "under-way": errors.UnderWay,
 }
 BY_STATUS: Final[Mapping[int, type[HoldfastError]]] = {
     400: errors.UsageError,
@@ -54,8 +55,9 @@ def of_answer(response: httpx.Response, *, with_key: bool) -> HoldfastError:
         sentence = f"{ours if with_key else 'No API key was given (HOLDFAST_API_KEY has none).'} {sentence}"
     if status == 429:
         return errors.TooMany(sentence, retry_after=retry_after(response) or _LATER)
-    name = str(problem.get("type", "")).removeprefix(_NAMES)
-    kind = BY_NAME.get(name) or BY_STATUS.get(status) or (Unreachable if status in {502, 504} else HoldfastError)
+    kind = (
+        BY_NAME.get(_name(problem)) or BY_STATUS.get(status) or (Unreachable if status in {502, 504} else HoldfastError)
+    )
     return kind(sentence)
 
 
@@ -71,6 +73,12 @@ def of_transport(problem: httpx.TransportError, server: str, *, certainly_not_do
     return Unreachable(f"The connection to {server} broke ({_why(problem)}); try again.{doubt}")
 
 
+def is_under_way(response: httpx.Response) -> bool:
+    """Whether a server says that it is still at the same request. Before: its body is read."""
+    problem = _problem(response) if response.status_code == 409 else None
+    return problem is not None and BY_NAME.get(_name(problem)) is errors.UnderWay
+
+
 def retry_after(response: httpx.Response) -> float | None:
     """The seconds that a server asks for before it is asked again."""
     text = response.headers.get("Retry-After", "")
@@ -83,6 +91,10 @@ def _problem(response: httpx.Response) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else None
+
+
+def _name(problem: Mapping[str, Any]) -> str:
+    return str(problem.get("type", "")).removeprefix(_NAMES)
 
 
 def _why(problem: Exception) -> str:

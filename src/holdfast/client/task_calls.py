@@ -8,10 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Unpack
 
-import httpx
-
 from holdfast.client.call import Call, Listing, at, document, one, some
-from holdfast.client.reading import read
 from holdfast.client.values import Operation
 from holdfast.client.wanted import (
     AskedTask,
@@ -45,13 +42,9 @@ def task(task: int) -> Call[TaskStory]:
     return Call("GET", at("/api/tasks/{}", task), one(TaskStory))
 
 
-def task_history(task: int, *, limit: int = 100) -> Call[list[TaskCrawl]]:
+def task_history(task: int) -> Listing[TaskCrawl]:
     """All crawls of a task's URL, the newest first."""
-
-    def crawls(response: httpx.Response) -> list[TaskCrawl]:
-        return [read(TaskCrawl, item) for item in document(response)["items"]]
-
-    return Call("GET", at("/api/tasks/{}/history", task), crawls, {"limit": limit})
+    return Listing(at("/api/tasks/{}/history", task), TaskCrawl, {})
 
 
 def task_stats() -> Call[list[TaskCount]]:

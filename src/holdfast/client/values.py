@@ -51,6 +51,30 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """Something that time brings about."""
+
+    what: str
+    at: datetime
+    """When it happens the first time."""
+    domains: int
+    """To which it happens, sooner or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What comes next, and what is left over."""
+
+    at: datetime
+    due: list[Due]
+    stay_blocked: int
+    """Domains that only a person can start over."""
+    wakes: int
+    """News for domains that no sweep has folded yet."""
+    database_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """What was crawled in a stretch of time."""
 

@@ -26,6 +26,7 @@ class Task:
     id: int
     url: str
     domain: str
+    domain_id: int
     status: str
     status_reason: str
     priority: int

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ _IDLE: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class RemoteOverview:
-    """As `control/status` has it; what a server does not say is None."""
+    """As `control/status` has it."""
 
     now: datetime
     jobs: list[rows.Row]
@@ -38,10 +38,10 @@ class RemoteOverview:
     pages_per_second: float
     errors_per_second: float
     bytes_per_second: float
-    due: list[rows.Row] | None = None
-    stay_blocked: int | None = None
-    wakes: int | None = None
-    database_bytes: int | None = None
+    due: list[rows.Row]
+    stay_blocked: int
+    wakes: int
+    database_bytes: int
 
     @property
     def empty(self) -> bool:
@@ -51,7 +51,7 @@ class RemoteOverview:
 
 def overview(client: Client) -> RemoteOverview:
     """How things stand now."""
-    stats = client.stats()
+    stats, outlook = client.stats(), client.outlook()
     workers = rows.listed(client, "/api/workers", {}, _WORKERS_READ)
     at_work = [row for row in workers if row["alive"] or row["held"]]
     at_work.sort(key=lambda row: (not row["alive"], row["name"]))
@@ -64,6 +64,10 @@ def overview(client: Client) -> RemoteOverview:
         pages_per_second=stats.pages_per_second,
         errors_per_second=stats.errors_per_second,
         bytes_per_second=stats.bytes_per_second,
+        due=[asdict(due) for due in outlook.due],
+        stay_blocked=outlook.stay_blocked,
+        wakes=outlook.wakes,
+        database_bytes=outlook.database_bytes,
     )
 
 
@@ -92,6 +96,7 @@ class RemoteVerifier:
         self._say = say
         self.archive: object | None = None
         """What was read of the archive, when it is done; None: nothing."""
+        self._names: dict[int, str] = {}
 
     def run(self) -> Iterator[Step]:
         """How far it is, again and again; then every check with its finding."""
@@ -108,14 +113,15 @@ class RemoteVerifier:
         if operation.result is None:
             raise HoldfastError(operation.problem or "The server could not verify its store.")
         self.archive = operation.result["archive"] or None
+        self._names = {int(number): name for number, name in operation.result["names"].items()}
         checks = operation.result["checks"]
         for number, check in enumerate(checks, 1):
-            finding = read(Finding, {"seconds": 0.0, **check})
+            finding = read(Finding, check)
             yield Step(number, len(checks), finding.check, finding=finding)
 
-    def names_of(self, findings: list[Finding]) -> dict[int, str]:  # noqa: ARG002 — a server says the ids only
-        """No names: the rows of findings speak of domains by their ids."""
-        return {}
+    def names_of(self, findings: list[Finding]) -> dict[int, str]:  # noqa: ARG002 — of all that it has found
+        """The domains that the rows of findings speak of, by id. Before: `run` has come to its end."""
+        return self._names
 
 
 def _step(operation: Operation) -> Step | None:

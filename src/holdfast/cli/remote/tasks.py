@@ -21,7 +21,6 @@ from holdfast.model.url import url_key
 from holdfast.store.task_reports import Crawled, StatusCount
 
 _DAY: Final = timedelta(days=1)
-_MOST_CRAWLS: Final = 500
 _RESTARTED_AT_ONCE: Final = 1_000
 
 
@@ -88,10 +87,8 @@ class RemoteTasks:
 
     def history(self, task_id: int, *, limit: int) -> list[Crawled]:
         """The last crawls of the task's URL, the newest first."""
-        if limit > _MOST_CRAWLS:
-            raise UsageError(f"A server shows {_MOST_CRAWLS} crawls at the most.")
-        found = self.client.request("GET", at("/api/tasks/{}/history", task_id), query={"limit": limit})
-        return [read(Crawled, {**raw, "task": task_of(raw["task"])}) for raw in found["items"]]
+        found = rows.listed(self.client, at("/api/tasks/{}/history", task_id), {}, limit)
+        return [read(Crawled, {**raw, "task": task_of(raw["task"])}) for raw in found]
 
     def stats(self, span: timedelta) -> dict[TaskStatus, StatusCount]:
         """How many tasks are in each status, and how it went in the last day."""
@@ -164,12 +161,11 @@ class RemoteTasks:
 
 
 def task_of(raw: dict[str, Any]) -> Task:
-    """The task that a server tells of. Its domain's id, which is 0 then, and the epoch of its claim it may leave out."""
+    """The task that a server tells of. The epoch of its claim it may leave out."""
     archive = raw.get("archive")
     if archive is not None:
         archive = {**archive, "payload_digest": bytes.fromhex(archive["payload_digest"])}
-    unsaid = {"domain_id": 0, "claim_epoch": None}
-    return read(Task, {**unsaid, **raw, "url_hash": url_key(raw["url"]), "archive": archive})
+    return read(Task, {"claim_epoch": None, **raw, "url_hash": url_key(raw["url"]), "archive": archive})
 
 
 def _wish(wish: Wish) -> TaskWish:
