@@ -42,6 +42,7 @@ SETTINGS = {
     "WEB_USER_LIMIT": MANY,
     "WEB_ADMIN_LIMIT": MANY,
     "WEB_SEED_LIMIT": MANY,
+    "WEB_PROCESSES": "2",
     "FETCH_ALLOW_PRIVATE": "true",
     "DOMAINS_CRAWL_DELAY": "1s",
 }
@@ -183,7 +184,8 @@ def bench_load(seconds: float, rate: float, kill_every: float, seed: int) -> dic
     """The whole part: web, server, jobs, load, figures."""
     print(
         f"\nLoad: {rate:.0f} requests/s for {seconds:.0f} s, {LISTENERS} listeners, {WORKERS} workers on {SITES + TOGGLED} sites "
-        f"(a request a second each), a worker killed every {kill_every:.0f} s; {psutil.cpu_count()} cores"
+        f"(a request a second each), a worker killed every {kill_every:.0f} s; {SETTINGS['WEB_PROCESSES']} processes of the API, "
+        f"{psutil.cpu_count()} cores"
     )
     with WebProcess(Web(1, SITES + TOGGLED, SITE)) as web, serving("--workers", str(WORKERS), **SETTINGS) as served:
         token = served.token("load", Role.ADMIN)

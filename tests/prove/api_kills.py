@@ -29,6 +29,7 @@ from holdfast.web.idempotency import HEADER
 from tests.prove.api_server import PATIENCE, Door, Front, Served, answers
 from tests.prove.api_writes import KINDS, Asked
 from tests.prove.ledger import Entry
+from tests.support.api import PLAIN
 
 CLIENTS: Final = 6
 MOST: Final = 20
@@ -73,7 +74,7 @@ class Clients:
     @contextmanager
     def connected(self) -> Iterator[httpx.Client]:
         """A connection, or as many as it takes."""
-        with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+        with httpx.Client(base_url=self._url, timeout=PATIENCE, verify=PLAIN) as client:
             yield client
 
     def key_headers(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ import psutil
 from holdfast.control.torture.ground import Ground
 from holdfast.control.torture.process import PROGRAM, Victim, environment, is_alive, send
 from holdfast.web.server import listen
+from tests.support.api import PLAIN
 
 PATIENCE: Final = 60.0
 MANY: Final = str(1_000_000)
@@ -123,7 +124,7 @@ class Door:
                 )
             )
         try:
-            with httpx.Client(base_url=self.url) as client:
+            with httpx.Client(base_url=self.url, verify=PLAIN) as client:
                 wait_for(lambda: front.code is not None or answers(client), "the server does not answer")
             if front.code is not None:
                 raise AssertionError(f"the server ended with {front.code}:\n{self._ground.logs()}")
@@ -150,7 +151,7 @@ class Served:
 
     def __enter__(self) -> Self:
         self.until(self._said, "it does not say where it listens")
-        with httpx.Client(base_url=self.url) as client:
+        with httpx.Client(base_url=self.url, verify=PLAIN) as client:
             self.until(lambda: answers(client), "it does not answer")
         return self
 

@@ -1,8 +1,9 @@
 """Accounts as tests make them: cheap passwords, and a hasher that counts."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.account import Role
 from holdfast.settings.web import Web
 from holdfast.store.connect import Database
+from holdfast.store.pooled import PooledDatabase
 
 WEAK: Final = Argon2(time_cost=1, memory_cost=8, parallelism=1)
 """What takes no time."""
@@ -48,6 +50,16 @@ class Counting:
 
     def is_outdated(self, hashed: str) -> bool:
         return self.inner.is_outdated(hashed)
+
+
+@contextmanager
+def kept(database: Database) -> Iterator[PooledDatabase]:
+    """The same database over a few connections, as the API has it: to open one takes longer than most of what is done over it."""
+    made = PooledDatabase.of(database, size=20, statement_timeout=database.statement_timeout)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def desk(database: Database, hasher: Hasher = WEAK, **settings: Any) -> AccountDesk:

@@ -1,6 +1,7 @@
 """The API as tests ask it: a real server on a real socket, in a thread, and clients of every kind."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
+import pytest
 
 from holdfast.control.accounts import AccountDesk
 from holdfast.control.passwords import Argon2
 from holdfast.model.account import SCOPES, Role, Scope
 from holdfast.settings import Settings, Web
 from holdfast.store.connect import Database
+from holdfast.web import hub
 from holdfast.web.office import Office
 from holdfast.web.server import Server, configured, listen
 
@@ -22,6 +26,8 @@ PASSWORD = "correct horse battery"
 WEAK = Argon2(time_cost=1, memory_cost=8, parallelism=1)
 """Fast, for tests that are about something else."""
 MANY = 1_000_000
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that speak plain HTTP: each would load the certificates of all authorities, which takes longer than what it asks."""
 
 
 @dataclass
@@ -36,7 +42,9 @@ class Api:
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
         """Somebody with a key, or nobody."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        made = httpx.Client(base_url=self.url, headers=headers | more.pop("headers", {}), timeout=30, **more)
+        made = httpx.Client(
+            base_url=self.url, headers=headers | more.pop("headers", {}), timeout=30, verify=PLAIN, **more
+        )
         self._open.append(made)
         return made
 
@@ -78,10 +86,32 @@ class Api:
             client.close()
 
 
+@dataclass(frozen=True)
+class Shared:
+    """A server that many tests ask, one after the other, each without changing anything."""
+
+    admin: httpx.Client
+    reader: httpx.Client
+    anybody: httpx.Client
+    database: Database
+    connection: psycopg.Connection
+
+    def value(self, query: str) -> Any:
+        """The first column of the first row."""
+        row = self.connection.execute(query.encode()).fetchone()
+        return row[0] if row else None
+
+
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live events and figures come ten times as soon: whoever tests what comes, and not when, need not wait for it."""
+    monkeypatch.setattr(hub, "PAUSE", hub.PAUSE / 10)
+    monkeypatch.setattr(hub, "TICK", hub.TICK / 10)
+
+
 def settings(data: Path, **web: Any) -> Settings:
     """Settings of a server whose limits nobody meets by accident."""
     limits = dict.fromkeys(("anonymous_limit", "user_limit", "admin_limit", "seed_limit"), MANY)
-    return Settings(data=data, web=Web(**{"port": 0, **limits, **web}))
+    return Settings(data=data, web=Web(**{"port": 0, "user_listeners": 1000, **limits, **web}))
 
 
 @contextmanager
@@ -93,7 +123,7 @@ def serving(database: Database, given: Settings, *, no_auth: bool = False) -> It
     listener = listen("127.0.0.1", 0)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()
-    api = Api(f"http://127.0.0.1:{listener.getsockname()[1]}", office, AccountDesk(database, given.web, WEAK))
+    api = Api(f"http://127.0.0.1:{listener.getsockname()[1]}", office, office.accounts)
     try:
         yield api
     finally:

@@ -134,12 +134,7 @@ def test_no_sql_outside_the_store() -> None:
     sql = re.compile(r"\b(SELECT .+ FROM|INSERT INTO|DELETE FROM|UPDATE \w+ SET)\b")
     for path in CODE:
         if path.is_relative_to(SOURCE) and _package(path) != "store":
-            texts = [
-                n.value for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)
-            ]
-            docs = {
-                ast.get_docstring(n, clean=False)
-                for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-                if isinstance(n, ast.FunctionDef | ast.Module)
-            }
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            texts = [n.value for n in nodes if isinstance(n, ast.Constant)]
+            docs = {ast.get_docstring(n, clean=False) for n in nodes if isinstance(n, ast.FunctionDef | ast.Module)}
             assert not [t for t in texts if isinstance(t, str) and t not in docs and sql.search(t)], _name(path)

@@ -14,9 +14,12 @@ from holdfast import wiring
 from holdfast.cli import program
 from holdfast.cli.remote import rows
 from holdfast.control.operations import Operator
+from holdfast.control.verify import Step
 from holdfast.model.account import Role, Scope
 from holdfast.model.domain import Status
+from holdfast.model.task import TaskStatus
 from holdfast.store.connect import Database
+from holdfast.store.verify import Finding
 from holdfast.web import paging
 from tests.support.api import Api, serving, settings
 from tests.support.cli import Answer, Cli, only_ours
@@ -25,7 +28,7 @@ from tests.support.factories import Store
 from tests.support.shop import Shop, product
 from tests.support.tasks import Tasks
 
-UNSAID = {"claim_epoch", "domain_id", "kind", "updated_at", "max_pages", "spent", "done"}
+UNSAID = {"claim_epoch", "kind", "updated_at", "max_pages", "spent", "done"}
 """What a server may leave out of its lists: then it is null."""
 
 
@@ -120,7 +123,7 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
     both.refused("jobs", "show", "far")
 
 
-def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "urls.txt"
     file.write_text("".join(f"https://shop.example/{number}\n" for number in range(1, 4)) + "http://\n")
     added = both.far(
@@ -147,7 +150,15 @@ def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path) -> No
         assert both.same("tasks", "show", task)["id"] == int(task)
         both.shown("tasks", "show", task)
         both.same("tasks", "history", task)
-    assert sum(count["tasks"] for count in both.same("tasks", "stats")["statuses"].values()) == 7
+    for _ in range(2):
+        Tasks(connection).recur(done)
+        (done,) = Tasks(connection).spawn()
+        Tasks(connection).bring(done, TaskStatus.COMPLETED)
+    monkeypatch.setattr("holdfast.client.call._FIRST", 1)
+    monkeypatch.setattr("holdfast.client.call._FOLLOWING", 1)
+    assert len(both.same("tasks", "history", str(done), "--limit", "1000")) == 3, "page by page"
+    assert len(both.same("tasks", "history", str(done), "--limit", "2")) == 2
+    assert sum(count["tasks"] for count in both.same("tasks", "stats")["statuses"].values()) == 9
     for deed in (("pause",), ("resume",), ("cancel",), ("restart",), ("restart", "--priority", "1")):
         near = both.near("tasks", deed[0], one, *deed[1:])
         far = both.far("tasks", deed[0], other, *deed[1:])
@@ -221,7 +232,16 @@ def test_domains(both: Both, database: Database, store: Store) -> None:
 
 def test_what_a_server_says_of_its_store(both: Both, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
-    store.seed("held.example")
+    store.seed("held.example", "blocked.example", "cooling.example")
+    store.become("blocked.example", Status.BLOCKED)
+    store.become("cooling.example", Status.BLOCKED)
+    for name, until in (("blocked", "infinity"), ("cooling", "2099-01-01")):
+        store.connection.execute(
+            "UPDATE domains SET next_crawl_after = %s WHERE domain = %s", (until, f"{name}.example")
+        )
+    store.connection.execute(
+        "UPDATE job_domains SET ready = false FROM domains d WHERE d.id = domain_id AND d.status = 'blocked'"
+    )
     store.claim_one("w2")
     assert both.same("claims")["workers"][0]["worker"] == "w2"
     assert "w2" in both.shown("claims")
@@ -233,10 +253,14 @@ def test_what_a_server_says_of_its_store(both: Both, database: Database, store: 
     near, far = both.near("status", "--json").json, both.far("status", "--json").json
     assert [job["name"] for job in far["jobs"]] == [job["name"] for job in near["jobs"]]
     assert far["domains"] == near["domains"]
-    assert (far["runs"], far["workers"]) == (near["runs"], near["workers"])
-    assert {line.split("  ")[0] for line in both.far("status").out.splitlines()} <= {
-        line.split("  ")[0] for line in both.near("status").out.splitlines()
-    }
+    for name in ("runs", "workers", "due", "stay_blocked", "wakes"):
+        assert far[name] == near[name], name
+    assert far["database_bytes"] > 0
+    assert {"claim expires", "cool-down ends"} <= {due["what"] for due in far["due"]}
+    assert (far["stay_blocked"], far["wakes"] > 0) == (1, True)
+    words = [[line.split("  ")[0] for line in answer("status").out.splitlines()] for answer in (both.near, both.far)]
+    assert words[0] == words[1]
+    assert {"Database", "Next", "Stay blocked"} <= set(words[1])
 
 
 def test_products(both: Both, connection: psycopg.Connection) -> None:
@@ -282,7 +306,29 @@ def test_verify(both: Both, database: Database, store: Store, tmp_path: Path, mo
     near, far = both.near("verify", "--json"), both.far("verify", "--json")
     assert near.code == far.code == 1
     assert_alike(near.json, far.json, {"seconds"})
-    assert both.far("verify").code == 1
+    for answer in (both.near("verify"), both.far("verify")):
+        assert answer.code == 1
+        assert "\n  example.com " in answer.out, "domains have names"
+
+
+def test_verify_says_what_could_not_be_read_on_the_server(
+    both: Both, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere:
+        """A verifier that finds pages whose archive is on another machine."""
+
+        def run(self) -> Iterator[Step]:
+            yield Step(1, 1, "I9 bytes", finding=Finding("I9 bytes", 0, [], 1.25, skipped=2))
+
+        def names_of(self, _: list[Finding]) -> dict[int, str]:
+            return {}
+
+    monkeypatch.setattr("holdfast.control.deeds.replace", lambda *_, **__: Elsewhere())
+    operator = Operator(database, wiring.deeds(settings(tmp_path), database).by_kind())
+    monkeypatch.setattr("time.sleep", lambda _: operator.work())
+    (check,) = both.far("verify", "--json").json["checks"]
+    assert (check["seconds"], check["skipped"]) == (1.25, 2)
+    assert "2 pages were not read: their archives are on other machines." in both.far("verify").err
 
 
 def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:

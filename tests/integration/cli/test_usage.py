@@ -1,10 +1,11 @@
 """How the program is used and misused: help, options, settings, and one sentence for whatever goes wrong."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from holdfast import __version__
+from holdfast import __version__, errors
 from holdfast.cli.program import PARTS, Part, program
 from holdfast.store.connect import Database
 from tests.support.cli import Cli
@@ -105,6 +106,16 @@ def test_without_a_command_the_help_is_shown(bare_cli: Cli, group: list[str], me
     assert (answer.code, answer.err) == (2, "")
     assert member in answer.out
     assert answer.out.strip() == bare_cli(*group, "--help").out.strip()
+
+
+def test_help_names_every_exit_code(bare_cli: Cli) -> None:
+    told = " ".join(bare_cli("--help").out.partition("Exit codes:")[2].split())
+    table = (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("## Exit codes")[2]
+    codes = {"0", "130", *(str(kind.exit_code) for kind in vars(errors).values() if hasattr(kind, "exit_code"))}
+    assert {"6", "7"} < codes
+    assert (
+        {part.split()[0] for part in told.split(";")} == codes == set(re.findall(r"^\| (\d+) \|", table, re.MULTILINE))
+    )
 
 
 def test_help_has_a_short_name(bare_cli: Cli) -> None:

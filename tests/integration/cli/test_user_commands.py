@@ -12,20 +12,36 @@ import pytest
 
 from holdfast.control.accounts import AccountDesk
 from holdfast.control.passwords import Argon2
+from holdfast.model.account import Role
 from holdfast.settings.web import Web
+from holdfast.store import embedded
 from holdfast.store.connect import Database
-from tests.support.accounts import RIGHT, WEAK, come_in, dump, refusal
+from tests.support.accounts import RIGHT, WEAK, add, come_in, desk, dump, refusal
 from tests.support.cli import Cli, command
 from tests.support.factories import Store
 
 
 @pytest.fixture
-def accounts(database: Database, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> AccountDesk:
-    """The accounts that the commands change. Passwords of these tests are cheap, but for one."""
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords of these tests are cheap, but for one."""
     monkeypatch.setattr(AccountDesk.__init__, "__defaults__", (WEAK,))
+
+
+@pytest.fixture
+def accounts(database: Database, cli: Cli, cheap: None) -> AccountDesk:
+    """The accounts that the commands change."""
     made = AccountDesk(database, Web())
     assert made.hasher == WEAK
     return made
+
+
+@pytest.fixture(scope="module")
+def two_users(server: embedded.Server, shared_store: Store) -> Store:
+    """ann, an admin, and bob, in a store that all refusals leave as it is."""
+    accounts = desk(Database(server.url("shared")))
+    add(accounts, "ann", Role.ADMIN)
+    add(accounts, "bob")
+    return shared_store
 
 
 def rows(text: str) -> list[list[str]]:
@@ -155,13 +171,11 @@ def test_the_real_hash(cli: Cli, store: Store) -> None:
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
 )
 def test_what_is_refused(
-    cli: Cli, accounts: AccountDesk, store: Store, words: list[str], stdin: bytes, code: int, sentence: str
+    shared_cli: Cli, two_users: Store, cheap: None, words: list[str], stdin: bytes, code: int, sentence: str
 ) -> None:
-    cli("users", "add", "ann", "--role", "admin")
-    cli("users", "add", "bob")
-    before = dump(store.connection)
-    assert cli(*words, stdin=stdin).refused(code).startswith(sentence)
-    assert dump(store.connection) == before
+    before = dump(two_users.connection)
+    assert shared_cli(*words, stdin=stdin).refused(code).startswith(sentence)
+    assert dump(two_users.connection) == before
 
 
 def test_users_are_listed(cli: Cli, accounts: AccountDesk) -> None:

@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 from holdfast import Client
+from holdfast.client import exchange
 from holdfast.model.account import Role
 from holdfast.store.connect import Database
-from tests.support.api import Api, serving, settings
+from tests.support.api import Api, look_often, serving, settings
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither side takes its time."""
+    look_often(monkeypatch)
+    monkeypatch.setattr(exchange, "_FIRST_PAUSE", exchange._FIRST_PAUSE / 10)
 
 
 @pytest.fixture

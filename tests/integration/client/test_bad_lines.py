@@ -73,6 +73,7 @@ def raised(
         (403, "denied", holdfast.Denied, 6),
         (404, "not-found", holdfast.NotFound, 4),
         (409, "refused", holdfast.Refused, 5),
+        (409, "under-way", holdfast.UnderWay, 5),
         (412, "changed", holdfast.Changed, 5),
         (413, "too-long", holdfast.UsageError, 2),
         (422, "unusable", holdfast.UsageError, 2),
@@ -177,7 +178,7 @@ def test_what_the_server_does_not_remember_is_sent_once(pauses: list[float]) -> 
     assert pauses == []
 
 
-def test_a_refusal_is_repeated_only_while_the_first_may_be_under_way(pauses: list[float]) -> None:
+def test_a_refusal_is_repeated_only_while_the_first_is_under_way(pauses: list[float]) -> None:
     answers: list[httpx.Response | Exception] = []
 
     def scripted(request: httpx.Request) -> httpx.Response:
@@ -191,8 +192,18 @@ def test_a_refusal_is_repeated_only_while_the_first_may_be_under_way(pauses: lis
         with pytest.raises(holdfast.Refused):
             client.create_batch("b")
         assert not answers
-        answers[:] = [httpx.ReadTimeout("late"), problem(409), problem(409), problem(409)]
+        answers[:] = [httpx.ReadTimeout("late"), problem(409)]
         with pytest.raises(holdfast.Refused):
+            client.create_batch("b")
+        assert not answers
+        pauses.clear()
+        under_way = problem(409, "under-way", {"Retry-After": "2"})
+        answers[:] = [httpx.ReadTimeout("late"), under_way, under_way, problem(404)]
+        with pytest.raises(holdfast.NotFound):  # the answer of the first one
+            client.create_batch("b")
+        assert pauses[1:] == [2, 2]
+        answers[:] = [under_way] * 4
+        with pytest.raises(holdfast.UnderWay, match="The server's sentence"):
             client.create_batch("b")
         assert not answers
         answers[:] = [httpx.ReadTimeout("late"), problem(404)]

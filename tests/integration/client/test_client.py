@@ -70,6 +70,9 @@ def test_who_asks_and_how_things_stand(api: Api, client: Client) -> None:
     stats = client.stats()
     assert stats.at.tzinfo is not None
     assert stats.domains["pending"] == 0
+    outlook = client.outlook()
+    assert (outlook.due, outlook.stay_blocked, outlook.wakes) == ([], 0, 0)
+    assert outlook.database_bytes > 1_000_000
     series = client.timeseries(since=datetime.now(UTC) - timedelta(minutes=10), step="5m")
     assert series.step == timedelta(minutes=5)
     assert all(point.pages == 0 for point in series.points)
@@ -201,7 +204,8 @@ def test_tasks_and_batches(client: Client, small_pages: None) -> None:
         client.restart_parsing(first.id)
     story = client.task(first.id)
     assert story.next.what
-    assert [event.to_status for event in client.task_history(first.id)[0].events][-1] == "pending"
+    (crawl,) = client.task_history(first.id)
+    assert (crawl.task.domain_id, crawl.events[-1].to_status) == (story.domain_id, "pending")
     assert {count.status: count.tasks for count in client.task_stats()}["pending"] == 8
     assert client.restart_failed(domain="shop.example") == 0
     with pytest.raises(holdfast.NotFound):

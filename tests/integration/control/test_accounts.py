@@ -1,6 +1,6 @@
 """Users: the first admin, names and passwords, roles, the last admin, and what ends with a change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -11,7 +11,13 @@ from holdfast.errors import Changed, NotFound, Refused, Unauthenticated, UsageEr
 from holdfast.model.account import Role, Scope
 from holdfast.settings.web import Web
 from holdfast.store.connect import Database
-from tests.support.accounts import RIGHT, add, all_at_once, come_in, deeds, desk, dump, refusal
+from tests.support.accounts import RIGHT, add, all_at_once, come_in, deeds, desk, dump, kept, refusal
+
+
+@pytest.fixture
+def database(database: Database) -> Iterator[Database]:
+    with kept(database) as made:
+        yield made
 
 
 @pytest.fixture

@@ -144,11 +144,10 @@ def test_jobs_by_state_and_name_with_their_figures(browser: Browser, store: Stor
     (row,) = browser.jobs(JobQuery(name="default")).rows
     assert (row.domains, row.discovered, row.waiting, row.urls_done, row.denied, row.pages) == (2, 8, 2, 4, 2, 3)
     assert row == browser.job("default") == browser.job(store.job)
-    desk = JobDesk(database, "ann")
-    first = desk.listing(limit=3)
+    first = browser.jobs(order="oldest", limit=3)
     assert (names(first, "name"), first.next) == (["default", "tasks", "news"], (news,))
-    assert names(desk.listing(after=first.next), "name") == ["newspaper"]
-    assert [found["name"] for found in desk.some([news, 999])] == ["news"]
+    assert names(browser.jobs(order="oldest", after=first.next), "name") == ["newspaper"]
+    assert [found["name"] for found in JobDesk(database, "ann").some([news, 999])] == ["news"]
     jobs.delete(store.connection, news)
     assert names(browser.jobs(JobQuery(name="news")), "name") == ["newspaper"]
     with pytest.raises(NotFound):
@@ -176,10 +175,9 @@ def test_runs_and_workers(browser: Browser, store: Store, database: Database) ->
     assert (dead.name, dead.alive, dead.held, dead.runs) == ("w2", False, 0, 0)
     assert names(browser.workers(WorkerQuery(alive=True)), "name") == ["w1"]
     assert names(browser.workers(WorkerQuery(alive=False)), "name") == ["w2"]
-    assert browser.worker("w1", silence=timedelta(0)).alive is False
-    for ask in (lambda: browser.run(99), lambda: browser.worker("w9")):
-        with pytest.raises(NotFound):
-            ask()
+    assert not any(row.alive for row in browser.workers(silence=timedelta(0)).rows)
+    with pytest.raises(NotFound):
+        browser.run(99)
 
 
 def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database: Database) -> None:
@@ -216,6 +214,8 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database
         (UrlQuery(state=UrlState.DENIED, domain="example.com"), {f"{HOME}private/x", "https://outside.example/"}),
         (UrlQuery(state=UrlState.FAILED), set()),
         (UrlQuery(domain="other.example", job="default", kind="discovery", priority=2), {"https://other.example/deep"}),
+        (UrlQuery(job="default", state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
+        (UrlQuery(job="tasks"), set()),
         (UrlQuery(kind="refresh"), set()),
     ],
 )
@@ -224,6 +224,28 @@ def test_urls_by_every_filter(
 ) -> None:
     crawl_a_little(database, store)
     assert set(names(browser.urls(query), "url")) == expected
+
+
+def test_urls_of_a_job_from_its_first_domain_to_its_last(browser: Browser, store: Store, database: Database) -> None:
+    """Whatever the state of its work is on each, and where nobody has counted its URLs yet."""
+    crawl_a_little(database, store)
+    news = store.new_job("news")
+    store.seed("c.example", "d.example/1", "d.example/2", "e.example", job=news)
+    store.seed("z.example")
+    store.connection.execute(
+        "UPDATE job_domains SET state = 'spent', ready = false WHERE job_id = %s AND domain_id %% 2 = 0", (news,)
+    )
+    store.seed("example.com/news", job=news)  # the first domain of all
+    assert store.value("SELECT count(*) FROM domain_wakes WHERE job_id = %s", news)
+    query = UrlQuery(job="news")
+    rows = (page := browser.urls(query, limit=2)).rows
+    while page.next is not None:
+        rows += (page := browser.urls(query, after=page.next, limit=2)).rows
+    expected = store.connection.execute(
+        "SELECT domain_id, url_key FROM url_frontier WHERE job_id = %s ORDER BY domain_id, url_key", (news,)
+    ).fetchall()
+    assert [(row.domain_id, row.url_key) for row in rows] == expected
+    assert len(expected) == 5
 
 
 def test_urls_as_a_visit_takes_them(browser: Browser, store: Store) -> None:

@@ -126,7 +126,8 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     logged, held = (store.value(f"SELECT count(*) FROM {table}") for table in ("crawl_log", "claim_log"))
     domain_id = store.row("example.com")["id"]
     gone: list[int] = []
-    removed = desk.remove("https://example.com/x", actor=WHO, watch=gone.append)
+    removed = desk.bury("https://example.com/x", actor=WHO)
+    desk.forget(removed.id, gone.append)
     assert (removed.id, removed.domain) == (domain_id, "example.com")
     assert gone == sorted(gone)
     for table in (
@@ -194,7 +195,7 @@ def test_the_sweep_does_what_a_killed_command_left(
 def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainDesk, store: Store) -> None:
     store.domains(1)
     domain_id = store.row("d0.example")["id"]
-    desk.remove("d0.example", actor=WHO)
+    desk.forget(desk.bury("d0.example", actor=WHO).id)
     assert store.value("SELECT count(*) FROM domains WHERE id = %s", domain_id) == 1
     with store.connection.transaction():
         store.insert_foreign(domain_id, "https://d0.example/late")
@@ -208,17 +209,14 @@ def test_who_is_at_work_on_it_is_not_robbed(desk: DomainDesk, store: Store) -> N
     store.domains(1)
     claim = store.claim_one("w1")
     with pytest.raises(Refused, match=r"d0\.example is held by worker w1\. Switch it off .* active=no"):
-        desk.remove("d0.example", actor=WHO)
-    with pytest.raises(Refused, match="held by worker w1"):
-        desk.check_removable("d0.example")
+        desk.bury("d0.example", actor=WHO)
     store.expire(claim.domain_id)
     with pytest.raises(Refused, match="release-stuck-claims"):
-        desk.remove("d0.example", actor=WHO)
+        desk.bury("d0.example", actor=WHO)
     # What it says is what helps.
     desk.configure("d0.example", parse_assignments(["active=no"]), actor=WHO)
     desk.reset("d0.example", "to be removed", actor=WHO)
-    assert desk.check_removable("d0.example") == "d0.example"
-    desk.remove("d0.example", actor=WHO)
+    desk.forget(desk.bury("d0.example", actor=WHO).id)
     assert not store.flush(claim, "w1", outcomes=1)
     assert_invariants(store.connection)
 
@@ -227,12 +225,12 @@ def test_tasks_that_live_keep_it(desk: DomainDesk, store: Store) -> None:
     made = Tasks(store.connection)
     task = made.one("a.example/x")
     with pytest.raises(Refused, match="has a live task; cancel"):
-        desk.remove("a.example", actor=WHO)
+        desk.bury("a.example", actor=WHO)
     made.add("a.example/y")
     with pytest.raises(Refused, match="has 2 live tasks; cancel"):
-        desk.remove("a.example", actor=WHO)
+        desk.bury("a.example", actor=WHO)
     store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled', status_reason = 'x'")
-    desk.remove("a.example", actor=WHO)
+    desk.forget(desk.bury("a.example", actor=WHO).id)
     assert store.value("SELECT count(*) FROM crawl_tasks WHERE id = %s", task) == 0
     assert store.value("SELECT count(*) FROM task_events") == 0
 
@@ -243,7 +241,7 @@ def test_a_domain_that_a_task_was_led_to_stays(desk: DomainDesk, store: Store) -
     with store.connection.transaction():
         store.insert_foreign(store.row("d0.example")["id"], "https://d0.example/moved", job)
     with pytest.raises(Refused, match="Tasks have been led to d0"):
-        desk.remove("d0.example", actor=WHO)
+        desk.bury("d0.example", actor=WHO)
 
 
 def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainDesk, database: Database, store: Store) -> None:
@@ -254,7 +252,7 @@ def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainDesk, datab
         crawl.commit(claim, [crawl.outcome(f"https://{claim.domain}/", Outcome.OK)])
         store.release(claim, "w1")
     assert store.value("SELECT pages_granted FROM crawls") == 2
-    desk.remove("example.com", actor=WHO)
+    desk.forget(desk.bury("example.com", actor=WHO).id)
     assert store.value("SELECT pages_granted FROM crawls") == 1
     assert_invariants(store.connection)
 

@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from holdfast.errors import Refused, StoreError, StoreUnavailable
+from holdfast.errors import Refused, RolledBack, StoreError, StoreUnavailable, UsageError
 from holdfast.store import answers
 from holdfast.store.connect import Database
 from holdfast.store.pooled import PooledDatabase
@@ -37,31 +38,29 @@ def _reserve(connection: psycopg.Connection, patience: float = 0.2, **more: byte
 def test_what_commits_is_kept_and_what_is_rolled_back_is_not(
     pooled: PooledDatabase, connection: psycopg.Connection
 ) -> None:
-    work = pooled.begin()
-    assert _reserve(work.connection) is None
-    work.rollback()
-    work = pooled.begin()
-    assert _reserve(work.connection) is None
-    answers.keep(work.connection, owner="7", key="k", status=201, headers={"location": "/x"}, body=b"{}")
-    work.commit()
+    with suppress(UsageError), pooled.one_transaction() as work:
+        assert _reserve(work) is None
+        raise UsageError("It cannot be meant.")
+    with pooled.one_transaction() as work:
+        assert _reserve(work) is None
+        answers.keep(work, owner="7", key="k", status=201, headers={"location": "/x"}, body=b"{}")
     assert _reserve(connection) == answers.Answer(b"f", 201, {"location": "/x"}, b"{}")
 
 
 def test_who_repeats_it_meanwhile_waits_for_the_end(pooled: PooledDatabase, database: Database) -> None:
-    work = pooled.begin()
-    assert _reserve(work.connection) is None
     found: list[answers.Answer | None] = []
 
     def repeat() -> None:
         with database.session() as connection, connection.transaction():
             found.append(_reserve(connection, patience=30))
 
-    with database.session() as connection, connection.transaction(), pytest.raises(Refused, match="under way"):
-        _reserve(connection)
     thread = threading.Thread(target=repeat)
-    thread.start()
-    answers.keep(work.connection, owner="7", key="k", status=200, headers={}, body=b"done")
-    work.commit()
+    with pooled.one_transaction() as work:
+        assert _reserve(work) is None
+        with database.session() as connection, connection.transaction(), pytest.raises(Refused, match="under way"):
+            _reserve(connection)
+        thread.start()
+        answers.keep(work, owner="7", key="k", status=200, headers={}, body=b"done")
     thread.join()
     assert found[0] is not None
     assert found[0].body == b"done"
@@ -76,35 +75,36 @@ def test_an_answer_whose_time_is_over_is_none(connection: psycopg.Connection) ->
     assert answers.tidy(connection) == 1
 
 
-def test_sessions_in_a_bound_context_are_one_transaction(
-    pooled: PooledDatabase, connection: psycopg.Connection
-) -> None:
-    work = pooled.begin()
-    with pooled.bind(work.connection):
+def test_all_sessions_meanwhile_are_one_transaction(pooled: PooledDatabase, connection: psycopg.Connection) -> None:
+    with pooled.one_transaction():
         for name in ("a", "b"):
             with pooled.session() as inner, inner.transaction():
-                inner.execute(
-                    "INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', %s)", (name,)
-                )
+                _write(inner, name)
         with pytest.raises(StoreError), pooled.session() as inner, inner.transaction():
             inner.execute("SELECT 1 / 0")
-    assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (0,)
-    work.commit()
+        assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (0,)
     assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (2,)
 
 
-def test_work_that_is_abandoned_cannot_go_on(pooled: PooledDatabase, connection: psycopg.Connection) -> None:
-    work = pooled.begin()
-    work.connection.execute("INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', 'w')")
-    work.abandon()
-    with pytest.raises(psycopg.OperationalError):
-        work.connection.execute(
-            "INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', 'v')"
-        )
+def test_a_failure_that_was_swallowed_is_told(pooled: PooledDatabase, connection: psycopg.Connection) -> None:
+    def half() -> None:
+        with pooled.one_transaction() as work:
+            _write(work, "w")
+            with suppress(StoreError), pooled.session() as inner:
+                inner.execute("SELECT 1 / 0")
+
+    with pytest.raises(RolledBack, match="nothing of it was done"):
+        half()
     assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (0,)
-    for _ in range(4):  # the pool has not lost a place by it
+    for _ in range(4):  # and the pool has not lost a place by it
         with pooled.session() as one:
-            one.execute("SELECT 1")
+            assert one.execute("SELECT 1").fetchone() == (1,)
+
+
+def _write(connection: psycopg.Connection, name: str) -> None:
+    connection.execute(
+        "INSERT INTO audit_log (actor, action, object_kind, object_id) VALUES ('x', 'y', 'z', %s)", (name,)
+    )
 
 
 def test_connections_that_the_server_cut_are_not_lent(pooled: PooledDatabase, connection: psycopg.Connection) -> None:

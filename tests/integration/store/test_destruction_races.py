@@ -18,6 +18,7 @@ from holdfast.model.url import DEFAULT_RULES
 from holdfast.store import frontier_clear, sweep
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
+from holdfast.store.frontier_clear import Meant
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -57,7 +58,7 @@ def work(database: Database, name: str, seed: int) -> int:
 def remove(database: Database, chance: random.Random) -> int:
     desk = DomainDesk(database)
     with suppress(NotFound, Refused):
-        desk.remove(f"d{chance.randrange(DOMAINS)}.example", actor="ann")
+        desk.forget(desk.bury(f"d{chance.randrange(DOMAINS)}.example", actor="ann").id)
         return 1
     return 0
 
@@ -116,7 +117,8 @@ def test_a_removal_waits_for_links_that_are_on_their_way(store: Store, database:
     with beside(database) as (other, thread):
         with store.connection.transaction():
             store.insert_foreign(domain_id, "https://d0.example/late")
-            future = thread.submit(lambda: DomainDesk(database).remove("d0.example", actor="ann"))
+            desk = DomainDesk(database)
+            future = thread.submit(lambda: desk.forget(desk.bury("d0.example", actor="ann").id))
             blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             while not other.value(blocked):
                 assert not future.done(), "it did not wait"
@@ -131,7 +133,7 @@ def test_clearing_waits_for_links_that_are_on_their_way_and_takes_them_along(sto
     with beside(database) as (other, thread):
         with store.connection.transaction():
             store.insert_foreign(domain_id, "https://d0.example/late")
-            future = thread.submit(lambda: frontier_clear.clear(other.connection, [domain_id], [other.job]))
+            future = thread.submit(lambda: frontier_clear.clear(other.connection, [domain_id], Meant([other.job])))
             assert wait_until_blocked(store.connection, other.connection, future)
         assert future.result(30).forgotten == 2
     assert store.value("SELECT count(*) FROM domain_wakes") == 0

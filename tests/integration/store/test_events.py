@@ -9,7 +9,6 @@ import psycopg
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
 from holdfast.store import duties, events, jobs, runs
 from holdfast.store.alerts import Finding, settle
@@ -267,22 +266,6 @@ def test_in_a_database_that_was_restored_events_go_on(connection: psycopg.Connec
     assert not events.missed(connection, now)
     connection.execute(WRITE, (2,))
     assert numbers(events.read(connection, now)) == [2]
-
-
-def test_it_rings_for_jobs_and_alerts_and_not_for_what_workers_do(
-    connection: psycopg.Connection, database: Database, store: Store
-) -> None:
-    store.seed("a.example")
-    with database.connect() as listener:
-        events.listen(listener)
-        store.become("a.example", Status.ACTIVE)
-        runs.begin(connection, worker="w1")
-        assert not events.heard(listener, 0.2)
-        connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE name = 'default'")
-        assert events.heard(listener, 5)
-        with connection.transaction():
-            settle(connection, [Finding("backlog", "", 0.5)], kinds=["backlog"], tell=None)
-        assert events.heard(listener, 5)
 
 
 def test_a_listener_reads_by_index(connection: psycopg.Connection) -> None:

@@ -1,6 +1,7 @@
 """Lists in pages: nothing is left out or shown twice, whichever way is taken, and no page looks at more rows than it may."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from holdfast.control.browsing import LISTINGS
 from holdfast.errors import UsageError
 from holdfast.store import embedded
 from holdfast.store.connect import Database
-from holdfast.store.listing import Key, Listing, in_order
+from holdfast.store.listing import Key, Listing, Order
 
 PAGES, DOMAINS = 8_000, 1_000
 ALSO = {"silence": timedelta(days=1), "most": 10, "limit": 100}
@@ -31,7 +32,7 @@ GIVEN: dict[str, dict[str, object]] = {
         "since": datetime.now(UTC) - timedelta(hours=20),
         "until": datetime.now(UTC) - timedelta(hours=4),
     },
-    "urls": {"state": "denied", "kind": "refresh", "priority": 1},
+    "urls": {"state": "denied", "kind": "refresh", "priority": 1, "first_domain": 17, "last_domain": 900},
     "jobs": {"state": "paused", "prefix": "job-9"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},
     "workers": {"name": "crawler-8"},
@@ -174,11 +175,19 @@ def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from scans(part)
 
 
-def explain(connection: psycopg.Connection, statement: str, values: dict[str, object]) -> tuple[Any, ...]:
-    """What the server did for a page."""
-    with in_order(connection):
-        row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}".encode(), values).fetchone()
+def explain(connection: psycopg.Connection, order: Order, statement: str, values: dict[str, object]) -> tuple[Any, ...]:
+    """What the server did for a page: where an index has the whole order by the plan that serves for all of them."""
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    prepared = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
+    with connection.transaction():
+        connection.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in order.planning.items()).encode())
+        connection.execute(f"PREPARE page AS {prepared}".encode())
+        given = f"({', '.join(f'%({name})s' for name in names)})" if names else ""
+        explained = f"EXPLAIN (ANALYZE, SETTINGS, FORMAT JSON) EXECUTE page {given}"
+        row = psycopg.ClientCursor(connection).execute(explained.encode(), values).fetchone()
+        connection.execute("DEALLOCATE page")
     assert row
+    assert row[0][0]["Settings"]["plan_cache_mode"] == ("force_generic_plan" if order.whole else "force_custom_plan")
     return row
 
 
@@ -205,7 +214,7 @@ def test_a_page_looks_at_no_more_rows_than_it_shows_where_an_index_has_them(
             for after in keys_in(listing, filled, given, order):
                 bound = {**ALSO, **given} | {f"key{place}": value for place, value in enumerate(after or ())}
                 for statement in listing.statements(given, order=order, after=after):
-                    row = explain(filled, statement, bound)
+                    row = explain(filled, chosen, statement, bound)
                     said = (which, order, way, after, json.dumps(row[0]))
                     for node in scans(row[0][0]["Plan"]):
                         if node.get("Relation Name") == listing.table and node.get("Alias") == "t":
@@ -223,7 +232,7 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_and_says_where_to_g
     listing = replace(LISTINGS["pages"], look=1_000)
     given = {"outcome": "timeout"}
     (statement,) = listing.statements(given, order="newest")
-    row = explain(filled, statement, {**ALSO, **given})
+    row = explain(filled, listing.orders["newest"], statement, {**ALSO, **given})
     looked = [node for node in scans(row[0][0]["Plan"]) if node.get("Relation Name") == "crawled_pages"]
     assert [node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in looked] in (
         [n] for n in range(1_000, 1_064)

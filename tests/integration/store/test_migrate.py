@@ -94,7 +94,7 @@ def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
 def test_an_older_schema_is_refused_with_what_to_do(empty: Database) -> None:
     migrate.upgrade(empty, "0001")
     with pytest.raises(
-        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0012; run `holdfast db upgrade`"
+        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0013; run `holdfast db upgrade`"
     ):
         check(empty)
 
@@ -129,7 +129,7 @@ _DATA_AT = {
     "0001": _DOMAIN,
     "0002": _DOMAIN,
     **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
-    **dict.fromkeys(("0006", "0007", "0008", "0009", "0010", "0011"), _DOMAIN + _TASK + _PRODUCT),
+    **dict.fromkeys(("0006", "0007", "0008", "0009", "0010", "0011", "0012"), _DOMAIN + _TASK + _PRODUCT),
 }
 
 

@@ -35,7 +35,6 @@ def test_the_silent_are_replaced_and_cannot_end_it(connection: psycopg.Connectio
     assert not operations.end(connection, alive, result=None, problem="again")
     ended = operations.get(connection, asked.id)
     assert (ended.state, ended.result, ended.problem) == ("done", {"ok": True}, None)
-    assert not operations.any_open(connection)
 
 
 def test_listing_and_forgetting(connection: psycopg.Connection) -> None:

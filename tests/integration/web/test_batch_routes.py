@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.control.operations import OperationDesk
 from tests.support.accounts import deeds
-from tests.support.api import Api
+from tests.support.api import Api, Shared
 from tests.support.tasks import Tasks
 
 ADMIN = "admin-1 (key test)"
@@ -90,17 +90,17 @@ def test_a_name_is_given_once(api: Api, tasks: Tasks) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "a\0b", "x" * 256, "\x7f", None, 7, ["x"]])
-def test_a_name_that_cannot_be_one(api: Api, tasks: Tasks, name: object) -> None:
-    answer = api.admin.post("/api/admin/batches", json={"name": name})
+def test_a_name_that_cannot_be_one(shared: Shared, name: object) -> None:
+    answer = shared.admin.post("/api/admin/batches", json={"name": name})
     assert answer.status_code == 422, answer.text
-    assert tasks.value("SELECT count(*) FROM crawl_batches") == 0
+    assert shared.value("SELECT count(*) FROM crawl_batches") == 0
 
 
 @pytest.mark.parametrize("name", ["none", "%20", "a%2Fb", "a/b", "%F0%9F%90%88", "%25", ""])
-def test_a_batch_that_is_not_there(api: Api, tasks: Tasks, name: str) -> None:
-    client = api.admin
+def test_a_batch_that_is_not_there(shared: Shared, name: str) -> None:
+    client = shared.admin
     for answer in (client.get(f"/api/batches/{name}"), client.post(f"/api/admin/batches/{name}/restart")):
         assert answer.status_code == 404, answer.text
         assert answer.headers["Content-Type"] == "application/problem+json"
-    assert tasks.value("SELECT count(*) FROM operations") == 0
+    assert shared.value("SELECT count(*) FROM operations") == 0
     assert client.get(f"/api/batches/{'x' * 256}").status_code == 422

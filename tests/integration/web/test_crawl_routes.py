@@ -13,7 +13,7 @@ import pytest
 from holdfast import wiring
 from holdfast.control.operations import Operator
 from holdfast.store.connect import Database
-from tests.support.api import Api
+from tests.support.api import Api, Shared
 from tests.support.factories import Store
 from tests.support.furnished import furnish
 from tests.support.invariants import assert_invariants
@@ -72,13 +72,9 @@ def test_a_job_is_made_paused_resumed_cancelled_and_deleted(api: Api, connection
     ],
     ids=["nothing", "no seeds", "only bad seeds", "a slash", "no pattern", "no pages", "a typo", "nul"],
 )
-def test_a_job_that_cannot_be_meant_is_not_made(
-    api: Api, connection: psycopg.Connection, body: dict[str, object]
-) -> None:
-    assert api.admin.post("/api/jobs", json=body).status_code == 422
-    assert connection.execute("SELECT count(*) FROM crawl_jobs WHERE name NOT IN ('default', 'tasks')").fetchone() == (
-        0,
-    )
+def test_a_job_that_cannot_be_meant_is_not_made(shared: Shared, body: dict[str, object]) -> None:
+    assert shared.admin.post("/api/jobs", json=body).status_code == 422
+    assert shared.value("SELECT count(*) FROM crawl_jobs WHERE name NOT IN ('default', 'tasks')") == 0
 
 
 def test_urls_are_added_and_cleared(api: Api, database: Database, connection: psycopg.Connection) -> None:

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.model.account import Role
 from holdfast.store.connect import Database
-from tests.support.api import PASSWORD, Api, serving, settings
+from tests.support.api import PASSWORD, Api, Shared, serving, settings
 
 JOB = {"name": "shop", "urls": ["https://a.example/"]}
 
@@ -179,9 +179,9 @@ def test_over_tls_a_plain_cookie_opens_nothing(database: Database, tmp_path: Pat
     ],
     ids=["a deep list", "a deep field", "an odd origin", "an odd host"],
 )
-def test_what_strangers_send_is_never_our_fault(api: Api, body: bytes, headers: dict[str, str]) -> None:
+def test_what_strangers_send_is_never_our_fault(shared: Shared, body: bytes, headers: dict[str, str]) -> None:
     sent = {"Content-Type": "application/json", **headers}
-    answer = api.anybody.post("/api/auth/login", content=body, headers=sent)
+    answer = shared.anybody.post("/api/auth/login", content=body, headers=sent)
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
@@ -203,23 +203,23 @@ def test_our_faults_say_nothing_of_our_insides(api: Api, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("path", ["/api/jobs/%00", "/api/jobs?prefix=%00", "/api/jobs/%ff", "/api/jobs?prefix=%ff"])
-def test_addresses_that_are_no_text_are_turned_away(api: Api, path: str) -> None:
-    answer = api.reader.get(path)
+def test_addresses_that_are_no_text_are_turned_away(shared: Shared, path: str) -> None:
+    answer = shared.reader.get(path)
     assert answer.status_code == 400
     assert answer.json()["type"] == "urn:holdfast:problem:bad-request"
 
 
-def test_every_answer_is_safe_to_show(api: Api) -> None:
+def test_every_answer_is_safe_to_show(shared: Shared) -> None:
     for path in ("/health", "/api/jobs", "/nowhere"):
-        headers = api.anybody.get(path).headers
+        headers = shared.anybody.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Cache-Control"] == "no-store"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert "server" not in headers
 
 
-def test_what_does_not_exist_is_a_problem_too(api: Api) -> None:
-    missing, wrong = api.anybody.get("/api/nothing"), api.anybody.delete("/health")
+def test_what_does_not_exist_is_a_problem_too(shared: Shared) -> None:
+    missing, wrong = shared.anybody.get("/api/nothing"), shared.anybody.delete("/health")
     assert (missing.status_code, wrong.status_code, wrong.headers["Allow"]) == (404, 405, "GET")
     for answer in (missing, wrong):
         assert answer.headers["Content-Type"] == "application/problem+json"

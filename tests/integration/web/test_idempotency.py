@@ -2,12 +2,21 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast.model.account import Role
+from holdfast.control.tasks import TaskDesk
+from holdfast.errors import RolledBack
+from holdfast.model.account import Role, Scope
+from holdfast.store import answers
+from holdfast.store.connect import Database
+from holdfast.web import idempotency
 from tests.support.api import Api
+from tests.support.crawls import wait_for
 
 JOB = {"name": "shop", "urls": ["https://a.example/", "https://a.example/b"]}
 KEY = {"Idempotency-Key": "4c2a5bd0-1"}
@@ -94,3 +103,91 @@ def test_what_is_shown_once_is_not_kept(api: Api, connection: psycopg.Connection
     assert token not in kept
     assert connection.execute("SELECT count(*) FROM kept_answers").fetchone() == (1,)
     assert len(client.get("/api/auth/keys").json()["items"]) == 1
+
+
+def test_who_repeats_it_while_it_is_being_done_is_told_when_to_ask_again(
+    api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "_PATIENCE", timedelta(milliseconds=50))
+    owner = api.user("ann", Role.ADMIN)
+    client = api.client(api.accounts.create_key(owner, "test", list(Scope), None, actor="test")[1])
+    with connection.transaction(force_rollback=True):  # as a request that has come as far as that, and dies
+        answers.reserve(
+            connection,
+            owner=str(owner),
+            key=KEY["Idempotency-Key"],
+            fingerprint=b"f",
+            keep=timedelta(days=1),
+            patience=timedelta(seconds=1),
+        )
+        refused = client.post("/api/jobs", json=JOB, headers=KEY)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (409, "2")
+        assert refused.json()["type"] == "urn:holdfast:problem:under-way"
+        assert refused.json()["retry_after"] == 2
+    assert client.post("/api/jobs", json=JOB, headers=KEY).status_code == 201
+    plain = client.post("/api/jobs", json=JOB)
+    assert (plain.status_code, plain.json()["type"]) == (409, "urn:holdfast:problem:refused")
+    assert "Retry-After" not in plain.headers
+
+
+def _batches(connection: psycopg.Connection) -> tuple[int, ...]:
+    """How many batches there are, lines of the audit log about them, and kept answers."""
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM crawl_batches), (SELECT count(*) FROM audit_log WHERE object_kind = 'batch'),"
+        " (SELECT count(*) FROM kept_answers)"
+    ).fetchone()
+    assert row is not None
+    return row
+
+
+def test_who_meets_somebody_in_a_deadlock_is_served_all_the_same(
+    api: Api, database: Database, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database rolls the request back, as it waits for longer; with its key it is done again, from its beginning."""
+    client, make = api.admin, TaskDesk.create_batch
+    tries: list[str] = []
+
+    def behind_a_lock(desk: TaskDesk, name: str, **named: Any) -> Any:
+        tries.append(name)
+        with desk.database.session() as ours:
+            ours.execute("SELECT pg_advisory_xact_lock(1)")
+        return make(desk, name, **named)
+
+    monkeypatch.setattr(TaskDesk, "create_batch", behind_a_lock)
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'crawl_batches'::regclass"
+    for number in range(
+        1, 6
+    ):  # of two that wait for each other, the one that waits for longer is rolled back: as a rule the request
+        with database.connect() as other, ThreadPoolExecutor(1) as thread:
+            with suppress(psycopg.errors.DeadlockDetected), other.transaction():
+                other.execute("LOCK TABLE crawl_batches IN ACCESS EXCLUSIVE MODE")
+                key = {"Idempotency-Key": f"{number}"}
+                asked = thread.submit(client.post, "/api/admin/batches", json={"name": f"{number}"}, headers=key)
+                wait_for(lambda: connection.execute(waits).fetchone() == (1,), what="it has one lock and wants ours")
+                other.execute("SELECT pg_advisory_xact_lock(1)")
+            answer = asked.result(30)
+        assert (answer.status_code, answer.headers.get("Idempotent-Replayed")) == (201, None), answer.text
+        assert _batches(connection) == (number, number, number)
+        if tries.count(f"{number}") == 2:
+            return
+    raise AssertionError(f"nobody was rolled back: {tries}")
+
+
+def test_who_is_always_in_the_way_of_others_is_told_that_nothing_was_done(
+    api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, make = api.admin, TaskDesk.create_batch
+    tries: list[Any] = []
+
+    def fails_at_the_end(desk: TaskDesk, *given: Any, **named: Any) -> Any:
+        tries.append(make(desk, *given, **named))
+        raise RolledBack("Others changed the same things in the same moment; try again.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskDesk, "create_batch", fails_at_the_end)
+        refused = client.post("/api/admin/batches", json={"name": "x"}, headers=KEY)
+    assert (refused.status_code, refused.json()["type"]) == (503, "urn:holdfast:problem:rolled-back")
+    assert len(tries) > 2, "it was tried again, and not for ever"
+    assert _batches(connection) == (0, 0, 0)
+    assert client.post("/api/admin/batches", json={"name": "x"}, headers=KEY).status_code == 201
+    assert _batches(connection) == (1, 1, 1)

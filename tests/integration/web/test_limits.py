@@ -97,11 +97,12 @@ def test_the_window_slides(database: Database, tmp_path: Path) -> None:
     with serving(database, _limited(tmp_path, window="2s", anonymous_limit=5)) as api:  # type: ignore[arg-type]
         client = api.client()
         passed: list[float] = []
-        until = time.monotonic() + 5
+        until = time.monotonic() + 4.5
         while time.monotonic() < until:
             before = time.monotonic()
             if client.get("/api/stats").status_code == 200:
                 passed.append((before + time.monotonic()) / 2)
+            time.sleep(0.02)  # often enough, and a core for others
     assert len(passed) >= 7
     crowded = [late - early for early, late in zip(passed, passed[5:], strict=False) if late - early < 1.9]
     assert crowded == []

@@ -6,8 +6,7 @@ import json
 import httpx
 import pytest
 
-from holdfast.store.connect import Database
-from tests.support.api import Api
+from tests.support.api import Shared
 from tests.support.furnished import furnish
 
 LISTS = {
@@ -58,9 +57,15 @@ def _walk(client: httpx.Client, path: str, *, by_link: bool) -> list[str]:
     raise AssertionError(f"{path} has no end")
 
 
-def test_every_list_is_the_same_in_any_pages(api: Api, database: Database) -> None:
-    furnish(database)
-    client = api.admin
+@pytest.fixture(scope="module")
+def furnished(stage: Shared) -> None:
+    """Something of everything, for all tests that only look."""
+    furnish(stage.database)
+
+
+@pytest.mark.usefixtures("furnished")
+def test_every_list_is_the_same_in_any_pages(shared: Shared) -> None:
+    client = shared.admin
     for path, least in LISTS.items():
         answer = client.get(path)
         assert answer.status_code == 200, (path, answer.text)
@@ -81,18 +86,18 @@ def test_every_list_is_the_same_in_any_pages(api: Api, database: Database) -> No
     ],
     ids=["domains", "pages", "jobs", "urls"],
 )
-def test_every_order_has_all_of_it(api: Api, database: Database, path: str, orders: list[str]) -> None:
-    furnish(database)
-    client = api.reader
+@pytest.mark.usefixtures("furnished")
+def test_every_order_has_all_of_it(shared: Shared, path: str, orders: list[str]) -> None:
+    client = shared.reader
     all_of_it = sorted(_walk(client, path, by_link=False))
     for order in orders:
         assert sorted(_walk(client, f"{path}?order={order}", by_link=False)) == all_of_it, order
     assert client.get(f"{path}?order=nonsense").status_code == 422
 
 
-def test_filters_find_what_they_say(api: Api, database: Database) -> None:
-    furnish(database)
-    client = api.reader
+@pytest.mark.usefixtures("furnished")
+def test_filters_find_what_they_say(shared: Shared) -> None:
+    client = shared.reader
 
     def names(path: str, field: str) -> set[object]:
         answer = client.get(path)
@@ -123,8 +128,8 @@ def _cursor(value: object) -> str:
      _cursor([[1]]), _cursor([1, 2, 3, 4, 5]), _cursor([float("inf")])],
     ids=["empty", "x", "percent", "raw", "none", "object", "texts", "huge", "bool", "nul", "nested", "many", "infinite"],
 )  # fmt: skip
-def test_a_cursor_that_is_none_is_refused(api: Api, cursor: str) -> None:
-    client = api.admin
+def test_a_cursor_that_is_none_is_refused(shared: Shared, cursor: str) -> None:
+    client = shared.admin
     for path in LISTS:
         if "{" in path or path.startswith(("/api/products/1", "/api/domains/")):
             continue
@@ -133,5 +138,5 @@ def test_a_cursor_that_is_none_is_refused(api: Api, cursor: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "501", "9" * 30, "x", ""])
-def test_a_page_has_1_to_500(api: Api, limit: str) -> None:
-    assert api.reader.get("/api/domains", params={"limit": limit}).status_code == 422
+def test_a_page_has_1_to_500(shared: Shared, limit: str) -> None:
+    assert shared.reader.get("/api/domains", params={"limit": limit}).status_code == 422

@@ -14,9 +14,15 @@ import pytest
 from holdfast.model.account import Role
 from holdfast.store.connect import Database
 from holdfast.web import live
-from tests.support.api import Api, serving, settings
+from tests.support.api import Api, look_often, serving, settings
+from tests.support.crawls import wait_for
 
 JOB = {"name": "shop", "urls": ["https://a.example/"]}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_often(monkeypatch)
 
 
 class Stream:
@@ -53,6 +59,7 @@ def listening(client: httpx.Client, path: str, last: str | None = None) -> Itera
         yield Stream(answer)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_job_from_its_beginning_to_its_end(api: Api) -> None:
     client = api.admin
     client.post("/api/jobs", json=JOB)
@@ -70,6 +77,7 @@ def test_a_job_from_its_beginning_to_its_end(api: Api) -> None:
             stream.next()
 
 
+@pytest.mark.usefixtures("quick")
 def test_who_was_away_goes_on_behind_the_last_event(api: Api) -> None:
     client = api.admin
     client.post("/api/jobs", json=JOB)
@@ -89,6 +97,7 @@ def test_who_was_away_goes_on_behind_the_last_event(api: Api) -> None:
         assert stream.next()["data"]["kind"] == "job"
 
 
+@pytest.mark.usefixtures("quick")
 def test_what_is_forgotten_is_said(api: Api, connection: psycopg.Connection) -> None:
     client = api.admin
     client.post("/api/jobs", json=JOB)
@@ -115,9 +124,9 @@ def test_many_listeners_do_not_cost_many_queries(api: Api, connection: psycopg.C
             streams = [stack.enter_context(listening(client, "/api/jobs/shop/events")) for _ in range(listeners)]
             for stream in streams:
                 stream.next("progress")
-            threading.Event().wait(1.5)  # what was asked before is counted up to a second later
+            threading.Event().wait(1.2)  # what was asked before is counted up to a second later
             before = _figure(connection, reads)
-            threading.Event().wait(3)
+            threading.Event().wait(2.2)
             return _figure(connection, reads) - before
 
     client = api.client(api.key(Role.ADMIN), limits=httpx.Limits(max_connections=200))
@@ -141,6 +150,24 @@ def test_places_for_listeners_end(database: Database, tmp_path: Path) -> None:
             assert (refused.status_code, refused.headers["Retry-After"]) == (429, "10")
 
 
+def test_one_user_cannot_take_all_places(database: Database, tmp_path: Path) -> None:
+    with serving(database, settings(tmp_path, listeners=4, user_listeners=2)) as api:
+        api.user("bob")
+        client, other = api.login("bob"), api.login("bob")
+        with listening(client, "/api/events"), listening(other, "/api/stats/events"):
+            refused = client.get("/api/events")
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "10")
+            assert refused.json()["detail"].startswith("You have 2 listeners connected")
+            assert client.get("/api/jobs/none/events").status_code == 404, "who gets none has taken none"
+            with listening(api.reader, "/api/events"), listening(api.reader, "/api/events"):
+                assert "4 listeners are connected" in api.reader.get("/api/events").json()["detail"]
+        hub = api.office.hub
+        wait_for(lambda: not hub._taken, what="those who hung up have given their places back")
+        with listening(client, "/api/events"), listening(other, "/api/events"):
+            assert hub._taken.total() == 2
+
+
+@pytest.mark.usefixtures("quick")
 def test_who_may_no_longer_listen_is_sent_home(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "ALIVE", 0.2)
     token = api.key(Role.USER)
@@ -159,6 +186,7 @@ def test_a_server_that_stops_sends_listeners_home(database: Database, tmp_path: 
             stream.next()
 
 
+@pytest.mark.usefixtures("quick")
 def test_nothing_from_the_web_can_end_an_event(api: Api, connection: psycopg.Connection) -> None:
     client = api.admin
     with listening(client, "/api/events") as stream:

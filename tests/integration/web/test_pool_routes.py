@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support.accounts import deeds
-from tests.support.api import Api
+from tests.support.api import Api, Shared
 from tests.support.factories import Store
 from tests.support.pools import Pools
 
@@ -23,6 +23,14 @@ BEYOND = 2**63
 def pools(store: Store) -> Pools:
     store.seed(SITE)
     return Pools(store)
+
+
+@pytest.fixture(scope="module")
+def one_proxy(stage: Shared) -> None:
+    """A site and a proxy that is in nobody's pool, for all tests that are about refusals."""
+    store = Store(stage.connection)
+    store.seed(SITE)
+    Pools(store).add()
 
 
 def walked(client: httpx.Client, path: str) -> list[list[int]]:
@@ -78,11 +86,11 @@ def test_proxies_are_put_into_a_pool(api: Api, store: Store, pools: Pools) -> No
         ([], 422),
     ],
 )
-def test_what_cannot_be_put_into_a_pool(api: Api, store: Store, pools: Pools, body: Any, status: int) -> None:
-    pools.add()
-    answer = api.admin.post(CHANGE, json=body)
+@pytest.mark.usefixtures("one_proxy")
+def test_what_cannot_be_put_into_a_pool(shared: Shared, body: Any, status: int) -> None:
+    answer = shared.admin.post(CHANGE, json=body)
     assert answer.status_code == status, answer.text
-    assert store.value("SELECT count(*) FROM domain_proxies") == 0
+    assert shared.value("SELECT count(*) FROM domain_proxies") == 0
 
 
 def test_the_pool_goes_on_to_its_end_in_the_order_of_use(api: Api, pools: Pools) -> None:
@@ -121,8 +129,9 @@ def test_the_pool_goes_on_to_its_end_in_the_order_of_use(api: Api, pools: Pools)
         (0, BEYOND, None, 1),
     ],
 )
-def test_a_cursor_of_another_list_is_refused(api: Api, pools: Pools, key: tuple[object, ...]) -> None:
-    answer = api.reader.get(f"{POOL}?cursor={cursor(*key)}")
+@pytest.mark.usefixtures("one_proxy")
+def test_a_cursor_of_another_list_is_refused(shared: Shared, key: tuple[object, ...]) -> None:
+    answer = shared.reader.get(f"{POOL}?cursor={cursor(*key)}")
     assert answer.status_code == 422, answer.text
 
 
@@ -239,9 +248,9 @@ def test_which_proxy_comes_next(api: Api, store: Store, pools: Pools) -> None:
         ("", 404),
     ],
 )
-def test_domains_that_are_none(api: Api, pools: Pools, domain: str, status: int) -> None:
-    client = api.admin
-    pools.add()
+@pytest.mark.usefixtures("one_proxy")
+def test_domains_that_are_none(shared: Shared, domain: str, status: int) -> None:
+    client = shared.admin
     write = f"/api/admin/domains/{domain}/proxies"
     for answer in (
         client.get(f"/api/domains/{domain}/proxies"),

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast.model.parsed import Availability, Rating
-from tests.support.api import Api
+from tests.support.api import Api, Shared
 from tests.support.shop import Shop, day, product
 
 OTHER = "https://other.example/p"
@@ -19,6 +19,14 @@ OTHER = "https://other.example/p"
 @pytest.fixture
 def shop(connection: psycopg.Connection) -> Shop:
     return Shop(connection)
+
+
+@pytest.fixture(scope="module")
+def one_product(stage: Shared) -> int:
+    """A product for all tests that only look for it; its id."""
+    shop = Shop(stage.connection)
+    shop.see(0, product())
+    return shop.only().id
 
 
 def walked(client: httpx.Client, path: str, field: str = "name") -> list[list[str]]:
@@ -124,9 +132,8 @@ def test_the_history_of_prices_goes_on_to_its_end(api: Api, shop: Shop) -> None:
         7,
     ],
 )
-def test_a_cursor_that_is_no_time_is_refused_or_harmless(api: Api, shop: Shop, text: object) -> None:
-    shop.see(0, product())
-    answer = api.reader.get(f"/api/products/{shop.only().id}/history?cursor={cursor(text)}")
+def test_a_cursor_that_is_no_time_is_refused_or_harmless(shared: Shared, one_product: int, text: object) -> None:
+    answer = shared.reader.get(f"/api/products/{one_product}/history?cursor={cursor(text)}")
     expected = 200 if isinstance(text, str) and text.startswith("2026") else 422
     assert answer.status_code == expected, answer.text
 
@@ -156,8 +163,8 @@ def test_a_cursor_that_is_no_time_is_refused_or_harmless(api: Api, shop: Shop, t
         ("limit=501", 422),
     ],
 )
-def test_what_cannot_be_looked_for(api: Api, query: str, status: int) -> None:
-    answer = api.reader.get(f"/api/products?{query}")
+def test_what_cannot_be_looked_for(shared: Shared, query: str, status: int) -> None:
+    answer = shared.reader.get(f"/api/products?{query}")
     assert answer.status_code == status, answer.text
     assert answer.json()["detail"]
 

@@ -12,7 +12,7 @@ from holdfast.simweb.proxy_process import ProxyProcess
 from holdfast.store import proxies
 from holdfast.store.connect import Database
 from tests.support.accounts import deeds
-from tests.support.api import Api, serving, settings
+from tests.support.api import Api, Shared, serving, settings
 from tests.support.factories import Store
 from tests.support.pages import Page, Pages
 from tests.support.pools import Pools
@@ -130,12 +130,12 @@ def test_a_proxy_is_made_known_by_its_parts(api: Api) -> None:
         [],
     ],
 )
-def test_a_proxy_that_cannot_be_meant(api: Api, store: Store, body: Any) -> None:
-    answer = api.admin.post("/api/admin/proxies", json=body)
+def test_a_proxy_that_cannot_be_meant(shared: Shared, body: Any) -> None:
+    answer = shared.admin.post("/api/admin/proxies", json=body)
     assert answer.status_code == 422, answer.text
     assert answer.json()["detail"]
     assert CANARY not in answer.text
-    assert store.value("SELECT count(*) FROM proxies") == 0
+    assert shared.value("SELECT count(*) FROM proxies") == 0
 
 
 def test_the_list_goes_on_to_its_end(api: Api, pools: Pools) -> None:

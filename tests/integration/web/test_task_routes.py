@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.model.account import SCOPES, Role
 from holdfast.model.task import LIVE, TaskStatus
+from holdfast.web.paging import pack
 from tests.support.accounts import deeds
-from tests.support.api import Api
+from tests.support.api import Api, Shared
 from tests.support.tasks import PAGE, S, Tasks
 
 ADMIN = "admin-1 (key test)"
@@ -110,12 +111,12 @@ def test_a_task_of_a_batch_behind_another(api: Api, tasks: Tasks) -> None:
         None,
     ],
 )
-def test_a_task_that_cannot_be_meant(api: Api, tasks: Tasks, body: Any) -> None:
-    answer = api.admin.post("/api/admin/tasks", json=body)
+def test_a_task_that_cannot_be_meant(shared: Shared, body: Any) -> None:
+    answer = shared.admin.post("/api/admin/tasks", json=body)
     assert answer.status_code == 422, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json()["detail"]
-    assert tasks.value("SELECT count(*) FROM crawl_tasks") == 0
+    assert shared.value("SELECT count(*) FROM crawl_tasks") == 0
 
 
 def test_bulk_reports_what_is_bad_and_makes_the_rest(api: Api, tasks: Tasks) -> None:
@@ -203,8 +204,8 @@ def test_a_task_in_the_list(api: Api, tasks: Tasks) -> None:
         (f"domain={'a' * 256}", 422),
     ],
 )
-def test_filters_that_cannot_be_meant(api: Api, query: str, status: int) -> None:
-    answer = api.reader.get(f"/api/tasks?{query}")
+def test_filters_that_cannot_be_meant(shared: Shared, query: str, status: int) -> None:
+    answer = shared.reader.get(f"/api/tasks?{query}")
     assert answer.status_code == status, answer.text
     assert answer.json()["detail"]
 
@@ -234,9 +235,14 @@ def test_the_history_of_a_url(api: Api, tasks: Tasks) -> None:
     steps = [(event["from_status"], event["to_status"]) for event in items[1]["events"]]
     assert steps[0] == ("pending", "queued")
     assert steps[-1] == ("parsing", "completed")
-    assert [item["task"]["id"] for item in client.get(f"/api/tasks/{first}/history?limit=1").json()["items"]] == [
-        second
-    ]
+    assert {item["task"]["domain_id"] for item in items} == {1}
+    page = client.get(f"/api/tasks/{first}/history?limit=1")
+    assert [item["task"]["id"] for item in page.json()["items"]] == [second]
+    page = client.get(page.links["next"]["url"])
+    assert [item["task"]["id"] for item in page.json()["items"]] == [first]
+    page = client.get(page.links["next"]["url"])
+    assert page.json() == {"items": [], "next": None}
+    assert client.get("/api/tasks/815/history", params={"cursor": pack((9,))}).status_code == 404
     assert client.get("/api/tasks/815/history").status_code == 404
     assert client.get(f"/api/tasks/{first}/history?limit=501").status_code == 422
 
@@ -350,13 +356,13 @@ def test_priority(api: Api, tasks: Tasks) -> None:
 
 
 @pytest.mark.parametrize("verb", ["restart", "restart-parsing", "pause", "resume", "cancel"])
-def test_what_is_not_there(api: Api, verb: str) -> None:
-    client = api.admin
+def test_what_is_not_there(shared: Shared, verb: str) -> None:
+    client = shared.admin
     for missing in (815, LAST):
         answer = client.post(f"/api/admin/tasks/{missing}/{verb}")
         assert (answer.status_code, answer.json()["detail"]) == (404, f"There is no task {missing}.")
     assert client.post(f"/api/admin/tasks/{BEYOND}/{verb}").status_code == 422
-    assert api.reader.post(f"/api/admin/tasks/815/{verb}").status_code == 403
+    assert shared.reader.post(f"/api/admin/tasks/815/{verb}").status_code == 403
 
 
 def test_a_user_and_a_key_of_the_longest_names(api: Api, tasks: Tasks) -> None:

@@ -82,6 +82,25 @@ def test_one_that_is_killed_again_and_again_comes_back_every_time(tmp_path: Path
     supervisor.kill()
 
 
+def test_some_stand_back_behind_others_also_those_that_come_back(tmp_path: Path) -> None:
+    supervisor = Supervisor(
+        lambda _: [sys.executable, "-c", WAITS], 2, tmp_path / "logs", nice=lambda number: 5 if number == 1 else 0
+    )
+
+    def priorities() -> list[int]:
+        return [os.getpriority(os.PRIO_PROCESS, pid) for pid in supervisor.pids()]
+
+    supervisor.start()
+    try:
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert priorities() == [min(19, ours + 5), ours]
+        os.kill(supervisor.pids()[0], signal.SIGKILL)
+        tick_until(supervisor, lambda: supervisor.restarts == 1)
+        assert priorities() == [min(19, ours + 5), ours]
+    finally:
+        supervisor.kill()
+
+
 def test_one_that_is_done_stays_away(tmp_path: Path) -> None:
     supervisor = supervise(tmp_path, "pass")
     supervisor.start()
