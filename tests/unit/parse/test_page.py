@@ -47,6 +47,25 @@ def test_what_is_not_seen_is_no_text() -> None:
     assert parsed.images == ["/i"]
 
 
+@pytest.mark.parametrize("outer", ["<noscript>", "<p hidden>", "<div hidden><noscript>"])
+@pytest.mark.parametrize(
+    "inner", ["<script>x</script>", "<iframe>x</iframe>", "<b hidden>x<i hidden>y</i></b>", "<noscript>x</noscript>"]
+)
+def test_what_is_not_seen_may_be_inside_of_what_is_not_seen(outer: str, inner: str) -> None:
+    closing = "</noscript></p></div>"
+    parsed = page(f"<body>a{f'{outer}b{inner}c{closing}' * 50}k")
+    assert parsed.text == "a k"
+
+
+def test_links_keep_the_order_of_the_page() -> None:
+    assert page('<a href=1></a><map><area href=2></map><a href=3></a><area href="4"><a href=1>').links == [
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
+
+
 def test_a_page_that_is_hidden_as_a_whole_has_its_text() -> None:
     assert page("<body hidden>text").text == "text"
 

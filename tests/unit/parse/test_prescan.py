@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.parse import prescan
 from holdfast.parse.prescan import SMALL_BYTES, Place, place
 from tests.unit.parse.bombs import BOMBS, ordinary
 
@@ -50,3 +51,14 @@ def test_no_attributes_hide(before: int, filler: bytes) -> None:
     """Whatever stands around them: two thousand on one tag are seen."""
     names = b"".join(filler + b" a%d" % i for i in range(2000))
     assert place(b"<p>x</p>" * before + b"<a" + names + b">") is not Place.HERE
+
+
+@given(
+    st.lists(st.sampled_from([b"<p", b">", b"=", b'"', b"'", b" ", b"a", b"\n", b"</p>", b"="]), max_size=60).map(
+        b"".join
+    )
+)
+def test_a_quoted_end_is_never_missed_among_the_marks(body: bytes) -> None:
+    """What the closer look would find, the quick one has found before."""
+    if prescan._QUOTED_END.search(body):
+        assert prescan._QUOTED_END_OF_MARKS.search(body.translate(None, prescan._NO_MARKS))
