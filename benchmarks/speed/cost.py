@@ -1,10 +1,11 @@
 """What one page costs, part by part, and what it would cost at least. Prints a table; never a gate.
 
-    python -m benchmarks.speed.cost [--seconds 20] [--json FILE] [--work FOLDER]
+    python -m benchmarks.speed.cost [--seconds 15] [--json FILE] [--work FOLDER]
 
-A crawl with everything on, as in `python -m benchmarks.speed`, is watched by py-spy (`pip install py-spy`), which tells where its
-threads are; the kernel tells how much CPU each thread and PostgreSQL used. Beside it stands what the libraries need for the same work
-without anything around them (`limit.py`). The sum of that is the limit.
+A crawl with everything on, as in `python -m benchmarks.speed`: first the kernel tells how much CPU each thread and PostgreSQL use, then
+py-spy (`pip install py-spy`) where the threads are. Not both at once: py-spy stops what it looks at a hundred times a second, and a page
+costs a quarter more meanwhile. Beside it stands what the libraries need for the same work without anything around them (`limit.py`).
+The sum of that is the limit.
 """
 
 import argparse
@@ -63,7 +64,7 @@ LIMITS: Final = {
 def main() -> int:
     """Watch, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.cost", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--json", type=Path, default=Path("cost.json"))
     parser.add_argument("--work", type=Path, default=Path(".bench"))
     options = parser.parse_args()
@@ -73,7 +74,7 @@ def main() -> int:
     work = options.work.resolve()
     print(f"Making the site in {work} …", flush=True)
     root = site.generate(work / "one", PAGES, 1)
-    print(f"Watching a crawl for {options.seconds:g} s …", flush=True)
+    print(f"Watching a crawl for twice {options.seconds:g} s …", flush=True)
     cost, pages = crawl(root, work, options.seconds)
     print("Measuring the libraries alone …", flush=True)
     least = limits(root, work)
@@ -117,8 +118,9 @@ def crawl(root: Path, work: Path, seconds: float) -> tuple[dict[str, float], int
             box.first_page(server, since, process)
             time.sleep(WARM)
             began, before = time.time(), used()
-            samples = spy(process.pid, folder / "samples", seconds)
+            time.sleep(seconds)
             ended, after = time.time(), used()
+            samples = spy(process.pid, folder / "samples", seconds)
         finally:
             box.stop(process)
         pages = sum(began <= at <= ended for at, _ in server.pages(since))
