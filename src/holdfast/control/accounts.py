@@ -15,11 +15,13 @@ from holdfast.errors import Refused, UsageError
 from holdfast.model.account import SCOPES, Principal, Role, Scope
 from holdfast.settings.duration import render
 from holdfast.settings.web import Web
-from holdfast.store import api_keys, audit, sessions, users
+from holdfast.store import api_keys, audit, entering, sessions, users
 from holdfast.store import logins as failures
-from holdfast.store.api_keys import ApiKey
+from holdfast.store.api_keys import ApiKey, KeyHolder
 from holdfast.store.connect import Connection, Database
-from holdfast.store.sessions import Session
+from holdfast.store.entering import Limits
+from holdfast.store.rates import Rate
+from holdfast.store.sessions import Holder, Session
 from holdfast.store.users import User
 
 FIRST: Final = "admin"
@@ -171,11 +173,7 @@ class AccountDesk:
         if hashed is None:
             return None
         with self.database.session() as connection:
-            found = sessions.find(connection, hashed)
-        if found is None:
-            return None
-        role, csrf = Role(found.role), tokens.csrf(token)
-        return Principal(found.name, role, found.user_id, via="session", grant_id=found.session_id, csrf=csrf)
+            return _by_session(sessions.find(connection, hashed), token)
 
     def key(self, token: str) -> Principal | None:
         """Whose API key it is, and what it is for; None if it is none, or has ended, or he may not come in."""
@@ -183,12 +181,25 @@ class AccountDesk:
         if hashed is None:
             return None
         with self.database.session() as connection:
-            found = api_keys.find(connection, hashed)
-        if found is None:
+            return _by_key(api_keys.find(connection, hashed))
+
+    def enter(
+        self, kind: tokens.Kind, token: str, limits: Limits, address: str
+    ) -> tuple[Principal | None, Rate] | None:
+        """Who comes in by a key or a session, and how often he has come lately, this time included; looked up and counted in one go.
+
+        None: the text cannot be a token, so that nobody was looked for, and nothing counted. A principal of None: it opens nothing, and
+        the address was counted.
+        """
+        hashed = tokens.hashed(kind, token)
+        if hashed is None:
             return None
-        name, role = f"{found.name} (key {found.key_name})", Role(found.role)
-        scopes = SCOPES[role] & {Scope(scope) for scope in found.scopes}
-        return Principal(name, role, found.user_id, via="key", scopes=scopes, grant_id=found.key_id)
+        with self.database.session() as connection:
+            if kind is tokens.Kind.KEY:
+                key, rate = entering.by_key(connection, hashed, limits, address)
+                return _by_key(key), rate
+            session, rate = entering.by_session(connection, hashed, limits, address)
+            return _by_session(session, token), rate
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 
@@ -283,6 +294,21 @@ class AccountDesk:
         """Delete sessions that ended long ago and failed logins that count no more, a chunk of each; how many."""
         ended = sessions.tidy(connection, chunk=CHUNK)
         return ended + failures.tidy(connection, window=self.settings.login_window, chunk=CHUNK)
+
+
+def _by_session(found: Holder | None, token: str) -> Principal | None:
+    if found is None:
+        return None
+    role, csrf = Role(found.role), tokens.csrf(token)
+    return Principal(found.name, role, found.user_id, via="session", grant_id=found.session_id, csrf=csrf)
+
+
+def _by_key(found: KeyHolder | None) -> Principal | None:
+    if found is None:
+        return None
+    name, role = f"{found.name} (key {found.key_name})", Role(found.role)
+    scopes = SCOPES[role] & {Scope(scope) for scope in found.scopes}
+    return Principal(name, role, found.user_id, via="key", scopes=scopes, grant_id=found.key_id)
 
 
 def _check_role(role: Role) -> None:

@@ -31,7 +31,7 @@ VALUES (%(user)s, %(name)s, %(prefix)s, %(hash)s, %(scopes)s, clock_timestamp() 
 ON CONFLICT (user_id, name) WHERE revoked_at IS NULL DO NOTHING RETURNING id
 """
 # Whoever else is writing down that it was used does so for us, too.
-_FIND: Final = """
+FOUND: Final = """
 WITH found AS MATERIALIZED (
     SELECT k.id, k.user_id, u.name, u.role::text, k.name AS key_name, k.scopes,
            COALESCE(k.last_used_at < statement_timestamp() - interval '1 minute', true) AS stale
@@ -43,8 +43,9 @@ WITH found AS MATERIALIZED (
 ), used AS (
     UPDATE api_keys k SET last_used_at = statement_timestamp() FROM mine WHERE k.id = mine.id
 )
-SELECT id, user_id, name, role, key_name, scopes FROM found
 """
+"""How a statement begins that has to know whose key it is: `found` is him, if the key opens anything."""
+_FIND: Final = f"{FOUND} SELECT id, user_id, name, role, key_name, scopes FROM found"  # noqa: S608 — a constant
 _REVOKE: Final = """
 UPDATE api_keys SET revoked_at = clock_timestamp(), version = version + 1 WHERE id = %(id)s AND revoked_at IS NULL
 """

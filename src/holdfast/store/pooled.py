@@ -23,6 +23,8 @@ _IN_EACH_OTHERS_WAY: Final = (
     psycopg.errors.SerializationFailure,
     psycopg.errors.InFailedSqlTransaction,
 )
+_STATEMENTS: Final = 400
+"""That a connection keeps prepared: more than the API has, lest it prepares over and over again what it forgets over and over again."""
 _bound: ContextVar[psycopg.Connection | None] = ContextVar("bound", default=None)
 
 
@@ -36,8 +38,9 @@ class PooledDatabase(Database):
     pool: ConnectionPool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pool = ConnectionPool(
+        pool = _Pool(
             connection_class=psycopg.Connection,
+            configure=_remember_statements,
             open=False,
             min_size=min(2, self.size),
             max_size=self.size,
@@ -97,6 +100,12 @@ class PooledDatabase(Database):
                 raise RolledBack("A part of this failed, so nothing of it was done; try again.")
 
     @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Until the end every session of this thread is one connection, which is taken once; each statement is a transaction of its own."""
+        with self.session() as connection, self.bind(connection):
+            yield
+
+    @contextmanager
     def bind(self, connection: psycopg.Connection) -> Iterator[None]:
         """Until the end every session of this thread is this connection."""
         token = _bound.set(connection)
@@ -138,6 +147,20 @@ class PooledDatabase(Database):
             if isinstance(problem, _IN_EACH_OTHERS_WAY):
                 raise RolledBack("Others changed the same things in the same moment; try again.") from problem
             raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
+
+
+class _Pool(ConnectionPool):
+    """Lends the connection that came back last: its server process is still awake, and knows most statements already."""
+
+    def _get_ready_connection(self, timeout: float | None) -> psycopg.Connection | None:
+        if self._pool:
+            self._pool.rotate(1)  # its parent takes the first
+        return super()._get_ready_connection(timeout)
+
+
+def _remember_statements(connection: psycopg.Connection) -> None:
+    connection.prepare_threshold = 2
+    connection.prepared_max = _STATEMENTS
 
 
 def _is_cut(connection: psycopg.Connection) -> bool:

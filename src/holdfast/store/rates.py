@@ -13,6 +13,8 @@ FORGOTTEN: Final = timedelta(days=1)
 """A key that nobody has used for so long is forgotten; no window is longer."""
 _CHUNK: Final = 1_000
 
+KEY: Final = "format('holdfast/%%s/%%s/%%s/%%s/second', {tier}, {name}, {most}, {seconds})"
+"""What somebody is counted under, in SQL. A limit that is changed begins anew: its ring has another size."""
 _HIT: Final = "SELECT allowed, used, oldest FROM rate_hit(%(key)s, %(most)s, %(span)s, %(amount)s)"
 _TIDY: Final = """
 WITH old AS MATERIALIZED (
@@ -32,6 +34,11 @@ class Rate:
     used: int
     oldest: datetime | None
     """When the first hit that still counts was; None: none does."""
+
+
+def key(tier: str, name: str, most: int, seconds: int) -> str:
+    """The same, here."""
+    return f"holdfast/{tier}/{name}/{most}/{seconds}/second"
 
 
 def hit(connection: psycopg.Connection, key: str, *, most: int, span: timedelta, amount: int = 1) -> Rate:

@@ -31,7 +31,7 @@ VALUES (%(user)s, %(hash)s, clock_timestamp() + %(lifetime)s, %(address)s, %(ori
 RETURNING id, expires_at
 """
 # Whoever else is writing it down at this moment does so for us, too.
-_FIND: Final = f"""
+FOUND: Final = f"""
 WITH found AS MATERIALIZED (
     SELECT s.id, s.user_id, u.name, u.role::text, s.last_used_at < statement_timestamp() - interval '1 minute' AS stale
     FROM sessions s JOIN users u ON u.id = s.user_id
@@ -41,8 +41,9 @@ WITH found AS MATERIALIZED (
 ), used AS (
     UPDATE sessions s SET last_used_at = statement_timestamp() FROM mine WHERE s.id = mine.id
 )
-SELECT id, user_id, name, role FROM found
 """  # noqa: S608 — a constant
+"""How a statement begins that has to know whose session it is: `found` is him, if it has not ended."""
+_FIND: Final = f"{FOUND} SELECT id, user_id, name, role FROM found"  # noqa: S608 — a constant
 _REVOKE: Final = "UPDATE sessions s SET revoked_at = clock_timestamp()"
 _REVOKE_ONE: Final = f"{_REVOKE} FROM users u WHERE s.id = %(id)s AND u.id = s.user_id AND {_LIVE} RETURNING u.name"
 _REVOKE_TOKEN: Final = (

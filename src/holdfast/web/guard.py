@@ -21,13 +21,14 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Scope
 
+from holdfast.control.tokens import Kind
 from holdfast.errors import Denied, TooMany, Unauthenticated
 from holdfast.model.account import ANONYMOUS, EVERYBODY, Principal, Role
 from holdfast.settings import Web
 from holdfast.web import idempotency
 from holdfast.web.access import ROUTES, Access, Counted
 from holdfast.web.gate import Gates, finished
-from holdfast.web.limits import Standing, Tier
+from holdfast.web.limits import Standing
 from holdfast.web.office import Office
 
 COOKIE: Final = "holdfast_session"
@@ -87,8 +88,9 @@ class GuardedRoute(APIRoute):
                 _enter(office, access, request)
 
             def enter_and_answer() -> Response:
-                enter()
-                return answer()
+                with office.database.kept():
+                    enter()
+                    return answer()
 
             if method == "GET":
                 return await gates.reads.work(enter_and_answer)
@@ -157,12 +159,6 @@ def check_origin(request: Request, who: Principal, *, proven: bool) -> None:
             raise Denied(f"Repeat the `csrf` of /api/auth/login or /api/auth/me in the header {CSRF_HEADER}.")
 
 
-def tiers(web: Web, role: Role) -> Tier:
-    """The limit of a role."""
-    most = {Role.ANONYMOUS: web.anonymous_limit, Role.USER: web.user_limit, Role.ADMIN: web.admin_limit}
-    return Tier(str(role), most[role], web.window)
-
-
 def _same_origin(request: Request) -> bool:
     origin = request.headers.get("Origin")
     if origin is None:
@@ -182,15 +178,12 @@ def _hostname(host: str) -> str | None:
 
 
 def _enter(office: Office, access: Access, request: Request) -> None:
-    """Raise what keeps somebody out. After: the request says who sent it. Asks the database, for all of it over one connection."""
-    web = office.settings.web
+    """Raise what keeps somebody out. After: the request says who sent it."""
     credentials = asked(request)
-    with office.database.session() as connection, office.database.bind(connection):
-        who = identify(office, credentials)
-        name = f"user {who.user_id}" if who.user_id is not None else f"address {credentials.address}"
-        standings = [office.limiter.hit(tiers(web, who.role), name)]
-        if access.counted is Counted.SEED and standings[0].allowed:
-            standings.append(office.limiter.hit(Tier("seed", web.seed_limit, web.window), name))
+    who, standing = _counted(office, credentials)
+    standings = [standing]
+    if access.counted is Counted.SEED and standing.allowed:
+        standings.append(office.limiter.hit(office.seed_tier, _counted_as(who, credentials)))
     request.state.who, request.state.standings = who, standings
     for standing in standings:
         if not standing.allowed:
@@ -199,16 +192,40 @@ def _enter(office: Office, access: Access, request: Request) -> None:
     check_origin(request, who, proven=access.role is not Role.ANONYMOUS)
 
 
+def _counted(office: Office, asked: _Asked) -> tuple[Principal, Standing]:
+    """Who asks, and where they stand now that they did. Where the database counts, that is one statement."""
+    found = None
+    if office.limiter.is_local and not office.no_auth:
+        if asked.bearer is not None:
+            found = office.accounts.enter(Kind.KEY, asked.bearer, office.limits, asked.address)
+        elif asked.cookie is not None:
+            found = office.accounts.enter(Kind.SESSION, asked.cookie, office.limits, asked.address)
+    if found is not None:
+        who, rate = _named(found[0]), found[1]
+        return who, office.tiers[who.role].standing(rate)
+    who = identify(office, asked)
+    return who, office.limiter.hit(office.tiers[who.role], _counted_as(who, asked))
+
+
+def _counted_as(who: Principal, asked: _Asked) -> str:
+    return f"user {who.user_id}" if who.user_id is not None else f"address {asked.address}"
+
+
 def identify(office: Office, asked: _Asked) -> Principal:
     """Somebody by their key or session; what is not valid is nobody's."""
     if office.no_auth:
         return EVERYBODY
     if asked.bearer is not None:
-        who = office.accounts.key(asked.bearer) or ANONYMOUS
-        return replace(who, name=who.name[:_LONGEST_ACTOR])
+        return _named(office.accounts.key(asked.bearer))
     if asked.cookie is not None:
-        return office.accounts.session(asked.cookie) or ANONYMOUS
+        return _named(office.accounts.session(asked.cookie))
     return ANONYMOUS
+
+
+def _named(who: Principal | None) -> Principal:
+    if who is None:
+        return ANONYMOUS
+    return who if len(who.name) <= _LONGEST_ACTOR else replace(who, name=who.name[:_LONGEST_ACTOR])
 
 
 async def _receive(request: Request, web: Web) -> None:

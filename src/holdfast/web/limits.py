@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from limits import RateLimitItemPerSecond
 from limits.errors import StorageError
-from limits.storage import MovingWindowSupport, RedisStorage, Storage
+from limits.storage import RedisStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from holdfast.settings import Settings
 from holdfast.store import rates
 from holdfast.store.connect import Database
+from holdfast.store.rates import Rate
 
 log: Final = logging.getLogger(__name__)
 
@@ -35,6 +36,17 @@ class Tier:
     name: str
     most: int
     window: timedelta
+
+    @property
+    def seconds(self) -> int:
+        """Of the window."""
+        return max(1, round(self.window.total_seconds()))
+
+    def standing(self, rate: Rate) -> "Standing":
+        """What the database has counted."""
+        span = self.window.total_seconds()
+        reset = span if rate.oldest is None else rate.oldest.timestamp() + self.seconds - time.time()
+        return Standing(self, rate.allowed, max(0, self.most - rate.used), min(max(0.0, reset), span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,79 +68,25 @@ class Standing:
         }
 
 
-class DatabaseStorage(Storage, MovingWindowSupport):
-    """The sliding windows of `limits`, kept in our database."""
-
-    STORAGE_SCHEME = ["holdfast"]  # noqa: RUF012 — as its parent declares it
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._last = threading.local()
-        super().__init__()
-
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        """What a failure looks like."""
-        return Exception
-
-    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Count a hit if there is room for it."""
-        rate = self._hit(key, limit, expiry, amount)
-        self._last.seen = (key, rate)
-        return rate.allowed
-
-    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the first hit that counts was, and how many do. Right after a hit of the same thread, what that one saw."""
-        last, rate = self._last.__dict__.pop("seen", (None, None))
-        if rate is None or last != key:
-            rate = self._hit(key, limit, expiry, 0)
-        return (rate.oldest.timestamp() if rate.oldest else time.time(), rate.used)
-
-    def _hit(self, key: str, limit: int, expiry: int, amount: int) -> rates.Rate:
-        with self._database.session() as connection:
-            return rates.hit(connection, key, most=limit, span=timedelta(seconds=expiry), amount=amount)
-
-    def clear(self, key: str) -> None:
-        """Forget a key."""
-        with self._database.session() as connection:
-            rates.forget(connection, key)
-
-    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Fixed windows are not kept."""
-        raise NotImplementedError
-
-    def get(self, key: str) -> int:
-        """Fixed windows are not kept."""
-        raise NotImplementedError
-
-    def get_expiry(self, key: str) -> float:
-        """Fixed windows are not kept."""
-        raise NotImplementedError
-
-    def check(self) -> bool:
-        """Whether the database answers."""
-        with self._database.session():
-            return True
-
-    def reset(self) -> int | None:
-        """Nobody forgets all keys."""
-        raise NotImplementedError
-
-
 class Limiter:
     """Counts requests."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        self._database = MovingWindowRateLimiter(DatabaseStorage(database))
+        self._database = database
         self._redis = _redis(settings)
         self._lock = threading.Lock()
         self._failures = 0
         self._away_until = 0.0
 
+    @property
+    def is_local(self) -> bool:
+        """The database counts, so that who looks somebody up there may have him counted at once."""
+        return self._redis is None or time.monotonic() < self._away_until
+
     def hit(self, tier: Tier, who: str) -> Standing:
         """Count a request of somebody, if the tier has room for it."""
-        redis = self._redis if time.monotonic() >= self._away_until else None
-        if redis is not None:
+        redis = self._redis
+        if redis is not None and not self.is_local:
             try:
                 standing = _hit(redis, tier, who)
             except StorageError as problem:
@@ -136,7 +94,9 @@ class Limiter:
             else:
                 self._failures = 0
                 return standing
-        return _hit(self._database, tier, who)
+        with self._database.session() as connection:
+            key = rates.key(tier.name, who, tier.most, tier.seconds)
+            return tier.standing(rates.hit(connection, key, most=tier.most, span=timedelta(seconds=tier.seconds)))
 
     def redis_answers(self) -> bool | None:
         """Whether Redis does; None: there is none."""
@@ -171,7 +131,7 @@ def _redis(settings: Settings) -> MovingWindowRateLimiter | None:
 
 
 def _hit(limiter: MovingWindowRateLimiter, tier: Tier, who: str) -> Standing:
-    item = RateLimitItemPerSecond(tier.most, max(1, round(tier.window.total_seconds())), namespace="holdfast")
+    item = RateLimitItemPerSecond(tier.most, tier.seconds, namespace="holdfast")
     allowed = limiter.hit(item, tier.name, who)
     window = limiter.get_window_stats(item, tier.name, who)
     return Standing(

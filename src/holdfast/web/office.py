@@ -29,13 +29,14 @@ from holdfast.control.seeds import Sower
 from holdfast.control.statistics import Cached, StatsDesk
 from holdfast.control.tasks import TaskDesk
 from holdfast.control.webhooks import WebhookDesk
-from holdfast.model.account import Principal
+from holdfast.model.account import Principal, Role
 from holdfast.model.proxy import Use
 from holdfast.settings import Settings
 from holdfast.store.connect import Database
+from holdfast.store.entering import Limits
 from holdfast.store.pooled import PooledDatabase
 from holdfast.web.hub import Figures, Hub
-from holdfast.web.limits import Limiter
+from holdfast.web.limits import Limiter, Tier
 from holdfast.web.views import JobView, Stats
 
 
@@ -74,6 +75,23 @@ class Office:
     def close(self) -> None:
         """After: no connection is left."""
         self.database.close()
+
+    @cached_property
+    def tiers(self) -> Mapping[Role, Tier]:
+        """The limit of each role."""
+        web = self.settings.web
+        most = {Role.ANONYMOUS: web.anonymous_limit, Role.USER: web.user_limit, Role.ADMIN: web.admin_limit}
+        return {role: Tier(str(role), most[role], web.window) for role in Role}
+
+    @cached_property
+    def limits(self) -> Limits:
+        """The same, as the store takes them."""
+        return Limits(self.seed_tier.seconds, **{str(role): tier.most for role, tier in self.tiers.items()})
+
+    @cached_property
+    def seed_tier(self) -> Tier:
+        """The limit of adding seeds."""
+        return Tier("seed", self.settings.web.seed_limit, self.settings.web.window)
 
     def jobs(self, who: Principal) -> JobDesk:
         """Jobs, on behalf of somebody."""

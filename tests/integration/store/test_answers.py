@@ -129,3 +129,22 @@ def test_a_pool_that_is_used_up_says_so(database: Database) -> None:
     with small.session(), small.session(), pytest.raises(StoreUnavailable, match="all 2 connections"), small.session():
         pass
     small.close()
+
+
+def test_the_connection_that_came_back_last_is_lent_first(pooled: PooledDatabase) -> None:
+    """Its server process is awake, and knows the statements."""
+    with pooled.session() as first, pooled.session() as second:
+        pids = [first.info.backend_pid, second.info.backend_pid]
+    for _ in range(5):
+        with pooled.session() as again:
+            assert again.info.backend_pid == pids[0], "the outer one came back last"
+
+
+def test_what_is_kept_is_one_connection_and_no_transaction(pooled: PooledDatabase) -> None:
+    with pooled.kept():
+        with pooled.session() as first:
+            first.execute("CREATE TABLE seen_at_once ()")
+        with pooled.session() as second:
+            assert second is first
+    with pooled.session() as other:
+        other.execute("DROP TABLE seen_at_once")
