@@ -10,8 +10,8 @@ import ipaddress
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import wraps
-from inspect import iscoroutinefunction
-from typing import Any, Final, NamedTuple
+from inspect import Parameter, iscoroutinefunction, signature
+from typing import Any, Final, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request, Response
@@ -29,7 +29,7 @@ from holdfast.web import idempotency
 from holdfast.web.access import ROUTES, Access, Counted
 from holdfast.web.gate import Gates, finished
 from holdfast.web.limits import Standing
-from holdfast.web.office import Office
+from holdfast.web.office import Given, Office
 
 COOKIE: Final = "holdfast_session"
 SECURE_COOKIE: Final = "__Host-holdfast_session"
@@ -57,7 +57,7 @@ class GuardedRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self._is_quick = iscoroutinefunction(endpoint)
         """It asks nobody for anything, so that it needs no thread."""
-        super().__init__(path, endpoint if self._is_quick else _at_once(endpoint), **options)
+        super().__init__(path, _at_once(endpoint), **options)
         self._begins = self.path_format.partition("{")[0]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -240,12 +240,28 @@ async def _receive(request: Request, web: Web) -> None:
 
 
 def _at_once(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function for a caller that is in a thread already, so that nobody takes it to another one."""
+    """The same function for a caller that is in a thread already, so that nobody takes it to another one. What the guard gives it is not
+    seen from outside, but for the request that it is taken from."""
+    asked = signature(endpoint).parameters
+    given = {
+        name: one.by for name, part in asked.items() for one in get_args(part.annotation)[1:] if isinstance(one, Given)
+    }
+    named = next((name for name, part in asked.items() if part.annotation is Request), None)
+    seen = [part.replace(kind=Parameter.KEYWORD_ONLY) for name, part in asked.items() if name not in given]
+    if given and named is None:
+        seen.append(Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request))
 
     @wraps(endpoint)
-    async def called(*given: Any, **named: Any) -> Any:
-        return endpoint(*given, **named)
+    async def called(**values: Any) -> Any:
+        if given:
+            request = values[named] if named is not None else values.pop("request")
+            for name, by in given.items():
+                values[name] = by(request)
+        found = endpoint(**values)
+        return await found if is_quick else found
 
+    is_quick = iscoroutinefunction(endpoint)
+    called.__signature__ = signature(endpoint).replace(parameters=seen)  # type: ignore[attr-defined]  # FastAPI looks there
     return called
 
 

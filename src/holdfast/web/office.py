@@ -3,12 +3,12 @@
 The rule: a route asks the office for a desk and calls it; it decides nothing itself.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Self
 
-from fastapi import Depends, Request
+from fastapi import Request
 
 from holdfast import wiring
 from holdfast.control.accounts import AccountDesk
@@ -207,17 +207,24 @@ class Office:
         return WebhookDesk(self.database)
 
 
-async def _office(request: Request) -> Office:
+def _office(request: Request) -> Office:
     office = request.app.state.office
     assert isinstance(office, Office)  # noqa: S101 — the app is made with one
     return office
 
 
-async def _who(request: Request) -> Principal:
+def _who(request: Request) -> Principal:
     who = request.state.who
     assert isinstance(who, Principal)  # noqa: S101 — the guard lets nobody pass without
     return who
 
 
-TheOffice = Annotated[Office, Depends(_office)]
-Who = Annotated[Principal, Depends(_who)]
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Marks what a route is given by the guard: FastAPI would solve each such dependency as if it were a request of its own."""
+
+    by: Callable[[Request], object]
+
+
+TheOffice = Annotated[Office, Given(_office)]
+Who = Annotated[Principal, Given(_who)]
