@@ -188,6 +188,8 @@ class CrawlDesk:
     def _create(self, connection: Any, wish: Wish, seeds: list[Seed]) -> Job:
         spec = JobSpec(**(wish.options or {}))
         if wish.job is not None:
+            if wish.job.isascii() and wish.job.isdigit():
+                raise UsageError(f"A job cannot be called {wish.job}: jobs are also named by their ids. Add a letter.")
             return crawls.create(connection, name=wish.job, spec=spec, fingerprint=None)
         mark = self._fingerprint(wish, seeds)
         what = seeds[0].domain if seeds else "seeds"

@@ -99,6 +99,8 @@ STDOUT: Final = "-"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet would take for a formula at the beginning of a cell."""
 _SAID_EVERY: Final = 1_000
+"""Rows, or fewer if they have long texts: what is written in between is held in memory where the file is a stream."""
+_SAID_TEXT: Final = 1024 * 1024
 _GROUP_ROWS: Final = 25_000
 _GROUP_TEXT: Final = 32 * 1024 * 1024
 
@@ -312,13 +314,16 @@ def cell(value: object) -> object:
 
 
 def _drain(rows: Iterator[Row], writer: _Writer) -> Iterator[int]:
-    written = 0
+    written = rows_since = text_since = 0
     try:
         for row in rows:
             writer.write(row)
             written += 1
-            if written % _SAID_EVERY == 0:
+            rows_since += 1
+            text_since += len(row.get("text") or "")
+            if rows_since >= _SAID_EVERY or text_since >= _SAID_TEXT:
                 yield written
+                rows_since = text_since = 0
         writer.end()
     except BaseException:
         writer.give_up()

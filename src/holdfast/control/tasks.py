@@ -330,8 +330,12 @@ def check(wish: Wish) -> None:
         raise UsageError("A parser is one word of letters, digits, dots and dashes.")
     if wish.parent_task_id is not None and not 0 < wish.parent_task_id <= _LAST_ID:
         raise UsageError(f"{wish.parent_task_id} is not the id of a task.")
-    if wish.webhook_url is not None and len(parse(wish.webhook_url).href) > _MAX_WEBHOOK:
-        raise UsageError(f"A webhook's URL is at most {_MAX_WEBHOOK} bytes long.")
+    if wish.webhook_url is not None:
+        webhook = parse(wish.webhook_url)
+        if len(webhook.href) > _MAX_WEBHOOK:
+            raise UsageError(f"A webhook's URL is at most {_MAX_WEBHOOK} bytes long.")
+        if webhook.has_credentials:
+            raise UsageError("A webhook's URL must not have a password in it: whoever may read tasks sees it.")
 
 
 def _new_task(connection: Connection, wish: Wish) -> Callable[..., NewTask]:

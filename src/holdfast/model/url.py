@@ -86,6 +86,11 @@ class Url:
         """Scheme, host and port: whom a robots.txt speaks for."""
         return f"{self.scheme}://{self.host}" + ("" if self.port is None else f":{self.port}")
 
+    @property
+    def has_credentials(self) -> bool:
+        """A user's name or password stands before the host."""
+        return not self.href.startswith(self.origin)
+
 
 @dataclass(frozen=True, slots=True)
 class _Names:

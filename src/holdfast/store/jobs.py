@@ -32,8 +32,9 @@ _DEADLOCK_RETRIES: Final = 5
 GRAVE: Final = timedelta(minutes=10)
 """How long the row of a deleted job stays: a batch that was begun before may still write for it, and what it writes is forgotten too."""
 
+# The id first: links name jobs by it, and a job whose name is a number must not be in the way of another one's.
 _NAMED: Final = """
-SELECT id FROM crawl_jobs WHERE deleted_at IS NULL AND (name = %(text)s OR id::text = %(text)s) ORDER BY name = %(text)s DESC LIMIT 1
+SELECT id FROM crawl_jobs WHERE deleted_at IS NULL AND (name = %(text)s OR id::text = %(text)s) ORDER BY name = %(text)s LIMIT 1
 """
 _LOCK: Final = "SELECT name, state::text FROM crawl_jobs WHERE id = %(job)s AND deleted_at IS NULL FOR NO KEY UPDATE"
 # What its workers let go of while it is paused is not ready: all of it may have to be looked at.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
@@ -25,6 +25,8 @@ _IN_EACH_OTHERS_WAY: Final = (
 )
 _STATEMENTS: Final = 400
 """That a connection keeps prepared: more than the API has, lest it prepares over and over again what it forgets over and over again."""
+_AWAY: Final = 0.05
+"""Seconds to wait for a connection to a database that is known to be away."""
 _bound: ContextVar[psycopg.Connection | None] = ContextVar("bound", default=None)
 
 
@@ -35,12 +37,11 @@ class PooledDatabase(Database):
     size: int = 10
     patience: float = 5.0
     """Seconds that a session waits for a connection."""
-    pool: ConnectionPool = field(init=False, repr=False, compare=False)
+    pool: "_Pool" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         pool = _Pool(
             connection_class=psycopg.Connection,
-            configure=_remember_statements,
             open=False,
             min_size=min(2, self.size),
             max_size=self.size,
@@ -118,7 +119,7 @@ class PooledDatabase(Database):
         """A connection that lives: one that the server closed meanwhile, as at its restart, is not lent."""
         try:
             while True:
-                connection = self.pool.getconn()
+                connection = self.pool.getconn(_AWAY if self.pool.is_away else self.patience)
                 if not _is_cut(connection):
                     return connection
                 connection.close()
@@ -152,15 +153,27 @@ class PooledDatabase(Database):
 class _Pool(ConnectionPool):
     """Lends the connection that came back last: its server process is still awake, and knows most statements already."""
 
+    def __init__(self, **given: Any) -> None:
+        super().__init__(configure=self._made, reconnect_failed=lambda _: self._not_made(), **given)
+        self.is_away = False
+        """No connection could be made the last time: to wait for one is in vain. Who asks has another attempt made all the same."""
+
+    def _made(self, connection: psycopg.Connection) -> None:
+        self.is_away = False
+        connection.prepare_threshold = 2
+        connection.prepared_max = _STATEMENTS
+
+    def _not_made(self) -> None:
+        self.is_away = True
+
     def _get_ready_connection(self, timeout: float | None) -> psycopg.Connection | None:
+        # Its parent leaves those in the queue who wait no more until there is a connection to give; where they fill it, nobody is let in,
+        # and nobody has a connection made.
+        while self._waiting and self._waiting[0].error is not None:
+            self._waiting.popleft()
         if self._pool:
             self._pool.rotate(1)  # its parent takes the first
         return super()._get_ready_connection(timeout)
-
-
-def _remember_statements(connection: psycopg.Connection) -> None:
-    connection.prepare_threshold = 2
-    connection.prepared_max = _STATEMENTS
 
 
 def _is_cut(connection: psycopg.Connection) -> bool:

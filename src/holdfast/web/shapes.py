@@ -1,6 +1,7 @@
 """What bodies and parameters are made of: checks that all requests share, and kinds of values that many have.
 
-The rule: what PostgreSQL could not store (NUL, numbers beyond its integers) is refused here, so that no request fails for it further down.
+The rule: what PostgreSQL could not store (NUL, half a character, numbers beyond its integers) is refused here, so that no request
+fails for it further down.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from holdfast.errors import UsageError
 BIGINT: Final = 2**63 - 1
 INTEGER: Final = 2**31 - 1
 _LONGEST_NAME: Final = 255
+_NOT_STORED: Final = "must not have NUL characters or lone surrogates"
 
 
 def _moment(moment: datetime) -> datetime:
@@ -26,9 +28,18 @@ def _moment(moment: datetime) -> datetime:
 
 
 def _text(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not have NUL characters")
+    if not _can_be_stored(text):
+        raise ValueError(_NOT_STORED)
     return text
+
+
+def _can_be_stored(text: str) -> bool:
+    if text.isascii():
+        return "\0" not in text
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:  # JSON can write one half of a character without the other
+        return False
 
 
 Id = Annotated[int, Path(ge=1, le=BIGINT, description="Its id.")]
@@ -55,9 +66,9 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nul(cls, given: Any) -> Any:
-        if _has_nul(given):
-            raise ValueError("must not have NUL characters")
+    def _storable(cls, given: Any) -> Any:
+        if not _is_storable(given):
+            raise ValueError(_NOT_STORED)
         return given
 
 
@@ -120,15 +131,15 @@ def plain(value: object) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _has_nul(given: object) -> bool:
+def _is_storable(given: object) -> bool:
     """Without recursion: how deep a body is nested is the sender's choice."""
     left = [given]
     while left:
         one = left.pop()
-        if isinstance(one, str) and "\0" in one:
-            return True
+        if isinstance(one, str) and not _can_be_stored(one):
+            return False
         if isinstance(one, Mapping):
             left += [*one.keys(), *one.values()]
         elif isinstance(one, list | tuple):
             left += one
-    return False
+    return True

@@ -111,10 +111,11 @@ def test_a_schedule_that_is_none_makes_no_job(cli: Cli) -> None:
     assert cli("jobs", "show", "x").code == 4
 
 
-def test_a_job_whose_name_is_anothers_id_is_not_taken_for_it(news: Cli) -> None:
-    assert news("jobs", "create", "3", "https://c.example/").code == 0
-    assert news("jobs", "delete", "news", "--yes").out == "Deleted job news.\n"
-    assert [job["name"] for job in news("jobs", "list", "--json").json] == ["default", "tasks", "3"]
+def test_no_job_is_called_like_the_id_of_another(news: Cli) -> None:
+    """Whoever names a job by its id means that one."""
+    assert "also named by their ids" in news("jobs", "create", "3", "https://c.example/").refused(2)
+    assert news("jobs", "delete", "3", "--yes").out == "Deleted job news.\n"
+    assert [job["name"] for job in news("jobs", "list", "--json").json] == ["default", "tasks"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,20 @@ def _operate(api: Api, database: Database) -> None:
         pass
 
 
+def test_a_job_that_is_called_like_the_id_of_another_is_not_in_its_way(
+    api: Api, connection: psycopg.Connection
+) -> None:
+    client = api.admin
+    job = client.post("/api/jobs", json=JOB).json()["job"]
+    refused = client.post("/api/jobs", json={**JOB, "name": str(job["id"])})
+    assert (refused.status_code, "also named by their ids" in refused.json()["detail"]) == (422, True)
+    client.post("/api/jobs", json={**JOB, "name": "other"})
+    connection.execute("UPDATE crawl_jobs SET name = %s WHERE name = 'other'", (str(job["id"]),))  # from earlier times
+    assert client.get(f"/api/jobs/{job['id']}").json()["name"] == "shop"
+    assert client.delete(f"/api/jobs/{job['id']}").status_code == 204
+    assert client.get("/api/jobs/shop").status_code == 404
+
+
 def test_a_job_is_made_paused_resumed_cancelled_and_deleted(api: Api, connection: psycopg.Connection) -> None:
     client = api.admin
     made = client.post("/api/jobs", json={**JOB, "spec": {"max_pages": 10, "exclude": ["/private"]}, "schedule": "6h"})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.account import Role, Scope
 from holdfast.store.connect import Database
 from holdfast.web.line import LONGEST_HEAD
 from tests.support.api import Api, serving, settings
@@ -75,3 +76,27 @@ def test_a_long_body_is_no_long_head(api: Api) -> None:
     name = "x" * (2 * LONGEST_HEAD)
     answer = client.post("/api/admin/batches", json={"name": name})
     assert (answer.status_code, answer.json()["errors"][0]["where"]) == (422, "body.name")
+
+
+CHUNKED = b"GET /api/auth/me HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+
+
+def test_a_trailer_is_no_header(api: Api) -> None:
+    key = api.key(Role.ADMIN, Scope.READ)
+    with _connected(api) as line:
+        line.sendall(CHUNKED + f"Authorization: Bearer {key}\r\n\r\n".encode())
+        assert _answer(line).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("trailer", [b"X-Long: " + b"x" * 1000, b"X: y\r\n" * 150], ids=["one", "many"])
+def test_trailers_without_end_are_not_read_to_their_end(api: Api, trailer: bytes) -> None:
+    with _connected(api) as line:
+        line.sendall(CHUNKED)
+        pieces = 100 * LONGEST_HEAD // len(trailer)
+        with pytest.raises(ConnectionError):
+            _send(line, trailer, pieces)
+
+
+def _send(line: socket.socket, piece: bytes, count: int) -> None:
+    for _ in range(count):
+        line.sendall(piece)

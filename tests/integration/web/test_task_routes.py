@@ -105,6 +105,7 @@ def test_a_task_of_a_batch_behind_another(api: Api, tasks: Tasks) -> None:
         {"url": "a.example", "scheduled_at": "2031-12-24T18:00:00"},
         {"url": "a.example", "scheduled_at": "9999-12-31T23:59:59-12:00"},
         {"url": "a.example", "webhook_url": "mailto:a@b.example"},
+        {"url": "a.example", "webhook_url": "https://me:secret@b.example/"},
         {"url": "a.example", "parser_name": "a b"},
         {"url": "a.example", "batch": ""},
         [],
@@ -117,6 +118,13 @@ def test_a_task_that_cannot_be_meant(shared: Shared, body: Any) -> None:
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json()["detail"]
     assert shared.value("SELECT count(*) FROM crawl_tasks") == 0
+
+
+def test_half_a_character_cannot_be_meant(shared: Shared) -> None:
+    """JSON can write it, and PostgreSQL cannot store it."""
+    body = rb'{"url": "a.example", "batch": "\ud800"}'
+    answer = shared.admin.post("/api/admin/tasks", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "surrogates" in answer.text) == (422, True)
 
 
 def test_bulk_reports_what_is_bad_and_makes_the_rest(api: Api, tasks: Tasks) -> None:
