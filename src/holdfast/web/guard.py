@@ -94,7 +94,7 @@ class GuardedRoute(APIRoute):
 
             if method == "GET":
                 return await gates.reads.work(enter_and_answer)
-            await gates.writes.work(enter)
+            await gates.reads.work(enter)  # it waits for no lock: who logs in is not kept waiting by writes that do
             await _receive(request, office.settings.web)
             # What waits for others than the database keeps nobody waiting.
             return await (gates.writes.work(answer) if access.keeps else run_in_threadpool(answer))

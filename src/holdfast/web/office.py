@@ -108,6 +108,11 @@ class Office:
         return Cached(lambda: look(self.database), seconds=1.0)
 
     @cached_property
+    def redis(self) -> Cached[bool | None]:
+        """Whether Redis answers, likewise; None: there is none."""
+        return Cached(self.limiter.redis_answers, seconds=1.0)
+
+    @cached_property
     def stats(self) -> StatsDesk:
         """Statistics, which remembers them for a second."""
         return StatsDesk(self.database)

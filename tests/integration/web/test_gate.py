@@ -39,12 +39,14 @@ def test_who_reads_does_not_stand_behind_those_who_wait_for_a_lock(api: Api, con
     token = api.key(Role.ADMIN)
     client = api.client(token)
     assert client.post("/api/jobs", json={"name": "shop", "urls": ["https://a.example/"]}).status_code == 201
+    api.user("ann")
     with ThreadPoolExecutor(20) as pool:
         with connection.transaction():
             connection.execute("SELECT FROM crawl_jobs WHERE name = 'shop' FOR NO KEY UPDATE")
             pauses = [pool.submit(api.client(token).post, "/api/jobs/shop/pause") for _ in range(20)]
             wait_until(lambda: _waiting_for_locks(api) > 0)
             assert client.get("/api/jobs/shop").json()["state"] == "pending"
+            assert api.login("ann").get("/api/auth/me").json()["name"] == "ann"  # nor does who logs in
             assert not any(pause.done() for pause in pauses)
         assert {pause.result().status_code for pause in pauses} == {200}
     assert client.get("/api/jobs/shop").json()["state"] == "paused"

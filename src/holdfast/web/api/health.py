@@ -50,7 +50,7 @@ def ready(office: TheOffice, response: Response) -> Readiness:
     """The database answers, its schema is the right one; Redis, where it is set, answers. Without Redis the API works, but slower."""
     found = office.readiness.get()
     parts = [Part(name=part.name, works=part.works, cause=part.cause) for part in found]
-    redis = office.limiter.redis_answers()
+    redis = office.redis.get()
     if redis is not None:
         parts.append(
             Part(name="redis", works=redis, cause=None if redis else "It does not answer; the database counts.")
