@@ -4,11 +4,14 @@ The rule: everything in its tables follows from the routes and the table of `acc
 """
 
 import sys
+from textwrap import wrap
 from typing import Any, Final
 
+from holdfast.web.access import ROUTES
 from holdfast.web.app import bare
 from holdfast.web.description import TAGS
 
+_WIDTH: Final = 115
 _INTRODUCTION: Final = """\
 # The API
 
@@ -38,7 +41,8 @@ metrics are in [metrics](metrics.md).
   `Idempotent-Replayed: true`, also if the server was killed in between. What was refused may be sent again with the
   same key. Who repeats it while the first one is still being done waits for it; after a few seconds that is a 409 of
   the type `urn:holdfast:problem:under-way`, and `Retry-After` says when to ask again. Secrets that are shown once are
-  not in a repeated answer.
+  not in a repeated answer. The key is not looked at where nothing is kept:
+  UNKEPT.
 - **Long work** is answered with 202 and the `Location` of an operation, which says how far it is and what came of it.
 - **Live**: `/api/events`, `/api/stats/events` and `/api/jobs/{job}/events` are Server-Sent Events. Each event has an
   id; who was away sends it as `Last-Event-ID` and misses nothing for a day. After `reset` look at everything anew.
@@ -61,7 +65,7 @@ def page() -> str:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             found[operation["tags"][0]].append(_row(method.upper(), path, operation))
-    parts = [_INTRODUCTION]
+    parts = [_introduction()]
     for tag, rows in found.items():
         parts.append(
             f"\n### {tag.capitalize()}\n\n{TAGS[tag]}\n\n| | | role | scope | |\n|---|---|---|---|---|\n"
@@ -69,6 +73,13 @@ def page() -> str:
             + "\n"
         )
     return "".join(parts)
+
+
+def _introduction() -> str:
+    posts = (
+        route.partition(" ")[2] for route, access in ROUTES.items() if route.startswith("POST") and not access.keeps
+    )
+    return _INTRODUCTION.replace("UNKEPT", "\n  ".join(wrap(", ".join(f"`{path}`" for path in posts), _WIDTH)))
 
 
 def _row(method: str, path: str, operation: dict[str, Any]) -> str:
