@@ -62,12 +62,12 @@ class Worker:
     def __post_init__(self) -> None:
         self.run_id = self.run_id or runs.begin(self.store.connection, worker=self.name)
 
-    def commit(self, *parts: VisitPart) -> commit.Committed:
+    def commit(self, *parts: VisitPart, aged_at: float | None = None) -> commit.Committed:
         return commit.commit(
             self.store.connection,
             self.database.connect,
             worker=self.name,
-            batch=Batch(self.run_id, list(parts)),
+            batch=Batch(self.run_id, list(parts), aged_at),
             lease=LEASE,
             defaults=self.defaults,
         )

@@ -287,7 +287,7 @@ class Committer:
         loop = asyncio.get_running_loop()
         asked_at = self._clock.now()
         batch = self._batch(filling, asked_at)
-        done = await loop.run_in_executor(self._thread, self._commit, batch, filling.exchanges, time.perf_counter())
+        done = await loop.run_in_executor(self._thread, self._commit, batch, filling.exchanges)
         kept = [part for domain_id, part in filling.parts.items() if domain_id not in done.refused]
         self._leases.renewed(((part.holder.domain_id, part.holder.epoch) for part in kept), asked_at)
         if done.refused:
@@ -324,11 +324,11 @@ class Committer:
                     other_uses=part.uses,
                 )
             )
-        return Batch(self._run_id, parts)
+        return Batch(self._run_id, parts, time.perf_counter())
 
     # In the thread ----------------------------------------------------------------------------------------------------
 
-    def _commit(self, batch: Batch, exchanges: Sequence[tuple[UrlOutcome, Exchange]], taken: float) -> commit.Committed:
+    def _commit(self, batch: Batch, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> commit.Committed:
         for part in batch.parts:
             for outcome in part.outcomes:
                 if outcome.page is not None and outcome.page.text is not None:
@@ -336,7 +336,6 @@ class Committer:
         self._archive(exchanges)
         failpoints.reach("archive_written")
         begun = time.perf_counter()
-        batch.grow_older(begun - taken)  # or attempts of two batches could change places in the log
         done = self._store(batch)
         self._tally.committed(time.perf_counter() - begun)
         return done

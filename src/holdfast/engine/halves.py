@@ -15,14 +15,13 @@ def split(batch: Batch) -> list[Batch] | None:
     parts = batch.parts
     if len(parts) > 1:
         middle = len(parts) // 2
-        return [Batch(batch.run_id, parts[:middle]), Batch(batch.run_id, parts[middle:])]
+        return [replace(batch, parts=parts[:middle]), replace(batch, parts=parts[middle:])]
     if not parts or len(parts[0].outcomes) <= 1:
         return None
     (part,) = parts
     middle = len(part.outcomes) // 2
-    return [
-        Batch(batch.run_id, [_part_of(part, start, end)]) for start, end in ((0, middle), (middle, len(part.outcomes)))
-    ]
+    ends = ((0, middle), (middle, len(part.outcomes)))
+    return [replace(batch, parts=[_part_of(part, start, end)]) for start, end in ends]
 
 
 def _part_of(part: VisitPart, start: int, end: int) -> VisitPart:

@@ -168,9 +168,14 @@ class Batch:
 
     run_id: int
     parts: list[VisitPart] = field(default_factory=list)
+    aged_at: float | None = None
+    """When the ages in it were taken, by a clock that only its maker and `grow_older` know; None: they are as they shall be."""
 
-    def grow_older(self, seconds: float) -> None:
-        """So much time has passed since the ages in it were taken."""
+    def grow_older(self, now: float) -> None:
+        """After: the ages in it are those of this moment."""
+        if self.aged_at is None:
+            return
+        seconds, self.aged_at = now - self.aged_at, now
         for part in self.parts:
             for outcome in part.outcomes:
                 outcome.age += seconds

@@ -6,6 +6,7 @@ new ones by name, shared ones by id, then the frontier, and proxies last, by id;
 is updating a row with the same key; who updates rows of his own domains waits for nobody any more.)
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -119,6 +120,9 @@ def commit(
     try:
         enqueue.ROW.prepare(connection)
         outcomes.ROW.prepare(connection)
+        # As of the beginning of the transaction, which the log counts from: if what the archive, a lock or another attempt took counted for
+        # some batches and not for others, attempts on a URL in two of them could change places.
+        batch.grow_older(time.perf_counter())
         with settled(connection, connect, worker=worker, give_up=give_up):
             _write(connection, worker, batch, lease, defaults, rests, committed)
             failpoints.reach("before_commit")

@@ -100,10 +100,10 @@ _NEW_PAGE: Final = ", ".join(
     ]
 )
 
-# A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was. By one clock for all of them: attempts
-# on a URL may be milliseconds apart, and stay in their order.
+# A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was. Counted from the beginning of the
+# transaction, as the ages are: attempts on a URL may be milliseconds apart, and stay in their order.
 _CRAWLED_AT: Final = """
-GREATEST(statement_timestamp() - GREATEST(o.age, 0) * interval '1 second',
+GREATEST(transaction_timestamp() - GREATEST(o.age, 0) * interval '1 second',
          (SELECT l.claimed_at FROM claim_log l WHERE l.domain_id = o.domain_id AND l.epoch = o.epoch)) AS crawled_at
 """
 

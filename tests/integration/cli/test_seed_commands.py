@@ -228,7 +228,7 @@ def test_a_store_that_goes_away_ends_the_load(sower: Sower, store: Store, monkey
     monkeypatch.setattr(seeds, "BATCH", 1)
     steps = sower.load(io.BytesIO(b"".join(b"d%d.example\n" % i for i in range(1000))), "test")
     next(steps)
-    others = "pid <> pg_backend_pid() AND datname = current_database()"
+    others = "pid <> pg_backend_pid() AND datname = current_database() AND backend_type = 'client backend'"
     store.connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
     with pytest.raises(StoreUnavailable, match=r"^The connection to .+ broke: "):
         list(steps)

@@ -2,13 +2,16 @@
 
 import random
 import threading
+import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from holdfast.errors import ClaimLost, RolledBack
 from holdfast.model.batch import Clocks
 from holdfast.model.domain import Claim, Status
+from holdfast.model.outcome import Outcome, UrlState
 from holdfast.store import crawls, sweep
 from holdfast.store.connect import Database
 from tests.support.batches import Worker, links, outcome
@@ -37,6 +40,28 @@ def in_threads(*functions: object) -> None:
         thread.join(120)
     if problems:
         raise problems[0]
+
+
+def test_attempts_of_two_batches_keep_their_order_whatever_their_commits_wait_for(
+    store: Store, database: Database
+) -> None:
+    """The first one is on its way for long, and then waits for a lock; the second one is quick."""
+    store.seed("d0.example/")
+    claim = store.claim_one()
+    store.connection.execute("UPDATE claim_log SET claimed_at = claimed_at - interval '1 hour'")
+    worker = Worker(database, store)
+    url = "https://d0.example/"
+    failed = outcome(url, store.job, Outcome.TIMEOUT, state=UrlState.WAITING, retry_in=0.0)
+    taken = time.perf_counter() - 1  # so long ago
+    with database.connect() as other:
+        other.execute("BEGIN")
+        other.execute("SELECT FROM domains WHERE id = %s FOR UPDATE", (claim.domain_id,))
+        waiting = threading.Timer(0.5, other.execute, ("ROLLBACK",))
+        waiting.start()
+        worker.commit(worker.part(claim, [failed]), aged_at=taken)
+        waiting.join()
+    worker.commit(worker.part(claim, [replace(outcome(url, store.job), age=1.4)]), aged_at=time.perf_counter())
+    assert store.value("SELECT string_agg(outcome, ' ' ORDER BY crawled_at) FROM crawl_log") == "timeout ok"
 
 
 def test_workers_that_link_to_each_other_and_find_the_same_never_wait_in_a_circle(

@@ -22,11 +22,12 @@ def rows(store: Store, table: str, job: int) -> int:
     return int(str(store.value(f"SELECT count(*) FROM {table} WHERE job_id = %s", job)))
 
 
-def test_a_job_is_found_by_name_or_id_and_a_name_counts_for_more(store: Store) -> None:
+def test_a_job_is_found_by_name_or_id_and_an_id_counts_for_more(store: Store) -> None:
+    """No job is called so any more: the name of one from earlier times is not in the way of another one's id."""
     one = store.new_job("one")
     other = store.new_job(str(one))
     assert jobs.find(store.connection, "one") == one
-    assert jobs.find(store.connection, str(one)) == other
+    assert jobs.find(store.connection, str(one)) == one
     assert jobs.find(store.connection, str(other)) == other
     with pytest.raises(NotFound, match="no job called 'two'"):
         jobs.find(store.connection, "two")
