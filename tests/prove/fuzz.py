@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psycopg
 from psycopg import sql
 
@@ -105,6 +106,10 @@ def main() -> int:
         for headers, calls, of, but in passes:
             code, made, said = run(api, headers, calls=calls, of=of, but=but, seed=options.seed)
             print(f"{said}\n{made} calls, exit code {code}", flush=True)
+            mine = httpx.get(f"{api.url}/api/auth/me", headers=dict(headers)).status_code == 200
+            if "Authorization" in headers and not mine:
+                print("Void: what was asked ended the key that it was asked with, so that the rest was refused. Again!")
+                code = code or 1
             worst = worst or code
     return worst
 
