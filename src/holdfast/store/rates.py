@@ -48,12 +48,6 @@ def hit(connection: psycopg.Connection, key: str, *, most: int, span: timedelta,
     return Rate(*row)
 
 
-def forget(connection: psycopg.Connection, key: str) -> None:
-    """As if it had never been seen."""
-    connection.execute("DELETE FROM rate_hits WHERE key = %s", (key,))
-    connection.execute("DELETE FROM rate_keys WHERE key = %s", (key,))
-
-
 def tidy(connection: psycopg.Connection) -> int:
     """Forget keys that nobody has used for a day, a chunk of them; how many."""
     return connection.execute(_TIDY, {"forgotten": FORGOTTEN, "chunk": _CHUNK}).rowcount
