@@ -77,8 +77,12 @@ class Holdfast(Contender):
 
     def afterwards(self) -> str:
         verified = subprocess.run([*self._program(), "verify"], capture_output=True, text=True, check=False)
-        subprocess.run([*self._program(), "db", "stop"], check=True, capture_output=True)
+        self.end()
         return "verify clean" if verified.returncode == 0 else f"VERIFY: {verified.stdout}{verified.stderr}"
+
+    def end(self) -> None:
+        """After: its database does not run."""
+        subprocess.run([*self._program(), "db", "stop"], check=True, capture_output=True)
 
     def address(self) -> str:
         """Of its database."""

@@ -4,8 +4,8 @@
 
 A crawl with everything on, as in `python -m benchmarks.speed`: first the kernel tells how much CPU each thread and PostgreSQL use, then
 py-spy (`pip install py-spy`) where the threads are. Not both at once: py-spy stops what it looks at a hundred times a second, and a page
-costs a quarter more meanwhile. Beside it stands what the libraries need for the same work without anything around them (`limit.py`).
-The sum of that is the limit.
+costs a quarter more meanwhile. In turns with it the libraries crawl the same site without anything around them (`limit.py`): what
+that costs is the limit.
 """
 
 import argparse
@@ -18,11 +18,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psutil
 
-from benchmarks.speed import box, limit, site
+from benchmarks.speed import box, site
 from benchmarks.speed.__main__ import PAGES, unfit
 from benchmarks.speed.contenders import Holdfast
 
@@ -53,18 +53,39 @@ PARTS: Final = (
 WAITING: Final = ("_worker (concurrent/futures", "Connection.wait (psycopg", "wait (threading", "Event.wait (threading")
 """Where a thread only waits, which py-spy cannot always tell from work."""
 POSTGRES: Final = "PostgreSQL itself"
-LIMITS: Final = {
-    "fetch": "libcurl",
-    "parse": "Lexbor, SHA-256",
-    "archive": "gzip, SHA-256, sync",
-    "rows to PostgreSQL": "COPY",
-}
+ROUNDS: Final = 3
+"""In turns, since the machine is faster at some times than at others."""
+
+
+class Bare(Holdfast):
+    """The limit, with a database like the product's."""
+
+    name = "limit"
+
+    def command(self, urls: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.speed.limit", urls[0], self.address()]
+
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def afterwards(self) -> str:
+        self.end()  # its rows are of a job that nobody made, so there is nothing to verify
+        return ""
+
+
+class Seen(NamedTuple):
+    """What was seen of one crawl."""
+
+    pages: int
+    cost: dict[str, float]
+    """Milliseconds of CPU a page, by part."""
 
 
 def main() -> int:
     """Watch, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.cost", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", type=Path, default=Path("cost.json"))
     parser.add_argument("--work", type=Path, default=Path(".bench"))
     options = parser.parse_args()
@@ -74,13 +95,19 @@ def main() -> int:
     work = options.work.resolve()
     print(f"Making the site in {work} …", flush=True)
     root = site.generate(work / "one", PAGES, 1)
-    print(f"Watching a crawl for twice {options.seconds:g} s …", flush=True)
-    cost, pages = crawl(root, work, options.seconds)
-    print("Measuring the libraries alone …", flush=True)
-    least = limits(root, work)
-    print(f"\nmilliseconds of CPU a page, {pages} pages\n")
-    print("\n".join(table(cost, least)))
-    options.json.write_text(json.dumps({"pages": pages, "cost": cost, "limit": least}, indent=1))
+    ours, least = [], []
+    for number in range(options.rounds):
+        print(f"{number + 1}/{options.rounds}: a crawl, twice {options.seconds:g} s …", flush=True)
+        ours.append(crawl(Holdfast, root, work, options.seconds))
+        print(f"{number + 1}/{options.rounds}: the libraries alone …", flush=True)
+        least.append(crawl(Bare, root, work, options.seconds))
+    cost, limit = mean(ours), mean(least)
+    print(f"\nmilliseconds of CPU a page, {cost.pages} pages; of the libraries alone, {limit.pages} pages\n")
+    print("\n".join(table(cost.cost, limit.cost)))
+    rounds = [sum(one.cost.values()) / sum(other.cost.values()) for one, other in zip(ours, least, strict=True)]
+    print(f"{'in each round':24}{', '.join(f'{ratio:.2f}' for ratio in rounds)}")
+    report = {"ours": [seen._asdict() for seen in ours], "limit": [seen._asdict() for seen in least]}
+    options.json.write_text(json.dumps(report, indent=1))
     print(f"\nAll figures: {options.json}")
     return 0
 
@@ -95,12 +122,12 @@ def spy_path() -> str:
     return f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
 
 
-def crawl(root: Path, work: Path, seconds: float) -> tuple[dict[str, float], int]:
-    """Milliseconds a page by part, and the pages."""
+def crawl(made: type[Holdfast], root: Path, work: Path, seconds: float) -> Seen:
+    """What a crawl of the site costs."""
     folder = work / "run"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    contender = Holdfast(folder)
+    contender = made(folder)
     with site.served(work / "nginx", [root], core=box.SERVER_CORE) as server:
         with box.pinned(box.CRAWLER_CORE):
             contender.prepare()
@@ -120,10 +147,14 @@ def crawl(root: Path, work: Path, seconds: float) -> tuple[dict[str, float], int
             began, before = time.time(), used()
             time.sleep(seconds)
             ended, after = time.time(), used()
-            samples = spy(process.pid, folder / "samples", seconds)
+            samples = {} if made is Bare else spy(process.pid, folder / "samples", seconds)
         finally:
             box.stop(process)
         pages = sum(began <= at <= ended for at, _ in server.pages(since))
+    if made is Bare:
+        # It knows by itself where it was, all the time.
+        told = json.loads((folder / "output").read_text())["took"]
+        samples = {process.pid: Counter({part: round(took * 1_000_000) for part, took in told.items()})}
     with box.pinned(box.CRAWLER_CORE):
         print(contender.afterwards(), flush=True)
     cost: dict[str, float] = defaultdict(float)
@@ -132,7 +163,14 @@ def crawl(root: Path, work: Path, seconds: float) -> tuple[dict[str, float], int
         mine = samples.get(thread) if pid == process.pid else Counter({POSTGRES: 1})
         for part, count in (mine or Counter({PARTS[-1][0]: 1})).items():
             cost[part] += took * count / (mine.total() if mine else 1)
-    return dict(cost), pages
+    return Seen(pages, dict(cost))
+
+
+def mean(crawls: Sequence[Seen]) -> Seen:
+    """Of several crawls, each as long as the others."""
+    parts = {part for seen in crawls for part in seen.cost}
+    pages = sum(seen.pages for seen in crawls)
+    return Seen(pages, {part: sum(seen.cost.get(part, 0.0) * seen.pages for seen in crawls) / pages for part in parts})
 
 
 def used() -> dict[tuple[int, int], float]:
@@ -185,37 +223,11 @@ def part_of(frames: Sequence[str]) -> str:
     return PARTS[-1][0]
 
 
-def limits(root: Path, work: Path) -> dict[str, float]:
-    """Milliseconds a page by part, at least."""
-    pages = limit.bodies(root)
-    found = {
-        "parse": limit.best(limit.parse, pages),
-        "archive": limit.best(limit.archive, pages) + limit.sync(work, pages[0]),
-    }
-    with site.served(work / "nginx", [root], core=box.SERVER_CORE) as server, box.pinned(box.CRAWLER_CORE):
-        paths = [file.relative_to(root) for file in sorted(root.glob("*/*.html"))[:4000]]
-        urls = [f"{server.urls[0]}{path}" for path in paths]
-        found["fetch"] = min(limit.fetch(urls) for _ in range(3))
-    folder = work / "limit"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    store = Holdfast(folder)
-    store.prepare()
-    database = limit.Database(store.address())
-    try:
-        database.run(100)
-    finally:
-        database.close()
-        store.afterwards()
-    found["rows to PostgreSQL"], found[POSTGRES] = database.client, database.server
-    return {part: seconds * 1000 for part, seconds in found.items()}
-
-
 def table(cost: dict[str, float], least: dict[str, float]) -> list[str]:
     """A line for each part, the dearest first."""
     lines = [f"{'':24}{'ours':>8}{'least':>8}"]
     for part, took in sorted(cost.items(), key=lambda item: -item[1]):
-        alone = f"{least[part]:>8.3f}  {LIMITS.get(part, '')}" if part in least else ""
+        alone = f"{least[part]:>8.3f}" if part in least else ""
         lines.append(f"{part:24}{took:>8.3f}{alone}")
     ours, floor = sum(cost.values()), sum(least.values())
     lines.append(f"{'sum':24}{ours:>8.3f}{floor:>8.3f}  {ours / floor:.2f} times the limit")

@@ -5,6 +5,7 @@ safe as any other moment. A worker whose supervisor is gone (end of its standard
 """
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -36,6 +37,7 @@ def run_worker(plan: Plan, *, supervised: bool = False) -> bool:
 
 async def _main(plan: Plan, *, supervised: bool) -> bool:
     worker = Worker(plan)
+    gc.freeze()  # what was imported stays for ever; to look through it again and again was a third of the time of all collections
     return await until_told(worker.run(), worker.stop, supervised=supervised)
 
 
