@@ -157,7 +157,7 @@ def deeds(settings: Settings, chosen: Database) -> "Deeds":
     return Deeds(
         domains=DomainDesk(chosen, registrable),
         tasks=TaskDesk(chosen, url_rules(settings), new_domains(settings), registrable=registrable),
-        frontier=FrontierDesk(chosen, sower(settings, chosen)),
+        frontier=FrontierDesk(chosen, sower(settings, chosen), rest=settings.cooldown.exhausted),
         pages=PagesDesk(chosen, url_rules(settings), registrable),
         verifier=Verifier(chosen, settings.politeness.retries, shared=settings.database_url is not None),
         archive=archive_folder(settings),

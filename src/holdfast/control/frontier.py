@@ -62,6 +62,9 @@ class FrontierDesk:
     sower: Sower
     run_silence: timedelta = timedelta(minutes=30)
     """Runs that were not heard of for so long are given up when somebody has the frontier set right."""
+    rest: timedelta | None = None
+    """After which the pages of a domain are looked at again that has nothing else to do, since its frontier was cleared; None: after as
+    long as the domain says itself."""
 
     def stats(self, job: str | int | None = None) -> FrontierStats:
         """The frontier of all jobs, or of one, in figures."""
@@ -148,7 +151,7 @@ class FrontierDesk:
         total = Cleared()
         with self.database.session() as connection:
             job_id = None if job is None else _job(connection, job)
-            meant = Meant(_meant(connection, job_id), asked_at, links=not again)
+            meant = Meant(_meant(connection, job_id), asked_at, links=not again, rest=self.rest)
             domain_id = None if domain is None else domains.id_of(connection, self.sower.canonical(domain))
             said: dict[str, object] = {"job": job_id, "domain": domain}
             after = 0

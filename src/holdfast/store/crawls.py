@@ -309,7 +309,9 @@ def next_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> in
 
 def stop(connection: psycopg.Connection, crawl_id: int) -> None:
     """A crawl is interrupted; it can go on later. Before: the caller's own run has ended. After: stopped, unless others run in it."""
-    connection.execute(_STOP, {"crawl": crawl_id})
+    with connection.transaction():
+        connection.execute(_LOCK_JOB, {"crawl": crawl_id})  # before its crawl, as everybody does
+        connection.execute(_STOP, {"crawl": crawl_id})
 
 
 def finish(connection: psycopg.Connection, crawl_id: int) -> bool:

@@ -31,10 +31,14 @@ SELECT id, claimed_by, COALESCE(claim_expires_at <= clock_timestamp(), false) FR
 _LIVE_TASKS: Final = (
     f"SELECT count(*) FROM (SELECT FROM crawl_tasks WHERE domain_id = %(id)s AND {IS_LIVE} LIMIT 1000) live"  # noqa: S608 — a constant
 )
+# By tasks that there are: the URL of one that was cancelled waits on, until a visit comes that takes it out.
 _WANTED_BY_TASKS: Final = """
-SELECT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-               WHERE jd.domain_id = %(id)s AND jd.waiting > 0 AND j.kind = 'tasks')
-    OR EXISTS (SELECT FROM domain_wakes w JOIN crawl_jobs j ON j.id = w.job_id WHERE w.domain_id = %(id)s AND j.kind = 'tasks')
+SELECT EXISTS (SELECT FROM (
+    SELECT f.url_key AS key FROM url_frontier f JOIN crawl_jobs j ON j.id = f.job_id
+    WHERE f.domain_id = %(id)s AND f.state = 'waiting' AND j.kind = 'tasks'
+    UNION ALL SELECT w.again_key FROM domain_wakes w JOIN crawl_jobs j ON j.id = w.job_id
+    WHERE w.domain_id = %(id)s AND w.again_key IS NOT NULL AND j.kind = 'tasks') wanted
+    JOIN crawl_tasks t ON COALESCE(t.fetch_key, t.url_hash) = wanted.key AND t.status IN ('queued', 'crawling'))
 """
 _MARK: Final = """
 UPDATE domains SET removed_at = clock_timestamp(), is_active = false, domain = left(domain, 230) || ' #' || id, next_crawl_after = NULL,
@@ -82,8 +86,11 @@ WHERE c.id = g.crawl_id AND c.max_pages IS NOT NULL
 """
 # Without the domain's lock, which the schedule takes while it has locked tasks.
 _BESIDE: Final = {
-    "crawl_tasks": "DELETE FROM crawl_tasks t USING (SELECT id FROM crawl_tasks WHERE domain_id = %(id)s ORDER BY id LIMIT %(few)s"
-    " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
+    # Tasks elsewhere that wait for one of them would wait for ever.
+    "crawl_tasks": "WITH c AS MATERIALIZED (SELECT id FROM crawl_tasks WHERE domain_id = %(id)s ORDER BY id LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED), freed AS (UPDATE crawl_tasks k SET waits_for = NULL FROM c"
+    " WHERE k.parent_task_id = c.id AND k.waits_for = 'parent' AND k.domain_id <> %(id)s)"
+    " DELETE FROM crawl_tasks t USING c WHERE t.id = c.id",
     "products": "DELETE FROM products t USING (SELECT id FROM products WHERE domain_id = %(id)s ORDER BY id LIMIT %(few)s"
     " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
     "provenance": "DELETE FROM provenance t USING (SELECT id FROM provenance WHERE domain_id = %(id)s LIMIT %(few)s"

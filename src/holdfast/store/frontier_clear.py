@@ -2,13 +2,13 @@
 
 The rule: what was never answered is forgotten, as if it had not been met, and may be met again. What was answered before and waits to be
 asked for once more is what it was. A worker that has URLs of it in memory loses its claim: what it still learns of them is refused.
-What people added after somebody asked for this is not meant.
+What people added after somebody asked for this is not meant; what was there before and was made to wait again since, is.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
@@ -26,11 +26,12 @@ _DEADLOCK_RETRIES: Final = 5
 _JOBS: Final = """
 SELECT id FROM crawl_jobs WHERE kind = 'crawl' AND deleted_at IS NULL AND (%(job)s::bigint IS NULL OR id = %(job)s) ORDER BY id
 """
+# Each half without repeats: of several jobs, or wakes, on one domain it would end sooner than the other, which then passes over the rest.
 _PLACES: Final = """
 SELECT domain_id FROM (
-    (SELECT domain_id FROM job_domains WHERE job_id = ANY(%(jobs)s) AND domain_id > %(after)s AND waiting > 0 {only}
+    (SELECT DISTINCT domain_id FROM job_domains WHERE job_id = ANY(%(jobs)s) AND domain_id > %(after)s AND waiting > 0 {only}
      ORDER BY domain_id LIMIT %(chunk)s)
-    UNION (SELECT domain_id FROM domain_wakes WHERE job_id = ANY(%(jobs)s) AND domain_id > %(after)s {only}
+    UNION (SELECT DISTINCT domain_id FROM domain_wakes WHERE job_id = ANY(%(jobs)s) AND domain_id > %(after)s {only}
            ORDER BY domain_id LIMIT %(chunk)s)) places
 ORDER BY domain_id LIMIT %(chunk)s
 """
@@ -162,7 +163,9 @@ class Meant:
     until: datetime | None = None
     """Met up to then, by the database's clock; None: whenever."""
     links: bool = True
-    """Also links that were met later: a crawl goes on finding some, until its domains are taken away."""
+    """Also links that were met later, and what is to wait again: a crawl goes on finding some, until its domains are taken away."""
+    rest: timedelta | None = None
+    """Until the pages of a domain that has nothing else to do are looked at again; None: as long as it says itself."""
 
 
 def clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Meant) -> Cleared:
@@ -190,7 +193,8 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Mea
     key |= {"rows": ROWS, "cleared": "cleared: a person took it out"}
     with connection.transaction():
         held = {domain_id for domain_id, is_held in connection.execute(_LOCK, key) if is_held}
-        connection.execute(_NOT_AGAIN, key)
+        if meant.links:
+            connection.execute(_NOT_AGAIN, key)
         rows = connection.execute(_CLEAR, key, prepare=False).fetchall()
         taken = [row[0] for row in rows if row[0] in held]
         sweep.take_away(connection, taken, why="forced")
@@ -198,7 +202,8 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Mea
         calm = key | {"ids": [domain_id for domain_id in ids if domain_id not in held.difference(taken)]}
         connection.execute(_DONE, calm)
         connection.execute(_WAS_CRAWLED, calm | {"before": reason(Event.OUTCOME, "it was crawled before")})
-        jobs.come_to_rest(connection, calm["ids"], reason(Event.FRONTIER_EMPTY, "its frontier was cleared"))
+        why = reason(Event.FRONTIER_EMPTY, "its frontier was cleared")
+        jobs.come_to_rest(connection, calm["ids"], why, rest=meant.rest)
         readiness.refresh(connection, ids)
     gone = sum(row[2] for row in rows)
     return Cleared(

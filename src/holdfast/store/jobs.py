@@ -123,7 +123,7 @@ DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(j
 # proof as at a release. Held or not: the holder may be dead, or there for tasks, and these leave a status alone.
 _COME_TO_REST: Final = """
 UPDATE domains d SET status = 'exhausted', status_reason = %(reason)s, retry_count = 0,
-    next_crawl_after = COALESCE(d.last_crawled_at, clock_timestamp()) + d.default_crawl_frequency
+    next_crawl_after = clock_timestamp() + COALESCE(%(rest)s, d.default_crawl_frequency)
 WHERE d.id = ANY(%(ids)s) AND d.status = 'active' AND NOT EXISTS (
     SELECT FROM (SELECT job_id FROM job_domains WHERE domain_id = d.id AND state <> 'done'
                  UNION ALL SELECT job_id FROM domain_wakes WHERE domain_id = d.id) work JOIN crawl_jobs j ON j.id = work.job_id
@@ -364,12 +364,17 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
     return int(row[0]) if row else 0
 
 
-def come_to_rest(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:
+def come_to_rest(
+    connection: psycopg.Connection, domain_ids: Sequence[int], why: str, *, rest: timedelta | None = None
+) -> None:
     """Those of these domains are exhausted from now on that were under way and have nothing to do any more, in any job.
+
+    Their pages are looked at again after `rest`; None: after as long as each of them says itself. Never at once, however long ago they
+    were crawled: what was to be done there has just been taken away.
 
     Before: the domain rows are locked FOR UPDATE by this transaction, and their wakes are folded.
     """
-    connection.execute(_COME_TO_REST, {"ids": list(domain_ids), "reason": why})
+    connection.execute(_COME_TO_REST, {"ids": list(domain_ids), "reason": why, "rest": rest})
 
 
 def _lock(connection: psycopg.Connection, job_id: int) -> tuple[str, JobState]:

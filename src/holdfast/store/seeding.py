@@ -66,6 +66,12 @@ _SHARE: Final = """
 SELECT count(*) FROM (SELECT FROM domains WHERE id IN (SELECT id FROM seed_found) ORDER BY id FOR KEY SHARE) known
 """
 
+# What was removed before we shared it. Its name is free: the domain is made anew.
+_NOT_REMOVED: Final = "DELETE FROM seed_found f USING domains d WHERE d.id = f.id AND d.removed_at IS NOT NULL"
+_IS_MISSING: Final = (
+    "SELECT EXISTS (SELECT FROM seed_batch b WHERE NOT EXISTS (SELECT FROM domains d WHERE d.domain = b.domain))"
+)
+
 _URLS: Final = """
 WITH added AS (
     INSERT INTO url_frontier (domain_id, job_id, url_key, url, priority)
@@ -134,12 +140,25 @@ def add(
             for seed in seeds:
                 copy.write_row((seed.domain, seed.parent_domain, seed.base_url, seed.url, seed.url_key, seed.rank))
         connection.execute("ANALYZE seed_batch (domain, url_key)")
-        wanted, domains, urls = connection.execute(_FRESH, parameters).fetchone() or (0, 0, 0)
-        if domains < wanted:
-            urls += _add_to_known(connection, parameters)
-        if urls:
+        added = _add(connection, parameters)
+        if added.urls:
             _revive(connection, parameters)
-    return Seeded(domains, urls)
+    return added
+
+
+def _add(connection: psycopg.Connection, parameters: Mapping[str, object]) -> Seeded:
+    """The batch, until all of it is there: a domain that was known may be removed in this moment, with whatever came too late."""
+    added = Seeded()
+    while True:
+        wanted, domains, urls = connection.execute(_FRESH, parameters).fetchone() or (0, 0, 0)
+        added += Seeded(domains, urls)
+        if domains == wanted:
+            return added
+        added += Seeded(0, _add_to_known(connection, parameters))
+        row = connection.execute(_IS_MISSING).fetchone()
+        if not (row and row[0]):
+            return added
+        connection.execute("DELETE FROM seed_found")
 
 
 def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, object]) -> int:
@@ -152,6 +171,7 @@ def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, objec
         return 0
     _rank(connection)
     connection.execute(_SHARE)
+    connection.execute(_NOT_REMOVED)
     row = connection.execute(_URLS, parameters).fetchone()
     return int(row[0]) if row else 0
 

@@ -154,7 +154,7 @@ class Office:
     @cached_property
     def frontier(self) -> FrontierDesk:
         """URLs that wait."""
-        return FrontierDesk(self.database, self.sower)
+        return FrontierDesk(self.database, self.sower, rest=self.settings.cooldown.exhausted)
 
     @cached_property
     def pages(self) -> PagesDesk:

@@ -9,6 +9,7 @@ from holdfast.control.browsing import Browser
 from holdfast.control.domains import DomainDesk, parse_assignments
 from holdfast.errors import BadUrl, Changed, NotFound, Refused
 from holdfast.model.outcome import Outcome
+from holdfast.model.url import url_key
 from holdfast.store import audit, domain_removal, domains, jobs, seeding, sweep, tasks
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
@@ -240,8 +241,32 @@ def test_a_domain_that_a_task_was_led_to_stays(desk: DomainDesk, store: Store) -
     job = jobs.find(store.connection, jobs.TASKS)
     with store.connection.transaction():
         store.insert_foreign(store.row("d0.example")["id"], "https://d0.example/moved", job)
+    desk.add("a.example", actor=WHO)
+    task = Tasks(store.connection).one("https://a.example/here")
+    store.connection.execute(
+        "UPDATE crawl_tasks SET status = 'queued', fetch_url = %s, fetch_key = %s, hops = 1 WHERE id = %s",
+        ("https://d0.example/moved", url_key("https://d0.example/moved"), task),
+    )
     with pytest.raises(Refused, match="Tasks have been led to d0"):
         desk.bury("d0.example", actor=WHO)
+    # Its URL waits on, but nobody does for it: no visit need come before the domain can go.
+    store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled' WHERE id = %s", (task,))
+    desk.forget(desk.bury("d0.example", actor=WHO).id)
+    assert_invariants(store.connection)
+
+
+def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(desk: DomainDesk, store: Store) -> None:
+    for name in ("a.example", "b.example"):
+        desk.add(name, actor=WHO)
+    parent = Tasks(store.connection).one("https://a.example/list")
+    child = Tasks(store.connection).one("https://b.example/one")
+    store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled' WHERE id = %s", (parent,))
+    store.connection.execute(
+        "UPDATE crawl_tasks SET parent_task_id = %s, waits_for = 'parent' WHERE id = %s", (parent, child)
+    )
+    desk.forget(desk.bury("a.example", actor=WHO).id)
+    found = store.connection.execute("SELECT id, parent_task_id, waits_for FROM crawl_tasks").fetchall()
+    assert found == [(child, None, None)]
 
 
 def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainDesk, database: Database, store: Store) -> None:

@@ -1,6 +1,7 @@
 """The frontier as people handle it: fed, cleared and set right, while nobody and while somebody crawls it."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -223,6 +224,49 @@ def test_counters_are_right_after_every_step(desk: FrontierDesk, store: Store, m
     assert len(steps) > 5
     assert store.value("SELECT count(*) FROM url_frontier") == 0
     assert store.value("SELECT sum(pages_discovered) FROM domains") == 0
+
+
+def test_no_domain_is_passed_over_where_jobs_share_domains(
+    desk: FrontierDesk, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of domains with the URLs of two jobs, and of those with many wakes, fewer fit into one look than of others."""
+    monkeypatch.setattr(frontier_clear, "CHUNK", 4)
+    other = store.new_job("other")
+    for job in (store.job, other):
+        store.seed(*(f"d{number}.example/" for number in range(10)), job=job)
+    late = store.row("d9.example")["id"]
+    with store.connection.transaction():
+        store.insert_foreign(late, "https://d9.example/late")
+    assert desk.clear(actor=WHO).cleared.forgotten == 21
+    for number in range(6):
+        with store.connection.transaction():
+            store.insert_foreign(store.row("d0.example")["id"], f"https://d0.example/{number}")
+    with store.connection.transaction():
+        store.insert_foreign(store.row("d1.example")["id"], "https://d1.example/new")
+    store.seed("d8.example/new")
+    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    for number in range(6):
+        with store.connection.transaction():
+            store.insert_foreign(store.row("d0.example")["id"], f"https://d0.example/again{number}")
+    assert desk.clear(actor=WHO).cleared.forgotten == 14
+    assert urls(store) == {}
+    assert_invariants(store.connection)
+
+
+def test_to_clear_a_frontier_brings_no_refresh_forward(database: Database, store: Store) -> None:
+    desk = FrontierDesk(database, Sower(database, DEFAULT_RULES, NewDomains()), rest=timedelta(days=14))
+    store.domains(1)
+    store.crawl_to_the_end()
+    store.connection.execute("UPDATE domains SET last_crawled_at = clock_timestamp() - interval '5 days'")
+    store.seed("d0.example/new")
+    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    assert store.status("d0.example") == "pending"
+    assert desk.clear(actor=WHO).cleared.forgotten == 1
+    assert store.status("d0.example") == "exhausted"
+    assert store.value("SELECT next_crawl_after > clock_timestamp() + interval '13 days' FROM domains")
+    assert sweep.sweep(store.connection, run_silence=desk.run_silence).faults == []
+    assert store.status("d0.example") == "exhausted", "what was cleared would wait again, with everything else"
+    assert set(urls(store).values()) == {"done"}
 
 
 def test_tasks_are_not_cleared(desk: FrontierDesk, store: Store, connection: psycopg.Connection) -> None:

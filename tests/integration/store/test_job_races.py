@@ -134,3 +134,17 @@ def test_a_pause_between_taking_a_job_up_and_beginning_its_crawl_stands_and_the_
     assert store.job in [job.id for job in crawls.runnable(store.connection)]
     assert len(store.claim()) == 1
     assert_invariants(store.connection)
+
+
+def test_a_crawl_is_stopped_while_somebody_ends_its_job(store: Store, database: Database) -> None:
+    """Whoever ends a job locks it before its crawl. Who came the other way round would meet him in a circle."""
+    crawl_id, _ = crawls.begin(store.connection, store.job)
+    with beside(database) as (stopper, stopping):
+        with store.connection.transaction():
+            store.connection.execute("SELECT FROM crawl_jobs WHERE id = %s FOR NO KEY UPDATE", (store.job,))
+            future = stopping.submit(crawls.stop, stopper.connection, crawl_id)
+            with database.connect() as watch:
+                assert wait_until_blocked(watch, stopper.connection, future)
+            store.connection.execute("SELECT FROM crawls WHERE id = %s FOR NO KEY UPDATE NOWAIT", (crawl_id,))
+        future.result(30)
+    assert store.value("SELECT state::text FROM crawls WHERE id = %s", crawl_id) == "stopped"

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import NotFound
 from holdfast.model.domain import Event, Status
 from holdfast.model.seeds import make_seed
-from holdfast.store import domains, jobs, seeding, sweep
+from holdfast.store import domain_removal, domains, jobs, seeding, sweep
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
 from holdfast.store.seeding import Seeded
@@ -195,3 +195,39 @@ def test_a_job_is_found_by_its_name(store: Store) -> None:
     assert jobs.find(store.connection, "default") == store.job
     with pytest.raises(NotFound, match="no job called 'other'"):
         jobs.find(store.connection, "other")
+
+
+@pytest.mark.parametrize("moment", ["_add_to_known", "_rank"])
+def test_seeds_of_a_domain_that_is_removed_in_this_moment_are_not_lost(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before it is looked up, or after that and before it is shared: its name is free, and it is made known once more."""
+    store.seed("https://a.example/old", "https://b.example/")
+    old = store.row("a.example")["id"]
+    real = getattr(seeding, moment)
+    times: list[int] = []
+
+    def late(*given: object) -> object:
+        if not times:
+            with database.connect() as other:
+                domain_removal.remove(other, "a.example")
+        times.append(1)
+        return real(*given)
+
+    monkeypatch.setattr(seeding, moment, late)
+    assert store.seed("https://a.example/new", "https://b.example/", "https://b.example/new") == Seeded(
+        domains=1, urls=2
+    )
+    assert store.row("a.example")["id"] != old
+    query = (
+        "SELECT f.url FROM url_frontier f JOIN domains d ON d.id = f.domain_id WHERE d.removed_at IS NULL ORDER BY 1"
+    )
+    assert [row[0] for row in store.connection.execute(query)] == [
+        "https://a.example/new",
+        "https://b.example/",
+        "https://b.example/new",
+    ]
+    while domain_removal.forget(store.connection, old) is not None:
+        pass
+    assert store.value("SELECT count(*) FROM url_frontier WHERE domain_id = %s", old) == 0
+    assert_invariants(store.connection)
