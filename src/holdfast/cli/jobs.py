@@ -275,7 +275,7 @@ def delete(context: typer.Context, job: Which, yes: Yes = False, as_json: output
 
 @app.command("watch", cls=Command)
 def watch(context: typer.Context, job: Which) -> None:
-    """Watch a job that others work on, until it is done. Ctrl-C stops watching, not the job.
+    """Watch a job that others work on, until it is done or its budget is used up. Ctrl-C stops watching, not the job.
 
     Examples:
         holdfast jobs watch news
@@ -284,12 +284,17 @@ def watch(context: typer.Context, job: Which) -> None:
     of.check_local("`holdfast jobs watch`")
     desk = _desk(context)
     found = desk.show(job)
-    if found["state"] in _RUNNABLE:
+    if _goes_on(found):
         opened = wishes.desk(of).job(found["name"])
         with Display(looker(of, opened), f"Job {output.safe(opened.name)}"):
-            while (found := desk.show(found["id"]))["state"] in _RUNNABLE:
+            while _goes_on(found := desk.show(found["id"])):
                 time.sleep(_LOOK)
     output.print_facts(_facts(found))
+
+
+def _goes_on(job: dict[str, Any]) -> bool:
+    """Whether something may still come of it by itself."""
+    return job["state"] in _RUNNABLE and not job["out_of_budget"]
 
 
 def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:

@@ -22,6 +22,8 @@ _ONCE: Final = re.compile(
 )
 """POSTs that the server does not remember by an Idempotency-Key: they have passwords in them, wait for others, or count failures."""
 
+_ASKS: Final = frozenset({"/api/frontier", "/api/admin/pages"})
+"""What a DELETE of these asks for is long work, which would be done twice: the second time to what came after the first."""
 _FIRST: Final = 100
 _FOLLOWING: Final = 500
 
@@ -48,7 +50,9 @@ class Call(Generic[T]):
     @property
     def repeatable(self) -> bool:
         """Whether it may be sent again when nobody knows what became of it."""
-        return self.method in {"GET", "HEAD", "PUT", "DELETE"} or self.keyed
+        return (
+            self.keyed or self.method in {"GET", "HEAD", "PUT"} or (self.method == "DELETE" and self.path not in _ASKS)
+        )
 
     @property
     def forgets(self) -> bool:

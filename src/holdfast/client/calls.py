@@ -83,8 +83,12 @@ def alerts(*, active: bool | None = None) -> Listing[Alert]:
 def jobs(
     *, state: str | None = None, prefix: str | None = None, scheduled: bool | None = None, order: str = "newest"
 ) -> Listing[Job]:
-    """Jobs; those whose names begin with `prefix`. The order is `newest` or `oldest`."""
-    return Listing("/api/jobs", Job, {"state": state, "prefix": prefix, "scheduled": scheduled or None, "order": order})
+    """Jobs; those whose names begin with `prefix`, or that have a schedule. The order is `newest` or `oldest`."""
+    if scheduled is False:
+        raise UsageError(
+            "There is no list of jobs without a schedule: leave `scheduled` out, and look at each job's `schedule`."
+        )
+    return Listing("/api/jobs", Job, {"state": state, "prefix": prefix, "scheduled": scheduled, "order": order})
 
 
 def job(job: JobRef) -> Call[Job]:
@@ -130,7 +134,10 @@ def schedule(job: JobRef, when: str | None) -> Call[Job]:
 
 
 def watch(job: JobRef) -> Stream[News]:
-    """What happens to a job, and its figures whenever they change, until it is completed, cancelled, failed or deleted."""
+    """What happens to a job, and its figures whenever they change, until it is completed, cancelled, failed, deleted or out of budget.
+
+    The last of its figures are the end; what happened in the same moment may not be heard any more.
+    """
 
     def over(news: News) -> bool:
         return isinstance(news, JobProgress) and news.is_over

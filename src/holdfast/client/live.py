@@ -40,7 +40,9 @@ class Decoder:
         self._rest = b""
         self._name = ""
         self._data: list[str] = []
+        self._id: str | None = None
         self.last_id: str | None = None
+        """Of what was heard whole, also if it had nothing to say but its place."""
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
         """The messages that are whole with these bytes."""
@@ -49,10 +51,11 @@ class Decoder:
             text = line.removesuffix(b"\r").decode(errors="replace")
             if text:
                 self._take(text)
-            elif self._data:
+                continue
+            self.last_id = self._id
+            if self._data:
                 yield Message(self._name or "message", self.last_id, "\n".join(self._data))
-            if not text:
-                self._name, self._data = "", []
+            self._name, self._data = "", []
 
     def _take(self, line: str) -> None:
         field, _, value = line.partition(":")
@@ -62,7 +65,7 @@ class Decoder:
         elif field == "event":
             self._name = value
         elif field == "id" and "\0" not in value:
-            self.last_id = value or None
+            self._id = value or None
 
 
 class Seat(Generic[T]):
@@ -102,18 +105,19 @@ class Seat(Generic[T]):
 
     def hear(self, chunk: bytes) -> Iterator[T]:
         """What these bytes say."""
+        self._failures = 0
         for message in self._decoder.feed(chunk):
-            self._failures = 0
-            self._last_id = self._decoder.last_id or self._last_id
-            if message.name == "gone":
-                self._over = True
+            if self._over:
                 return
+            self._last_id = self._decoder.last_id or self._last_id
+            if message.name == "gone":  # of what is always there, a server that says so means that it cannot look
+                self._over = self._stream.may_vanish
+                continue
             found = self._stream.read(message.name, message.id, _document(message))
             if found is not None:
                 self._over = self._stream.is_last(found)
                 yield found
-            if self._over:
-                return
+        self._last_id = self._decoder.last_id or self._last_id  # a place may come without an event
 
     def broke(self, problem: Exception | None) -> float:
         """It ended, or could not be opened again: seconds until the next attempt. Raises what the caller has to know of."""

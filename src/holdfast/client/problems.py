@@ -46,7 +46,12 @@ def of_answer(response: httpx.Response, *, with_key: bool) -> HoldfastError:
     problem = _problem(response)
     if problem is None:
         where = _without_query(response.url)
-        if status in {502, 504}:
+        if status == 429:
+            return errors.TooMany(
+                f"A gateway before the server wants fewer requests at {where}; try again later.",
+                retry_after=retry_after(response) or _LATER,
+            )
+        if status in {502, 503, 504}:
             return Unreachable(f"A gateway before the server says {status} at {where}; try again later.")
         return HoldfastError(f"{where} answered {status}, and not as a Holdfast server does; check the address.")
     sentence = str(problem["detail"])
@@ -66,7 +71,7 @@ def of_transport(problem: httpx.TransportError, server: str, *, certainly_not_do
     doubt = "" if certainly_not_done else " It may have been done all the same: look before you ask again."
     if isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Unreachable(
-            f"No Holdfast server answers at {server} ({_why(problem)}); start one with `holdfast serve`, or check the address."
+            f"No Holdfast server answers at {server} ({_why(problem)}); start one with `holdfast serve`, or check the address.{doubt}"
         )
     if isinstance(problem, httpx.TimeoutException):
         return Unreachable(f"The server at {server} did not answer in time; try again, or wait longer for it.{doubt}")

@@ -5,6 +5,7 @@ The rule: nothing but what the caller and the settings say decides where a reque
 
 import os
 import ssl
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
@@ -63,20 +64,20 @@ def finishing(
     operation: int | Operation, manner: Manner, patience: float | None
 ) -> Generator[Step, Outcome, Operation]:
     """The steps of waiting for long work, for so many seconds at the most. Raises what it failed with."""
-    waited = 0.0
+    began = time.monotonic()  # the requests and their repetitions take time as well
     while True:
         found = yield from exchange(calls.operation(operation), manner)
         if found.state == "failed":
             raise HoldfastError(found.problem or f"Operation {found.id} failed.")
         if found.is_over:
             return found
+        waited = time.monotonic() - began
         if patience is not None and waited >= patience:
             raise HoldfastError(
                 f"Operation {found.id} is still {found.state}; a `holdfast background` or `serve` must run for it."
             )
         pause = min(max(_FIRST_LOOK, waited / 2), _LATER_LOOKS)
-        waited += pause
-        yield Pause(pause)
+        yield Pause(pause if patience is None else min(pause, patience - waited))
 
 
 def export_call(

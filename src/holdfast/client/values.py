@@ -122,7 +122,7 @@ class Event:
     kind: str
     """What it is about; `reset` means that events were forgotten, and everything has to be looked at again."""
     id: str | None
-    """Its place: `after` goes on behind it."""
+    """Its place in the order of all events."""
     data: dict[str, Any]
     at: datetime | None = None
     job_id: int | None = None
@@ -155,11 +155,17 @@ class Job:
     denied: int
     failed: int
     depth: int
+    spent: int = field(default=0, kw_only=True)
+    """Domains whose budget of this crawl is used up."""
+    done: int = field(default=0, kw_only=True)
+    """Domains with nothing left to do."""
+    out_of_budget: bool = field(default=False, kw_only=True)
+    """Its budget is used up, and nothing is fetched until it is crawled anew."""
 
     @property
     def is_over(self) -> bool:
         """Nothing comes of it any more, unless somebody or its schedule begins it anew."""
-        return self.state in {"completed", "cancelled", "failed"}
+        return self.state in {"completed", "cancelled", "failed"} or self.out_of_budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,8 @@ class Batch:
     created_by: str
     tasks: dict[str, int]
     """By status; those that none is in are left out."""
+    counted_all: bool = True
+    """False: there are more, of which a list counts no more."""
 
 
 @dataclass(frozen=True, slots=True)

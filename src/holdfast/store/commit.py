@@ -42,8 +42,9 @@ _COUNT: Final = """
 WITH news AS MATERIALIZED (
     SELECT n.*, c.id AS crawl, c.max_pages
     FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(discovered)s::bigint[], %(waiting)s::bigint[], %(done)s::bigint[],
-                %(denied)s::bigint[], %(failed)s::bigint[], %(pages)s::bigint[], %(depths)s::bigint[])
-        AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages, depth)
+                %(denied)s::bigint[], %(failed)s::bigint[], %(pages)s::bigint[], %(errors)s::bigint[], %(bytes)s::bigint[],
+                %(depths)s::bigint[])
+        AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages, errors, bytes, depth)
     JOIN crawl_jobs j ON j.id = n.job_id LEFT JOIN crawls c ON c.job_id = n.job_id AND c.state <> 'finished'
 ), beyond AS (
     SELECT n.crawl, sum(n.pages + COALESCE(jd.budget_used - jd.granted, 0))::bigint AS pages
@@ -55,14 +56,19 @@ WITH news AS MATERIALIZED (
 ), granted AS (
     UPDATE crawls c SET pages_granted = c.pages_granted + b.pages FROM beyond b JOIN locked ON locked.id = b.crawl WHERE c.id = b.crawl
 )
-INSERT INTO job_domains AS jd (domain_id, job_id, discovered, waiting, done, denied, failed, crawl_id, budget_used, granted, depth_reached)
-SELECT domain_id, job_id, discovered, waiting, done, denied, failed, crawl, pages, pages, depth FROM news ORDER BY domain_id, job_id
+INSERT INTO job_domains AS jd (domain_id, job_id, discovered, waiting, done, denied, failed, pages, errors, bytes, crawl_id, budget_used,
+                               granted, depth_reached)
+SELECT domain_id, job_id, discovered, waiting, done, denied, failed, pages, errors, bytes, crawl, pages, pages, depth
+FROM news ORDER BY domain_id, job_id
 ON CONFLICT (domain_id, job_id) DO UPDATE SET
     discovered = jd.discovered + excluded.discovered,
     waiting = jd.waiting + excluded.waiting,
     done = jd.done + excluded.done,
     denied = jd.denied + excluded.denied,
     failed = jd.failed + excluded.failed,
+    pages = jd.pages + excluded.pages,
+    errors = jd.errors + excluded.errors,
+    bytes = jd.bytes + excluded.bytes,
     depth_reached = GREATEST(jd.depth_reached, excluded.depth_reached),
     crawl_id = COALESCE(excluded.crawl_id, jd.crawl_id),
     budget_used = excluded.budget_used + CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.budget_used END,
@@ -206,6 +212,8 @@ def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]
             "denied": arrays.numbers(one.added.denied + one.settled.denied for _, one in rows),
             "failed": arrays.numbers(one.settled.failed for _, one in rows),
             "pages": arrays.numbers(one.settled.pages for _, one in rows),
+            "errors": arrays.numbers(one.settled.errors for _, one in rows),
+            "bytes": arrays.numbers(one.settled.bytes for _, one in rows),
             "depths": arrays.numbers(one.settled.depth for _, one in rows),
         },
     )

@@ -47,19 +47,19 @@ SELECT epoch, worker, claimed_at, ended_at, why FROM claim_log WHERE domain_id =
 _JOBS: Final = """
 SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.completed_at, j.schedule, j.next_run_at, j.spec,
        c.state::text AS crawl, c.started_at AS crawl_started_at, c.max_pages,
-       COALESCE(r.pages, 0) AS pages, COALESCE(r.errors, 0) AS errors, COALESCE(r.bytes, 0) AS bytes,
+       COALESCE(w.pages, 0) AS pages, COALESCE(w.errors, 0) AS errors, COALESCE(w.bytes, 0) AS bytes,
        COALESCE(w.domains, 0) AS domains, COALESCE(w.ready, 0) AS ready, COALESCE(w.spent, 0) AS spent, COALESCE(w.done, 0) AS done,
        COALESCE(w.discovered, 0) AS discovered, COALESCE(w.waiting, 0) AS waiting, COALESCE(w.urls_done, 0) AS urls_done,
-       COALESCE(w.denied, 0) AS denied, COALESCE(w.failed, 0) AS failed, COALESCE(w.depth, 0) AS depth
+       COALESCE(w.denied, 0) AS denied, COALESCE(w.failed, 0) AS failed, COALESCE(w.depth, 0) AS depth,
+       CASE WHEN j.state = 'pending' AND c.id IS NULL AND w.spent > 0 AND w.spent + w.done = w.domains
+            THEN NOT EXISTS (SELECT FROM domain_wakes k WHERE k.job_id = j.id) ELSE false END AS out_of_budget
 FROM crawl_jobs j
 LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
-LEFT JOIN {each} (
-    SELECT job_id, sum(pages_crawled)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes
-    FROM crawl_runs {of_it} GROUP BY job_id) r ON r.job_id = j.id
 LEFT JOIN {each} (
     SELECT job_id, count(*) AS domains, count(*) FILTER (WHERE ready) AS ready, count(*) FILTER (WHERE state = 'spent') AS spent,
            count(*) FILTER (WHERE state = 'done') AS done, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting,
            sum(job_domains.done)::bigint AS urls_done, sum(denied)::bigint AS denied, sum(failed)::bigint AS failed,
+           sum(pages)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes,
            max(depth_reached) AS depth
     FROM job_domains {of_it} GROUP BY job_id) w ON w.job_id = j.id
 WHERE j.deleted_at IS NULL {wanted} ORDER BY j.id

@@ -156,6 +156,8 @@ class JobRow:
     failed: int
     depth: int
     """The deepest that was fetched."""
+    out_of_budget: bool
+    """Its budget is used up, and nothing is fetched until it is crawled anew."""
 
 
 JOBS: Final = Listing(

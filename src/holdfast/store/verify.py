@@ -203,6 +203,14 @@ LOG: Final[dict[str, str]] = {
             FROM crawl_log GROUP BY domain_id) l ON l.domain_id = d.id
         WHERE d.pages_crawled <> COALESCE(l.pages, 0) OR d.total_error_count <> COALESCE(l.errors, 0)
     """,
+    "I7 a job's pages and errors on a domain are those of the log": """
+        SELECT jd.domain_id, jd.job_id, jd.pages, COALESCE(l.pages, 0) AS logged_pages, jd.errors, COALESCE(l.errors, 0) AS logged_errors
+        FROM job_domains jd LEFT JOIN (
+            SELECT domain_id, job_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
+                   count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
+            FROM crawl_log GROUP BY domain_id, job_id) l ON l.domain_id = jd.domain_id AND l.job_id = jd.job_id
+        WHERE jd.pages <> COALESCE(l.pages, 0) OR jd.errors <> COALESCE(l.errors, 0)
+    """,
     "I7 a run's pages and errors are those of the log": """
         SELECT r.id AS run_id, r.pages_crawled, COALESCE(l.pages, 0) AS logged_pages, r.errors, COALESCE(l.errors, 0) AS logged_errors
         FROM crawl_runs r LEFT JOIN (

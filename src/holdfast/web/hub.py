@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -208,51 +209,81 @@ Look = Callable[[Collection[int]], Mapping[int, Any]]
 """Runs in a thread: for these keys, what is to be shown of them; one that is left out is gone."""
 
 
+class Unknown(Enum):
+    """Nobody has looked yet."""
+
+    YET = "yet"
+
+
 class Figures:
-    """Figures of things that listeners watch, looked up once a second for all of them together."""
+    """Figures of things that listeners watch, looked up once a second for all of them together.
+
+    The rule: nobody is shown what was looked up before he came: what he has done himself must be in it.
+    """
 
     def __init__(self, look: Look) -> None:
         self._look = look
         self._watched: Counter[int] = Counter()
         self._seen: Mapping[int, Any] = {}
+        self._begun = self._ended = 0
+        """Looks are numbered: the last one that began, and the one that `_seen` is of."""
         self._fresh = _Bell()
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def watching(self, key: int) -> Iterator[None]:
+    def watching(self, key: int) -> Iterator["Watch"]:
         """Until the end of this it is looked up."""
         self._watched[key] += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_looking())
         try:
-            yield
+            yield Watch(self, key, self._begun)
         finally:
             self._watched[key] -= 1
             if not self._watched[key]:
                 del self._watched[key]
 
-    async def first(self, key: int) -> Any:
-        """What is to be shown, waiting for it if it was not looked up yet; None: it is gone. Before: it is watched."""
-        if key not in self._seen:
-            await _rings(self._fresh.next(), 3 * TICK)
-            if key not in self._seen:
-                await _rings(self._fresh.next(), 3 * TICK)  # that look may have begun before we came
-        return self._seen.get(key)
+    def of(self, key: int, since: int) -> Any:
+        """What a look behind that number has shown; None: it is gone."""
+        return self._seen.get(key) if self._ended > since else Unknown.YET
 
-    def of(self, key: int) -> Any:
-        """What is to be shown now; None: it is gone."""
-        return self._seen.get(key)
+    async def next(self) -> None:
+        """Wait for the next look, but not for long."""
+        await _rings(self._fresh.next(), 3 * TICK)
 
     async def _keep_looking(self) -> None:
         while self._watched:
+            self._begun += 1
+            number = self._begun
             try:
                 self._seen = await run_in_threadpool(self._look, tuple(self._watched))
+                self._ended = number
                 self._fresh.ring()
             except HoldfastError as problem:
                 log.warning("live figures wait for the database: %s", problem)
             except Exception:
                 log.exception("live figures: a fault of ours")  # those who watch go on to watch
             await asyncio.sleep(TICK)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One thing that one listener watches."""
+
+    figures: Figures
+    key: int
+    since: int
+    """The look that began last before he came."""
+
+    def now(self) -> Any:
+        """What is to be shown; None: it is gone."""
+        return self.figures.of(self.key, self.since)
+
+    async def first(self) -> None:
+        """Wait until there is something to be shown; not for ever, since events go on while figures cannot be had."""
+        for _ in range(2):  # the next look may have begun before he came
+            if self.now() is Unknown.YET:
+                await self.figures.next()
 
 
 def _cursor(event: Event) -> Cursor:

@@ -5,8 +5,8 @@ session ends, or whose key is revoked, is sent home within a quarter of a minute
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -23,7 +23,7 @@ from holdfast.store.connect import Database
 from holdfast.store.events import Cursor, Event
 from holdfast.web.access import ROUTES
 from holdfast.web.guard import asked, identify
-from holdfast.web.hub import Figures, Hub, Wanted
+from holdfast.web.hub import Figures, Hub, Unknown, Wanted, Watch
 from holdfast.web.office import Office
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -76,12 +76,6 @@ class Shown:
     key: int
     name: str
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Until the end of this they are looked up."""
-        with self.figures.watching(self.key):
-            yield
-
 
 def answer(
     request: Request, office: Office, wanted: Wanted, place: tuple[Cursor, bool], shown: Shown | None = None
@@ -113,18 +107,19 @@ async def _seated(
     request: Request, office: Office, wanted: Wanted, place: tuple[Cursor, bool], shown: Shown | None
 ) -> AsyncIterator[bytes]:
     after, missed = place
-    with office.hub.seat(), shown.watched() if shown is not None else nullcontext():
+    with office.hub.seat(), shown.figures.watching(shown.key) if shown is not None else nullcontext() as watch:
         yield f"id: {after}\nretry: 2000\n\n".encode()  # who is cut off before the first event goes on from here
         if missed:
             yield _event("reset", '{"detail":"Events behind your last one are forgotten; look at everything again."}')
-        if shown is not None:
-            await shown.figures.first(shown.key)
-        async for piece in _pieces(request, office, office.hub.listen(wanted, after), shown):
+        if watch is not None:
+            await watch.first()
+        name = shown.name if shown is not None else ""
+        async for piece in _pieces(request, office, office.hub.listen(wanted, after), watch, name):
             yield piece
 
 
 async def _pieces(
-    request: Request, office: Office, source: AsyncIterator[list[Event]], shown: Shown | None
+    request: Request, office: Office, source: AsyncIterator[list[Event]], watch: Watch | None, name: str
 ) -> AsyncIterator[bytes]:
     said = looked = time.monotonic()
     last = ""
@@ -134,13 +129,12 @@ async def _pieces(
             _event(event.kind, _happened(event).model_dump_json(ensure_ascii=True), str(event.cursor))
             for event in found
         ]
-        if shown is not None:
-            value = shown.figures.of(shown.key)
+        if watch is not None and (value := watch.now()) is not Unknown.YET:
             if value is None:
                 yield b"".join([*pieces, _event("gone", "{}")])
                 return
             text = value.model_dump_json(ensure_ascii=True)
-            pieces += [_event(shown.name, text)] if text != last else []
+            pieces += [_event(name, text)] if text != last else []
             last = text
         if not pieces and now - said >= ALIVE:
             pieces.append(b": alive\n\n")

@@ -82,6 +82,8 @@ class JobView(View):
     denied: int
     failed: int
     depth: int
+    out_of_budget: bool
+    """Its budget is used up: nothing is fetched until it is crawled anew, by its schedule or `holdfast crawl`, or gets URLs elsewhere."""
 
 
 class OperationView(View):

@@ -1,4 +1,4 @@
-"""The ten lines of docs/client.md, and those of README, as they are written there, with a server and a worker."""
+"""The ten lines of docs/client.md, and those of README, as they are written there, with a server and a worker; and a budget."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from holdfast import Client
+from holdfast.client.values import JobProgress
 from tests.support.api import Api
 from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html
@@ -50,3 +52,21 @@ def test_the_lines_do_what_they_say(
     assert [line for line in told if line.startswith("JobProgress(")][-1].count("state='completed'") == 1
     rows = parquet.read_table(crawls.folder / "pages.parquet").to_pylist()
     assert {row["url"] for row in rows} == {site.url(path) for path in ("/", "/a", "/b")}
+
+
+def test_a_job_is_watched_until_its_budget_is_used_up(api: Api, key: str, crawls: Crawls) -> None:
+    with (
+        Pages({"/": html("/a", "/b", "/c"), "/a": html(), "/b": html(), "/c": html()}) as site,
+        Client(api.url, key=key) as client,
+    ):
+        job = client.create_job("shop", [site.url()], max_pages=2, allow_private=True)
+        with crawls.worker(None):
+            last = [news for news in client.watch(job) if isinstance(news, JobProgress)][-1]
+            assert (last.state, last.out_of_budget, last.pages, last.spent, last.waiting) == ("pending", True, 2, 1, 2)
+            assert last.is_over
+            answer = crawls.run("jobs", "watch", "shop")
+            assert "1 out of budget" in answer.out
+        client.add_urls([site.url("/d")], job=job)
+        assert client.job(job).is_over, "its domain has no pages left"
+        client.add_urls(["https://b.example/"], job=job)
+        assert not client.job(job).is_over, "there is something to do, though nobody has begun with it"

@@ -94,7 +94,7 @@ def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
 def test_an_older_schema_is_refused_with_what_to_do(empty: Database) -> None:
     migrate.upgrade(empty, "0001")
     with pytest.raises(
-        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0013; run `holdfast db upgrade`"
+        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0014; run `holdfast db upgrade`"
     ):
         check(empty)
 
@@ -129,7 +129,7 @@ _DATA_AT = {
     "0001": _DOMAIN,
     "0002": _DOMAIN,
     **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
-    **dict.fromkeys(("0006", "0007", "0008", "0009", "0010", "0011", "0012"), _DOMAIN + _TASK + _PRODUCT),
+    **dict.fromkeys(("0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013"), _DOMAIN + _TASK + _PRODUCT),
 }
 
 
@@ -186,6 +186,21 @@ def test_an_upgrade_keeps_what_is_there_and_a_downgrade_too(
                 "SELECT t.status::text, e.why, a.actor FROM crawl_tasks t, task_events e, audit_log a"
             )
             assert kept.fetchall() == [("paused", "manual: changed in SQL as holdfast", "ann")]
+
+
+def test_what_was_fetched_for_jobs_before_0014_is_counted_from_the_log(empty: Database) -> None:
+    migrate.upgrade(empty, "0013")
+    log = """
+        INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawled_at, url_key, outcome, page_url, bytes)
+        SELECT d.id, j.id, 1, now(), decode(md5(o), 'hex'), o, 'https://a.example/', b FROM domains d, crawl_jobs j,
+            (VALUES ('ok', 100), ('not_modified', 10), ('redirect', 5), ('timeout', 0)) AS t(o, b) WHERE j.name = 'default'
+    """
+    with empty.session() as connection:
+        connection.execute(_DOMAIN)
+        connection.execute(log)
+    migrate.upgrade(empty)
+    with empty.session() as connection:
+        assert connection.execute("SELECT pages, errors, bytes FROM job_domains").fetchall() == [(2, 1, 115)]
 
 
 def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:

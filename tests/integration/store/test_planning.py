@@ -72,6 +72,6 @@ def test_a_list_and_a_job_are_planned_once(store: Store) -> None:
         run_lists.RUNS.page(store.connection, {}, order="newest")
         run_lists.job(store.connection, store.job)
     plans = store.connection.execute(
-        "SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements WHERE statement ~ 'crawl_runs'"
+        "SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements WHERE statement ~ 'FROM crawl_runs|out_of_budget'"
     ).fetchall()
     assert plans == [(True, 0), (True, 0)]

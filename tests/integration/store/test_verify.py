@@ -68,6 +68,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "INSERT INTO domain_transitions SELECT domain_id, version + 1, at, 'blocked', to_status, reason, worker, 1 FROM domain_transitions",
     ),
     "I7 a domain's pages and errors are those of the log": ("UPDATE domains SET pages_crawled = pages_crawled + 1",),
+    "I7 a job's pages and errors on a domain are those of the log": ("UPDATE job_domains SET errors = errors + 1",),
     "I7 a run's pages and errors are those of the log": ("UPDATE crawl_runs SET errors = errors + 1",),
     "I7 what a domain's proxies did is what the log says": (
         "INSERT INTO proxies (proxy_url, proxy_port) VALUES ('p.example', 8080)",

@@ -21,7 +21,7 @@ from holdfast.control.seeds import LONGEST_LINE, Loaded, open_seeds
 from holdfast.model.job import Job, JobSpec, JobState
 from holdfast.store.jobs import Acted
 
-_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done")
+_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done", "out_of_budget")
 
 
 @dataclass(frozen=True, slots=True)

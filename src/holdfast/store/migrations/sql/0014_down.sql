@@ -1,0 +1,1 @@
+ALTER TABLE job_domains DROP COLUMN pages, DROP COLUMN errors, DROP COLUMN bytes;
