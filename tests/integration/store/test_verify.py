@@ -118,6 +118,16 @@ def test_every_check_finds_the_fault_that_it_is_there_for(crawl: Crawl) -> None:
     assert_invariants(connection)
 
 
+def test_no_check_is_quadratic_in_the_pages_of_a_domain(crawl: Crawl) -> None:
+    """A loop, or a merge of which only the domain is the key, looks at every pair of rows; statistics are as after a first crawl."""
+    connection = crawl.store.connection
+    with connection.transaction():
+        connection.execute(verify._ROOM)
+        for name, query in CHECKS.items():
+            plan = connection.execute(f"EXPLAIN {query}", verify.parameters(retries=3)).fetchall()
+            assert [line for (line,) in plan if "Merge " in line and "Join" in line] == [], name
+
+
 def test_faults_are_counted_and_the_first_are_shown(crawl: Crawl) -> None:
     crawl.store.connection.execute("UPDATE url_frontier SET attempts = 9")
     (finding,) = [f for f in verify.verify(crawl.store.connection, retries=3) if f.faults]
