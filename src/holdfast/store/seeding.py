@@ -10,11 +10,12 @@ from typing import Final
 
 import psycopg
 
-from holdfast.errors import Refused
+from holdfast.errors import Refused, StoreUnavailable
 from holdfast.model.domain import Seed
 from holdfast.store import readiness
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
+_ATTEMPTS: Final = 10
 # Made once a session and emptied by each commit: a table made and dropped per batch would churn the catalogue.
 _TABLES: Final = """
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_batch (
@@ -149,7 +150,7 @@ def add(
 def _add(connection: psycopg.Connection, parameters: Mapping[str, object]) -> Seeded:
     """The batch, until all of it is there: a domain that was known may be removed in this moment, with whatever came too late."""
     added = Seeded()
-    while True:
+    for _ in range(_ATTEMPTS):
         wanted, domains, urls = connection.execute(_FRESH, parameters).fetchone() or (0, 0, 0)
         added += Seeded(domains, urls)
         if domains == wanted:
@@ -159,6 +160,7 @@ def _add(connection: psycopg.Connection, parameters: Mapping[str, object]) -> Se
         if not (row and row[0]):
             return added
         connection.execute("DELETE FROM seed_found")
+    raise StoreUnavailable("Domains of these seeds are removed as soon as they are there; try again when that is over.")
 
 
 def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, object]) -> int:
