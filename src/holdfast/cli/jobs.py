@@ -303,7 +303,7 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
     ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
     return [
         ("Job", f"{job['name']} ({job['id']})"),
-        ("State", job["state"] if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"),
+        ("State", _state(job)),
         ("Made", output.when(job["created_at"])),
         ("Completed", output.when(job["completed_at"])),
         ("URLs", f"{job['discovered']:,}: {ends}"),
@@ -316,6 +316,12 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),
         ("Asked for", spec or "nothing but the defaults"),
     ]
+
+
+def _state(job: dict[str, Any]) -> str:
+    if job["out_of_budget"]:
+        return f"{job['state']}, out of budget; `holdfast crawl --job {job['name']}` goes on with a new one"
+    return str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
 
 
 def _count(number: int | None) -> str:
