@@ -94,7 +94,7 @@ def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
 def test_an_older_schema_is_refused_with_what_to_do(empty: Database) -> None:
     migrate.upgrade(empty, "0001")
     with pytest.raises(
-        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0014; run `holdfast db upgrade`"
+        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0020; run `holdfast db upgrade`"
     ):
         check(empty)
 

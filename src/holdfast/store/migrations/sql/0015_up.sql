@@ -1,0 +1,1 @@
+-- Rounds of a crawl, and limits that a person gave.

@@ -1,0 +1,1 @@
+-- What is known of links: pagination, templates, parameters that a domain drops.

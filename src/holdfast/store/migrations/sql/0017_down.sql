@@ -1,0 +1,1 @@
+-- The seeds of a job, kept with it.

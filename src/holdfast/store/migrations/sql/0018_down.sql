@@ -1,0 +1,1 @@
+-- Headers, cookies and credentials of jobs and domains.

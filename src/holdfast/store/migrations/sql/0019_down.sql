@@ -1,0 +1,1 @@
+-- Items that parsers find on the pages of a crawl.
