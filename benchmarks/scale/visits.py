@@ -184,7 +184,7 @@ class Worker:
         seconds = time.perf_counter() - began
         assert not done.refused
         expected = sum(len(part.found) // 2 for part in parts)
-        assert sum(done.discovered.values()) == expected, (done.discovered, expected)
+        assert sum(growth.added for growth in done.growth.values()) == expected, (done.growth, expected)
         return seconds
 
     def end(self, here: Step) -> None:

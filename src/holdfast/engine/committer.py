@@ -28,6 +28,7 @@ from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
 from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyUse, Rests
+from holdfast.model.work import NO_GROWTH, Growth
 from holdfast.settings import Flush
 from holdfast.store import commit
 from holdfast.store.connect import Database
@@ -64,7 +65,7 @@ class Holder(Protocol):
         """Errors in a row."""
         ...
 
-    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int, *, noted: bool) -> None:
+    def committed(self, outcomes: Sequence[UrlOutcome], growth: Growth, *, noted: bool) -> None:
         """These are in the store; `noted`: with the clocks as they were after a `note`."""
         ...
 
@@ -297,9 +298,9 @@ class Committer:
             if part.holder.domain_id in done.refused:
                 part.holder.lose()
             else:
-                discovered = done.discovered.get(part.holder.domain_id, 0)
+                growth = done.growth.get(part.holder.domain_id, NO_GROWTH)
                 self._tally.robots_denied += sum(map(_robots_denied, part.outcomes))
-                part.holder.committed(part.outcomes, discovered, noted=part.noted)
+                part.holder.committed(part.outcomes, growth, noted=part.noted)
 
     def _batch(self, filling: _Filling, now: float) -> Batch:
         parts = []
@@ -367,8 +368,8 @@ class Committer:
             for half in halves:
                 part = self._store(half)
                 done.refused |= part.refused
-                for domain_id, count in part.discovered.items():
-                    done.discovered[domain_id] = done.discovered.get(domain_id, 0) + count
+                for domain_id, growth in part.growth.items():
+                    done.growth[domain_id] = done.growth.get(domain_id, NO_GROWTH).then(growth)
             return done
 
     def _archive(self, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> None:

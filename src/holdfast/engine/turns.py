@@ -14,6 +14,7 @@ from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Circuit
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import ProxyUse
+from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.circuit import CircuitBreaker
 from holdfast.politeness.pace import Pace
 
@@ -147,6 +148,15 @@ class Turns:
         clocks = self.pace.clocks(now)
         self._circuit.write(clocks, now)
         return clocks
+
+    def wait_reason(self) -> Wait | None:
+        """Why no request may start at this moment, with the seconds left; None: pace and circuit breaker allow one."""
+        now = self._tools.clock.now()
+        pace = self.pace.reason(now)
+        circuit = self._circuit.wait(now)
+        if circuit > (pace.seconds if pace else 0.0):
+            return Wait(WaitKind.CIRCUIT, circuit)
+        return pace
 
     def changed(self) -> None:
         """Whoever waits looks again."""

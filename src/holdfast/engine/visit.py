@@ -26,7 +26,7 @@ from holdfast.model.job import Job, JobKind
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import Use
-from holdfast.model.work import Ending
+from holdfast.model.work import Ending, Growth
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
 from holdfast.store import budget, crawls, frontier, task_frontier, visits
@@ -112,6 +112,8 @@ class Visit:
             take = partial(task_frontier.take, domain_id=claim.domain_id, job_id=job.id, epoch=claim.epoch)
         self._window = Window(tools, take)
         self._uncommitted = 0
+        self._added_elsewhere = 0
+        """URLs that pages of this visit added to other domains, for the flood guard."""
         self._noted = False
         self.lanes = Lanes(concurrency, self._choose, self._walk, self.turns.changed)
 
@@ -359,13 +361,14 @@ class Visit:
         """URLs in memory."""
         return self._window.held
 
-    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int, *, noted: bool) -> None:
+    def committed(self, outcomes: Sequence[UrlOutcome], growth: Growth, *, noted: bool) -> None:
         """These outcomes are in the store; what they led to can be taken."""
         self._uncommitted -= len(outcomes)
         self._noted = self._noted and not noted
         self._window.settled(outcome.url_key for outcome in outcomes if not outcome.again)
-        if discovered:
-            self.turns.pace.discovered(discovered, self.tools.clock.now())
+        if growth.added:
+            self._added_elsewhere += growth.elsewhere
+            self.turns.pace.discovered(growth.added, growth.waiting + self._added_elsewhere, self.tools.clock.now())
         self.turns.changed()
 
     def lose(self) -> None:

@@ -5,6 +5,7 @@ The rule: these are differences, never totals. The store adds them under the fen
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Final, NamedTuple
 
 from holdfast.model.batch import Clocks
 from holdfast.model.domain import Event
@@ -29,6 +30,24 @@ class Progress:
     """By how much the number of its waiting URLs changed."""
     clocks: Clocks | None = None
     """None leaves the stored ones alone."""
+
+
+class Growth(NamedTuple):
+    """How a commit changed the frontier, seen from one held domain: what the flood guard judges by."""
+
+    added: int = 0
+    """URLs that pages of this domain really added to the frontier, on any domain."""
+    elsewhere: int = 0
+    """Those of them that belong to other domains."""
+    waiting: int = 0
+    """URLs that wait on this domain after the commit."""
+
+    def then(self, later: "Growth") -> "Growth":
+        """Both commits together."""
+        return Growth(self.added + later.added, self.elsewhere + later.elsewhere, later.waiting)
+
+
+NO_GROWTH: Final = Growth()
 
 
 @dataclass(frozen=True, slots=True)

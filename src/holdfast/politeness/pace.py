@@ -4,6 +4,8 @@ The rule: delay and back-off are two clocks, and both must have run out. The del
 server judges it; that is known when its answer begins, and supposed where the answer is long in coming. While a request that started
 has not been sent, no other starts. A burst of refusals among requests that were under way together is one incident,
 and one incident is one step of back-off, whatever Retry-After says; a longer Retry-After makes that step longer.
+
+The flood guard is a third clock: above the high-water mark of waiting URLs, requests start only as fast as new URLs are allowed to come.
 """
 
 import math
@@ -13,6 +15,7 @@ from typing import Final
 
 from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
+from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.retry import asked_for
 from holdfast.settings import Crawl, Politeness
 
@@ -34,7 +37,9 @@ SLOWER_BY: Final = 0.2
 """A server is slow when its average is so many times its best, and at least so many seconds longer."""
 
 BURST: Final = 1000
-"""New URLs that a domain may bring at once."""
+"""New URLs that pages of a domain may add at once, above the high-water mark."""
+LONGEST_FLOOD_WAIT: Final = 10.0
+"""Seconds that the flood guard asks for at a time. A longer wait is asked for again, so that it ends no visit."""
 
 
 class Flight:
@@ -62,6 +67,7 @@ class Pace:
         "_crawl_delay",
         "_credit",
         "_credit_at",
+        "_flood_mark",
         "_incident",
         "_latest",
         "_level",
@@ -101,6 +107,7 @@ class Pace:
         self._best = None if clocks.best_response_ms is None else clocks.best_response_ms / 1000
         self._samples = 0 if clocks.response_ms is None else WARM
         self._per_second = crawl.discovered_per_second
+        self._flood_mark = crawl.flood_mark
         self._credit = float(BURST)
         self._credit_at = now
 
@@ -126,7 +133,19 @@ class Pace:
         """Seconds until a request may start: 0 is now, infinity is not before the one that has started is sent or ended."""
         if self._unsent is not None:
             return math.inf
-        return max(self._due() - now, self._back_off_until - now, 0.0)
+        return max(self._due() - now, self._back_off_until - now, self._flood(now), 0.0)
+
+    def reason(self, now: float) -> Wait | None:
+        """The wait that ends last; None: a request may start, or one that has started is not sent yet."""
+        if self._unsent is not None:
+            return None
+        waits = (
+            Wait(WaitKind.DELAY, self._due() - now),
+            Wait(WaitKind.BACK_OFF, self._back_off_until - now),
+            Wait(WaitKind.FLOOD_GUARD, self._debt(now)),
+        )
+        longest = max(waits, key=lambda wait: wait.seconds)
+        return longest if longest.seconds > 0 else None
 
     def started(self) -> Flight:
         """A request starts. Before: `wait` is 0. After: none other may until this one is sent or ended."""
@@ -175,14 +194,17 @@ class Pace:
                 self._calm = 0
                 self._level -= 1
 
-    def discovered(self, count: int, now: float) -> None:
-        """The domain has brought `count` new URLs. After: if it brings more than it may, its next request is later; none is lost."""
-        if not self._per_second:
+    def discovered(self, count: int, pressure: int, now: float) -> None:
+        """Pages of the domain added `count` URLs to the frontier, of any domain.
+
+        `pressure`: URLs that wait because of it. Up to the high-water mark nothing follows. After: above it, the next request starts
+        when the new URLs are worth their time; none is lost.
+        """
+        if not self._per_second or pressure <= self._flood_mark:
+            self._credit, self._credit_at = float(BURST), now
             return
         self._credit = min(self._credit + (now - self._credit_at) * self._per_second, BURST) - count
         self._credit_at = now
-        if self._credit < 0:
-            self._not_before = max(self._not_before, now - self._credit / self._per_second)
 
     def clocks(self, now: float) -> Clocks:
         """For the store; the circuit writes its part itself. A request that was started counts as sent this moment."""
@@ -194,6 +216,15 @@ class Pace:
             response_ms=None if self._average is None else self._average * 1000,
             best_response_ms=None if self._best is None else self._best * 1000,
         )
+
+    def _debt(self, now: float) -> float:
+        """Seconds until the URLs that were added are worth their time."""
+        if self._credit >= 0 or not self._per_second:
+            return 0.0
+        return max(0.0, -self._credit / self._per_second - (now - self._credit_at))
+
+    def _flood(self, now: float) -> float:
+        return min(self._debt(now), LONGEST_FLOOD_WAIT) if self._credit < 0 else 0.0
 
     def _due(self) -> float:
         # Not kept, but worked out anew: the delay may have become longer since, by the robots.txt that this was the request for.

@@ -109,7 +109,14 @@ class Crawl(Group):
         default=100,
         ge=0,
         le=INT4,
-        description="New URLs a second that a domain may bring on average, else it is crawled slower; 0 = no limit.",
+        description="Flood guard: new URLs a second that pages of a domain may add on average while more URLs than `flood_mark` "
+        "wait; 0 = no limit.",
+    )
+    flood_mark: Count = Field(
+        default=100_000,
+        ge=0,
+        le=INT4,
+        description="Flood guard: it acts only while more URLs than this wait on a domain (with those that its pages added elsewhere).",
     )
     max_segments: Count = Field(default=20, ge=1, le=1000, description="URLs with more path segments are traps.")
     max_repeats: Count = Field(

@@ -127,6 +127,7 @@ FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s:
     AS p(id, outcomes, pages, found, stored, errors, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
          response, best, failures, successes, open)
 WHERE d.id = p.id
+RETURNING d.id, d.frontier_size
 """
 
 
@@ -207,14 +208,14 @@ def fence(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[i
     return {row[0] for row in connection.execute(_FENCE, _held(worker, list(held)))}
 
 
-def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease: timedelta) -> None:
-    """Add what a batch changed, and renew the claims.
+def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease: timedelta) -> dict[int, int]:
+    """Add what a batch changed, and renew the claims; by domain, how many URLs wait on it now.
 
     Before: every domain in `progress` passed the fence of this transaction. After (with its commit): counters and signals are
     right, a pending domain with an outcome is active, the lease is a full one again. Touches no indexed column otherwise.
     """
     clocks = [p.clocks or _NO_CLOCKS for p in progress]
-    connection.execute(
+    flushed = connection.execute(
         _FLUSH,
         {
             "lease": lease,
@@ -241,6 +242,7 @@ def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease
         },
         prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
     )
+    return dict(flushed.fetchall())
 
 
 def _held(worker: str, held: Sequence[tuple[int, int]]) -> dict[str, object]:

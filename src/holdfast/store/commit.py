@@ -19,7 +19,7 @@ from holdfast import failpoints
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.batch import Batch, VisitPart
 from holdfast.model.proxy import Rests
-from holdfast.model.work import Progress
+from holdfast.model.work import Growth, Progress
 from holdfast.store import arrays, claims, enqueue, jobs, outcomes, proxy_use, readiness, task_frontier
 from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
@@ -93,8 +93,8 @@ class Committed:
 
     refused: set[int] = field(default_factory=set)
     """Domains whose fence failed: nothing was written for them, and they are somebody else's."""
-    discovered: dict[int, int] = field(default_factory=dict)
-    """By own domain: rows that its frontier really got."""
+    growth: dict[int, Growth] = field(default_factory=dict)
+    """By own domain: what its pages added to the frontier, and how many URLs wait on it now."""
 
 
 class _News(NamedTuple):
@@ -157,7 +157,8 @@ def _write(
     committed.refused = newest.keys() - held
     parts = _of_living_jobs(connection, [newest[domain_id] for domain_id in sorted(held)])
     found = ((part.domain_id, url) for part in parts for url in part.found)
-    added = enqueue.add(connection, found, own=held, defaults=defaults)
+    enqueued = enqueue.add(connection, found, own=held, defaults=defaults)
+    added = enqueued.own
     failpoints.reach("in_batch")
     changed = outcomes.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
@@ -171,13 +172,17 @@ def _write(
     per_domain: dict[int, list[_News]] = defaultdict(list)
     for (domain_id, _), one in news.items():
         per_domain[domain_id].append(one)
-    claims.flush(connection, progress=[_progress(part, per_domain[part.domain_id]) for part in parts], lease=lease)
+    progress = [_progress(part, per_domain[part.domain_id]) for part in parts]
+    waiting = claims.flush(connection, progress=progress, lease=lease)
     _count_run(connection, batch.run_id, news.values())
     proxy_use.record(connection, parts, changed.by_proxy, rests)
-    committed.discovered = {
-        domain_id: rows
-        for domain_id, some in per_domain.items()
-        if (rows := sum(one.added.waiting + one.added.denied for one in some))
+    committed.growth = {
+        domain_id: Growth(
+            enqueued.here[domain_id] + enqueued.elsewhere[domain_id],
+            enqueued.elsewhere[domain_id],
+            waiting.get(domain_id, 0),
+        )
+        for domain_id in enqueued.here.keys() | enqueued.elsewhere.keys()
     }
 
 

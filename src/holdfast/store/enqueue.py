@@ -7,7 +7,7 @@ that found the same things never wait for each other in a circle.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import psycopg
@@ -80,8 +80,8 @@ WITH added AS (
     GROUP BY domain_id, job_id ORDER BY domain_id, job_id
 )
 SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'denied'),
-       string_agg(url_key, ''::bytea)
-FROM added WHERE domain_id = ANY(%(own)s::bigint[]) GROUP BY domain_id, job_id
+       COALESCE(string_agg(url_key, ''::bytea) FILTER (WHERE state = 'waiting'), ''::bytea)
+FROM added GROUP BY domain_id, job_id
 """
 
 # A shorter way to a URL that is known: what depends on its depth is judged by the shortest. Own rows only; nobody else changes them.
@@ -102,6 +102,8 @@ SELECT domain_id, job_id, count(*) FROM old WHERE state = 'denied' GROUP BY doma
 """
 
 
+_Link = tuple[int, FoundUrl]
+"""The domain of the page that has the link, and the URL."""
 _Key = tuple[int, int, bytes]
 """Domain, job and key of a URL."""
 _KEY: Final = 16
@@ -116,14 +118,26 @@ class Added:
     denied: int
 
 
+@dataclass(slots=True)
+class Enqueued:
+    """What the frontier really got from a batch."""
+
+    own: dict[tuple[int, int], Added] = field(default_factory=dict)
+    """By (domain, job), of domains that are held."""
+    here: Counter[int] = field(default_factory=Counter)
+    """By the domain of the page that has the link: new URLs that wait, on the same domain."""
+    elsewhere: Counter[int] = field(default_factory=Counter)
+    """The same, on other domains."""
+
+
 def add(
     connection: psycopg.Connection,
     found: Iterable[tuple[int, FoundUrl]],
     *,
     own: Collection[int],
     defaults: NewDomains,
-) -> dict[tuple[int, int], Added]:
-    """Insert what was found, each with the id of the domain on which; by (domain, job) what `own` ones got.
+) -> Enqueued:
+    """Insert what was found, each with the id of the domain on which; what was really added.
 
     Before: the domains `own` passed the fence of this transaction, which has touched no frontier row yet; `ROW` is prepared.
     After (with its commit): every URL is in the frontier once; new domains are ready, known ones that are not `own` have a wake.
@@ -131,18 +145,19 @@ def add(
     is for its holder to say.
     """
     rows = _without_repeats(found)
+    result = Enqueued()
     if not rows:
-        return {}
+        return result
     ids, fresh = _domains(connection, {name for name, _, _ in rows if isinstance(name, str)}, rows, defaults)
     # A URL may be met at home and on another domain that is held as well, which names its own: it is one row.
-    placed: dict[_Key, FoundUrl] = {}
-    for (place, job_id, url_key), url in rows.items():
+    placed: dict[_Key, _Link] = {}
+    for (place, job_id, url_key), link in rows.items():
         domain_id = ids.get(place) if isinstance(place, str) else place
         if domain_id is not None:  # else it was deleted at this moment
-            _keep_nearest(placed, (domain_id, job_id, url_key), url)
+            _keep_nearest(placed, (domain_id, job_id, url_key), link)
     foreign = False
     batch: list[Row] = []
-    for (domain_id, job_id, url_key), url in placed.items():
+    for (domain_id, job_id, url_key), (_, url) in placed.items():
         theirs = domain_id not in own and domain_id not in fresh
         foreign = foreign or theirs
         common = (domain_id, job_id, url.depth, url.priority, url.hops, theirs, url.state, url.reason)
@@ -152,19 +167,26 @@ def add(
     # Only now is it certain that nobody forgets a deleted job's URLs on them behind our back.
     if shared and (dead := jobs.dead(connection, {job_id for _, job_id, _ in placed})):
         packed = ROW.array(connection, [row for row in batch if not (row[0][5] and row[0][1] in dead)])
-    parameters = {"rows": packed, "shared": arrays.numbers(shared), "own": arrays.numbers(own)}
-    added: dict[tuple[int, int], Added] = {}
+    parameters = {"rows": packed, "shared": arrays.numbers(shared)}
+    added = result.own
     new: set[_Key] = set()
     for domain_id, job_id, waiting, denied, keys in connection.execute(_INSERT, parameters):
-        added[domain_id, job_id] = Added(waiting, denied)
-        new.update((domain_id, job_id, keys[i : i + _KEY]) for i in range(0, len(keys), _KEY))
+        if domain_id in own:
+            added[domain_id, job_id] = Added(waiting, denied)
+        for i in range(0, len(keys), _KEY):
+            key = (domain_id, job_id, keys[i : i + _KEY])
+            new.add(key)
+            source = placed[key][0]
+            (result.here if source == domain_id else result.elsewhere)[source] += 1
     known = {
-        key: url for key, url in placed.items() if url.state is UrlState.WAITING and key[0] in own and key not in new
+        key: url
+        for key, (_, url) in placed.items()
+        if url.state is UrlState.WAITING and key[0] in own and key not in new
     }
     for domain_id, job_id, revived in _bring_nearer(connection, known):
         one = added.get((domain_id, job_id), Added(0, 0))
         added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
-    return added
+    return result
 
 
 def _bring_nearer(connection: psycopg.Connection, known: Mapping[_Key, FoundUrl]) -> list[tuple[int, int, int]]:
@@ -184,27 +206,29 @@ def _bring_nearer(connection: psycopg.Connection, known: Mapping[_Key, FoundUrl]
 
 
 _Any = TypeVar("_Any")
-_Rows = dict[tuple[int | str, int, bytes], FoundUrl]
+_Rows = dict[tuple[int | str, int, bytes], _Link]
 """By (id of an own domain or name of another, job, key)."""
 
 
 def _without_repeats(found: Iterable[tuple[int, FoundUrl]]) -> _Rows:
     """One for each key. Of a foreign domain only those that wait: why one is denied is for its holder to say."""
     rows: _Rows = {}
-    for domain_id, url in found:
+    for link in found:
+        domain_id, url = link
         if url.domain is None or url.state is UrlState.WAITING:
-            _keep_nearest(rows, (url.domain or domain_id, url.job_id, url.url_key), url)
+            _keep_nearest(rows, (url.domain or domain_id, url.job_id, url.url_key), link)
     return rows
 
 
-def _keep_nearest(rows: dict[_Any, FoundUrl], key: _Any, url: FoundUrl) -> None:
+def _keep_nearest(rows: dict[_Any, _Link], key: _Any, link: _Link) -> None:
     """The nearest of those with one key; one that may be asked for before one that is denied."""
     known = rows.get(key)
-    if known is None or (url.state is not UrlState.WAITING, url.depth) < (
-        known.state is not UrlState.WAITING,
-        known.depth,
-    ):
-        rows[key] = url
+    if known is None or _rank(link[1]) < _rank(known[1]):
+        rows[key] = link
+
+
+def _rank(url: FoundUrl) -> tuple[bool, int]:
+    return url.state is not UrlState.WAITING, url.depth
 
 
 def _domains(
@@ -228,7 +252,7 @@ def _domains(
 def _make(connection: psycopg.Connection, names: set[str], rows: _Rows, defaults: NewDomains) -> dict[str, int]:
     homes: dict[str, tuple[str, str]] = {}
     work: Counter[tuple[str, int]] = Counter()
-    for (name, job_id, _), url in rows.items():
+    for (name, job_id, _), (_, url) in rows.items():
         if isinstance(name, str) and name in names:
             homes[name] = (url.parent_domain or name, url.base_url or f"https://{name}")
             work[name, job_id] += 1

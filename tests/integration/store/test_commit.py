@@ -10,6 +10,7 @@ from holdfast.model.domain import Status
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.page import ArchiveRef
 from holdfast.model.url import url_key
+from holdfast.model.work import Growth
 from holdfast.store import crawls, frontier, sweep, visits
 from holdfast.store.connect import Database
 from tests.support.batches import Worker, found, links, outcome
@@ -42,7 +43,7 @@ def test_a_page_and_its_links_are_written_and_counted(store: Store, worker: Work
         )
     )
     assert done.refused == set()
-    assert done.discovered == {claim.domain_id: 6}, "the page itself was known"
+    assert done.growth == {claim.domain_id: Growth(5, 0, 5)}, "the page was known, and what is denied does not count"
     row = store.row("d0.example")
     assert (row["pages_discovered"], row["frontier_size"], row["pages_crawled"], row["images_found"]) == (7, 5, 1, 3)
     assert (row["status"], row["crawl_depth_reached"], row["total_error_count"]) == ("active", 2, 0)
@@ -82,9 +83,9 @@ def test_the_same_batch_twice_counts_once(store: Store, worker: Worker) -> None:
     store.domains(1)
     claim = store.claim_one()
     part = worker.part(claim, [outcome(HOME, store.job)], links("d0.example", 3, store.job))
-    assert worker.commit(part).discovered == {claim.domain_id: 3}
+    assert worker.commit(part).growth == {claim.domain_id: Growth(3, 0, 3)}
     before = store.everything()
-    assert worker.commit(part).discovered == {}
+    assert worker.commit(part).growth == {}
     after = store.everything()
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"domains"}, "only the lease is a full one again"
@@ -112,7 +113,7 @@ def test_a_domain_whose_fence_fails_leaves_the_batch_with_all_that_was_learnt(st
         )
     )
     assert done.refused == {lost.domain_id, old.domain_id}
-    assert done.discovered == {kept.domain_id: 2}
+    assert done.growth == {kept.domain_id: Growth(3, 1, 2)}, "two here, and one on a new domain"
     assert store.value("SELECT count(*) FROM crawl_log") == 1
     assert store.value("SELECT count(*) FROM url_frontier") == 3 + 2 + 1
     assert store.value("SELECT string_agg(domain, ' ') FROM domains WHERE source = 'link'") == f"new-{kept.domain}"
@@ -194,7 +195,9 @@ def test_links_to_foreign_domains_make_new_ones_and_wake_known_ones(store: Store
             ],
         )
     )
-    assert done.discovered == {mine.domain_id: 1}, "a link that names our own domain is ours"
+    assert done.growth == {mine.domain_id: Growth(8, 7, 1)}, (
+        "new domains, known and held ones; a link that names ours is ours"
+    )
     assert store.value("SELECT string_agg(inserted::text, ' ' ORDER BY inserted) FROM domain_wakes") == "1 3"
     new = store.row("new.example")
     assert (new["pages_discovered"], new["frontier_size"], new["status"], new["source"]) == (3, 3, "pending", "link")
@@ -240,7 +243,8 @@ def test_a_foreign_domain_in_the_same_batch_counts_as_own_if_its_fence_passed(st
         worker.part(lost, [], links(lost.domain, 9, store.job)),
     )
     assert done.refused == {lost.domain_id}
-    assert done.discovered == {two.domain_id: 4}, "two of the three were found twice"
+    assert done.growth[one.domain_id].elsewhere == 3 + 4
+    assert done.growth[two.domain_id] == Growth(1, 0, 1 + 4), "two of its three were found by the other first"
     assert store.work(two.domain, other)["waiting"] == 1, "a job that had nothing to do there before"
     assert store.value("SELECT inserted FROM domain_wakes WHERE domain_id = %s", lost.domain_id) == 4
     assert_invariants(store.connection)

@@ -17,6 +17,7 @@ from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
 from holdfast.model.proxy import Rests
+from holdfast.model.work import NO_GROWTH, Growth
 from holdfast.settings import Flush
 from holdfast.store import commit
 from holdfast.store.connect import Database
@@ -77,8 +78,8 @@ class Holder:
     def clocks(self) -> Clocks:
         return Clocks()
 
-    def committed(self, outcomes: Sequence[UrlOutcome], discovered: int, *, noted: bool) -> None:
-        assert discovered == 0
+    def committed(self, outcomes: Sequence[UrlOutcome], growth: Growth, *, noted: bool) -> None:
+        assert growth == NO_GROWTH
         self.heard.append(([row.url for row in outcomes], noted))
         self.told.set()
 

@@ -12,6 +12,8 @@ import pytest
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns
 from holdfast.model.batch import Clocks
+from holdfast.model.outcome import Circuit
+from holdfast.model.wait import WaitKind
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import SystemClock
 
@@ -113,3 +115,19 @@ def test_who_is_cancelled_leaves_nothing_behind() -> None:
             visit.changed()
 
     run(play)
+
+
+def test_the_reason_of_a_wait_is_that_of_the_pace_or_of_the_circuit_breaker() -> None:
+    visit = turns()
+    assert visit.wait_reason() is None
+    now = visit._tools.clock.now()
+    visit.pace.discovered(10_000, 1_000_000, now)
+    wait = visit.wait_reason()
+    assert wait is not None
+    assert wait.kind is WaitKind.FLOOD_GUARD
+    assert 0 < wait.seconds <= 90, "10 000 new URLs, 1 000 of them at once, the rest at 100 a second"
+    for _ in range(visit._tools.settings.politeness.circuit_failures):
+        visit._circuit.record(visit._circuit.started(), Circuit.FAILURE, now + 300)
+    wait = visit.wait_reason()
+    assert wait is not None
+    assert wait.kind is WaitKind.CIRCUIT

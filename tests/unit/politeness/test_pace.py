@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from holdfast.model.batch import Clocks
 from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.politeness.pace import BACK_OFF_JITTER, BURST, CALM, ON_THE_WAY, WARM, Flight, Pace
+from holdfast.model.wait import Wait, WaitKind
+from holdfast.politeness.pace import (
+    BACK_OFF_JITTER,
+    BURST,
+    CALM,
+    LONGEST_FLOOD_WAIT,
+    ON_THE_WAY,
+    WARM,
+    Flight,
+    Pace,
+)
 from holdfast.settings import Crawl, Politeness
 
 JITTER = 1 + BACK_OFF_JITTER
@@ -255,24 +265,55 @@ def test_what_was_never_sent_is_no_measure() -> None:
     assert pace.clocks(30).response_ms is None
 
 
-def test_new_urls_beyond_the_average_make_the_next_request_later() -> None:
+def test_a_page_with_thousands_of_links_is_not_held_up() -> None:
+    """As the index of a handbook at delay 0: an ordinary crawl is never slowed."""
     pace = make(delay=0)
-    pace.discovered(BURST, 0)
+    for second in range(30):
+        pace.discovered(3_000, 3_000 * (second + 1), second)
+        assert pace.wait(second) == 0
+        assert pace.reason(second) is None
+
+
+def test_above_the_mark_new_urls_beyond_the_average_hold_the_next_request_and_say_so() -> None:
+    pace = make(delay=0, crawl=Crawl(flood_mark=10))
+    pace.discovered(BURST, 11, 0)
     assert pace.wait(0) == 0
-    pace.discovered(500, 0)
+    pace.discovered(500, 11, 0)
     assert pace.wait(0) == 5
-    pace.discovered(500, 5)
+    assert pace.reason(1) == Wait(WaitKind.FLOOD_GUARD, 4)
+    pace.discovered(500, 11, 5)
     assert pace.wait(5) == 5
-    assert pace.clocks(5).next_request_in == 5
-    pace.discovered(BURST, 1000)
+    pace.discovered(BURST, 11, 1000)
     assert pace.wait(1000) == 0, "credit is saved up again, to a limit"
-    pace.discovered(100, 1000)
+    pace.discovered(100, 11, 1000)
     assert pace.wait(1000) == 1
+
+
+def test_the_flood_guard_asks_for_a_long_wait_in_pieces_and_ends_at_the_mark() -> None:
+    pace = make(delay=0, crawl=Crawl(flood_mark=10))
+    pace.discovered(BURST + 32_000, 11, 0)
+    assert pace.wait(0) == LONGEST_FLOOD_WAIT, "so that no visit ends by it"
+    assert pace.reason(0) == Wait(WaitKind.FLOOD_GUARD, 320)
+    assert pace.wait(LONGEST_FLOOD_WAIT) == LONGEST_FLOOD_WAIT
+    pace.discovered(1, 10, 20)
+    assert pace.wait(20) == 0, "no more URLs wait than the mark"
+
+
+def test_the_reason_of_a_wait_is_the_one_that_ends_last() -> None:
+    pace = make(delay=2)
+    fetch(pace, 0, took=0)
+    assert pace.reason(1) == Wait(WaitKind.DELAY, 1)
+    fetch(pace, 2, Outcome.RATE_LIMITED, took=0, after=30)
+    wait = pace.reason(2)
+    assert wait is not None
+    assert wait.kind is WaitKind.BACK_OFF
+    assert wait.seconds >= 30
+    assert pace.reason(2 + wait.seconds) is None
 
 
 def test_without_a_limit_new_urls_cost_nothing() -> None:
     pace = make(delay=0, crawl=Crawl(discovered_per_second=0))
-    pace.discovered(10**6, 0)
+    pace.discovered(10**6, 10**6, 0)
     assert pace.wait(0) == 0
 
 
@@ -340,7 +381,7 @@ def test_whatever_happens_both_clocks_hold(delay: float, steps: list[tuple[str, 
                 least = 2**level if pace.back_off_level > level else 0
                 back_off_until = max(back_off_until, now + max(least, after or 0))
         elif what == "links":
-            pace.discovered(200, now)
+            pace.discovered(200, 10**6, now)
         kept = pace.clocks(now)
         assert kept.next_request_in >= 0
         assert kept.back_off_in >= back_off_until - now - 1e-9
