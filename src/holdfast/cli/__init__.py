@@ -1,8 +1,7 @@
 """The command line: thin, one file a group. Everything it does is in `control/`.
 
-Exit codes: 0 done; 1 done in part, or something was found wrong; 2 a request that cannot be meant; 3 the database cannot be used;
-4 no such thing; 5 the present state forbids it, or the person said no; 6 the server (`--server`) does not allow it; 7 it was asked too
-often; 130 interrupted.
+Exit codes: 0 done; 1 done in part, or a fault was found; 2 invalid usage; 3 the database cannot be used; 4 not found; 5 the present
+state forbids it, or the person said no; 6 the server (`--server`) does not allow it; 7 rate limited by the server; 130 interrupted.
 """
 
 import sys

@@ -10,9 +10,9 @@ from holdfast.control.alerts import AlertDesk
 from holdfast.store.alerts import Alert
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("alerts", cls=Command, rich_help_panel=panel)(alerts)
+    app.command("alerts", cls=Command)(alerts)
 
 
 def alerts(

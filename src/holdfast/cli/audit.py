@@ -10,9 +10,9 @@ from holdfast.control.audit import AuditDesk
 from holdfast.store.audit import Entry
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("audit", cls=Command, rich_help_panel=panel)(audit)
+    app.command("audit", cls=Command)(audit)
 
 
 def audit(

@@ -21,10 +21,10 @@ COURTESY: Final = 5
 """How nice workers are: people wait for answers of the API, nobody for a page."""
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("background", cls=Command, rich_help_panel=panel)(background)
-    app.command("serve", cls=Command, rich_help_panel=panel)(serve)
+    app.command("background", cls=Command)(background)
+    app.command("serve", cls=Command)(serve)
     app.command("front", cls=Command, hidden=True)(front)
 
 

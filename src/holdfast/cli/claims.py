@@ -17,11 +17,11 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _LONGEST_SILENCE = 60 * 24 * 365
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
     for command in (claims, release_stuck_claims, cleanup_stale_runs):
         name = command.__name__.replace("_", "-")
-        app.command(name, cls=Command, rich_help_panel=panel)(command)
+        app.command(name, cls=Command)(command)
 
 
 def _desk(context: typer.Context) -> ClaimDesk:

@@ -40,10 +40,10 @@ def run_worker(plan: "Plan", *, supervised: bool = False) -> bool:
     return process.run_worker(plan, supervised=supervised)
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("crawl", cls=Command, rich_help_panel=panel)(crawl)
-    app.command("worker", cls=Command, rich_help_panel=panel)(worker)
+    app.command("crawl", cls=Command)(crawl)
+    app.command("worker", cls=Command)(worker)
 
 
 def crawl(

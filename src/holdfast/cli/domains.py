@@ -1,12 +1,13 @@
 """Commands about domains, named as operators know them."""
 
 from collections.abc import Callable, Mapping
+from inspect import cleandoc
 from typing import Annotated, Any, Protocol
 
 import typer
 
 from holdfast.cli import output, session
-from holdfast.cli.help import Command
+from holdfast.cli.help import Command, Group
 from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
 from holdfast.control.domains import KEYS, DomainDesk, ResetReport, parse_assignments
@@ -34,19 +35,23 @@ class Domains(Protocol):
     def configure(self, name: str, changes: Mapping[str, object], *, actor: str) -> dict[str, Any]: ...
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
-    """Add these commands to the program."""
-    commands: list[Callable[..., None]] = [
-        domain_status,
-        domain_info,
-        domain_set,
-        domain_reset,
-        top_domains,
-        recalculate_priorities,
-    ]
-    for command in commands:
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program: as the group `domains`, and each under the name that it has without the group."""
+    group = typer.Typer(cls=Group, help="Domains: list, show, configure and reset them.", no_args_is_help=True)
+    commands: dict[str, Callable[..., None]] = {
+        "status": domain_status,
+        "info": domain_info,
+        "set": domain_set,
+        "reset": domain_reset,
+        "top": top_domains,
+        "priorities": recalculate_priorities,
+    }
+    for short, command in commands.items():
         name = command.__name__.replace("_", "-")
-        app.command(name, cls=Command, rich_help_panel=panel)(command)
+        app.command(name, cls=Command)(command)
+        help_text = cleandoc(command.__doc__ or "").replace(f"holdfast {name}", f"holdfast domains {short}")
+        group.command(short, cls=Command, help=help_text)(command)
+    app.add_typer(group, name="domains")
 
 
 def _desk(context: typer.Context, name: str | None = None) -> Domains:

@@ -16,9 +16,9 @@ from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("explain", cls=Command, rich_help_panel=panel)(explain)
+    app.command("explain", cls=Command)(explain)
 
 
 def explain(

@@ -18,9 +18,9 @@ Job = Annotated[
 Domain = Annotated[str | None, typer.Option("--domain", metavar="NAME", help="Only of this domain.")]
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("export", cls=Command, rich_help_panel=panel)(export)
+    app.command("export", cls=Command)(export)
 
 
 def export(

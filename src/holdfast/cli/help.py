@@ -1,15 +1,26 @@
-"""How `--help` looks: prose that fills the line, examples as they are typed, no type behind a switch.
+"""How `--help` looks: commands in tiers, prose that fills the line, examples as they are typed, number ranges in words.
 
 The rule: a command's docstring is its help. Indented lines in it are kept as they are; all others are prose.
 """
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, ClassVar, Final
 
+from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 _INDENT: Final = "    "
+_IDS: Final = {"ID", "TASK", "PRODUCT"}
+"""Names of values that are ids: their range says nothing."""
+_COMPLETION: Final = {"install_completion", "show_completion"}
+_NO_MAXIMUM: Final = 2**31
 
 
 def tidy(text: str) -> str:
@@ -27,11 +38,39 @@ def _flow(paragraph: str) -> str:
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """A switch has no value, and that an argument is a <str> says nothing."""
+    """Parameters without the types that say nothing: of a switch, and of an argument."""
     for parameter in parameters:
         if isinstance(parameter, TyperArgument) or parameter.is_flag:
             parameter.display_type_rich = lambda **_: None
     return parameters
+
+
+def _describe_numbers(parameters: list[Any]) -> None:
+    """Show `N` and "1 or more" instead of `<int range> [x>=1]`, and the choices of a list without its type."""
+    for parameter in parameters:
+        words = range_in_words(parameter.min, parameter.max)
+        if words and parameter.metavar not in _IDS and not _says(parameter.help or "", parameter):
+            parameter.help = f"{parameter.help or ''} [dim]\\[{words}][/dim]".strip()
+        parameter.min = parameter.max = None  # only shown; the type checks the value
+        shown = None if parameter.metavar else str(parameter.display_type_rich(ctx=None))
+        if shown and re.match("<(int|float)", shown):
+            parameter.metavar = "N"
+        elif shown and (choices := re.fullmatch(r"<list\[(.*\|.*)\]>", shown)):
+            parameter.metavar = f"<{choices[1]}>"
+
+
+def range_in_words(minimum: float | None, maximum: float | None) -> str:
+    """The numbers that are allowed; empty if all are."""
+    low = "" if minimum is None else f"{minimum:,}"
+    if maximum is None or maximum >= _NO_MAXIMUM:
+        return f"{low} or more" if low else ""
+    return f"{low} to {maximum:,}" if low else f"up to {maximum:,}"
+
+
+def _says(text: str, parameter: Any) -> bool:
+    """Whether the text of a parameter names both ends of its range already."""
+    ends = (parameter.min, parameter.max)
+    return all(end is not None and re.search(rf"\b{end}\b", text) for end in ends)
 
 
 def _usual(pieces: list[str]) -> list[str]:
@@ -45,6 +84,7 @@ class Command(TyperCommand):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.help = tidy(self.help or "")
+        _describe_numbers(self.params)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
@@ -58,3 +98,37 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
+
+
+class Overview(Group):
+    """The group of all commands: its help shows them in tiers, a short line each, and the options after them."""
+
+    tiers: ClassVar[Mapping[str, Mapping[str, str]]]
+    note: ClassVar[str]
+    """A sentence about commands that are in no tier."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — the signature of the library
+        """Print the help."""
+        console = Console(highlight=False)
+        console.print(Padding(Text(f"Usage: {ctx.command_path} COMMAND …", style="bold"), (1, 1)))
+        console.print(Padding(Text(self.help or ""), (0, 1, 1, 1)))
+        width = max(map(len, chain.from_iterable(self.tiers.values())))
+        for title, commands in self.tiers.items():
+            shown = [(name, line) for name, line in commands.items() if name in self.commands]
+            console.print(_panel(title, shown, width))
+        options = [option for option in self.get_params(ctx) if option.name not in _COMPLETION]
+        records = [record for option in options if (record := option.get_help_record(ctx))]
+        console.print(_panel("Options, before or after the command", records, width))
+        hint = "`holdfast COMMAND --help` has examples; `--install-completion` completes commands in your shell."
+        for text in (hint, self.note, self.epilog or ""):
+            console.print(Padding(Text(text), (1, 1, 0, 1)))
+
+
+def _panel(title: str, rows: list[tuple[str, str]], width: int) -> Panel:
+    """A box of names with a text each."""
+    table = Table(box=None, show_header=False, expand=True, pad_edge=False, padding=(0, 1))
+    table.add_column(style="bold cyan", no_wrap=True, width=width)
+    table.add_column(ratio=1)
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    return Panel(table, title=title, title_align="left", border_style="dim")

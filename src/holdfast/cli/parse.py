@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _MOST_EXAMPLES: Final = 1000
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("parse", cls=Command, rich_help_panel=panel)(parse)
+    app.command("parse", cls=Command)(parse)
 
 
 def parse(

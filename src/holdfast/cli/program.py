@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,17 +13,16 @@ import typer
 
 from holdfast import __version__, cli
 from holdfast.cli import output
-from holdfast.cli.help import Group
+from holdfast.cli.help import Overview
 from holdfast.cli.session import INTERRUPTED, Session, say
 from holdfast.errors import HoldfastError, UsageError
 
 
 class Part(NamedTuple):
-    """A file of this package and the commands that it has, in the panel of `--help` that shows them."""
+    """A file of this package and the commands in it."""
 
     file: str
     commands: tuple[str, ...]
-    panel: str | None = None
 
 
 PARTS: Final = (
@@ -40,23 +39,83 @@ PARTS: Final = (
     Part("keys", ("keys",)),
     Part(
         "domains",
-        ("domain-status", "domain-info", "domain-set", "domain-reset", "top-domains", "recalculate-priorities"),
-        "Domains",
+        (
+            "domain-status",
+            "domain-info",
+            "domain-set",
+            "domain-reset",
+            "top-domains",
+            "recalculate-priorities",
+            "domains",
+        ),
     ),
-    Part("claims", ("claims", "release-stuck-claims", "cleanup-stale-runs"), "Claims and runs"),
-    Part("status", ("status",), "Results"),
-    Part("stats", ("stats",), "Results"),
-    Part("alerts", ("alerts",), "Results"),
-    Part("explain", ("explain",), "Results"),
-    Part("export", ("export",), "Results"),
-    Part("parse", ("parse",), "Results"),
-    Part("verify", ("verify",), "Results"),
-    Part("audit", ("audit",), "Results"),
-    Part("torture", ("torture", "demo"), "See for yourself"),
-    Part("db", ("db",), "Database and settings"),
-    Part("config", ("config",), "Database and settings"),
+    Part("claims", ("claims", "release-stuck-claims", "cleanup-stale-runs")),
+    Part("status", ("status",)),
+    Part("stats", ("stats",)),
+    Part("alerts", ("alerts",)),
+    Part("explain", ("explain",)),
+    Part("export", ("export",)),
+    Part("parse", ("parse",)),
+    Part("verify", ("verify",)),
+    Part("audit", ("audit",)),
+    Part("torture", ("torture", "demo")),
+    Part("db", ("db",)),
+    Part("config", ("config",)),
 )
-"""All of the program, in the order of `--help`."""
+"""All files with commands; an invocation loads only the one that it needs."""
+
+TIERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Every day": {
+        "crawl": "Crawl a site; the same command again continues.",
+        "status": "Jobs, workers, domains, pages/s, what is due next.",
+        "jobs": "List, show, create, watch, pause, resume, delete.",
+        "explain": "Why a URL was or was not crawled.",
+        "export": "Write pages, URLs or the crawl log to a file.",
+        "serve": "Run workers, background work and the API.",
+        "demo": "A crawl, a kill -9 and its recovery, in a minute.",
+    },
+    "Data": {
+        "seeds": "Add start URLs, or load a list of them.",
+        "products": "Products that parsers found, and their prices.",
+        "parse": "Run parsers again over archived pages.",
+        "stats": "Pages and errors per minute, hour or day.",
+    },
+    "Domains": {
+        "domains": "List, show, configure and reset domains.",
+        "claims": "Which worker holds which domain.",
+    },
+    "Tasks, proxies, webhooks": {
+        "tasks": "URLs to fetch and parse, once or again and again.",
+        "batches": "Groups of tasks.",
+        "proxies": "Proxies, their pools, health and cost.",
+        "webhooks": "Messages that were sent; retries; the secret.",
+    },
+    "Operations": {
+        "worker": "Run one worker process for all jobs.",
+        "background": "Run schedules, parsing and webhooks only.",
+        "verify": "Check that nothing is lost, doubled or miscounted.",
+        "alerts": "Problems that need attention.",
+        "users": "Users of the API: add, passwords, roles, sessions.",
+        "keys": "API keys: add, list, revoke.",
+        "audit": "Who changed what.",
+        "config": "Settings in force, and where each comes from.",
+        "db": "Database: schema, address, psql, stop.",
+        "release-stuck-claims": "Free the claims of dead workers.",
+        "cleanup-stale-runs": "Mark silent runs as failed.",
+        "torture": "Kill a crawl again and again; prove that it is whole.",
+    },
+}
+"""The commands of `holdfast --help`, everyday ones first, each with one short line."""
+
+OTHER_NAMES: Final = {
+    "domain-status": "status",
+    "domain-info": "info",
+    "domain-set": "set",
+    "domain-reset": "reset",
+    "top-domains": "top",
+    "recalculate-priorities": "priorities",
+}
+"""Commands that are also below `domains`, by their names there."""
 
 FAR: Final = frozenset(
     {
@@ -66,6 +125,7 @@ FAR: Final = frozenset(
         "domain-reset",
         "domain-set",
         "domain-status",
+        "domains",
         "explain",
         "export",
         "jobs",
@@ -80,6 +140,15 @@ FAR: Final = frozenset(
 _EVERYWHERE: Final = {"--data", "--config", "--server"}
 _LOGIN: Final = re.compile(r":.*@")
 """What may be a password in something that was typed in the wrong place."""
+
+
+_PLAIN: Final = {
+    "Input should be greater than or equal to": "It must be at least",
+    "Input should be less than or equal to": "It must be at most",
+    "Input should be a valid integer.*": "It must be a whole number",
+    "Input should be a valid number.*": "It must be a number",
+}
+"""What the library says of a wrong number, and the words for it."""
 
 
 def in_front(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -116,18 +185,14 @@ def root(
     context: typer.Context,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Folder of the bundled database and the crawl's files (default .holdfast)."
-        ),
+        typer.Option("--data", metavar="DIR", help="Folder of the crawl and its database (.holdfast)."),
     ] = None,
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings file (default holdfast.toml, if there).")
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings file (holdfast.toml, if it exists).")
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option(
-            "--server", metavar="URL", help="Ask this server (with HOLDFAST_API_KEY), and not the store itself."
-        ),
+        typer.Option("--server", metavar="URL", help="Ask this server; needs HOLDFAST_API_KEY."),
     ] = None,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
@@ -139,10 +204,17 @@ def root(
         context.obj.check_local(f"`holdfast {command}`")
 
 
+class Program(Overview):
+    """The root of all commands."""
+
+    tiers = TIERS
+    note = f"{', '.join(OTHER_NAMES)} are also named domains {', '.join(OTHER_NAMES.values())}."
+
+
 def program(parts: Sequence[Part] = PARTS) -> typer.Typer:
     """The program with these parts."""
     app = typer.Typer(
-        cls=Group,
+        cls=Program,
         name="holdfast",
         help="A web crawler that never loses its place.",
         epilog=" ".join((cli.__doc__ or "").partition("\n\n")[2].split()),
@@ -155,9 +227,9 @@ def program(parts: Sequence[Part] = PARTS) -> typer.Typer:
     for part in parts:
         module = import_module(f"holdfast.cli.{part.file}")
         if hasattr(module, "app"):
-            app.add_typer(module.app, name=part.file, rich_help_panel=part.panel)
+            app.add_typer(module.app, name=part.file)
         else:
-            module.register(app, part.panel)
+            module.register(app)
     return app
 
 
@@ -198,5 +270,7 @@ def _complain_of_usage(problem: typer.TyperException) -> None:
         return
     context = getattr(problem, "ctx", None)
     hint = f" See `{context.command_path} --help`." if context else ""
+    for pattern, words in _PLAIN.items():
+        sentence = re.sub(pattern, words, sentence)
     sentence = _LOGIN.sub(":***@", sentence)
     output.print_error(f"{sentence}{'' if sentence[-1] in '.?!' else '.'}{hint}")

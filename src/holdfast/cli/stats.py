@@ -10,9 +10,9 @@ from holdfast.cli.status import size
 from holdfast.control.statistics import Point, Snapshot, StatsDesk, step_of
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("stats", cls=Command, rich_help_panel=panel)(stats)
+    app.command("stats", cls=Command)(stats)
 
 
 def stats(

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from holdfast.cli.remote.store import RemoteOverview
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("status", cls=Command, rich_help_panel=panel)(status)
+    app.command("status", cls=Command)(status)
 
 
 def status(context: typer.Context, as_json: output.Json = False) -> None:

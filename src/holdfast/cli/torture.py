@@ -8,10 +8,10 @@ from holdfast.cli import output, session
 from holdfast.cli.help import Command
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("torture", cls=Command, rich_help_panel=panel)(torture)
-    app.command("demo", cls=Command, rich_help_panel=panel)(demo)
+    app.command("torture", cls=Command)(torture)
+    app.command("demo", cls=Command)(demo)
 
 
 def torture(

@@ -24,9 +24,9 @@ class Verifies(Protocol):
     def names_of(self, findings: list[Finding]) -> dict[int, str]: ...
 
 
-def register(app: typer.Typer, panel: str | None) -> None:
+def register(app: typer.Typer) -> None:
     """Add this command to the program."""
-    app.command("verify", cls=Command, rich_help_panel=panel)(verify)
+    app.command("verify", cls=Command)(verify)
 
 
 def verify(

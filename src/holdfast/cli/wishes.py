@@ -20,7 +20,9 @@ MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Pages of eac
 MaxDepth = Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")]
 Delay = Annotated[float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, max=1000, help="Requests to a domain at the same time.")]
-InScope = Annotated[Scope | None, typer.Option(help="Which links to follow: of the same host, domain, or any.")]
+InScope = Annotated[
+    Scope | None, typer.Option(metavar="SCOPE", help="Which links to follow: of the same host, domain, or any.")
+]
 Include = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="Only URLs that match (may be repeated).")]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="No URLs that match (may be repeated).")]
 AllowPrivate = Annotated[bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")]

@@ -228,7 +228,7 @@ def test_an_unknown_domain_is_a_sentence(cli: Cli) -> None:
             ["domain-status", "--status", "asleep"],
             "Invalid value for '--status': 'asleep' is not one of 'pending', 'active', 'exhausted', 'blocked', 'unreachable'. See",
         ),
-        (["domain-status", "--limit", "0"], "Invalid value for '--limit': Input should be greater than or equal to 1."),
+        (["domain-status", "--limit", "0"], "Invalid value for '--limit': It must be at least 1."),
         (["domain-status", "--limit", "many"], "Invalid value for '--limit': "),
         (["domain-reset", "example.com", "--reason", "\udcff"], "Invalid value for '--reason': It is not text"),
     ],

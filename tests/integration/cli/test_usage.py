@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__, errors
-from holdfast.cli.program import PARTS, Part, program
+from holdfast.cli.help import range_in_words
+from holdfast.cli.program import OTHER_NAMES, PARTS, TIERS, Part, program
 from holdfast.store.connect import Database
 from tests.support.cli import Cli
 
@@ -46,6 +47,7 @@ COMMANDS = [
     ["domain-reset"],
     ["top-domains"],
     ["recalculate-priorities"],
+    *(["domains", name] for name in ("status", "info", "set", "reset", "top", "priorities")),
     ["claims"],
     ["release-stuck-claims"],
     ["cleanup-stale-runs"],
@@ -94,6 +96,7 @@ def test_help_of_every_command(bare_cli: Cli, command: list[str]) -> None:
     assert re.search(rf"\n Examples:\n(   .*\n)*   .*holdfast {name}", text)
     assert not re.search(r"\[/?dim\]|<bool>|<str>|\{[A-Z]", text)
     assert max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"range[\]>]|x[<>]=|<=x|<(int|float|list)|INTEGER|FLOAT", text)
     if command not in QUIET:
         assert "--json" in text
 
@@ -106,6 +109,43 @@ def test_without_a_command_the_help_is_shown(bare_cli: Cli, group: list[str], me
     assert (answer.code, answer.err) == (2, "")
     assert member in answer.out
     assert answer.out.strip() == bare_cli(*group, "--help").out.strip()
+
+
+def test_the_help_shows_everyday_commands_first_and_each_command_once_on_a_line_of_its_own(bare_cli: Cli) -> None:
+    text = bare_cli("--help").out
+    shown = re.findall(r"^│ ([a-z][a-z-]*) ", text, re.MULTILINE)
+    assert shown == [name for commands in TIERS.values() for name in commands]
+    assert shown[:6] == ["crawl", "status", "jobs", "explain", "export", "serve"]
+    assert sorted([*shown, *OTHER_NAMES, "front"]) == sorted(name for part in PARTS for name in part.commands)
+    assert set(OTHER_NAMES) <= set(re.findall(r"[a-z-]+", text))
+    assert text.index("crawl") < text.index("--data")
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) < 70
+
+
+@pytest.mark.parametrize(("other", "short"), OTHER_NAMES.items())
+def test_a_command_of_domains_has_one_implementation_under_two_names(bare_cli: Cli, other: str, short: str) -> None:
+    app = program([part for part in PARTS if part.file == "domains"])
+    own = {command.name: command.callback for command in app.registered_commands}
+    (group,) = app.registered_groups
+    assert group.typer_instance is not None
+    grouped = {command.name: command.callback for command in group.typer_instance.registered_commands}
+    assert own[other] is grouped[short]
+    assert f"holdfast {other}" not in bare_cli("domains", short, "--help").out
+
+
+@pytest.mark.parametrize(
+    ("minimum", "maximum", "words"),
+    [
+        (1, None, "1 or more"),
+        (0, 86_400, "0 to 86,400"),
+        (None, 5, "up to 5"),
+        (1, 2**63 - 1, "1 or more"),
+        (None, None, ""),
+    ],
+)
+def test_the_range_of_a_number_in_words(minimum: int | None, maximum: int | None, words: str) -> None:
+    assert range_in_words(minimum, maximum) == words
 
 
 def test_help_names_every_exit_code(bare_cli: Cli) -> None:
@@ -139,6 +179,14 @@ def test_version(bare_cli: Cli) -> None:
         (["claims", "--nope"], "No such option: --nope. See `holdfast claims --help`."),
         (["claims", "extra"], "Got unexpected extra argument(s) (extra). See `holdfast claims --help`."),
         (["claims", "\x1b[2J"], "Got unexpected extra argument(s) (\\x1b[2J). See `holdfast claims --help`."),
+        (
+            ["crawl", "a.example", "--max-pages", "0"],
+            "Invalid value for '--max-pages': It must be at least 1. See `holdfast crawl --help`.",
+        ),
+        (
+            ["crawl", "a.example", "--concurrency", "many"],
+            "Invalid value for '--concurrency': It must be a whole number. See `holdfast crawl --help`.",
+        ),
         (["seeds", "add"], "Missing argument 'URL'. See `holdfast seeds add --help`."),
         (["domain-status", "--limit"], "Option '--limit' requires an argument."),
         (["domain-status", "--data"], "--data needs a value behind it."),
@@ -217,6 +265,9 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list
         "domain-info": ["a.example"],
         "domain-reset": ["a.example"],
         "domain-set": ["a.example", "delay=1"],
+        "domains info": ["a.example"],
+        "domains reset": ["a.example"],
+        "domains set": ["a.example", "delay=1"],
         "downgrade": ["base", "--yes"],
         "explain": ["a.example"],
         "export": ["pages", "pages.csv"],
