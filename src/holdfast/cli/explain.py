@@ -10,7 +10,7 @@ from holdfast.cli import output, session
 from holdfast.cli.help import Command
 from holdfast.cli.output import counted
 from holdfast.control.explain import DomainStory, Entry, Explainer, UrlStory, Verdict
-from holdfast.control.reasons import Wait
+from holdfast.control.reasons import describe_wait
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
@@ -107,7 +107,7 @@ def _facts(entry: Entry, now: datetime) -> list[tuple[str, object]]:
     ]
     if entry.detail:
         facts.append(("Detail", entry.detail))
-    facts += [("Waits for" if not number else "", _wait(wait, now)) for number, wait in enumerate(entry.waits)]
+    facts += [("Waits for" if not number else "", describe_wait(wait, now)) for number, wait in enumerate(entry.waits)]
     if entry.ahead:
         facts.append(("Before it", f"{entry.ahead:,}{' or more' if entry.ahead >= 10_000 else ''} URLs of its domain"))
     source = "a seed" if entry.from_seed and not entry.came_from else "a link on"
@@ -144,14 +144,6 @@ def _verdict(verdict: Verdict) -> str:
     return f"{verdict.url} of {output.when(verdict.fetched_at)} UTC {told} for {verdict.agent}{line}{missing}"
 
 
-def _wait(wait: Wait, now: datetime) -> str:
-    if wait.until is None:
-        return wait.what
-    seconds = (wait.until - now).total_seconds()
-    lasts = f"for another {max(seconds, 0):.0f} s" if seconds < 120 else f"until {output.when(wait.until)} UTC"
-    return f"{wait.what}, {lasts}"
-
-
 def _print_domain(story: DomainStory) -> None:
     held = f"{story.held_by} until {output.when(story.held_until)} UTC" if story.held_by else "nobody"
     facts: list[tuple[str, object]] = [
@@ -164,7 +156,8 @@ def _print_domain(story: DomainStory) -> None:
         left = f"{counted(work['waiting'], 'URL')} waiting, {work['done']:,} done, {work['denied']:,} denied, {work['failed']:,} failed"
         facts.append(("Job", f"{work['job']} ({work['job_state']}): {left}"))
         facts += [
-            ("  waits for" if not number else "", _wait(wait, story.now)) for number, wait in enumerate(work["waits"])
+            ("  waits for" if not number else "", describe_wait(wait, story.now))
+            for number, wait in enumerate(work["waits"])
         ]
     facts += [(("Robots" if not number else ""), _robots(row)) for number, row in enumerate(story.robots)]
     output.print_facts(facts)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.cli import output
 from holdfast.cli.output import counted
 from holdfast.cli.status import until
+from holdfast.control.reasons import describe_wait
 from holdfast.control.task_story import Story
 from holdfast.model.task import Task, TaskStatus
 from holdfast.settings import render_duration
@@ -79,10 +80,7 @@ def facts(story: Story) -> Iterator[tuple[str, object]]:
         yield "Error", task.error_message
     yield "Next", story.next.what + (f" {until(story.next.at, story.now)}" if story.next.at else "")
     for number, wait in enumerate(story.waits):
-        yield (
-            "Waits for" if not number else "",
-            wait.what + (f", until {output.when(wait.until)} UTC" if wait.until else ""),
-        )
+        yield "Waits for" if not number else "", describe_wait(wait, story.now)
     yield "Priority", task.priority
     yield "Crawled", rhythm(task)
     yield "Crawls before", f"{task.recrawl_count:,}"

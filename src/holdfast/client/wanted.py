@@ -77,10 +77,11 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Something that has to happen first."""
+    """Something that has to happen first, until when it lasts, and what a person can do about it."""
 
     what: str
     until: datetime | None
+    change: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,53 +1,290 @@
-"""Reasons in words: what an outcome means, why a URL is in its state, what it waits for.
+"""Reasons in words: why a URL was not crawled, what changes that, why a domain waits, and until when.
 
-The rule: pure functions of rows that were read. `WORDS` has a sentence for every outcome.
+The rule: one vocabulary for the last lines of a crawl, `explain`, `jobs show`, `status` and the live display. Pure functions of values
+that were read. `REASONS` has an entry for every outcome and for every other reason that the frontier keeps.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
+from holdfast.model.domain import Event
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Use
 from holdfast.politeness.hours import closed_until
 from holdfast.store.proxy_reports import PoolState
 
-WORDS: Final[dict[str, str]] = {
-    Outcome.OK: "it was fetched, and is a page",
-    Outcome.NOT_MODIFIED: "it has not changed since the time before",
-    Outcome.REDIRECT: "it redirects; its target is a URL of its own",
-    Outcome.REDIRECT_LOOP: "it redirects to where it came from",
-    Outcome.TOO_MANY_REDIRECTS: "too many redirects in a row led here (`fetch.max_redirects`)",
-    Outcome.NOT_FOUND: "the server has no such page",
-    Outcome.CLIENT_ERROR: "the server refused the request as wrong",
-    Outcome.LOGIN_WALL: "it asks for a login",
-    Outcome.FORBIDDEN: "the server forbids it (403)",
-    Outcome.CAPTCHA: "the site asks whether we are human",
-    Outcome.RATE_LIMITED: "the server asked for fewer requests (429)",
-    Outcome.UNAVAILABLE: "the server said that it is not available now (503)",
-    Outcome.SERVER_ERROR: "the server failed",
-    Outcome.WRONG_TYPE: "its content is of a type that is not read",
-    Outcome.TOO_LARGE: "it is longer than `fetch.max_bytes`",
-    Outcome.BAD_ENCODING: "its content cannot be unpacked",
-    Outcome.BAD_RESPONSE: "the answer is not HTTP, or broke off",
-    Outcome.DNS_FAILURE: "the name server did not answer",
-    Outcome.NO_SUCH_HOST: "the host's name is not known",
-    Outcome.CONNECTION_FAILED: "no connection could be made",
-    Outcome.TLS_FAILURE: "no secure connection could be made",
-    Outcome.TIMEOUT: "it took longer than `fetch.timeout`",
-    Outcome.TOO_SLOW: "the answer came slower than `fetch.min_rate`",
-    Outcome.ADDRESS_REFUSED: "its address is not of the public internet (`fetch.allow_private`)",
-    Outcome.PROXY_FAILED: "the proxy that it went through failed; it is tried through another one",
-    Outcome.PROXY_UNCLEAR: "it was an error of the proxy or of the site; it is tried through another one",
-    Outcome.ROBOTS_DENIED: "robots.txt denies it",
-    Outcome.OUT_OF_SCOPE: "it is outside of the job's scope",
-    Outcome.EXCLUDED: "the job's patterns leave it out",
-    Outcome.TOO_DEEP: "it is farther from a seed than the job goes",
-    Outcome.TRAP: "it looks like a trap: URLs without end",
-    Outcome.URL_REFUSED: "it is no URL that can be visited",
-    "robots_unavailable": "robots.txt could not be had, and is asked for again",
+
+class Reason(NamedTuple):
+    """A reason why a URL was not crawled, or what its request ended with."""
+
+    label: str
+    """A few words behind a number: "3 URLs too deep"."""
+    meaning: str
+    """In the middle of a sentence about the URL ("it …")."""
+    change: str | None = None
+    """The option or setting that changes it; None: no option does."""
+    cause: str = "{url} could not be fetched"
+    """The sentence, without its end, where this reason kept a job from getting any page. Has {url}, {host} and {detail}."""
+    step: str = "Run the same command again."
+    """What to do then."""
+
+
+_ALLOW_PRIVATE: Final = "`--allow-private`"
+_NO_ROBOTS: Final = "`--no-robots`, for your own sites only"
+_AGAIN: Final = "`--again` tries once more"
+_CHECK_URL: Final = "Check the URL, or crawl another page of the site."
+
+REASONS: Final[dict[str, Reason]] = {
+    Outcome.OK: Reason("pages", "it was fetched, and is a page"),
+    Outcome.NOT_MODIFIED: Reason("unchanged pages", "it has not changed since the time before"),
+    Outcome.REDIRECT: Reason(
+        "redirects; each target is a URL of its own",
+        "it redirects; its target is a URL of its own",
+        cause="{url} redirects to {detail}, which could not be fetched",
+        step="Crawl the URL that it redirects to.",
+    ),
+    Outcome.REDIRECT_LOOP: Reason(
+        "redirects in a circle",
+        "it redirects to where it came from",
+        cause="{url} redirects in a circle",
+        step="Open it in a browser: a site that sets a cookie first may need `--cookie`.",
+    ),
+    Outcome.TOO_MANY_REDIRECTS: Reason(
+        "after too many redirects",
+        "too many redirects in a row led here (`fetch.max_redirects`)",
+        "`fetch.max_redirects`",
+        "{url} comes after more redirects in a row than `fetch.max_redirects` allows",
+        "Open it in a browser: a site that sets a cookie first may need `--cookie`.",
+    ),
+    Outcome.NOT_FOUND: Reason(
+        "not found (404 or 410)",
+        "the server has no such page",
+        cause="the server has no page {url} ({detail})",
+        step=_CHECK_URL,
+    ),
+    Outcome.CLIENT_ERROR: Reason(
+        "refused as a bad request (4xx)",
+        "the server refused the request as wrong",
+        cause="the server refused {url} ({detail})",
+        step=_CHECK_URL,
+    ),
+    Outcome.LOGIN_WALL: Reason(
+        "behind a login",
+        "it asks for a login",
+        "`--cookie`, `--header` or `--basic-auth`",
+        "{url} asks for a login",
+        "Log in with `--cookie`, `--header` or `--basic-auth`.",
+    ),
+    Outcome.FORBIDDEN: Reason(
+        "forbidden (403)",
+        "the server forbids it (403)",
+        cause="{host} forbids {url} (403)",
+        step="Open it in a browser. If it is open to everybody, ask the operator of the site to let this crawler in.",
+    ),
+    Outcome.CAPTCHA: Reason(
+        "behind a captcha",
+        "the site asks whether we are human",
+        cause="{url} asks for a captcha",
+        step="Ask the operator of the site to let this crawler in.",
+    ),
+    Outcome.RATE_LIMITED: Reason(
+        "refused as too many requests (429)",
+        "the server asked for fewer requests (429)",
+        "`--delay`",
+        "{host} asks for fewer requests (429)",
+        "Wait, and run the same command again with a longer `--delay`.",
+    ),
+    Outcome.UNAVAILABLE: Reason(
+        "not available (503)",
+        "the server said that it is not available now (503)",
+        _AGAIN,
+        "{host} says that it is not available (503)",
+    ),
+    Outcome.SERVER_ERROR: Reason(
+        "server errors (5xx)",
+        "the server failed",
+        _AGAIN,
+        "{host} answered {url} with an error of its own ({detail})",
+    ),
+    Outcome.WRONG_TYPE: Reason(
+        "not web pages (PDF, image, …)",
+        "its content is of a type that is not read",
+        cause="{url} is not a web page ({detail})",
+        step="Only HTML is crawled: crawl a page that links to it.",
+    ),
+    Outcome.TOO_LARGE: Reason(
+        "too large",
+        "it is longer than `fetch.max_bytes`",
+        "`fetch.max_bytes`",
+        "{url} is longer than `fetch.max_bytes`",
+        "Raise `fetch.max_bytes` and run the same command with `--again`.",
+    ),
+    Outcome.BAD_ENCODING: Reason(
+        "that cannot be decompressed",
+        "its content cannot be unpacked",
+        cause="the content of {url} cannot be decompressed ({detail})",
+    ),
+    Outcome.BAD_RESPONSE: Reason(
+        "with a broken answer",
+        "the answer is not HTTP, or broke off",
+        _AGAIN,
+        "the answer to {url} is not HTTP, or broke off ({detail})",
+        "Check the scheme and the port of the URL.",
+    ),
+    Outcome.DNS_FAILURE: Reason(
+        "of hosts whose name server does not answer",
+        "the name server did not answer",
+        _AGAIN,
+        "the name server did not answer for {host}",
+        "Check the network of this machine, then run the same command again.",
+    ),
+    Outcome.NO_SUCH_HOST: Reason(
+        "of hosts that do not exist",
+        "the host's name is not known",
+        cause="there is no host called {host}",
+        step="Check the name.",
+    ),
+    Outcome.CONNECTION_FAILED: Reason(
+        "without a connection",
+        "no connection could be made",
+        _AGAIN,
+        "{host} cannot be connected to ({detail})",
+        "Check that the server runs, then run the same command again.",
+    ),
+    Outcome.TLS_FAILURE: Reason(
+        "without a secure connection (TLS)",
+        "no secure connection could be made",
+        _AGAIN,
+        "{host} offers no secure connection ({detail})",
+        "Check the certificate of the server, or its scheme: perhaps it speaks http only.",
+    ),
+    Outcome.TIMEOUT: Reason(
+        "without an answer in time",
+        "it took longer than `fetch.timeout`",
+        "`fetch.timeout`",
+        "{host} did not answer in time ({detail})",
+        "Run the same command again, or raise `fetch.timeout`.",
+    ),
+    Outcome.TOO_SLOW: Reason(
+        "with too slow an answer",
+        "the answer came slower than `fetch.min_rate`",
+        "`fetch.min_rate`",
+        "{host} answers more slowly than `fetch.min_rate`",
+        "Lower `fetch.min_rate` and run the same command again.",
+    ),
+    Outcome.ADDRESS_REFUSED: Reason(
+        "at a private address",
+        "its address is not of the public internet (`fetch.allow_private`)",
+        _ALLOW_PRIVATE,
+        "the address of {host} is private ({detail})",
+        "If that is meant, run the same command with `--allow-private`.",
+    ),
+    Outcome.PROXY_FAILED: Reason(
+        "through a proxy that failed",
+        "the proxy that it went through failed; it is tried through another one",
+        "`holdfast proxies`",
+        "no proxy could be used for {host} ({detail})",
+        "`holdfast proxies list` shows how they are.",
+    ),
+    Outcome.PROXY_UNCLEAR: Reason(
+        "failed by the proxy or the site",
+        "it was an error of the proxy or of the site; it is tried through another one",
+        "`holdfast proxies`",
+        "the request through a proxy to {host} failed ({detail})",
+        "`holdfast proxies list` shows how they are.",
+    ),
+    Outcome.ROBOTS_DENIED: Reason(
+        "denied by robots.txt",
+        "robots.txt denies it",
+        _NO_ROBOTS,
+        "robots.txt of {host} denies {url} ({detail})",
+        "Crawl what it allows; on your own site, `--no-robots` ignores it.",
+    ),
+    Outcome.OUT_OF_SCOPE: Reason(
+        "out of scope",
+        "it is outside of the job's scope",
+        "`--scope domain` or `--scope any`",
+        "{url} is out of scope ({detail})",
+        "`--scope domain` or `--scope any` takes more in, or crawl that URL.",
+    ),
+    Outcome.EXCLUDED: Reason(
+        "excluded",
+        "the job's patterns leave it out",
+        "`--include`, `--exclude`",
+        "{url} is excluded ({detail})",
+        "Change `--include` or `--exclude`.",
+    ),
+    Outcome.TOO_DEEP: Reason(
+        "too deep",
+        "it is farther from a seed than the job goes",
+        "`--max-depth`",
+        "{url} is too deep ({detail})",
+        "Raise `--max-depth`.",
+    ),
+    Outcome.TRAP: Reason(
+        "that look endless (traps)",
+        "it looks like a trap: URLs without end",
+        "`crawl.template_cap`, `crawl.max_segments`, `crawl.max_repeats`",
+        "{url} looks endless ({detail})",
+        "Raise the setting, or crawl another page of the site.",
+    ),
+    Outcome.URL_REFUSED: Reason(
+        "that are no URLs to crawl (mailto:, javascript:, …)",
+        "it is no URL that can be visited",
+        cause="{url} is no URL that can be crawled ({detail})",
+        step=_CHECK_URL,
+    ),
+    "nofollow": Reason(
+        "only linked with nofollow",
+        "the link or the page says nofollow, so it is not followed",
+        "a seed is crawled all the same: `holdfast crawl URL`",
+        "{url} is only linked with nofollow",
+        "Crawl that URL itself.",
+    ),
+    "folded": Reason(
+        "folded into a shorter URL",
+        "it is crawled under a shorter URL, without some of its parameters",
+        "`--strip-param`, or `strip_param` of the domain",
+    ),
+    "robots_unavailable": Reason(
+        "waiting for robots.txt",
+        "robots.txt could not be fetched, and is asked for again",
+        _NO_ROBOTS,
+        "robots.txt of {host} could not be fetched",
+    ),
+    "fault": Reason(
+        "that a fault of Holdfast kept from being crawled",
+        "a fault of Holdfast kept it from being crawled",
+        _AGAIN,
+        "a fault of Holdfast kept {url} from being crawled ({detail})",
+        "`.holdfast/logs` says more; please report it.",
+    ),
+    "cleared": Reason(
+        "cleared from the queue",
+        "it was cleared from the queue by a person",
+        _AGAIN,
+    ),
 }
-"""What each outcome means, in the middle of a sentence."""
+"""Every reason that the frontier keeps, by the word that it begins with."""
+
+_UNKNOWN: Final = Reason("for an unrecorded reason", "the reason was not recorded")
+_FAULT: Final = "a fault of ours"
+"""How the reason of a page begins that a fault of ours kept from being crawled."""
+
+BLOCKED: Final[dict[str, str]] = {
+    Event.LOGIN_REQUIRED: "it asks for a login",
+    Event.RATE_LIMITED: "429 Too Many Requests again and again",
+    Event.FORBIDDEN: "403 Forbidden again and again",
+    Event.UNAVAILABLE: "503 Service Unavailable again and again",
+    Event.ROBOTS_DENIED: "its robots.txt denies everything",
+    Event.DNS_FAILURE: "its name cannot be resolved",
+    Event.CONNECTION_FAILED: "it cannot be connected to",
+    Event.TIMEOUT: "it does not answer in time",
+    Event.TLS_FAILURE: "it offers no secure connection",
+    "manual": "a person blocked it",
+}
+"""Why a domain is blocked or unreachable, by its reason code."""
 
 CAN_NOT: Final[dict[str, tuple[str, str]]] = {
     "used_up": ("has used up its limit", "have used up their limit"),
@@ -62,10 +299,62 @@ CAN_NOT: Final[dict[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Something that has to happen first, and until when it lasts, if that is known."""
+    """Something that has to happen first, until when it lasts, if that is known, and what a person can do about it."""
 
     what: str
     until: datetime | None = None
+    change: str | None = None
+
+
+def why_not(reason: str | None) -> Reason:
+    """What a reason as the frontier keeps it ("outcome: detail") means, and what changes it."""
+    name, _ = _parts(reason)
+    return REASONS.get(name) or (_UNKNOWN if not name else Reason(name.replace("_", " "), name))
+
+
+def _parts(reason: str | None) -> tuple[str, str | None]:
+    """The word that a reason begins with, and its detail."""
+    name, _, detail = (reason or "").partition(":")
+    return "fault" if name == _FAULT else name, detail.strip() or None
+
+
+def in_words(reason: str | None) -> tuple[str, str | None]:
+    """A reason as the frontier keeps it ("outcome: detail"), as what it means and the detail."""
+    return why_not(reason).meaning, _parts(reason)[1]
+
+
+def cause(reason: str | None, url: str, *, robots: bool = False) -> tuple[str, str]:
+    """Why no page could be fetched, as a sentence without its end, and what to do. `robots`: it was met when robots.txt was asked for."""
+    found, (name, detail) = why_not(reason), _parts(reason)
+    host = url.partition("://")[2].partition("/")[0] or url
+    if name == Outcome.CONNECTION_FAILED and detail and "refused" in detail.lower():
+        told, step = f"{host} refused the connection", "Start the server, then run the same command again."
+    else:
+        told, step = found.cause.format(url=url, host=host, detail=detail or found.meaning), found.step
+    return told + (" (robots.txt)" if robots else ""), step
+
+
+def describe_wait(wait: Wait, now: datetime) -> str:
+    """A wait as people read it: what, for how long, and what changes it."""
+    lasts = f", {lasting(wait.until, now)}" if wait.until else ""
+    return f"{wait.what}{lasts}{f'; {wait.change}' if wait.change else ''}"
+
+
+def lasting(until: datetime, now: datetime) -> str:
+    """`for another 12 s`, or `until 2026-02-05 12:30 UTC`."""
+    seconds = (until - now).total_seconds()
+    if seconds < 120:
+        return f"for another {max(seconds, 0):.0f} s"
+    return f"until {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def blocked(domain: str, status: str, code: str | None, until: datetime | None) -> Wait:
+    """The wait of a domain that is blocked or unreachable. `until` None: only a person ends it."""
+    told = f"{domain} is {status} ({BLOCKED.get(code or '', code)})"
+    reset = f"`holdfast domain-reset {domain}`"
+    if until is None:
+        return Wait(told, None, f"only {reset} ends that")
+    return Wait(told, until, f"{reset} ends that")
 
 
 def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | None]:
@@ -78,14 +367,8 @@ def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | No
             return "it was crawled, and is to be looked at again", None
         return f"it is to be crawled: {reason}" if row["reason"] else "it is to be crawled", detail
     if row["state"] == "done" and not row["reason"]:
-        return WORDS.get(page["outcome"], WORDS[Outcome.OK]) if page else WORDS[Outcome.OK], None
+        return REASONS.get(page["outcome"] if page else Outcome.OK, REASONS[Outcome.OK]).meaning, None
     return reason, detail
-
-
-def in_words(reason: str | None) -> tuple[str, str | None]:
-    """A reason as the frontier keeps it ("outcome: detail"), as what it means and the detail."""
-    name, _, detail = (reason or "").partition(":")
-    return WORDS.get(name, name or "nobody wrote down why"), detail.strip() or None
 
 
 def _times(attempts: int) -> str:
@@ -107,42 +390,39 @@ def waits(
         *_for_a_proxy(domain["domain"], pool),
         *_for_time(domain, work, robots, url, now),
     ]
-    blocked = bool(found)
+    if domain["claimed_by"]:
+        return [*found, _for_its_holder(domain, work, moment)]
+    stopped = bool(found)
     found += [
         Wait(what, until)
         for what, until in (
-            ("the circuit is open: too many failures in a row", domain["circuit_open_until"]),
-            ("the server asked for less, and is left alone", domain["back_off_until"]),
+            ("the circuit breaker is open: too many failures in a row", domain["circuit_open_until"]),
+            ("the server asked for fewer requests (429, 503 or Retry-After)", domain["back_off_until"]),
             ("the pause between two requests", domain["next_request_at"]),
         )
         if until and until > now
     ]
-    if domain["claimed_by"]:
-        found.append(
-            Wait(
-                f"worker {domain['claimed_by']} holds the domain and takes its URLs in turn", domain["claim_expires_at"]
-            )
-        )
-    elif not blocked:
-        found.append(_for_a_worker(work, moment))
-    return found
+    return found if stopped else [*found, _for_a_worker(work, moment)]
+
+
+def _for_its_holder(domain: dict[str, Any], work: dict[str, Any], moment: dict[str, Any]) -> Wait:
+    worker, holder = domain["claimed_by"], moment.get("held_for")
+    if holder and holder != work["job"]:
+        return Wait(f"worker {worker} crawls the domain for job {holder}; jobs on one domain take turns")
+    return Wait(f"worker {worker} holds the domain and takes its URLs in turn", domain["claim_expires_at"])
 
 
 def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
     found = []
     if work["job_state"] not in {"pending", "processing"}:
-        found.append(Wait(f"the job {work['job']} is {work['job_state']}"))
+        resume = f"`holdfast jobs resume {work['job']}`" if work["job_state"] == "paused" else None
+        found.append(Wait(f"the job {work['job']} is {work['job_state']}", None, resume))
     elif work["work_state"] == "parked":
         found.append(Wait(f"the job {work['job']} was paused, and its work here is not taken up yet"))
     if not domain["is_active"]:
-        found.append(Wait(f"the domain is switched off: `holdfast domain-set {domain['domain']} active=yes`"))
+        found.append(Wait("the domain is switched off", None, f"`holdfast domain-set {domain['domain']} active=yes`"))
     if domain["stays_blocked"]:
-        found.append(
-            Wait(
-                f"the domain is {domain['status']} ({domain['block_reason_code'] or domain['status_reason']}) until somebody "
-                f"starts it over: `holdfast domain-reset {domain['domain']}`"
-            )
-        )
+        found.append(blocked(domain["domain"], domain["status"], domain["block_reason_code"], None))
     return found
 
 
@@ -151,8 +431,8 @@ def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
         return []
     if not pool.can_not:
         if pool.rules.use is Use.ANY:
-            return [Wait("there is no proxy: `holdfast proxies add` makes one known")]
-        return [Wait(f"no proxy is assigned to it: `holdfast proxies assign {domain} PROXY`")]
+            return [Wait("there is no proxy", None, "`holdfast proxies add` makes one known")]
+        return [Wait("no proxy is assigned to it", None, f"`holdfast proxies assign {domain} PROXY`")]
     whose = "no proxy" if pool.rules.use is Use.ANY else "no proxy of its pool"
     counts = ((words, pool.can_not.get(why, 0)) for why, words in CAN_NOT.items())
     told = ", ".join(f"{count:,} {words[count > 1]}" for words, count in counts if count)
@@ -167,9 +447,11 @@ def _for_time(
     now: datetime,
 ) -> list[Wait]:
     found = []
-    if domain["next_crawl_after"]:
-        reason = domain["block_reason_code"] or domain["status_reason"]
-        found.append(Wait(f"the domain is {domain['status']} ({reason}) and cools down", domain["next_crawl_after"]))
+    if domain["next_crawl_after"] and domain["block_reason_code"]:
+        code, until = domain["block_reason_code"], domain["next_crawl_after"]
+        found.append(blocked(domain["domain"], domain["status"], code, until))
+    elif domain["next_crawl_after"]:
+        found.append(Wait(f"the domain is {domain['status']} ({domain['status_reason']})", domain["next_crawl_after"]))
     if work["work_state"] == "spent" and work["crawl_state"] is None:
         found.append(Wait("the pages of the last crawl were used up; the job's next crawl goes on"))
     elif work["work_state"] == "spent":
@@ -177,20 +459,32 @@ def _for_time(
         found.append(Wait(f"the pages of this crawl are used up: {work['budget_used']} on this domain{of_all}"))
     if closed := closed_until(domain["maintenance_window"], now):
         found.append(Wait(f"the domain is closed: {domain['maintenance_window']}", closed))
-    if work["work_not_before"] and work["work_not_before"] > now:
-        found.append(Wait("all that the job has on this domain is delayed", work["work_not_before"]))
     if url and url["not_before"] and url["not_before"] > now:
         found.append(Wait(f"a pause before attempt {url['attempts'] + 1} on this URL", url["not_before"]))
-    for row in robots:
-        if not row["reachable"] and row["content"] is None and row["expires_at"] and row["expires_at"] > now:
-            problem = f": {row['problem']}" if row["problem"] else ""
-            found.append(Wait(f"{row['url']} could not be had{problem}; it is asked for again", row["expires_at"]))
+    missing = [row for row in robots if not row["reachable"] and row["content"] is None]
+    found += [
+        robots_wait(row["url"], row["problem"], row["expires_at"])
+        for row in missing
+        if row["expires_at"] and row["expires_at"] > now
+    ]
+    if not found and work["work_not_before"] and work["work_not_before"] > now:
+        found.append(
+            Wait("every URL that the job has on this domain waits for its next attempt", work["work_not_before"])
+        )
     return found
+
+
+def robots_wait(url: str, problem: str | None, until: datetime | None) -> Wait:
+    """The wait for a robots.txt that could not be fetched, which keeps all URLs of its origin waiting."""
+    why = cause(problem, url)[0] if problem else f"{url} could not be fetched"
+    return Wait(f"robots.txt is not available: {why}", until)
 
 
 def _for_a_worker(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
     if not work["ready"]:
         return Wait("the next sweep, which has news for this domain" if moment["news"] else "the next sweep")
     if not moment["workers"]:
-        return Wait("a worker: none is running; `holdfast crawl` or `holdfast worker` starts one")
+        return Wait("a worker: none is running", None, "`holdfast crawl` or `holdfast worker` starts one")
+    if others := [job for job in moment.get("others", ()) if job != work["job"]]:
+        return Wait(f"its turn: job {others[0]} has work on this domain, too")
     return Wait("a worker that claims the domain, when its turn comes")

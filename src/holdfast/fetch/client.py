@@ -8,6 +8,7 @@ no switch for libcurl's cache of those offers. No cookies. Proxies only if a req
 """
 
 import asyncio
+import os
 import re
 import ssl
 import time
@@ -336,4 +337,6 @@ def _fail(result: FetchResult, transfer: Transfer, code: int, message: str) -> N
         result.outcome, detail = Outcome.TOO_LARGE, f"unpacks to {transfer.body.size} bytes or more"
     else:
         result.outcome, detail = classify.error(code, message), message or "the answer has no end of its head"
+        if code == pycurl.E_COULDNT_CONNECT and (number := transfer.handle.getinfo(pycurl.OS_ERRNO)):
+            detail = f"{os.strerror(number)}: {detail}"
     result.detail = clean(detail)[:_LONGEST_DETAIL]

@@ -59,9 +59,18 @@ SELECT count(*) FROM (
     SELECT FROM url_frontier WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'waiting'
     AND (priority > %(priority)s OR (priority = %(priority)s AND (depth, url_key) < (%(depth)s, %(key)s))) LIMIT %(most)s) before
 """
+# A worker that serves one job says which; of one that serves all, the last request under its claim does.
 _MOMENT: Final = """
 SELECT clock_timestamp() AS now, (SELECT count(*) FROM workers WHERE heartbeat_at > clock_timestamp() - %(silence)s) AS workers,
-       EXISTS (SELECT FROM domain_wakes WHERE domain_id = %(domain)s) AS news
+       EXISTS (SELECT FROM domain_wakes WHERE domain_id = %(domain)s) AS news,
+       (SELECT j.name FROM crawl_jobs j WHERE j.id = COALESCE(
+           (SELECT r.job_id FROM crawl_runs r WHERE r.worker = d.claimed_by AND r.status = 'running' ORDER BY r.id DESC LIMIT 1),
+           (SELECT l.job_id FROM crawl_log l WHERE l.domain_id = d.id AND l.claim_epoch = d.claim_epoch AND d.claimed_by IS NOT NULL
+            ORDER BY l.crawled_at DESC LIMIT 1))) AS held_for,
+       ARRAY(SELECT j.name FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+             WHERE jd.domain_id = d.id AND jd.state = 'open' AND jd.waiting > 0 AND j.state IN ('pending', 'processing')
+             ORDER BY j.id LIMIT 10) AS others
+FROM domains d WHERE d.id = %(domain)s
 """
 _OUTCOMES: Final = """
 SELECT outcome, count(*) AS times, max(crawled_at) AS last_at FROM crawl_log WHERE domain_id = %(domain)s
@@ -120,7 +129,8 @@ def ahead_of(connection: psycopg.Connection, row: dict[str, Any]) -> int:
 
 
 def moment(connection: psycopg.Connection, domain_id: int, *, silence: timedelta) -> dict[str, Any]:
-    """The database's time, how many workers were heard of lately, and whether the domain has news that nobody has folded yet."""
+    """The database's time, how many workers were heard of lately, whether the domain has news that is not folded yet, the job that it is
+    held for, and the jobs that have work on it."""
     (row,) = _rows(connection, _MOMENT, domain=domain_id, silence=silence)
     return row
 

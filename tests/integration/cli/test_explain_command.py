@@ -72,7 +72,8 @@ def test_what_a_url_waits_for(cli: Cli, crawl: Crawl) -> None:
     crawl.store.connection.execute(
         "INSERT INTO workers (name, host, pid) VALUES ('w1', 'h', 1); UPDATE crawl_jobs SET state = 'paused'"
     )
-    assert facts(cli("explain", "https://other.example/deep").out)["Waits for"] == "the job default is paused"
+    waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
+    assert waits == "the job default is paused; `holdfast jobs resume default`"
 
 
 def test_what_a_held_and_a_stopped_domain_waits_for(cli: Cli, crawl: Crawl) -> None:
@@ -82,7 +83,10 @@ def test_what_a_held_and_a_stopped_domain_waits_for(cli: Cli, crawl: Crawl) -> N
     assert re.fullmatch(rf"worker w\\x1b7 holds the domain and takes its URLs in turn, until {TIME} UTC", waits)
     crawl.store.release(claim, "w\x1b7", event=Event.FORBIDDEN)
     waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
-    assert re.fullmatch(rf"the domain is blocked \(forbidden\) and cools down, until {TIME} UTC", waits)
+    reset = "`holdfast domain-reset other.example` ends that"
+    assert re.fullmatch(
+        rf"other.example is blocked \(403 Forbidden again and again\), until {TIME} UTC; {reset}", waits
+    )
     story = cli("explain", "other.example", "--json").json
     assert story["status"] == "blocked"
     assert story["work"][0]["waits"][0]["until"].endswith("Z")
@@ -94,7 +98,9 @@ def test_a_domain(cli: Cli, crawl: Crawl) -> None:
     told = facts(answer.out)
     assert told["Status"].startswith("active (outcome")
     assert told["Job"] == "default (pending): 1 URL waiting, 4 done, 2 denied, 0 failed"
-    assert re.match(rf"all that the job has on this domain is delayed, until {TIME} UTC", told["waits for"])
+    assert re.match(
+        rf"every URL that the job has on this domain waits for its next attempt, until {TIME} UTC", told["waits for"]
+    )
     assert re.fullmatch(rf"https://example.com/robots.txt: 32 characters, {TIME} UTC", told["Robots"])
     assert re.search(rf"^ok +3  {TIME}$", answer.out, re.MULTILINE)
     assert re.search(r"^denied +out_of_scope +1  https://outside.example/$", answer.out, re.MULTILINE)
@@ -159,7 +165,7 @@ def test_a_domain_that_waits_for_a_proxy(cli: Cli, crawl: Crawl) -> None:
     url, pools = "https://other.example/deep", Pools(crawl.store)
     cli("domain-set", "other.example", "proxy=pool")
     assert facts(cli("explain", url).out)["Waits for"] == (
-        "no proxy is assigned to it: `holdfast proxies assign other.example PROXY`"
+        "no proxy is assigned to it; `holdfast proxies assign other.example PROXY`"
     )
     a, b = pools.add(2, max_requests_per_hour=5)
     pools.assign("other.example", a, b)
@@ -179,7 +185,7 @@ def test_the_usual_way_counts_where_a_domain_says_nothing(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_PROXIES_USE", "any")
     assert facts(cli("explain", "other.example").out)["waits for"] == (
-        "there is no proxy: `holdfast proxies add` makes one known"
+        "there is no proxy; `holdfast proxies add` makes one known"
     )
     monkeypatch.setenv("HOLDFAST_PROXIES_DIRECT", "true")
     assert facts(cli("explain", "other.example").out)["waits for"].startswith("a worker: none is running")

@@ -210,7 +210,7 @@ def test_a_queued_task_says_what_its_url_waits_for(cli: Cli, at: Tasks) -> None:
     at.connection.execute("UPDATE domains SET is_active = false")
     sweep.wake_now(at.connection, at.get(task_id).domain_id)
     shown = cli("tasks", "show", str(task_id)).out
-    assert fact(shown, "Waits for") == "the domain is switched off: `holdfast domain-set a.example active=yes`"
+    assert fact(shown, "Waits for") == "the domain is switched off; `holdfast domain-set a.example active=yes`"
 
 
 def test_an_exhausted_domain_holds_no_task_up(cli: Cli, at: Tasks) -> None:
@@ -221,7 +221,7 @@ def test_an_exhausted_domain_holds_no_task_up(cli: Cli, at: Tasks) -> None:
     )
     Scheduler(UrlRules(), NewDomains()).tick(at.connection)
     waits = cli("tasks", "show", str(task_id), "--json").json["waits"]
-    assert [wait["what"] for wait in waits if "cools down" in wait["what"]] == []
+    assert [wait["what"] for wait in waits if "exhausted" in wait["what"]] == []
     assert len(waits) == 1
 
 

@@ -110,6 +110,7 @@ def test_nobody_listens() -> None:
 
     result = asyncio.run(run())
     assert (result.outcome, result.address, result.request_head) == (Outcome.CONNECTION_FAILED, None, b"")
+    assert result.detail.startswith("Connection refused: ")
 
 
 def test_nobody_accepts() -> None:

@@ -5,10 +5,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import typer
 
-from holdfast.control.reasons import CAN_NOT, WORDS, Wait, in_words, waits, why
+from holdfast.cli.program import program
+from holdfast.control.reasons import (
+    BLOCKED,
+    CAN_NOT,
+    REASONS,
+    Wait,
+    cause,
+    describe_wait,
+    in_words,
+    waits,
+    why,
+    why_not,
+)
+from holdfast.model.domain import STOPPING
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyRules, Use
+from holdfast.settings import Settings
 from holdfast.store import proxy_pools
 from holdfast.store.proxy_reports import PoolState
 
@@ -53,18 +68,78 @@ ROBOTS: dict[str, Any] = {
 
 
 def test_every_outcome_has_its_words() -> None:
-    assert set(Outcome) <= set(WORDS)
-    assert len(set(WORDS.values())) == len(WORDS)
-    assert not [words for words in WORDS.values() if words.endswith(".") or words[0].isupper()]
+    assert set(Outcome) <= set(REASONS)
+    for texts in ([reason.label for reason in REASONS.values()], [reason.meaning for reason in REASONS.values()]):
+        assert len(set(texts)) == len(texts)
+        assert not [text for text in texts if text.endswith(".") or text[0].isupper()]
+
+
+def test_every_cause_and_step_can_be_said() -> None:
+    for name, reason in REASONS.items():
+        told, step = cause(f"{name}: why", "https://example.com:8080/a{b}")
+        assert "{url}" not in told
+        assert "{host}" not in told
+        assert not told.endswith(".")
+        assert step == reason.step
+        assert step.endswith(".")
+
+
+def test_every_event_that_blocks_a_domain_has_its_words() -> None:
+    assert set(STOPPING) <= set(BLOCKED)
+
+
+def test_every_option_that_a_reason_names_exists() -> None:
+    """Options of `holdfast crawl`, settings, and commands; a reason that names another one helps nobody."""
+    crawl = typer.main.get_command(program()).commands["crawl"]  # type: ignore[attr-defined]
+    options = {option for parameter in crawl.params for option in parameter.opts}
+    options |= {"--cookie", "--header", "--basic-auth", "--strip-param"}  # on their way
+    for reason in REASONS.values():
+        for named in re.findall(r"`([^`]+)`", f"{reason.change or ''} {reason.step} {reason.meaning}"):
+            if named.startswith("--"):
+                assert named.split()[0] in options, named
+            elif re.fullmatch(r"[a-z]+\.[a-z_]+", named):
+                group, _, name = named.partition(".")
+                assert name in type(getattr(Settings(), group)).model_fields, named
+
+
+@pytest.mark.parametrize(
+    ("reason", "url", "told"),
+    [
+        (
+            "connection_failed: Failed to connect: Connection refused",
+            "http://127.0.0.1:21998/robots.txt",
+            ("127.0.0.1:21998 refused the connection", "Start the server, then run the same command again."),
+        ),
+        (
+            "not_found: HTTP 404",
+            "https://example.com/x",
+            ("the server has no page https://example.com/x (HTTP 404)", REASONS["not_found"].step),
+        ),
+        ("no_such_host", "https://nowhere.test/", ("there is no host called nowhere.test", "Check the name.")),
+    ],
+)
+def test_the_cause_of_a_crawl_without_a_page(reason: str, url: str, told: tuple[str, str]) -> None:
+    assert cause(reason, url) == told
+
+
+def test_a_reason_that_is_not_in_the_table_is_said_as_it_is() -> None:
+    assert why_not("brand_new: why").label == "brand new"
+    assert why_not("a fault of ours: KeyError: 3").label == REASONS["fault"].label
+
+
+def test_a_wait_says_how_long() -> None:
+    assert describe_wait(Wait("a pause"), NOW) == "a pause"
+    assert describe_wait(Wait("a pause", NOW + timedelta(seconds=12)), NOW) == "a pause, for another 12 s"
+    assert describe_wait(Wait("a pause", LATER), NOW) == "a pause, until 2026-02-05 12:05 UTC"
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("timeout", (WORDS[Outcome.TIMEOUT], None)),
-        ("robots_denied: Disallow: /x", (WORDS[Outcome.ROBOTS_DENIED], "Disallow: /x")),
+        ("timeout", (REASONS[Outcome.TIMEOUT].meaning, None)),
+        ("robots_denied: Disallow: /x", (REASONS[Outcome.ROBOTS_DENIED].meaning, "Disallow: /x")),
         ("something else: why", ("something else", "why")),
-        (None, ("nobody wrote down why", None)),
+        (None, ("the reason was not recorded", None)),
     ],
 )
 def test_a_reason_in_words(reason: str | None, words: tuple[str, str | None]) -> None:
@@ -84,7 +159,7 @@ def test_a_reason_in_words(reason: str | None, words: tuple[str, str | None]) ->
         (
             {"state": "waiting", "reason": "robots_unavailable: asked again later"},
             None,
-            "it is to be crawled: robots.txt could not be had, and is asked for again",
+            "it is to be crawled: robots.txt could not be fetched, and is asked for again",
         ),
         ({"state": "done"}, {"outcome": "not_modified"}, "it has not changed since the time before"),
         ({"state": "done"}, None, "it was fetched, and is a page"),
@@ -102,10 +177,15 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
     ("domain", "work", "moment", "expected"),
     [
         ({}, {}, {}, Wait("a worker that claims the domain, when its turn comes")),
-        ({}, {}, {"workers": 0}, Wait("a worker: none is running; `holdfast crawl` or `holdfast worker` starts one")),
+        (
+            {},
+            {},
+            {"workers": 0},
+            Wait("a worker: none is running", None, "`holdfast crawl` or `holdfast worker` starts one"),
+        ),
         ({}, {"ready": False}, {"news": True}, Wait("the next sweep, which has news for this domain")),
         ({}, {"ready": False}, {}, Wait("the next sweep")),
-        ({}, {"job_state": "paused"}, {}, Wait("the job default is paused")),
+        ({}, {"job_state": "paused"}, {}, Wait("the job default is paused", None, "`holdfast jobs resume default`")),
         (
             {},
             {"work_state": "parked"},
@@ -116,20 +196,26 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {"is_active": False},
             {},
             {},
-            Wait("the domain is switched off: `holdfast domain-set example.com active=yes`"),
+            Wait("the domain is switched off", None, "`holdfast domain-set example.com active=yes`"),
         ),
         (
             {"status": "blocked", "block_reason_code": "forbidden", "next_crawl_after": LATER},
             {},
             {},
-            Wait("the domain is blocked (forbidden) and cools down", LATER),
+            Wait(
+                "example.com is blocked (403 Forbidden again and again)",
+                LATER,
+                "`holdfast domain-reset example.com` ends that",
+            ),
         ),
         (
             {"status": "blocked", "block_reason_code": "forbidden", "stays_blocked": True},
             {},
             {},
             Wait(
-                "the domain is blocked (forbidden) until somebody starts it over: `holdfast domain-reset example.com`"
+                "example.com is blocked (403 Forbidden again and again)",
+                None,
+                "only `holdfast domain-reset example.com` ends that",
             ),
         ),
         (
@@ -152,7 +238,12 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {},
             Wait("a worker that claims the domain, when its turn comes"),
         ),
-        ({}, {"work_not_before": LATER}, {}, Wait("all that the job has on this domain is delayed", LATER)),
+        (
+            {},
+            {"work_not_before": LATER},
+            {},
+            Wait("every URL that the job has on this domain waits for its next attempt", LATER),
+        ),
     ],
 )
 def test_what_work_waits_for(
@@ -175,6 +266,21 @@ def test_a_held_domain_is_its_workers() -> None:
     assert waits(held, WORK | {"ready": False}, [], MOMENT) == [expected]
 
 
+def test_a_domain_that_is_crawled_for_another_job_names_it() -> None:
+    """The pause between two requests of that other job is not what this one waits for."""
+    held = DOMAIN | {"claimed_by": "w1", "claim_expires_at": LATER, "next_request_at": LATER}
+    expected = Wait("worker w1 crawls the domain for job demo; jobs on one domain take turns")
+    assert waits(held, WORK, [], MOMENT | {"held_for": "demo"}) == [expected]
+    assert waits(held, WORK, [], MOMENT | {"held_for": "default"})[0].what.startswith("worker w1 holds the domain")
+
+
+def test_a_free_domain_of_two_jobs_names_the_other() -> None:
+    assert waits(DOMAIN, WORK, [], MOMENT | {"others": ["default", "demo"]}) == [
+        Wait("its turn: job demo has work on this domain, too")
+    ]
+    assert waits(DOMAIN, WORK, [], MOMENT | {"others": ["default"]})[0].what.startswith("a worker that claims")
+
+
 def test_a_pause_of_the_url_itself() -> None:
     url = {"not_before": LATER, "attempts": 2}
     assert waits(DOMAIN, WORK, [], MOMENT, url) == [Wait("a pause before attempt 3 on this URL", LATER)]
@@ -183,7 +289,8 @@ def test_a_pause_of_the_url_itself() -> None:
 
 def test_robots_that_could_not_be_had() -> None:
     (wait,) = waits(DOMAIN, WORK, [ROBOTS], MOMENT)
-    assert wait == Wait("https://example.com/robots.txt could not be had: timeout; it is asked for again", LATER)
+    expected = "robots.txt is not available: example.com did not answer in time (it took longer than `fetch.timeout`)"
+    assert wait == Wait(expected, LATER)
     for row in (ROBOTS | {"reachable": True}, ROBOTS | {"content": "an older copy"}, ROBOTS | {"expires_at": BEFORE}):
         assert [wait.until for wait in waits(DOMAIN, WORK, [row], MOMENT)] == [None]
 
@@ -205,9 +312,9 @@ def test_robots_that_could_not_be_had() -> None:
             ProxyRules(Use.POOL),
             0,
             {},
-            [Wait("no proxy is assigned to it: `holdfast proxies assign example.com PROXY`")],
+            [Wait("no proxy is assigned to it", None, "`holdfast proxies assign example.com PROXY`")],
         ),
-        (ProxyRules(Use.ANY), 0, {}, [Wait("there is no proxy: `holdfast proxies add` makes one known")]),
+        (ProxyRules(Use.ANY), 0, {}, [Wait("there is no proxy", None, "`holdfast proxies add` makes one known")]),
     ],
     ids=["one can be used", "it goes without", "it uses none", "of its pool", "of all", "empty pool", "none at all"],
 )
