@@ -15,6 +15,7 @@ from holdfast import failpoints
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.tally import Tally
 from holdfast.errors import NameInUse, Refused
+from holdfast.model.activity import Activity
 from holdfast.store import claims, notices, runs, workers
 from holdfast.store.connect import Connection, Database
 from holdfast.telemetry.clock import Clock
@@ -24,6 +25,8 @@ log: Final = logging.getLogger(__name__)
 NAME_ATTEMPTS: Final = 10
 NAME_PAUSE: Final = 0.5
 """Seconds between two attempts to hold the own name again after the connection broke."""
+TELL_EVERY: Final = 1.0
+"""Seconds between two looks at what the worker does; it is written down where that has changed."""
 STOP_LOOK: Final = 0.2
 """Seconds between two looks at whether it is to stop, while it listens to the database."""
 
@@ -89,6 +92,7 @@ class Heartbeat:
         rung: Callable[[], None],
         in_window: Callable[[], int],
         tally: Tally,
+        activity: Callable[[], Activity] = Activity,
     ) -> None:
         self._desk = Desk(database, "heartbeat")
         self._leases = leases
@@ -100,6 +104,10 @@ class Heartbeat:
         self._rung = rung
         self._in_window = in_window
         self._tally = tally
+        self._activity = activity
+        self._told: tuple[object, ...] = ()
+        """Of the activity that is in the store."""
+        self._tell_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._wanted = wanted
@@ -119,6 +127,7 @@ class Heartbeat:
         identity = workers.hold_name(connection, wanted)
         notices.listen(connection)
         self._held_on = connection
+        self._told = Activity().fingerprint(0.0)
         return identity
 
     def _hold_again(self, connection: Connection) -> None:
@@ -168,6 +177,16 @@ class Heartbeat:
         self._keep_name(connection)
         if notices.wait(connection, seconds):
             self._rung()
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + TELL_EVERY
+            self._tell(connection)
+
+    def _tell(self, connection: Connection) -> None:
+        """Write down what the worker does, if that has changed."""
+        activity = self._activity()
+        fingerprint = activity.fingerprint(self._clock.now())
+        if fingerprint != self._told and workers.tell(connection, self.name, activity):
+            self._told = fingerprint
 
     def _keep_name(self, connection: Connection) -> None:
         if connection is not self._held_on:

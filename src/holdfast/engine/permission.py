@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.robots import Known, RobotsKeeper
 from holdfast.model.batch import Waiting
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.robots import product_token
 from holdfast.store import visits
 
@@ -59,6 +60,13 @@ class Permission:
             if visit.is_new_here and known.robots.denies_everything(self._token):
                 visit.shut_out()
         return decision.allowed
+
+    def wait_reason(self) -> tuple[Wait, str] | None:
+        """The pause before a robots.txt is asked for again, and why it could not be fetched. For any thread."""
+        if (pause := self._robots.pause) is None:
+            return None
+        until, problem = pause
+        return Wait(WaitKind.ROBOTS, max(0.0, until - self._visit.tools.clock.now())), problem
 
     def _not_now(self, item: Waiting, known: Known) -> None:
         visit = self._visit

@@ -66,6 +66,8 @@ class RobotsKeeper:
         self._ask = ask
         self._save = save
         self._learn = learn
+        self.pause: tuple[float, str] | None = None
+        """While one that could not be fetched is asked for again: when the pause is over, and what was wrong."""
         self._known: dict[str, Known] = {}
         for url, row in stored.items():
             if row.content is not None or row.reachable:
@@ -102,7 +104,11 @@ class RobotsKeeper:
                 self._learn(result.outcome, result)
             if answer is not rules.Answer.NOT_NOW or result.outcome is Outcome.ADDRESS_REFUSED or pause is None:
                 break
-            await self._clock.sleep(pause)
+            self.pause = (self._clock.now() + pause, result.detail or str(result.outcome))
+            try:
+                await self._clock.sleep(pause)
+            finally:
+                self.pause = None
         assert result is not None  # noqa: S101 — there is at least one attempt
         if answer is rules.Answer.NOT_NOW:
             return await self._unavailable(where, result, before)

@@ -16,7 +16,7 @@ from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import ProxyUse
 from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.circuit import CircuitBreaker
-from holdfast.politeness.pace import Pace
+from holdfast.politeness.pace import Flight, Pace
 
 NEVER: Final = float("inf")
 MOST_HELD: Final = 64 * 1024 * 1024
@@ -24,6 +24,7 @@ MOST_HELD: Final = 64 * 1024 * 1024
 HELD_LOOK: Final = 0.05
 LEASE_LOOK: Final = 1.0
 """Seconds between two looks at a lease that is too short for a request."""
+_SERVER: Final = frozenset({WaitKind.BACK_OFF, WaitKind.CIRCUIT})
 
 
 class Turns:
@@ -55,6 +56,11 @@ class Turns:
         self._circuit = CircuitBreaker(politeness, clocks, now)
         self._waiter: asyncio.Future[None] | None = None
         self._flying = 0
+        self._flights: dict[Flight, tuple[str, float]] = {}
+        self._waits_for: tuple[WaitKind, float] | None = None
+        """A wait that neither pace nor circuit breaker knows of, and when it is over."""
+        self.problem = ""
+        """What the last request said that failed or was refused."""
         self.pace = Pace(politeness, tools.settings.crawl, clocks, now, tools.chance, delay=delay)
         self.far: float | None = None
         """Seconds, where `ask_in_turn` found the next turn too far off to wait for."""
@@ -72,7 +78,7 @@ class Turns:
                 await tools.committer.room()
                 continue
             if tools.leases.left(self._tenure) <= self._longest:
-                await self.wait(LEASE_LOOK)  # the heartbeat renews it, or tells that it is lost
+                await self.wait(LEASE_LOOK, WaitKind.LEASE)  # the heartbeat renews it, or tells that it is lost
                 continue
             if tools.client.held_bytes > MOST_HELD:
                 await self.wait(HELD_LOOK)
@@ -86,6 +92,9 @@ class Turns:
                 if self._routes is None or self._routes.reserved(key):
                     return None
                 wait = await self._routes.reserve(key)  # that may take a while: then all else is looked at again
+                if 0 < wait <= self._patience:
+                    await self.wait(wait, WaitKind.PROXY)
+                    continue
             if wait > self._patience:
                 return wait
             if wait > 0:
@@ -115,6 +124,7 @@ class Turns:
         self.asked = True
         self._flying += 1
         flight, generation = self.pace.started(), self._circuit.started()
+        self._flights[flight] = (request.url, clock.now())
 
         def sent() -> None:
             self.pace.sent(flight, clock.now())
@@ -133,8 +143,11 @@ class Turns:
                 self._routes.judge(key, result, last=last)
             if result.elsewhere is None:
                 outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
+                if TREATMENT[outcome].back_off or TREATMENT[outcome].circuit is Circuit.FAILURE:
+                    self.problem = result.detail or str(outcome)
         finally:
             self._flying -= 1
+            del self._flights[flight]
             now = clock.now()
             self.pace.ended(flight, now, latency, outcome, retry_after)
             verdict = TREATMENT[outcome].circuit if outcome is not None else Circuit.NOTHING
@@ -149,29 +162,39 @@ class Turns:
         self._circuit.write(clocks, now)
         return clocks
 
+    def in_flight(self) -> list[tuple[str, float]]:
+        """Requests that were started and have not ended: URL, and when it was started. For any thread."""
+        return list(self._flights.values())
+
     def wait_reason(self) -> Wait | None:
-        """Why no request may start at this moment, with the seconds left; None: pace and circuit breaker allow one."""
+        """Why no request may start at this moment, with the seconds left; None: one may, or nothing is known. For any thread."""
         now = self._tools.clock.now()
-        pace = self.pace.reason(now)
         circuit = self._circuit.wait(now)
-        if circuit > (pace.seconds if pace else 0.0):
-            return Wait(WaitKind.CIRCUIT, circuit)
-        return pace
+        found = [self.pace.reason(now), Wait(WaitKind.CIRCUIT, circuit) if circuit > 0 else None]
+        # URLs that wait for another attempt, or a proxy: said where the server itself is not the reason.
+        if (waits_for := self._waits_for) is not None and not any(w is not None and w.kind in _SERVER for w in found):
+            return Wait(waits_for[0], max(0.0, waits_for[1] - now))
+        return max((wait for wait in found if wait is not None), key=lambda wait: wait.seconds, default=None)
 
     def changed(self) -> None:
         """Whoever waits looks again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def wait(self, seconds: float) -> None:
-        """Until something changes, or that long. Before: nobody else of the visit waits; a visit looks for one turn at a time."""
+    async def wait(self, seconds: float, kind: WaitKind | None = None) -> None:
+        """Until something changes, or that long. Before: nobody else of the visit waits; a visit looks for one turn at a time.
+
+        `kind`: what it waits for, where neither pace nor circuit breaker knows.
+        """
         # By hand, where an event and asyncio.wait_for would make a task of their own for each page.
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = None if seconds == NEVER else loop.call_later(seconds, self.changed)
+        if kind is not None:
+            self._waits_for = (kind, self._tools.clock.now() + seconds)
         try:
             await self._waiter
         finally:
-            self._waiter = None
+            self._waiter = self._waits_for = None
             if timer is not None:
                 timer.cancel()

@@ -26,6 +26,7 @@ from holdfast.model.job import Job, JobKind
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import Use
+from holdfast.model.wait import Wait, WaitKind
 from holdfast.model.work import Ending, Growth
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
@@ -38,6 +39,10 @@ TASK_LOOK: Final = 10.0
 """Seconds between two looks at whether a task waits for the domain that a job crawls."""
 MOMENT: Final = 0.5
 """Seconds that a page has to come when its job was paused."""
+
+
+_SERVERS: Final = frozenset({WaitKind.BACK_OFF, WaitKind.CIRCUIT, WaitKind.RETRY})
+"""Waits that an answer of the server is the cause of, or that there was none."""
 
 
 class Visit:
@@ -231,7 +236,7 @@ class Visit:
             elif window.next_in is None or window.next_in > self.tools.settings.crawl.patience.total_seconds():
                 return None
             else:
-                await self.turns.wait(window.next_in)
+                await self.turns.wait(window.next_in, WaitKind.RETRY)
                 window.look_again()
         return None
 
@@ -360,6 +365,15 @@ class Visit:
     def in_window(self) -> int:
         """URLs in memory."""
         return self._window.held
+
+    def wait_reason(self) -> tuple[Wait, str] | None:
+        """Why nothing is asked for at this moment, and the detail; None: no reason, or none is known. For any thread."""
+        if self.tools.committer.trouble is not None:
+            return Wait(WaitKind.STORE, NEVER), self.tools.committer.trouble
+        if (robots := self._permission.wait_reason()) is not None:
+            return robots
+        reason = self.turns.wait_reason()
+        return None if reason is None else (reason, self.turns.problem if reason.kind in _SERVERS else "")
 
     def committed(self, outcomes: Sequence[UrlOutcome], growth: Growth, *, noted: bool) -> None:
         """These outcomes are in the store; what they led to can be taken."""

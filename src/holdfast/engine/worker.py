@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.archive.segments import Segments
+from holdfast.engine.activity import observe
 from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Away, Desk
@@ -89,6 +90,7 @@ class Worker:
             rung=lambda: _from_thread(loop, self._hear),
             in_window=lambda: sum(visit.in_window for visit in list(self._visits)),
             tally=self._tally,
+            activity=lambda: observe(list(self._visits), self._clock.now()),
         )
         try:
             identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)

@@ -9,18 +9,32 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from holdfast.errors import NameInUse, Refused, UsageError
+from holdfast.model.activity import Activity
 
 _HOLD: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast worker ' || %(name)s, 0))"
 _REGISTER: Final = """
 INSERT INTO workers (name, host, pid) VALUES (%(name)s, %(host)s, %(pid)s)
 ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = excluded.host, pid = excluded.pid,
-    started_at = clock_timestamp(), heartbeat_at = clock_timestamp()
+    started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), activity = NULL, activity_at = NULL
 RETURNING boot_epoch
+"""
+# Its commit waits for no disk: what is lost with the server is written again a second later. Nor does it wait for a lock of the row.
+_TELL: Final = """
+WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+mine AS (SELECT name FROM workers WHERE name = %(name)s FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE workers w SET activity = %(activity)s, activity_at = clock_timestamp() FROM quick, mine WHERE w.name = mine.name
+"""
+_ACTIVE: Final = """
+SELECT w.name, w.activity, extract(epoch FROM clock_timestamp() - w.activity_at)::float8
+FROM workers w WHERE w.heartbeat_at > clock_timestamp() - %(silence)s
+  AND EXISTS (SELECT FROM crawl_runs r WHERE r.worker = w.name AND r.status = 'running') ORDER BY w.name
 """
 _SHARE: Final = "SELECT pg_try_advisory_lock_shared(hashtextextended('holdfast workers', 0))"
 _ALONE: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast workers', 0))"
@@ -51,6 +65,23 @@ def hold_name(connection: psycopg.Connection, wanted: str) -> Identity:
             ).fetchone()
             return Identity(name, int(boot[0]) if boot else 1)
     raise NameInUse(f"{_MOST_NAMES} workers called {wanted!r} are alive; choose another name.")
+
+
+def tell(connection: psycopg.Connection, name: str, activity: Activity) -> bool:
+    """Write down what a worker does at this moment; False: its row was locked, and it is worth another try.
+
+    Before: no transaction is open.
+    """
+    stored = activity.to_json()
+    return connection.execute(_TELL, {"name": name, "activity": Jsonb(stored) if stored else None}).rowcount > 0
+
+
+def active(connection: psycopg.Connection, *, silence: timedelta) -> dict[str, Activity]:
+    """What each worker does that runs and was heard of within `silence`, by name."""
+    return {
+        name: Activity.from_json(stored, age or 0.0)
+        for name, stored, age in connection.execute(_ACTIVE, {"silence": silence})
+    }
 
 
 def share(connection: psycopg.Connection, *, alone: bool) -> None:

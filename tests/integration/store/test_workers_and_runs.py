@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.errors import NameInUse, Refused
+from holdfast.model.activity import Activity, Fetching
 from holdfast.model.domain import Event
 from holdfast.store import crawls, reports, runs, workers
 from holdfast.store.connect import Database
@@ -159,3 +160,45 @@ def test_what_operators_see_of_claims(store: Store) -> None:
         True,
         1,
     )
+
+
+BUSY = Activity({1: 2}, (Fetching("https://a.example/x", 1, 0.5),), 0, ())
+
+
+def test_what_a_worker_does_is_seen_while_it_runs(database: Database, connection: psycopg.Connection) -> None:
+    with database.connect() as session:
+        workers.hold_name(session, "w")
+        assert workers.tell(session, "w", BUSY)
+        assert workers.active(connection, silence=HOUR) == {}, "it has no run"
+        run = runs.begin(connection, worker="w")
+        (seen,) = workers.active(connection, silence=HOUR).values()
+        assert (seen.requests, seen.fetching[0].url) == ({1: 2}, "https://a.example/x")
+        assert workers.tell(session, "w", Activity())
+        assert workers.active(connection, silence=HOUR) == {"w": Activity()}
+        assert workers.tell(session, "w", BUSY)
+        runs.end(connection, run, error=None)
+        assert workers.active(connection, silence=HOUR) == {}
+        end(session, connection)
+    with database.connect() as session:
+        workers.hold_name(session, "w")
+        runs.begin(connection, worker="w")
+        assert workers.active(connection, silence=HOUR) == {"w": Activity()}, (
+            "a new life begins without the old activity"
+        )
+
+
+def test_to_tell_waits_for_no_lock_and_for_no_disk(database: Database, connection: psycopg.Connection) -> None:
+    workers.hold_name(connection, "w")
+    with database.connect() as other, other.transaction():
+        other.execute("SELECT FROM workers WHERE name = 'w' FOR UPDATE")
+        assert not workers.tell(connection, "w", BUSY)
+    assert workers.tell(connection, "w", BUSY)
+    assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",), "only that one transaction"
+
+
+def test_to_tell_again_and_again_leaves_the_table_as_small_as_it_was(connection: psycopg.Connection) -> None:
+    workers.hold_name(connection, "w")
+    for number in range(200):
+        assert workers.tell(connection, "w", Activity({1: number}))
+    (pages,) = connection.execute("SELECT pg_relation_size('workers') / 8192").fetchone() or (None,)
+    assert pages <= 2, "HOT updates reuse the room of the row before"
