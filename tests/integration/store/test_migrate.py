@@ -129,7 +129,7 @@ _DATA_AT = {
     "0001": _DOMAIN,
     "0002": _DOMAIN,
     **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
-    **dict.fromkeys(("0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013"), _DOMAIN + _TASK + _PRODUCT),
+    **dict.fromkeys((f"{number:04}" for number in range(6, 20)), _DOMAIN + _TASK + _PRODUCT),
 }
 
 
