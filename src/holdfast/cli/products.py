@@ -85,7 +85,12 @@ def listed(
         output.print_json({"products": [_as_json(product) for product in found], "before": last})
         return
     if not found:
-        session.say("No such product.")
+        chosen = (search, brand, min_price, max_price, currency, domain, available, before)
+        session.say(
+            "No products yet; a crawl with `--parser product`, or a task, finds them."
+            if all(one is None for one in chosen)
+            else "No product fits these options."
+        )
         return
     rows = [
         (
@@ -128,7 +133,7 @@ def show(context: typer.Context, product: Id, as_json: output.Json = False) -> N
         ("On page", found.page_url),
         ("Domain", found.domain),
         ("Seen", f"from {output.when(found.first_seen_at)} to {output.when(found.last_seen_at)}"),
-        ("Last task", found.last_task_id),
+        ("Last task", "-" if found.last_task_id is None else found.last_task_id),
     ]
     output.print_facts([*facts, *(("Image", image) for image in found.images)])
 
@@ -137,9 +142,7 @@ def show(context: typer.Context, product: Id, as_json: output.Json = False) -> N
 def history(
     context: typer.Context,
     product: Id,
-    before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Go on behind this one, the last SINCE that you have seen.")
-    ] = None,
+    before: Annotated[str | None, typer.Option(metavar="TIME", help="Only what began before then.")] = None,
     limit: written.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
@@ -154,7 +157,10 @@ def history(
     if as_json:
         output.print_json(found)
         return
-    rows = [(_exactly(run), output.when(run.until), _money(run), _available(run), run.task_id) for run in found]
+    rows = [
+        (output.when(run.since), output.when(run.until), _money(run), _available(run), run.task_id or "-")
+        for run in found
+    ]
     output.print_table(["SINCE", "SEEN UNTIL", "PRICE", "AVAILABLE", "TASK"], rows, right="PRICE TASK")
     if len(found) == limit:
         session.say(f"--before {_exactly(found[-1])} goes on.")

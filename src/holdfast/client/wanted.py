@@ -187,7 +187,7 @@ class Product:
     page_url: str
     first_seen_at: datetime
     last_seen_at: datetime
-    last_task_id: int
+    last_task_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ class Price:
     price: Decimal | None
     currency: str | None
     availability: str | None
-    task_id: int
-    last_task_id: int
+    task_id: int | None
+    last_task_id: int | None
 
 
 class TaskWish(TypedDict, total=False):

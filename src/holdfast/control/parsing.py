@@ -312,7 +312,7 @@ def _changes(old: Result | None, done: ParseDone) -> list[Change] | None:
     new = json.loads(encoded(done.extracted))
     keys = map(identity_key, done.extracted.products)
     was = Found(old.data, dict(zip(old.product_keys, old.products, strict=True)))
-    return list(differences(was, Found(new["data"], dict(zip(keys, new["products"], strict=True)))))
+    return list(differences(was, Found(done.extracted.record, dict(zip(keys, new["products"], strict=True)))))
 
 
 def _order(version: str) -> list[tuple[int | str, ...]]:

@@ -78,6 +78,8 @@ class PageRow:
     archive: ArchiveRef | None = None
     text: bytes | None = None
     """Compressed by zstd; None: not kept."""
+    parser: str | None = None
+    """Which parser the page is due for; None: for none."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -20,6 +20,8 @@ MAX_RESULT_BYTES: Final = 4 * 1024 * 1024
 """Of data and products together, likewise."""
 MAX_DEPTH: Final = 32
 MAX_PRODUCTS: Final = 500
+MAX_ITEMS: Final = 10_000
+"""That a parser may return; the setting `parsing.items_per_page` may allow fewer."""
 MAX_IMAGES: Final = 50
 MAX_KEY: Final = 500
 MAX_NAME: Final = 1000
@@ -155,10 +157,24 @@ def _said(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What a parser gives: anything that JSON can say, and products."""
+    """What a parser found on a page: facts about the page, products, and items."""
 
     data: dict[str, Any] = field(default_factory=dict)
+    """Facts about the page, as JSON values. In a crawl they are an item of the page."""
     products: tuple[Product, ...] = ()
+    items: tuple[dict[str, Any], ...] = ()
+    """Records of the parser's own shape, as JSON values."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Data and items as one object, the way a task keeps them."""
+        return {**self.data, "items": list(self.items)} if self.items else self.data
+
+    def page_items(self) -> list[dict[str, Any]]:
+        """All that a crawl keeps as items of the page: its data unless empty, the items, and every product that has a field."""
+        found = [self.data] if self.data else []
+        products = ({name: v for name, v in _product_json(one).items() if _said(v)} for one in self.products)
+        return [*found, *self.items, *products]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +199,12 @@ class ParseFailed:
 
 
 def checked(result: object) -> Extracted:
-    """`result` as the store takes it: text cleaned, products with one identity made one. Raises BadResult."""
+    """`result` as the store takes it: text cleaned, products with one identity made one. Raises BadResult.
+
+    A parser returns an Extracted, or in short a dict, a dataclass or a Product, or any number of them: a list, or what it yields.
+    """
     if not isinstance(result, Extracted):
-        raise BadResult(f"the parser returned {_kind(result)} instead of Extracted")
+        result = _collected(result)
     if not isinstance(result.data, dict):
         raise BadResult(f"data is {_kind(result.data)} instead of a dict")
     data = _json(result.data, "data", MAX_DEPTH)
@@ -197,7 +216,45 @@ def checked(result: object) -> Extracted:
     if len(result.products) > MAX_PRODUCTS:
         raise BadResult(f"there are {len(result.products)} products; {MAX_PRODUCTS} are allowed")
     products = [_product(product, f"products[{number}]") for number, product in enumerate(result.products)]
-    return Extracted(data, merged(products))
+    if not isinstance(result.items, tuple | list):
+        raise BadResult(f"items is {_kind(result.items)} instead of a tuple")
+    if len(result.items) > MAX_ITEMS:
+        raise BadResult(f"there are {len(result.items)} items; {MAX_ITEMS} are allowed")
+    items = tuple(_item(item, f"items[{number}]") for number, item in enumerate(result.items))
+    return Extracted(data, merged(products), items)
+
+
+def _collected(result: object) -> Extracted:
+    """What a parser returned or yields, as an Extracted. Raises BadResult, and whatever the parser raises while it yields."""
+    if result is None:
+        return Extracted()
+    if isinstance(result, dict | Product) or (is_dataclass(result) and not isinstance(result, type)):
+        result = [result]
+    if isinstance(result, str | bytes) or not isinstance(result, Iterable):
+        raise BadResult(f"the parser returned {_kind(result)} instead of items or an Extracted")
+    products: list[Product] = []
+    items: list[Any] = []
+    for one in result:
+        if isinstance(one, Extracted):
+            raise BadResult("the parser yields an Extracted; it returns one, or yields items")
+        (products if isinstance(one, Product) else items).append(one)
+        if len(items) > MAX_ITEMS:
+            raise BadResult(f"there are more than {MAX_ITEMS} items")
+        if len(products) > MAX_PRODUCTS:
+            raise BadResult(f"there are more than {MAX_PRODUCTS} products")
+    return Extracted({}, tuple(products), tuple(items))
+
+
+def _item(item: object, where: str) -> dict[str, Any]:
+    if is_dataclass(item) and not isinstance(item, type):
+        item = asdict(item)
+    if not isinstance(item, dict):
+        raise BadResult(f"{where} is {_kind(item)} instead of a dict")
+    found: dict[str, Any] = _json(item, where, MAX_DEPTH)
+    size = len(json.dumps(found, ensure_ascii=False).encode())
+    if size > MAX_DATA_BYTES:
+        raise BadResult(f"{where} is {size} bytes as JSON; {MAX_DATA_BYTES} are allowed")
+    return found
 
 
 def merged(products: Iterable[Product]) -> tuple[Product, ...]:
@@ -348,11 +405,20 @@ def _rating(rating: object, where: str) -> Rating | None:
 
 def encoded(extracted: Extracted) -> bytes:
     """What was checked, as JSON says it: numbers that must be exact are strings. Raises BadResult if that is too long."""
-    written = {"data": extracted.data, "products": [_product_json(product) for product in extracted.products]}
+    written = {
+        "data": extracted.data,
+        "products": [_product_json(product) for product in extracted.products],
+        "items": extracted.items,
+    }
     message = json.dumps(written, ensure_ascii=False).encode()
     if len(message) > MAX_RESULT_BYTES:
         raise BadResult(f"the result is {len(message)} bytes as JSON; {MAX_RESULT_BYTES} are allowed")
     return message
+
+
+def encoded_products(products: Iterable[Product]) -> list[dict[str, Any]]:
+    """Products that were checked, as JSON values."""
+    return [_product_json(product) for product in products]
 
 
 def _product_json(product: Product) -> dict[str, Any]:
@@ -369,7 +435,7 @@ def decoded(message: bytes) -> Extracted:
     try:
         written = json.loads(message)
         products = tuple(_from_product_json(product) for product in written["products"])
-        return checked(Extracted(written["data"], products))
+        return checked(Extracted(written["data"], products, tuple(written["items"])))
     except (ArithmeticError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise BadResult(f"the answer cannot be read ({type(error).__name__})") from error
 

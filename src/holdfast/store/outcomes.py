@@ -40,6 +40,7 @@ ROW: Final = RowType(
         "charset": "text",
         "archive_segment": "text",
         "problem": "text",
+        "parser": "text",
     },
     own={
         "url_key": "bytea",
@@ -107,6 +108,8 @@ GREATEST(transaction_timestamp() - GREATEST(o.age, 0) * interval '1 second',
          (SELECT l.claimed_at FROM claim_log l WHERE l.domain_id = o.domain_id AND l.epoch = o.epoch)) AS crawled_at
 """
 
+# What a parser is for is due in the transaction that commits it. "Not modified" leaves the answer that is archived: it is due only if
+# that parser never had it.
 # The subselect 'waiting' keeps the planner from the partial index of what waits, which it would search once for each priority and
 # depth. IS TRUE makes it look earlier attempts up in a hash, not join them row by row; they all ended as waiting.
 _SETTLE: Final = f"""
@@ -142,6 +145,20 @@ WITH changed AS (
     DELETE FROM page_texts t USING changed s
     WHERE s.has_row AND s.body IS NULL AND s.outcome <> '{Outcome.NOT_MODIFIED}'
       AND t.domain_id = s.domain_id AND t.job_id = s.job_id AND t.url_key = s.url_key
+), to_parse AS (
+    INSERT INTO page_parses AS r (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
+                                  payload_digest)
+    SELECT s.domain_id, s.job_id, s.url_key, s.parser, CASE WHEN p.url_key IS NULL THEN s.crawled_at ELSE p.crawled_at END,
+           COALESCE(s.archive_segment, p.archive_segment), COALESCE(s.archive_offset, p.archive_offset),
+           COALESCE(s.archive_length, p.archive_length), COALESCE(s.payload_digest, p.payload_digest)
+    FROM changed s LEFT JOIN crawled_pages p
+      ON s.archive_segment IS NULL AND p.domain_id = s.domain_id AND p.job_id = s.job_id AND p.url_key = s.url_key
+    WHERE s.has_row AND s.parser IS NOT NULL AND COALESCE(s.payload_digest, p.payload_digest) IS NOT NULL
+    ORDER BY s.domain_id, s.job_id, s.url_key, s.parser
+    ON CONFLICT (domain_id, job_id, url_key, parser) DO UPDATE SET due = true, attempts = 0, error = NULL, product_keys = '{{}}',
+        fetched_at = excluded.fetched_at, archive_segment = excluded.archive_segment, archive_offset = excluded.archive_offset,
+        archive_length = excluded.archive_length, payload_digest = excluded.payload_digest
+    WHERE (r.archive_segment, r.archive_offset) IS DISTINCT FROM (excluded.archive_segment, excluded.archive_offset)
 )
 SELECT domain_id, job_id, proxy_id, CASE WHEN proxy_id IS NOT NULL THEN outcome END AS through,
        count(*) FILTER (WHERE fetched OR state <> 'waiting'),
@@ -280,6 +297,7 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
         page.charset[:50] if page.charset else None,
         archive.segment if archive else None,
         page.problem,
+        page.parser,
     ), (
         *own,
         page.text,
@@ -302,5 +320,5 @@ def _at_most(value: int | None, most: int) -> int | None:
     return None if value is None else min(value, most)
 
 
-_NO_PAGE_COMMON: Final = (None,) * 7
+_NO_PAGE_COMMON: Final = (None,) * 8
 _NO_PAGE: Final = (None,) * 13

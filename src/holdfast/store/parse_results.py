@@ -146,7 +146,7 @@ def save(connection: psycopg.Connection, parsed: ToParse, done: ParseDone) -> No
             "at": parsed.fetched_at,
             "attempt": task.attempt,
             "keys": keys,
-            "data": Jsonb(written["data"]),
+            "data": Jsonb(done.extracted.record),
             "products": Jsonb(written["products"]),
         }
         connection.execute(_SAVE, values | _parser(done))

@@ -11,8 +11,8 @@ from decimal import Decimal
 
 from holdfast.model.parsed import Availability
 
-Look = tuple[datetime, int]
-"""A fetch: when, and of which task."""
+Look = tuple[datetime, int | None]
+"""A fetch: when, and of which task; None: of a crawl."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Run:
 
     price: Price
     since: datetime
-    since_task: int
+    since_task: int | None
     until: datetime
-    until_task: int
+    until_task: int | None
 
 
 def needs_others(runs: Iterable[Run], at: datetime, price: Price | None) -> bool:
@@ -40,7 +40,9 @@ def needs_others(runs: Iterable[Run], at: datetime, price: Price | None) -> bool
     return any(run.since <= at <= run.until and run.since < run.until and run.price != price for run in runs)
 
 
-def observed(runs: Iterable[Run], at: datetime, task_id: int, price: Price, others: Iterable[Look] = ()) -> list[Run]:
+def observed(
+    runs: Iterable[Run], at: datetime, task_id: int | None, price: Price, others: Iterable[Look] = ()
+) -> list[Run]:
     """The runs, when the fetch `at` says `price`. It takes the place of what that fetch was said to say before.
 
     `others` are the other fetches that are known to have the product.
@@ -62,12 +64,16 @@ def _without(runs: Iterable[Run], at: datetime, others: Iterable[Look]) -> list[
             left.append(run)
             continue
         if run.since < at:
-            end = max([(run.since, run.since_task), *(look for look in known if run.since < look[0] < at)])
+            end = max([(run.since, run.since_task), *(look for look in known if run.since < look[0] < at)], key=_time)
             left.append(replace(run, until=end[0], until_task=end[1]))
         if at < run.until:
-            begin = min([(run.until, run.until_task), *(look for look in known if at < look[0] < run.until)])
+            begin = min([(run.until, run.until_task), *(look for look in known if at < look[0] < run.until)], key=_time)
             left.append(replace(run, since=begin[0], since_task=begin[1]))
     return left
+
+
+def _time(look: Look) -> datetime:
+    return look[0]
 
 
 def _joined(runs: Iterable[Run]) -> list[Run]:

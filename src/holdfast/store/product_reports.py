@@ -82,7 +82,7 @@ class KnownProduct:
     """Of the page that shows it."""
     first_seen_at: datetime
     last_seen_at: datetime
-    last_task_id: int
+    last_task_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class PriceSeen:
     price: Decimal | None
     currency: str | None
     availability: Availability | None
-    task_id: int
-    last_task_id: int
+    task_id: int | None
+    last_task_id: int | None
 
 
 def listing(

@@ -53,6 +53,10 @@ _OTHERS: Final = """
 SELECT r.fetched_at, r.task_id, ARRAY(SELECT k FROM unnest(r.product_keys) k WHERE k = ANY(%(keys)s::bytea[]))
 FROM crawl_tasks t JOIN parse_results r ON r.task_id = t.id
 WHERE t.url_hash = %(page)s AND t.domain_id = %(domain)s AND r.fetched_at <> %(at)s AND r.product_keys && %(keys)s::bytea[]
+UNION ALL
+SELECT r.fetched_at, NULL, ARRAY(SELECT k FROM unnest(r.product_keys) k WHERE k = ANY(%(keys)s::bytea[]))
+FROM job_domains jd JOIN page_parses r ON r.domain_id = jd.domain_id AND r.job_id = jd.job_id AND r.url_key = %(page)s
+WHERE jd.domain_id = %(domain)s AND r.fetched_at <> %(at)s AND r.product_keys && %(keys)s::bytea[]
 """
 _END_RUNS: Final = """
 DELETE FROM product_prices p USING unnest(%(ids)s::bigint[], %(times)s::timestamptz[]) AS w(id, at)
@@ -87,7 +91,8 @@ class Look:
     domain_id: int
     page_key: bytes
     page_url: str
-    task_id: int
+    task_id: int | None
+    """None: a crawl fetched it."""
     at: datetime
     """When it was fetched."""
 
@@ -148,9 +153,9 @@ def _near(connection: psycopg.Connection, ids: Iterable[int], at: datetime) -> d
 
 def _others(
     connection: psycopg.Connection, look: Look, keys: Sequence[bytes]
-) -> dict[bytes, list[tuple[datetime, int]]]:
+) -> dict[bytes, list[tuple[datetime, int | None]]]:
     """The other fetches of the page that had each of these products, as far as their results are kept; of all other keys none."""
-    others: dict[bytes, list[tuple[datetime, int]]] = defaultdict(list)
+    others: dict[bytes, list[tuple[datetime, int | None]]] = defaultdict(list)
     if keys:
         values = {"domain": look.domain_id, "page": look.page_key, "keys": list(keys), "at": look.at}
         for at, task_id, shown in connection.execute(_OTHERS, values):

@@ -163,6 +163,12 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT t.domain_id, t.job_id, t.url_key FROM page_texts t WHERE NOT EXISTS (
             SELECT FROM crawled_pages p WHERE p.domain_id = t.domain_id AND p.job_id = t.job_id AND p.url_key = t.url_key)
     """,
+    "I11 a page that was parsed has all items that its parser found": """
+        SELECT r.domain_id, r.job_id, r.url_key, r.parser, r.items AS found, count(i.url_key) AS kept
+        FROM page_parses r LEFT JOIN items i
+          ON i.domain_id = r.domain_id AND i.url_key = r.url_key AND i.job_id = r.job_id AND i.parser = r.parser
+        WHERE r.parsed_at IS NOT NULL GROUP BY r.domain_id, r.job_id, r.url_key, r.parser HAVING r.items <> count(i.url_key)
+    """,
     "I13 no URL was tried more often than `politeness.retries` allows": """
         SELECT domain_id, job_id, url_key, attempts FROM url_frontier WHERE attempts > %(attempts)s
     """,

@@ -24,7 +24,8 @@ SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_con
        GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
        back_off_level, response_ms, best_response_ms, circuit_failures, circuit_successes,
-       extract(epoch FROM circuit_open_until - clock_timestamp())::float8
+       extract(epoch FROM circuit_open_until - clock_timestamp())::float8,
+       CASE WHEN parser_chosen THEN parser_name END
 FROM domains WHERE id = ANY(%(ids)s)
 """
 _SAID: Final = """
@@ -91,6 +92,8 @@ class VisitState:
     """By the address of the file: each origin of a domain has its own."""
     pool: list[MappingRow] = field(default_factory=list)
     """Its proxies, and those that it has used."""
+    parser: str | None = None
+    """The parser that a person set for its pages; None: none, the default is for tasks only."""
 
 
 def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int, VisitState]:
@@ -165,7 +168,7 @@ def _state(row: TupleRow) -> VisitState:
         now,
         *others,
     ) = row
-    wishes, (next_request, back_off, *clocks) = others[:5], others[5:]
+    wishes, (next_request, back_off, *clocks, parser) = others[:5], others[5:]
     return VisitState(
         domain_id,
         domain,
@@ -180,4 +183,5 @@ def _state(row: TupleRow) -> VisitState:
         pages,
         Said(window, now, ProxyWishes(*wishes)),
         Clocks(next_request or 0.0, back_off or 0.0, *clocks),
+        parser=parser,
     )

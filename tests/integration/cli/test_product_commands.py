@@ -72,7 +72,7 @@ def test_the_filters_of_a_list(cli: Cli, shop: Shop) -> None:
     assert names("--domain", "https://shop.example") == ["Lamp", "Red oak table"]
     assert names("--available") == ["Desk", "Red oak table"]
     assert names("--not-available") == ["Lamp"]
-    assert cli("products", "list", "--brand", "x").err == "No such product.\n"
+    assert cli("products", "list", "--brand", "x").err == "No product fits these options.\n"
 
 
 def test_a_list_page_by_page(cli: Cli, shop: Shop) -> None:
@@ -118,15 +118,19 @@ def test_one_product(cli: Cli, shop: Shop) -> None:
     assert (told["availability"], told["last_seen_at"]) == ("pre_order", "2026-01-04T00:00:00Z")
 
 
+def test_a_list_without_products_says_where_they_come_from(cli: Cli) -> None:
+    assert cli("products", "list").err == "No products yet; a crawl with `--parser product`, or a task, finds them.\n"
+
+
 def test_what_a_product_cost(cli: Cli, shop: Shop) -> None:
     for number, price in enumerate(["10", "10", "12.5", "9"]):
         shop.see(number, product(price=price))
     product_id = str(shop.only().id)
     lines = cli("products", "history", product_id).out.splitlines()
-    assert [line.split()[:6] for line in lines[2:]] == [
-        ["2026-01-04T00:00:00Z", "2026-01-04", "00:00", "9", "EUR", "in"],
-        ["2026-01-03T00:00:00Z", "2026-01-03", "00:00", "12.5", "EUR", "in"],
-        ["2026-01-01T00:00:00Z", "2026-01-02", "00:00", "10", "EUR", "in"],
+    assert [line.split()[:7] for line in lines[2:]] == [
+        ["2026-01-04", "00:00", "2026-01-04", "00:00", "9", "EUR", "in"],
+        ["2026-01-03", "00:00", "2026-01-03", "00:00", "12.5", "EUR", "in"],
+        ["2026-01-01", "00:00", "2026-01-02", "00:00", "10", "EUR", "in"],
     ]
     first = cli("products", "history", product_id, "--limit", "2")
     assert first.err == "--before 2026-01-03T00:00:00Z goes on.\n"

@@ -93,8 +93,7 @@ BAD = {
     "says_goodbye": ("sys.exit(0)", FailureKind.RAISED, "SystemExit: 0 (says_goodbye.py, line 5)"),
     "raises": ("raise KeyError('pri\\x00ce')", FailureKind.RAISED, "KeyError: 'pri\\x00ce' (raises.py, line 5)"),
     "recurses": ("return parse(document)", FailureKind.RAISED, "RecursionError"),
-    "returns_none": ("return None", FailureKind.BAD_RESULT, "returned a value of type NoneType instead of Extracted"),
-    "returns_text": ("return 'x'", FailureKind.BAD_RESULT, "a value of type str instead of Extracted"),
+    "returns_text": ("return 'x'", FailureKind.BAD_RESULT, "a value of type str instead of items or an Extracted"),
     "returns_objects": (
         "return Extracted({'a': {'b': object()}})",
         FailureKind.BAD_RESULT,

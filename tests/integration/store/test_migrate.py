@@ -125,7 +125,19 @@ _PRODUCT = """
     INSERT INTO product_prices (product_id, fetched_at, seen_until, task_id, last_task_id, price)
     SELECT id, first_seen_at, last_seen_at, last_task_id, last_task_id, price FROM products;
 """
+_ITEM = """
+    INSERT INTO crawled_pages (domain_id, job_id, crawled_at, url_key, outcome, status)
+    SELECT domain_id, job_id, now(), url_key, 'ok', 200 FROM url_frontier WHERE state = 'done';
+    INSERT INTO page_parses (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
+                             payload_digest)
+    SELECT domain_id, job_id, url_key, 'shop', now(), 'w1/1.warc.gz', 1, 1, '' FROM crawled_pages;
+    INSERT INTO items (domain_id, job_id, url_key, parser, position, parser_version, fetched_at, data)
+    SELECT domain_id, job_id, url_key, parser, 0, '1', now(), '{"name": "Lamp"}' FROM page_parses;
+    UPDATE products SET last_task_id = NULL;
+    UPDATE product_prices SET task_id = NULL, last_task_id = NULL;
+"""
 _DATA_AT = {
+    "0019": _DOMAIN + _TASK + _PRODUCT,
     "0001": _DOMAIN,
     "0002": _DOMAIN,
     **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
@@ -201,6 +213,19 @@ def test_what_was_fetched_for_jobs_before_0014_is_counted_from_the_log(empty: Da
     migrate.upgrade(empty)
     with empty.session() as connection:
         assert connection.execute("SELECT pages, errors, bytes FROM job_domains").fetchall() == [(2, 1, 115)]
+
+
+def test_prices_that_a_crawl_saw_stay_when_the_schema_goes_back(empty: Database) -> None:
+    migrate.upgrade(empty, "0019")
+    with empty.session() as connection:
+        connection.execute(_DATA_AT["0019"] + _ITEM)
+    migrate.downgrade(empty, "0018")
+    query = "SELECT p.price, p.last_task_id, r.task_id FROM products p JOIN product_prices r ON r.product_id = p.id"
+    with empty.session() as connection:
+        assert connection.execute(query).fetchall() == [(10, 0, 0)]
+    migrate.upgrade(empty, "0019")
+    with empty.session() as connection:
+        assert connection.execute(query).fetchall() == [(10, None, None)]
 
 
 def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:

@@ -124,6 +124,7 @@ def test_the_same_fetch_parsed_again_corrects_what_it_said(shop: Shop) -> None:
     shop.again(first, product("Lamp", "9", sku="L"))
     assert shop.history() == [(1, 1, "9"), (2, 2, "10")]
     second = shop.only().last_task_id
+    assert second is not None
     shop.again(second, product("Lamp, oak", "9", sku="L"))
     assert (shop.history(), shop.only().name) == ([(1, 2, "9")], "Lamp, oak")
 

@@ -89,6 +89,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I11 every reference to the archive is whole": (
         f"UPDATE crawled_pages SET archive_segment = 's', archive_offset = 0, archive_length = 1 WHERE {PAGE}",
     ),
+    "I11 a page that was parsed has all items that its parser found": (
+        f"""INSERT INTO page_parses SELECT domain_id, job_id, now(), now(), 1, 1, 2, 0, false, url_key, '', 'p', '1', 's'
+        FROM crawled_pages WHERE {PAGE}""",
+    ),
     "I11 every text that is kept belongs to a page": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
     "I13 no URL was tried more often than `politeness.retries` allows": ("UPDATE url_frontier SET attempts = 5",),
 }

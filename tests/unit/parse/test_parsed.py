@@ -1,8 +1,9 @@
 """What parsers may give: everything else is a sentence, and what passes can be stored and sent."""
 
+import itertools
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from holdfast.model import parsed
 from holdfast.model.parsed import (
     MAX_DATA_BYTES,
     MAX_IMAGES,
+    MAX_ITEMS,
     MAX_NAME,
     MAX_PRODUCTS,
     Availability,
@@ -71,11 +73,42 @@ def test_subclasses_become_plain() -> None:
     assert type(found.data["a"]["b"][0]) is str
 
 
+@dataclass
+class Quote:
+    """An item as a dataclass."""
+
+    text: str
+    tags: list[str]
+
+
+def test_a_parser_may_return_or_yield_items_in_short() -> None:
+    assert checked(None) == Extracted()
+    assert checked({"a": "\0"}) == Extracted(items=({"a": "\ufffd"},))
+    assert checked(FULL) == Extracted(products=(FULL,))
+    quote = Quote("Be.", ["short"])
+    assert checked(one for one in [{"a": 1}, FULL, quote]) == Extracted(
+        {}, (FULL,), ({"a": 1}, {"text": "Be.", "tags": ["short"]})
+    )
+    assert decoded(encoded(Extracted({"b": 1}, (FULL,), ({"a": 1},)))) == Extracted({"b": 1}, (FULL,), ({"a": 1},))
+
+
+def test_what_a_crawl_keeps_of_a_page() -> None:
+    both = Extracted({"title": "T"}, (Product(name="Lamp", price=Decimal("9.90")),), ({"a": 1},))
+    assert both.page_items() == [{"title": "T"}, {"a": 1}, {"name": "Lamp", "price": "9.90"}]
+    assert Extracted().page_items() == []
+    assert both.record == {"title": "T", "items": [{"a": 1}]}
+
+
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        (None, "the parser returned a value of type NoneType instead of Extracted"),
-        ({}, "a value of type dict instead of Extracted"),
+        ("items", "the parser returned a value of type str instead of items or an Extracted"),
+        (7, "a value of type int instead of items or an Extracted"),
+        ([{}, "x"], "items[1] is a value of type str instead of a dict"),
+        ([{"a": {1}}], "items[0].a is a value of type set, which JSON does not know"),
+        ([Extracted()], "it returns one, or yields items"),
+        (({} for _ in itertools.count()), f"there are more than {MAX_ITEMS} items"),
+        (({"a": "x" * MAX_DATA_BYTES} for _ in range(1)), f"items[0] is {MAX_DATA_BYTES + 9} bytes as JSON"),
         (Extracted([]), "data is a value of type list instead of a dict"),  # type: ignore[arg-type]
         (Extracted({1: 2}), "data has a key that is a value of type int"),  # type: ignore[dict-item]
         (Extracted({"x" * 501: 2}), "data has a key of 501 characters; 500 are allowed"),

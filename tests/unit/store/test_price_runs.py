@@ -26,7 +26,7 @@ def seen(*days: tuple[int, Price | None]) -> list[Run]:
     runs: list[Run] = []
     known: dict[int, Price] = {}
     for number, price in days:
-        others = [(day(other), other) for other in known if other != number]
+        others: list[tuple[datetime, int | None]] = [(day(other), other) for other in known if other != number]
         if not needs_others(runs, day(number), price):
             others = []
         if price is None:
@@ -39,8 +39,9 @@ def seen(*days: tuple[int, Price | None]) -> list[Run]:
 
 
 def told(runs: list[Run]) -> list[tuple[int, int, Price]]:
-    assert all((day(run.since_task), day(run.until_task)) == (run.since, run.until) for run in runs)
-    return [(run.since_task, run.until_task, run.price) for run in runs]
+    found = [(run.since_task or 0, run.until_task or 0, run.price) for run in runs]
+    assert [(day(since), day(until)) for since, until, _ in found] == [(run.since, run.until) for run in runs]
+    return found
 
 
 def test_a_price_that_stays_is_one_run() -> None:

@@ -50,7 +50,7 @@ class ProductView(View):
     """Of the page that shows it."""
     first_seen_at: datetime
     last_seen_at: datetime
-    last_task_id: int
+    last_task_id: int | None
 
 
 class PriceView(View):
@@ -61,8 +61,8 @@ class PriceView(View):
     price: Decimal | None
     currency: str | None
     availability: Availability | None
-    task_id: int
-    last_task_id: int
+    task_id: int | None
+    last_task_id: int | None
 
 
 @router.get("/api/products", summary="Products", responses=documented(404))
