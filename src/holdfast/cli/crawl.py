@@ -205,6 +205,8 @@ def _announce(begun: Begun) -> None:
         say(f"not a seed: {output.safe(bad.problem)}")
     if begun.loaded.stopped:
         raise HoldfastError(begun.loaded.stopped)
+    for held in begun.held_back:
+        say(f"{output.safe(held.domain)} asked for a pause until {output.when(held.until)} UTC; that still holds.")
     how = "Going on with" if begun.known else "Crawling"
     say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command goes on.")
 

@@ -15,7 +15,7 @@ from holdfast.model.domain import Seed
 from holdfast.model.job import Job, JobKind, JobSpec, JobState
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
-from holdfast.store import crawls, jobs, reports
+from holdfast.store import crawls, jobs, reports, retry_now
 from holdfast.store.connect import Database
 
 STDIN: Final = "-"
@@ -43,6 +43,8 @@ class Begun:
     known: bool
     """The job was there before."""
     loaded: Loaded
+    held_back: tuple[retry_now.HeldBack, ...] = ()
+    """Domains that are not tried yet because their servers asked for a pause; the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class CrawlDesk:
         `watch` hears how far the seeds are. `while_paused` is called again and again while the job is paused; None: it is Refused then.
         """
         job, known, loaded = self.make(wish, watch)
+        held_back = self.retry(job)
         with self.database.session() as connection:
             if wish.again and known:
                 crawls.again(connection, job.id)
@@ -81,7 +84,13 @@ class CrawlDesk:
         with self.database.session() as connection:
             crawl_id, resumed = crawls.begin(connection, job.id)
             # Its number as it was given: where nothing is left to do, the sweep of a worker may have finished the crawl by now.
-            return Begun(replace(crawls.get(connection, job.id), crawl_id=crawl_id), resumed, known, loaded)
+            begun = replace(crawls.get(connection, job.id), crawl_id=crawl_id)
+            return Begun(begun, resumed, known, loaded, tuple(held_back))
+
+    def retry(self, job: Job) -> list[retry_now.HeldBack]:
+        """Try again what failed on the job's domains, since a person asks for them; those that wait for what their server asked for."""
+        with self.database.session() as connection:
+            return retry_now.ask(connection, job.id, crawls.get(connection, job.id).spec)
 
     def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> tuple[Job, bool, Loaded]:
         """Find or make the job of this wish and sow its seeds, without a crawl of it: the job, whether it was there, and the seeds."""

@@ -73,6 +73,7 @@ class JobDesk:
         job, known, loaded = crawls.make(wish, watch)
         if known:  # somebody made it in this moment
             raise Refused(f"There is a job called {name!r} already.")
+        crawls.retry(job)
         with self.database.session() as connection, connection.transaction():
             self._record(connection, "create", job.id, {"name": job.name, "seeds": loaded.seeds})
         if schedule is not None:

@@ -31,7 +31,7 @@ from holdfast.model.job import Job
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
-from holdfast.store import claims, crawls, release, runs, stats, sweep, visits
+from holdfast.store import claims, crawls, release, retry_now, runs, stats, sweep, visits
 from holdfast.telemetry.clock import Clock, SystemClock
 
 log: Final = logging.getLogger(__name__)
@@ -338,13 +338,19 @@ class Worker:
             await heard(self._sweep_soon, every * self._chance.uniform(0.8, 1.2))
 
     async def _look_at_jobs(self) -> None:
-        """A job that was paused, cancelled or deleted is let go of within a second or two; at once, where we heard of it."""
+        """A job that was paused, cancelled or deleted is let go of within a second or two; at once, where we heard of it.
+
+        So is a domain that a person wants to be tried again.
+        """
         while True:
             await heard(self._job_news, JOB_LOOK)
             self._job_news.clear()
             ended = await self._serving.ended(visit.job.id for visit in self._visits)
             for visit in [visit for visit in self._visits if visit.job.id in ended]:
                 visit.put_aside()
+            again = await self._desk.call(retry_now.asked, [visit.domain_id for visit in self._visits])
+            for visit in [visit for visit in self._visits if visit.domain_id in again]:
+                visit.stop()  # what it knows of failures is out of date; its release makes the domain ready again
 
     def _hear(self) -> None:
         """Jobs have changed: some may have to be let go of, others can be worked on."""

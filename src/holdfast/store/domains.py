@@ -16,7 +16,7 @@ from psycopg.types.datetime import TimestamptzLoader
 
 from holdfast.errors import Changed, NotFound
 from holdfast.model.domain import Event, Seed, Status, reason
-from holdfast.store import budget, readiness
+from holdfast.store import budget, readiness, retry_now
 
 PRIORITY_CHUNK: Final = 5_000
 
@@ -64,6 +64,7 @@ _RESET: Final = """
 UPDATE domains SET
     claimed_by = NULL, claim_expires_at = NULL, claim_epoch = claim_epoch + 1, retry_count = 0, consecutive_error_count = 0,
     next_crawl_after = NULL, first_blocked_at = NULL, status = 'pending', status_reason = %(reason)s,
+    circuit_open_until = NULL, circuit_failures = 0, circuit_successes = 0,
     version = version + CASE WHEN status = 'pending' THEN 1 ELSE 0 END
 WHERE id = %(id)s
 """
@@ -225,9 +226,9 @@ def end_waits(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None
 def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
     """Start a domain over, from any status; its id.
 
-    After: it is pending and free under a higher epoch (a former holder is fenced off), cool-down, blocks and error streak are
-    forgotten, the reason is recorded, and a wake says that all its pages are to be crawled again. `store/sweep.wake_now` or the
-    next sweep makes it ready.
+    After: it is pending and free under a higher epoch (a former holder is fenced off), cool-down, blocks, error streak, circuit and
+    a robots.txt that could not be had are forgotten, the reason is recorded, and a wake says that all its pages are to be crawled
+    again. `store/sweep.wake_now` or the next sweep makes it ready. A pause that the server asked for (Retry-After) stays.
     """
     with connection.transaction():
         row = connection.execute("SELECT id FROM domains WHERE domain = %s FOR NO KEY UPDATE", (domain,)).fetchone()
@@ -237,6 +238,8 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         key = {"id": row[0], "reason": reason(Event.RESET, why)}
         connection.execute(_END_TENURE, key)
         connection.execute(_RESET, key)
+        retry_now.stamp(connection, [row[0]])
+        readiness.ask_robots_again(connection, [row[0]])
         budget.give_back(connection, [row[0]])
         readiness.rescore(connection, [row[0]])
         connection.execute(_START_OVER, key)

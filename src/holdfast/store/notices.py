@@ -1,4 +1,4 @@
-"""What the database tells on its own accord: that a job was made, paused, resumed, cancelled or deleted.
+"""What the database tells on its own accord: that a job was made, paused, resumed, cancelled or deleted, or is asked to try again.
 
 The rule: a notice is a doorbell. Whoever hears it looks at the rows; whoever misses it looks a second later anyway.
 """
@@ -8,12 +8,17 @@ from typing import Final
 import psycopg
 
 _CHANNEL: Final = "holdfast_jobs"
-"""Rung by a trigger on crawl_jobs."""
+"""Rung by a trigger on crawl_jobs, and by `ring`."""
 
 
 def listen(connection: psycopg.Connection) -> None:
     """From now on `wait` hears on this connection."""
     connection.execute(f"LISTEN {_CHANNEL}")
+
+
+def ring(connection: psycopg.Connection, job_id: int) -> None:
+    """With the commit of this transaction: there is news of a job."""
+    connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, str(job_id)))
 
 
 def wait(connection: psycopg.Connection, seconds: float) -> bool:

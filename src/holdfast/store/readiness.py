@@ -8,7 +8,8 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.domain import Event, reason
+from holdfast.model.domain import UNREACHING, Event, reason
+from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.store import arrays
 
 UNDER_WAY_BONUS: Final = 100_000_000
@@ -19,6 +20,11 @@ URGENT: Final = 11
 
 REOPEN_CHUNK: Final = 10_000
 """Frontier rows that one fold sets back to waiting: a reset of a huge domain must not become one huge statement."""
+
+NETWORK: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in UNREACHING)
+"""Reasons of URLs that failed because their server could not be reached."""
+NO_ROBOTS_NOW: Final = "robots_unavailable"
+"""The reason of URLs that wait for a robots.txt that could not be had."""
 
 _REFRESH: Final = """
 UPDATE job_domains jd SET ready = want.ready, priority = want.priority
@@ -106,7 +112,8 @@ RETURNING d.id
 """
 
 _AGAIN: Final = """
-SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL ORDER BY id
+SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL
+ORDER BY id
 """
 # Its own budget begins anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched.
 _REOPEN: Final = """
@@ -133,6 +140,65 @@ WITH chunk AS MATERIALIZED (
     RETURNING n.total
 ), sized AS (
     UPDATE domains SET frontier_size = frontier_size + counted.total FROM counted WHERE id = %(domain)s
+)
+SELECT count(*), max(url_key) FROM chunk
+"""
+
+_RETRIES: Final = """
+SELECT id, domain_id, job_id, again_after, retry FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND retry IS NOT NULL
+ORDER BY id
+"""
+_ASK_ROBOTS_AGAIN: Final = """
+UPDATE domain_robots r SET expires_at = LEAST(r.expires_at, GREATEST(clock_timestamp(), d.retried_at))
+FROM domains d WHERE d.id = r.domain_id AND d.id = ANY(%(ids)s) AND NOT r.reachable
+"""
+# The circuit stays as it is where the server answered, if only with an error.
+_CLOSE_CIRCUIT: Final = """
+UPDATE domains d SET circuit_open_until = NULL, circuit_failures = 0, circuit_successes = 0
+WHERE d.id = ANY(%(ids)s) AND d.circuit_open_until IS NOT NULL AND (
+    EXISTS (SELECT FROM domain_robots r WHERE r.domain_id = d.id AND NOT r.reachable
+            AND split_part(r.problem, ':', 1) = ANY(%(network)s))
+    OR (SELECT l.outcome FROM crawl_log l WHERE l.domain_id = d.id ORDER BY l.crawled_at DESC LIMIT 1) = ANY(%(network)s))
+"""
+_REACHABLE_AGAIN: Final = """
+UPDATE domains d SET status = 'pending', status_reason = %(reason)s
+WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
+    OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied' AND d.id = ANY(%(no_robots)s)))
+"""
+_RETRY: Final = """
+WITH chunk AS MATERIALIZED (
+    (SELECT url_key, state FROM url_frontier
+     WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'failed' AND url_key > %(after)s
+       AND split_part(reason, ':', 1) = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
+    UNION ALL
+    (SELECT url_key, state FROM url_frontier
+     WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'denied' AND url_key > %(after)s
+       AND %(denied)s AND split_part(reason, ':', 1) = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
+    UNION ALL
+    (SELECT url_key, state FROM url_frontier
+     WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'waiting' AND url_key > %(after)s
+       AND not_before > clock_timestamp() AND split_part(reason, ':', 1) = ANY(%(waits)s) ORDER BY url_key LIMIT %(chunk)s)
+    ORDER BY url_key LIMIT %(chunk)s
+), reopened AS (
+    UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL,
+        kind = CASE c.state WHEN 'waiting' THEN f.kind ELSE 'discovery' END
+    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key
+    RETURNING c.state AS was
+), counts AS MATERIALIZED (
+    SELECT count(*) FILTER (WHERE was <> 'waiting') AS total, count(*) FILTER (WHERE was = 'done') AS done,
+           count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed
+    FROM reopened
+), counted AS (
+    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied,
+        failed = jd.failed - n.failed, state = CASE WHEN n.total > 0 AND jd.state = 'done' THEN 'open' ELSE jd.state END,
+        not_before = (SELECT until FROM (SELECT GREATEST(d.back_off_until, d.circuit_open_until, d.retried_at) AS until
+                                         FROM domains d WHERE d.id = jd.domain_id) asked WHERE until > clock_timestamp())
+    FROM counts n WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
+), home AS (
+    UPDATE domains d SET frontier_size = d.frontier_size + n.total,
+        status = CASE WHEN d.status = 'exhausted' THEN 'pending' ELSE d.status END,
+        status_reason = CASE WHEN d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
+    FROM counts n WHERE d.id = %(domain)s AND n.total > 0
 )
 SELECT count(*), max(url_key) FROM chunk
 """
@@ -167,11 +233,12 @@ def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> se
     return counted | {row[0] for row in connection.execute(_ONCE_MORE, words)}
 
 
-def fold(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:
+def fold(connection: psycopg.Connection, domain_ids: Sequence[int], *, retries: bool = True) -> int:
     """Fold all wakes of these domains; how many domains had news.
 
     Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, but
-    for a reset's that has more than one chunk to go; exhausted domains with new URLs are pending. `ready` is the caller's to refresh.
+    for a reset's that has more than one chunk to go; exhausted domains with new URLs are pending. `ready` is the caller's to refresh,
+    and without `retries` so is `fold_retries` to call.
     """
     if not domain_ids:
         return 0
@@ -179,12 +246,48 @@ def fold(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:
     for wake, domain, job, after in connection.execute(_AGAIN, {"ids": list(domain_ids)}).fetchall():
         _reopen_chunk(connection, wake, domain, job, after)
         folded.add(domain)
-    return len(folded)
+    return len(folded | (fold_retries(connection, domain_ids) if retries else set()))
+
+
+def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
+    """Fold the wakes by which a person asks for another attempt (`store/retry_now`); the domains that had some.
+
+    Before: the domain rows are locked by this transaction, and all else about their visits is decided. After: failed robots.txt
+    files are asked for again, waits after failures to reach the server are over, unreachable domains are pending, and URLs that
+    ended for one of the reasons named wait again. A pause that the server asked for stays. `ready` is the caller's to refresh.
+    """
+    wakes = connection.execute(_RETRIES, {"ids": list(domain_ids)}).fetchall()
+    first = sorted({domain for _, domain, _, after, _ in wakes if not after})
+    if first:
+        no_robots = {domain for _, domain, _, _, retry in wakes if str(Outcome.ROBOTS_DENIED) in retry}
+        words = reason(Event.COOLDOWN_ENDED, "a person asked for another attempt")
+        given = {"ids": first, "network": sorted(NETWORK), "reason": words, "no_robots": sorted(no_robots)}
+        for statement in (_CLOSE_CIRCUIT, _ASK_ROBOTS_AGAIN, _REACHABLE_AGAIN):
+            connection.execute(statement, given)
+    for wake, domain, job, after, retry in wakes:
+        key = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "retry": retry}
+        key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "waits": sorted(NETWORK | {NO_ROBOTS_NOW})}
+        key |= {"woken": reason(Event.WOKEN, "a person asked for another attempt")}
+        row = connection.execute(_RETRY, key).fetchone()
+        _fold_on(connection, wake, *(row or (0, None)))
+    return {domain for _, domain, _, _, _ in wakes}
+
+
+def ask_robots_again(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Let each robots.txt of these domains that could not be had be asked for by the next visit.
+
+    Before: the domain rows are locked by this transaction.
+    """
+    connection.execute(_ASK_ROBOTS_AGAIN, {"ids": list(domain_ids)})
 
 
 def _reopen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
     row = connection.execute(_REOPEN, {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK}).fetchone()
-    seen, last = row or (0, None)
+    _fold_on(connection, wake, *(row or (0, None)))
+
+
+def _fold_on(connection: psycopg.Connection, wake: int, seen: int, last: bytes | None) -> None:
+    """A chunk of the URLs behind a wake was dealt with. After: the wake is gone, or says where the next chunk begins."""
     if seen < REOPEN_CHUNK:
         connection.execute("DELETE FROM domain_wakes WHERE id = %s", (wake,))
     else:

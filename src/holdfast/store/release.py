@@ -85,7 +85,7 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         row = connection.execute(_LOCK, key | {"worker": worker}).fetchone()
         if row is None:
             raise ClaimLost(f"Domain {ending.domain_id} is no longer held by {worker} under epoch {ending.epoch}.")
-        readiness.fold(connection, [ending.domain_id])
+        readiness.fold(connection, [ending.domain_id], retries=False)
         connection.execute(_RECOUNT, key | {"spent": list(ending.spent_jobs), "wait": ending.wait})
         budget.give_back(connection, [ending.domain_id])
         before = _status_now(connection, ending.domain_id)
@@ -109,6 +109,9 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
             key
             | {"crawled": ending.crawled, "kept": ending.for_tasks or ending.event in STOPPING, "run": ending.run_id},
         )
+        # After all that the visit decided: a person who asked for another attempt while it was under way gets one.
+        if readiness.fold_retries(connection, [ending.domain_id]):
+            after = _status_now(connection, ending.domain_id)
         readiness.rescore(connection, [ending.domain_id])
         connection.execute(_END_TENURE, key)
         readiness.refresh(connection, [ending.domain_id])

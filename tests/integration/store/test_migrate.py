@@ -228,6 +228,30 @@ def test_prices_that_a_crawl_saw_stay_when_the_schema_goes_back(empty: Database)
         assert connection.execute(query).fetchall() == [(10, None, None)]
 
 
+def test_seeds_of_jobs_before_0017_are_kept_with_them(empty: Database) -> None:
+    migrate.upgrade(empty, "0016")
+    redirected = """
+        INSERT INTO url_frontier (domain_id, job_id, url_key, url, parent_key)
+        SELECT domain_id, job_id, decode(md5('z'), 'hex'), 'https://a.example/z', url_key FROM url_frontier WHERE url LIKE '%/y'
+    """
+    with empty.session() as connection:
+        connection.execute(_DOMAIN)
+        connection.execute(redirected)
+    migrate.upgrade(empty)
+    with empty.session() as connection:
+        seeds = connection.execute(
+            "SELECT j.name, s.url FROM job_seeds s JOIN crawl_jobs j ON j.id = s.job_id ORDER BY 2"
+        )
+        assert seeds.fetchall() == [("default", "https://a.example/x"), ("default", "https://a.example/y")]
+        connection.execute(
+            "INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, retry) "
+            "SELECT domain_id, job_id, 0, '', '{timeout}' FROM job_domains"
+        )
+    migrate.downgrade(empty, "0016")
+    with empty.session() as connection:
+        assert connection.execute("SELECT count(*) FROM domain_wakes").fetchone() == (0,)
+
+
 def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:
     with database.session() as connection:
         connection.execute("UPDATE schema_version SET version_num = '9999'")
