@@ -235,7 +235,7 @@ REASONS: Final[dict[str, Reason]] = {
         cause="{url} is no URL that can be crawled ({detail})",
         step=_CHECK_URL,
     ),
-    "nofollow": Reason(
+    Outcome.NOFOLLOW: Reason(
         "only linked with nofollow",
         "the link or the page says nofollow, so it is not followed",
         "a seed is crawled all the same: `holdfast crawl URL`",

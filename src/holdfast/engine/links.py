@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast.errors import BadUrl
-from holdfast.model.batch import FoundUrl
+from holdfast.model.batch import FoundUrl, Waiting
 from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import UrlRules, resolve, url_key
@@ -24,6 +24,8 @@ _ENTRY: Final = 150
 MEMORY: Final = 32 * 1024 * 1024
 """Bytes of addresses that a worker remembers. Of a site with more links than fit in it, known ones are looked up in the store again
 and again: with a tenth of that, a site of 50 000 pages took half as much time again."""
+_NOFOLLOW_MEMORY: Final = 256 * 1024
+"""Bytes of nofollow addresses that a visit remembers, apart from the others: they may be linked without nofollow elsewhere."""
 _LONGEST_KEPT: Final = 2000
 """Characters of a refused address that the store keeps."""
 
@@ -147,21 +149,49 @@ class LinkFinder:
         self._max_depth = max_depth
         self._this_year = this_year
         self._recent = RecentLinks(memory)
+        self._recent_nofollow = RecentLinks(LinkMemory(_NOFOLLOW_MEMORY))
         self._templates = TemplateCounter(limits.template_cap)
 
     def find(
-        self, page_url: str, page_key: bytes, depth: int, base: str | None, hrefs: Iterable[str]
+        self, page: Waiting, base: str | None, hrefs: Iterable[str], *, nofollow: Iterable[str] = (), why: str = ""
     ) -> list[FoundUrl]:
-        """What these addresses on a page mean, but for those that this visit has met lately."""
-        try:
-            start = resolve(page_url, base, self._rules) if base else page_url
-        except BadUrl:
-            start = page_url
-        return [self._judge(start, href, page_key, depth + 1) for href in self._recent.unseen(hrefs, start, depth)]
+        """Judge these addresses on a page, but for those that this visit has met lately.
 
-    def follow(self, page_url: str, page_key: bytes, target: str, depth: int, hops: int) -> FoundUrl:
+        `nofollow` are not followed, because of `why`; they become known as denied.
+        """
+        try:
+            start = resolve(page.url, base, self._rules) if base else page.url
+        except BadUrl:
+            start = page.url
+        key, depth = page.url_key, page.depth + 1
+        found = [self._judge(start, href, key, depth) for href in self._recent.unseen(hrefs, start, page.depth)]
+        if nofollow:
+            unseen = self._recent_nofollow.unseen(nofollow, start, 0)
+            found += [url for href in unseen if (url := self._not_followed(start, href, key, depth, why)) is not None]
+        return found
+
+    def follow(self, page: Waiting, target: str, hops: int) -> FoundUrl:
         """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""
-        return self._judge(page_url, target, page_key, depth, hops=hops, anywhere=depth == 0)
+        return self._judge(page.url, target, page.url_key, page.depth, hops=hops, anywhere=page.depth == 0)
+
+    def excludes(self, item: Waiting) -> str | None:
+        """Why the patterns of the job leave out a URL that waits: they may have changed since it was found. Seeds are never left out."""
+        if not item.depth:
+            return None
+        denial = self._scope.matches(item.url)
+        return None if denial is None else f"{denial.outcome}: {denial.reason}"
+
+    def _not_followed(self, base: str, href: str, page_key: bytes, depth: int, why: str) -> FoundUrl | None:
+        """The row of a nofollow link; None: it is no URL, or out of scope, and would not be followed anyway."""
+        try:
+            url = resolve(base, href, self._rules)
+            site = self._sites.of(url)
+        except BadUrl:
+            return None
+        denial = self._scope.judge(
+            self._site.domain, self._site.parent, site.domain, site.parent, url, depth, max_depth=self._max_depth
+        )
+        return None if denial else self._denied(Outcome.NOFOLLOW, why, url, url_key(url), page_key, depth)
 
     def _judge(
         self, base: str, href: str, page_key: bytes, depth: int, *, hops: int = 0, anywhere: bool = False

@@ -124,17 +124,21 @@ def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | 
         return Outcome.CAPTCHA, []
     if parsed.password_form and not is_login_redirect(item.url):
         return Outcome.LOGIN_WALL, []
-    if parsed.nofollow or not visit.job.spec.follow:
+    if not visit.job.spec.follow:
         return result.outcome, []
-    hrefs = parsed.links + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
-    return result.outcome, visit.links.find(item.url, item.url_key, item.depth, parsed.base, hrefs)
+    hrefs = parsed.links + parsed.frames + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
+    if parsed.nofollow:
+        why = "its page asks that no link be followed"
+        return result.outcome, visit.links.find(item, parsed.base, (), nofollow=hrefs + parsed.links_nofollow, why=why)
+    why = "its link has rel=nofollow"
+    return result.outcome, visit.links.find(item, parsed.base, hrefs, nofollow=parsed.links_nofollow, why=why)
 
 
 def _redirected(visit: "Visit", item: Waiting, result: FetchResult) -> tuple[Outcome, list[FoundUrl]]:
     """A redirect's target is a URL of its own: it waits its turn, and robots, scope and guard are asked again."""
     if item.hops >= visit.tools.settings.fetch.max_redirects:
         return Outcome.TOO_MANY_REDIRECTS, []
-    target = visit.links.follow(item.url, item.url_key, result.redirect or "", item.depth, item.hops + 1)
+    target = visit.links.follow(item, result.redirect or "", item.hops + 1)
     if target.url_key in (item.url_key, item.parent_key if item.hops else None):
         return Outcome.REDIRECT_LOOP, []
     if is_login_redirect(target.url, item.url):

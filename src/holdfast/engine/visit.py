@@ -160,6 +160,9 @@ class Visit:
                     item, Outcome.EXCLUDED, UrlState.DENIED, "excluded: its task was paused, cancelled, or has ended"
                 )
                 continue
+            if not self.for_tasks and (why_not := self.links.excludes(item)) is not None:
+                self.deny(item, Outcome.EXCLUDED, UrlState.DENIED, why_not)
+                continue
             if not await self._permission.given(item):
                 if self._permission.hold is not None:
                     return self._end(self._event, wait=self._permission.hold)

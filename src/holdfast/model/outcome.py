@@ -50,6 +50,7 @@ class Outcome(StrEnum):
     TOO_DEEP = "too_deep"
     TRAP = "trap"
     URL_REFUSED = "url_refused"
+    NOFOLLOW = "nofollow"
 
 
 class UrlState(StrEnum):
@@ -144,7 +145,19 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TOO_DEEP: _DENIED,
     Outcome.TRAP: _DENIED,
     Outcome.URL_REFUSED: _DENIED,
+    Outcome.NOFOLLOW: _DENIED,
 }
 ELSEWHERE: Final = frozenset((Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
 """Outcomes that are no attempt on the site."""
+JUDGED_AT_LINK: Final = frozenset(
+    (
+        Outcome.OUT_OF_SCOPE,
+        Outcome.EXCLUDED,
+        Outcome.TOO_DEEP,
+        Outcome.TRAP,
+        Outcome.URL_REFUSED,
+        Outcome.NOFOLLOW,
+    )
+)
+"""Why a link is denied where it is found. Another link to the same URL may be judged otherwise, and then the URL waits."""
 PAGES: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.page)

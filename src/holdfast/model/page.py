@@ -87,10 +87,15 @@ class Parsed:
     alternates: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     """Of `a` and `area`, without repeats, in the order of the page; rel=nofollow ones are left out."""
+    frames: list[str] = field(default_factory=list)
+    """Of `frame` and `iframe`, and the target of a meta refresh: followed like links."""
+    links_next: list[str] = field(default_factory=list)
+    """With rel=next, of `a`, `area` and `link`: perhaps the next page of a pagination."""
     images: list[str] = field(default_factory=list)
     links_cut: int = 0
-    """Links beyond the limit of a page; links_nofollow: those that asked not to be followed."""
-    links_nofollow: int = 0
+    """Links beyond the limit of a page."""
+    links_nofollow: list[str] = field(default_factory=list)
+    """With rel=nofollow: known, not followed."""
     noindex: bool = False
     nofollow: bool = False
     charset: str = "utf-8"

@@ -12,7 +12,7 @@ from typing import Final
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from holdfast.model.page import Parsed
-from holdfast.parse.words import BLANKS, ROBOT, crawlable, directives, folded, followed, srcset, unique
+from holdfast.parse.words import BLANKS, ROBOT, crawlable, directives, folded, followed, refresh_target, srcset, unique
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
@@ -40,6 +40,7 @@ _NAMES: Final = (
     "a",
     "area",
     "base",
+    "frame",
     "iframe",
     "img",
     "input",
@@ -54,10 +55,12 @@ _NAMES: Final = (
 """Of the elements that matter."""
 _NUMBERS: Final = {
     node.tag_id: name
+    for page in ("".join(f"<{each}></{each}>" for each in _NAMES), "<frameset><frame></frameset>")
     for name in _NAMES
-    for node in LexborHTMLParser("".join(f"<{each}></{each}>" for each in _NAMES)).tags(name)
+    for node in LexborHTMLParser(page).tags(name)
 }
 """What Lexbor calls them: asked of it, since another version may number them anew."""
+_IFRAME: Final = next(number for number, name in _NUMBERS.items() if name == "iframe")
 _TOGETHER: Final = {"area": "a", "iframe": "script", "noscript": "script", "style": "script"}
 """Those that are dealt with alike, hence in one list: links, and what nobody sees."""
 
@@ -80,11 +83,12 @@ def parse_html(body: bytes, *, links_per_page: int) -> Parsed:
     elements = _elements(tree)
     parsed = Parsed()
     images: list[str | None] = []
-    _metas(elements["meta"], parsed, images)
-    _link_elements(elements["link"], parsed)
+    refreshes = _metas(elements["meta"], parsed, images)
     parsed.title = _title(elements["title"])
     parsed.base = _base(elements["base"])
     _links(elements["a"], parsed, links_per_page)
+    _link_elements(elements["link"], parsed)
+    parsed.frames = _frames(elements["frame"], elements["script"], refreshes)[:links_per_page]
     _images(elements["img"], elements["source"], images)
     parsed.images = unique(images) if images else []
     password = _password_field(elements["input"])
@@ -107,13 +111,19 @@ def content_hash(title: str | None, text: str, body: bytes) -> bytes:
     return digest.digest()
 
 
-def _metas(nodes: Nodes, parsed: Parsed, images: list[str | None]) -> None:
+def _metas(nodes: Nodes, parsed: Parsed, images: list[str | None]) -> list[str | None]:
+    """Read the meta elements; the targets of refreshes."""
     og_description = None
+    refreshes: list[str | None] = []
     for node in nodes:
         attributes = node.attributes
         content = attributes.get("content")
+        if not content:
+            continue
         name = attributes.get("name") or attributes.get("property")
-        if not content or not name:
+        if not name:
+            if (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+                refreshes.append(refresh_target(content))
             continue
         name = name.strip().lower()
         if name == "description":
@@ -127,10 +137,12 @@ def _metas(nodes: Nodes, parsed: Parsed, images: list[str | None]) -> None:
         elif name in ("og:image", "og:image:url", "og:image:secure_url"):
             images.append(content)
     parsed.description = parsed.description or og_description
+    return refreshes
 
 
 def _link_elements(nodes: Nodes, parsed: Parsed) -> None:
     alternates = []
+    following: list[str | None] = []
     for node in nodes:
         attributes = node.attributes
         rel = attributes.get("rel")
@@ -146,6 +158,10 @@ def _link_elements(nodes: Nodes, parsed: Parsed) -> None:
             and (attributes.get("type") or "").partition(";")[0].strip().lower() in _HTML_TYPES
         ):
             alternates.append(attributes.get("href"))
+        elif "next" in words:
+            following.append(attributes.get("href"))
+    if following:
+        parsed.links_next = unique([*parsed.links_next, *following])
     if alternates:
         parsed.alternates = unique(alternates)
 
@@ -168,7 +184,15 @@ def _base(nodes: Nodes) -> str | None:
 
 def _links(nodes: Nodes, parsed: Parsed, limit: int) -> None:
     found = [(href, attributes.get("rel")) for node in nodes if (href := (attributes := node.attributes).get("href"))]
-    parsed.links, parsed.links_cut, parsed.links_nofollow = followed(found, limit)
+    parsed.links, parsed.links_cut, parsed.links_nofollow, parsed.links_next = followed(found, limit)
+
+
+def _frames(frames: Nodes, unseen: Nodes, refreshes: list[str | None]) -> list[str]:
+    """What a browser would show with the page, or instead of it. `unseen` has the iframes, among others."""
+    found = [node.attributes.get("src") for node in frames]
+    found += [node.attributes.get("src") for node in unseen if node.tag_id == _IFRAME]
+    found += refreshes
+    return unique(found) if found else []
 
 
 def _images(nodes: Nodes, sources: Nodes, images: list[str | None]) -> None:

@@ -11,14 +11,14 @@ from typing import Final
 from holdfast.model.page import Parsed
 from holdfast.parse import charset
 from holdfast.parse.html import MAX_TITLE, content_hash
-from holdfast.parse.words import ROBOT, crawlable, directives, folded, followed, robots_tag
+from holdfast.parse.words import ROBOT, crawlable, directives, folded, followed, refresh_target, robots_tag, unique
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_TAGS: Final = 50_000
 _MAX_VALUE: Final = 8192
 """Bytes of an attribute's value; nothing longer is an address."""
 
-_TAG: Final = re.compile(rb"<(a|area|base|meta|title)(?=[\s/>])([^<>]*+)>?+([^<]{0,4000})", re.IGNORECASE)
+_TAG: Final = re.compile(rb"<(a|area|base|frame|iframe|meta|title)(?=[\s/>])([^<>]*+)>?+([^<]{0,4000})", re.IGNORECASE)
 
 
 def _attribute(name: bytes) -> re.Pattern[bytes]:
@@ -29,6 +29,8 @@ _HREF: Final = _attribute(b"href")
 _REL: Final = _attribute(b"rel")
 _NAME: Final = _attribute(b"name")
 _CONTENT: Final = _attribute(b"content")
+_EQUIVALENT: Final = _attribute(b"http-equiv")
+_SRC: Final = _attribute(b"src")
 
 
 def scan(
@@ -39,11 +41,10 @@ def scan(
     parsed = Parsed(charset=encoded.name, problem=problem)
     parsed.noindex, parsed.nofollow = robots_tag(x_robots_tag)
     found: list[tuple[str, str | None]] = []
+    frames: list[str | None] = []
 
     def value(pattern: re.Pattern[bytes], attributes: bytes) -> str | None:
-        match = pattern.search(attributes)
-        written = match and (match[1] or match[2] or match[3])
-        return unescape(charset.decode(written, encoded.name)) if written and len(written) <= _MAX_VALUE else None
+        return _value(pattern, attributes, encoded.name)
 
     seen_base = False
     for number, tag in enumerate(_TAG.finditer(body, 0, MAX_BYTES)):
@@ -54,15 +55,32 @@ def scan(
             if parsed.title is None:
                 parsed.title = folded(unescape(charset.decode(tag[3], encoded.name)))[:MAX_TITLE] or None
         elif name == b"meta":
-            if (value(_NAME, attributes) or "").strip().lower() in ("robots", ROBOT):
-                noindex, nofollow = directives(value(_CONTENT, attributes) or "")
-                parsed.noindex |= noindex
-                parsed.nofollow |= nofollow
+            frames.append(_meta(parsed, value(_NAME, attributes), attributes, encoded.name))
+        elif name in (b"frame", b"iframe"):
+            frames.append(value(_SRC, attributes))
         elif name == b"base":
             if not seen_base and (base := value(_HREF, attributes)):
                 seen_base, parsed.base = True, crawlable(base)
         elif href := value(_HREF, attributes):
             found.append((href, value(_REL, attributes)))
-    parsed.links, parsed.links_cut, parsed.links_nofollow = followed(found, links_per_page)
+    parsed.links, parsed.links_cut, parsed.links_nofollow, parsed.links_next = followed(found, links_per_page)
+    parsed.frames = unique(frames)[:links_per_page]
     parsed.content_hash = content_hash(None, "", body)
     return parsed
+
+
+def _value(pattern: re.Pattern[bytes], attributes: bytes, encoding: str) -> str | None:
+    match = pattern.search(attributes)
+    written = match and (match[1] or match[2] or match[3])
+    return unescape(charset.decode(written, encoding)) if written and len(written) <= _MAX_VALUE else None
+
+
+def _meta(parsed: Parsed, name: str | None, attributes: bytes, encoding: str) -> str | None:
+    """Read what a meta element says to robots; where it refreshes to, if it does."""
+    if (name or "").strip().lower() in ("robots", ROBOT):
+        noindex, nofollow = directives(_value(_CONTENT, attributes, encoding) or "")
+        parsed.noindex |= noindex
+        parsed.nofollow |= nofollow
+    elif (_value(_EQUIVALENT, attributes, encoding) or "").strip().lower() == "refresh":
+        return refresh_target(_value(_CONTENT, attributes, encoding) or "")
+    return None

@@ -14,6 +14,9 @@ _VALUED: Final = frozenset({"unavailable_after", "max-snippet", "max-image-previ
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # An address (it may hold commas, not at its end), then a comma, or a descriptor up to the next comma outside of parentheses.
 _CANDIDATE: Final = re.compile(r"[\t\n\f\r ,]*+([^\t\n\f\r ]*[^\t\n\f\r ,])(?:,|[^,(]*+(?:\([^)]*+\)?+[^,(]*+)*+)")
+_BLANK: Final = r"[\t\n\f\r ]*+"
+_REFRESH: Final = re.compile(rf"{_BLANK}(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?=[;,\t\n\f\r ]){_BLANK}[;,]?+{_BLANK}")
+_URL_NAMED: Final = re.compile(rf"url{_BLANK}={_BLANK}", re.IGNORECASE)
 _PLAIN: Final = ("/", "https://", "http://")
 BLANKS: Final = "\n\t\r\f\v\xa0"
 """White space but for the space."""
@@ -80,23 +83,47 @@ def unique(addresses: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(address for written in addresses if (address := crawlable(written))))
 
 
+def refresh_target(content: str) -> str | None:
+    """The address in the content of a meta refresh, as WHATWG reads it; None: there is none, or it only loads its page again.
+
+    `5; url=/x`, `0,URL='/x'`, `5 /x` and `0;/x` all mean /x.
+    """
+    found = _REFRESH.match(content)
+    if found is None:
+        return None
+    address = content[found.end() :]
+    if named := _URL_NAMED.match(address):
+        address = address[named.end() :]
+        if address[:1] in ("'", '"'):
+            address = address[1:].partition(address[0])[0]
+    return crawlable(address)
+
+
 class Links(NamedTuple):
     """The links of a page."""
 
     kept: list[str]
     cut: int
-    nofollow: int
+    nofollow: list[str]
+    next: list[str]
+    """Those of `kept` with rel=next."""
 
 
 def followed(found: Iterable[tuple[str, str | None]], limit: int) -> Links:
     """The first `limit` of `found` (href, rel) that may be followed. Those that differ in the fragment only are one."""
     seen: set[str] = set()
     kept: list[str] = []
-    cut = nofollow = 0
+    nofollow: list[str] = []
+    following: list[str] = []
+    cut = 0
     for href, rel in found:
-        if rel and "nofollow" in rel.lower().split():
-            nofollow += crawlable(href) is not None
-            continue
+        if rel:
+            words = rel.lower().split()
+            if "nofollow" in words:
+                nofollow.append(href)
+                continue
+            if "next" in words:
+                following.append(href)
         if href in seen:
             continue
         seen.add(href)
@@ -115,4 +142,4 @@ def followed(found: Iterable[tuple[str, str | None]], limit: int) -> Links:
             kept.append(address)
         else:
             cut += 1
-    return Links(kept, cut, nofollow)
+    return Links(kept, cut, unique(nofollow)[:limit], unique(following))

@@ -160,6 +160,7 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.EXCLUDED: Answer.NOT_NOW,
     Outcome.TOO_DEEP: Answer.NOT_NOW,
     Outcome.TRAP: Answer.NOT_NOW,
+    Outcome.NOFOLLOW: Answer.NOT_NOW,
 }
 
 

@@ -47,13 +47,19 @@ class ScopeRules:
                 return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not {source_domain}")
             if self.scope is Scope.DOMAIN and target_parent != source_parent:
                 return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not under {source_parent}")
+        if (denial := self.matches(url)) is not None:
+            return denial
+        if depth > max_depth:
+            return Denial(Outcome.TOO_DEEP, f"depth {depth} is more than {max_depth}")
+        return None
+
+    def matches(self, url: str) -> Denial | None:
+        """Why the patterns leave `url` out; None: they do not."""
         for pattern in self.exclude:
             if pattern.search(url):
                 return Denial(Outcome.EXCLUDED, f"it matches the exclude pattern {pattern.pattern}")
         if self.include and not any(pattern.search(url) for pattern in self.include):
             return Denial(Outcome.EXCLUDED, "it matches no include pattern")
-        if depth > max_depth:
-            return Denial(Outcome.TOO_DEEP, f"depth {depth} is more than {max_depth}")
         return None
 
 

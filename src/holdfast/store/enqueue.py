@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from holdfast.model.batch import FoundUrl
-from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.outcome import JUDGED_AT_LINK, UrlState
 from holdfast.store import arrays, jobs
 from holdfast.store.arrays import Row, RowType
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
@@ -84,15 +84,15 @@ SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FI
 FROM added GROUP BY domain_id, job_id
 """
 
-# A shorter way to a URL that is known: what depends on its depth is judged by the shortest. Own rows only; nobody else changes them.
+# A shorter way to a URL that is known: what depends on its depth is judged by the shortest. And a URL that was denied because of the
+# link where it was met (nofollow, too deep …) waits as soon as another link may be followed. Own rows only; nobody else changes them.
 _NEARER: Final = """
 WITH old AS MATERIALIZED (
     SELECT f.domain_id, f.job_id, f.url_key, f.state, b.depth, b.priority, b.parent_key
     FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(depths)s::smallint[], %(priorities)s::smallint[],
                 %(parents)s::bytea[]) AS b(domain_id, job_id, url_key, depth, priority, parent_key)
     JOIN url_frontier f ON f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
-    WHERE b.depth < f.depth
-      AND (f.state = 'waiting' OR (f.state = 'denied' AND f.reason LIKE %(too_deep)s))
+    WHERE (b.depth < f.depth AND f.state = 'waiting') OR (f.state = 'denied' AND split_part(f.reason, ':', 1) = ANY(%(judged)s::text[]))
 ), nearer AS (
     UPDATE url_frontier f SET depth = o.depth, priority = GREATEST(f.priority, o.priority), parent_key = o.parent_key,
         state = 'waiting', reason = CASE WHEN f.state = 'waiting' THEN f.reason END
@@ -106,6 +106,7 @@ _Link = tuple[int, FoundUrl]
 """The domain of the page that has the link, and the URL."""
 _Key = tuple[int, int, bytes]
 """Domain, job and key of a URL."""
+_JUDGED: Final = sorted(JUDGED_AT_LINK)
 _KEY: Final = 16
 """Bytes of a key; the schema checks it."""
 
@@ -200,7 +201,7 @@ def _bring_nearer(connection: psycopg.Connection, known: Mapping[_Key, FoundUrl]
         "depths": arrays.numbers(url.depth for url in known.values()),
         "priorities": arrays.numbers(url.priority for url in known.values()),
         "parents": arrays.keys(url.parent_key for url in known.values()),
-        "too_deep": f"{Outcome.TOO_DEEP}%",
+        "judged": _JUDGED,
     }
     return connection.execute(_NEARER, parameters).fetchall()
 

@@ -9,7 +9,7 @@ from typing import Final
 import psycopg
 
 from holdfast.model.domain import UNREACHING, Event, reason
-from holdfast.model.outcome import TREATMENT, Outcome
+from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome
 from holdfast.store import arrays
 
 UNDER_WAY_BONUS: Final = 100_000_000
@@ -18,6 +18,7 @@ UNDER_WAY_BONUS: Final = 100_000_000
 URGENT: Final = 11
 """Priority in the frontier of a task whose own is 1 or 2: its domain comes before all others."""
 
+_STAYS: Final = sorted(JUDGED_AT_LINK - {Outcome.EXCLUDED})
 REOPEN_CHUNK: Final = 10_000
 """Frontier rows that one fold sets back to waiting: a reset of a huge domain must not become one huge statement."""
 
@@ -115,15 +116,17 @@ _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL
 ORDER BY id
 """
-# Its own budget begins anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched.
+# Its own budget begins anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched. What was denied
+# because of the link where it was met stays so: its page is fetched again, and judges its links by the rules of today. What the job's
+# patterns left out is judged again when it is taken.
 _REOPEN: Final = """
 WITH chunk AS MATERIALIZED (
-    SELECT url_key, state FROM url_frontier
+    SELECT url_key, state, state = 'denied' AND split_part(reason, ':', 1) = ANY(%(stays)s::text[]) AS stays FROM url_frontier
     WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key > %(after)s ORDER BY url_key LIMIT %(chunk)s
 ), reopened AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL,
         kind = CASE c.state WHEN 'done' THEN 'refresh'::frontier_kind WHEN 'waiting' THEN f.kind ELSE 'discovery' END
-    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key
+    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key AND NOT c.stays
       AND (c.state <> 'waiting' OR f.attempts > 0 OR f.not_before IS NOT NULL)
     RETURNING c.state AS was
 ), counted AS (
@@ -282,7 +285,8 @@ def ask_robots_again(connection: psycopg.Connection, domain_ids: Sequence[int]) 
 
 
 def _reopen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
-    row = connection.execute(_REOPEN, {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK}).fetchone()
+    given = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "stays": _STAYS}
+    row = connection.execute(_REOPEN, given).fetchone()
     _fold_on(connection, wake, *(row or (0, None)))
 
 

@@ -178,3 +178,52 @@ def test_traps_are_cut(crawls: Crawls) -> None:
     reasons = {(reason or "").partition(":")[0] for state, reason in crawls.frontier().values() if state == "denied"}
     assert "trap" in reasons
     crawls.verify()
+
+
+def test_again_asks_for_pages_and_not_for_what_the_rules_of_the_job_deny(crawls: Crawls, site: Pages) -> None:
+    assert crawls.crawl(site.url("/", HOST)).completed
+    before = asked(site)
+    site.asked.clear()
+    assert crawls.crawl(site.url("/", HOST), again=True).completed
+    assert asked(site) == before
+    assert crawls.frontier(site.url("/foreign", FOREIGN))[site.url("/foreign", FOREIGN)][0] == "denied"
+    crawls.verify()
+
+
+def test_again_judges_by_the_patterns_of_today(crawls: Crawls) -> None:
+    headers = {"Content-Type": "text/html", "ETag": '"1"'}
+    with Pages({"/": Page(html("/a", "/b").body, headers=headers), "/a": html(), "/b": html()}) as site:
+        assert crawls.crawl(site.url(), job="j", exclude=("/a$",)).completed
+        assert sorted(site.paths()) == ["/", "/b"]
+        assert crawls.crawl(site.url(), job="j", exclude=("/b$",), again=True).completed
+        assert sorted(site.paths()) == ["/", "/", "/a", "/b"]
+        assert crawls.frontier(site.url("/b"))[site.url("/b")] == (
+            "denied",
+            "excluded: it matches the exclude pattern /b$",
+        )
+    crawls.verify()
+
+
+def test_frames_refreshes_and_nofollow(crawls: Crawls) -> None:
+    """A page that is only linked by nofollow is known with that reason; one that is linked otherwise, too, is crawled."""
+    answers = {
+        "/": Page(b"<frameset><frame src=menu><frame src=body></frameset>", headers={"Content-Type": "text/html"}),
+        "/menu": html("/only", "/both", head='<meta http-equiv="Refresh" content="5;URL=/later">'),
+        "/body": html(
+            text='<iframe src="/inner"></iframe><a rel=nofollow href="/shy">x</a><a rel=nofollow href="/both2">x</a>'
+        ),
+        "/inner": html(),
+        "/later": html("/both2"),
+        "/only": html(head="<meta name=robots content=nofollow>", text='<a href="/quiet">x</a><a href="/both2">x</a>'),
+        "/both": html(text='<a rel=nofollow href="/both2">x</a>'),
+        "/both2": html(),
+    }
+    with Pages(answers) as site:
+        assert crawls.crawl(site.url()).completed
+        assert sorted(site.paths()) == sorted(answers)
+        known = {url.removeprefix(site.url("")): facts for url, facts in crawls.frontier().items()}
+    assert known["/shy"] == ("denied", "nofollow: its link has rel=nofollow")
+    assert known["/quiet"] == ("denied", "nofollow: its page asks that no link be followed")
+    assert known["/both2"] == ("done", None)
+    assert crawls.rows("SELECT waiting, done, denied FROM job_domains") == [(0, 8, 2)]
+    crawls.verify()

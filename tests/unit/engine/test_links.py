@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.engine.links import LinkFinder, LinkMemory, RecentLinks, Site, Sites
-from holdfast.model.batch import FoundUrl
+from holdfast.model.batch import FoundUrl, Waiting
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import UrlState
 from holdfast.model.url import UrlRules, url_key
@@ -29,7 +29,11 @@ def finder(scope: Scope = Scope.HOST, *, max_depth: int = 10, **spec: object) ->
 
 
 def find(links: LinkFinder, *hrefs: str, base: str | None = None, depth: int = 0, page: str = HOME) -> list[FoundUrl]:
-    return list(links.find(page, url_key(page), depth, base, hrefs))
+    return list(links.find(waiting(page, depth), base, hrefs))
+
+
+def waiting(url: str, depth: int = 0) -> Waiting:
+    return Waiting(url_key(url), url, depth, 0, 0, None, False, None, None)
 
 
 def one(links: LinkFinder, href: str, **more: object) -> FoundUrl:
@@ -140,11 +144,11 @@ def test_a_shorter_way_to_a_link_is_told() -> None:
 
 def test_a_redirect_of_a_seed_is_followed_anywhere_but_not_into_a_trap() -> None:
     links = finder()
-    away = links.follow(HOME, KEY, "https://elsewhere.example.net/", 0, 1)
+    away = links.follow(waiting(HOME), "https://elsewhere.example.net/", 1)
     assert (away.state, away.domain, away.depth, away.hops) == (UrlState.WAITING, "elsewhere.example.net", 0, 1)
-    assert links.follow(HOME, KEY, "https://elsewhere.example.net/", 1, 1).state is UrlState.DENIED
-    assert links.follow(HOME, KEY, "/a/a/a/a/a/a", 0, 1).state is UrlState.DENIED
-    assert links.follow(HOME, KEY, "ftp://elsewhere.example.net/", 0, 1).state is UrlState.DENIED
+    assert links.follow(waiting(HOME, 1), "https://elsewhere.example.net/", 1).state is UrlState.DENIED
+    assert links.follow(waiting(HOME), "/a/a/a/a/a/a", 1).state is UrlState.DENIED
+    assert links.follow(waiting(HOME), "ftp://elsewhere.example.net/", 1).state is UrlState.DENIED
 
 
 def test_what_is_no_url_is_kept_as_it_was_written_and_can_be_stored() -> None:
@@ -163,3 +167,15 @@ def test_sites_are_remembered_within_bounds() -> None:
     for i in range(5):
         sites.of(f"https://x{i}.example.net/")
     assert sites.of("https://shop.example.com/") == first
+
+
+def test_a_nofollow_link_is_known_as_denied_and_another_link_to_it_is_followed() -> None:
+    links = finder()
+    shy = ["/x", "/y", "http://[bad", "https://elsewhere.example.net/"]
+    found = links.find(waiting(HOME), None, [], nofollow=shy, why="its link has rel=nofollow")
+    assert [(url.url, url.state, url.reason) for url in found] == [
+        ("https://www.example.com/x", UrlState.DENIED, "nofollow: its link has rel=nofollow"),
+        ("https://www.example.com/y", UrlState.DENIED, "nofollow: its link has rel=nofollow"),
+    ]
+    assert links.find(waiting(HOME), None, [], nofollow=shy[:1], why="again") == []
+    assert one(links, "/x").state is UrlState.WAITING

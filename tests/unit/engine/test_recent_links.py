@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine.links import LinkFinder, LinkMemory, RecentLinks, Site, Sites
+from holdfast.model.batch import Waiting
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.url import UrlRules, resolve, url_key
 from holdfast.politeness.scope import compile_rules
@@ -77,5 +78,9 @@ def test_the_same_words_on_another_page_that_mean_another_url_are_followed(
 ) -> None:
     links = finder()
     pages = [(first, base), (second, None)]
-    found = [url.url for page, base in pages for url in links.find(page, url_key(page), 0, base, [href])]
+    found = [
+        url.url
+        for page, base in pages
+        for url in links.find(Waiting(url_key(page), page, 0, 0, 0, None, False, None, None), base, [href])
+    ]
     assert found == [resolve(base or page, href) for page, base in pages]

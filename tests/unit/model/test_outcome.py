@@ -13,6 +13,7 @@ NOT_ASKED = {
     Outcome.TOO_DEEP,
     Outcome.TRAP,
     Outcome.URL_REFUSED,
+    Outcome.NOFOLLOW,
 }
 
 

@@ -19,12 +19,15 @@ def read(body: bytes, *, content_type: str | None = None, x_robots_tag: str | No
 def test_a_page() -> None:
     body = """<title>A &amp; é</title><base href='/b/'><base href=/c/><meta content="noindex" name='Robots'>
         <a href="/1?a=1&amp;b=2">x</a><A class=x HREF='/2'>y</a><a href=/3 rel="x nofollow">z</a><area href=/4>
-        <a data-href=/no>n</a><abbr href=/no><a href="mailto:x"><a href=/1?a=1&b=2><a name=x>""".encode()
+        <a data-href=/no>n</a><abbr href=/no><a href="mailto:x"><a href=/1?a=1&b=2><a name=x>
+        <frame src=/f><iframe src='/i'></iframe><iframe srcdoc=x><meta http-equiv=Refresh content="0;URL=/r">
+        <a href=/5 rel=next>""".encode()
     parsed = read(body)
     assert parsed.title == "A & é"
     assert parsed.base == "/b/"
-    assert parsed.links == ["/1?a=1&b=2", "/2", "/4"]
-    assert parsed.links_nofollow == 1
+    assert parsed.links == ["/1?a=1&b=2", "/2", "/4", "/5"]
+    assert (parsed.links_nofollow, parsed.links_next) == (["/3"], ["/5"])
+    assert parsed.frames == ["/f", "/i", "/r"]
     assert (parsed.noindex, parsed.nofollow) == (True, False)
     assert (parsed.text, parsed.problem, parsed.charset) == ("", "why", "utf-8")
     assert parsed.content_hash == hashlib.sha256(body).digest()

@@ -32,7 +32,7 @@ def test_a_whole_page() -> None:
     assert parsed.base == "/folder/"
     assert parsed.alternates == ["/de", "/m"]
     assert parsed.links == ["x", "/area"]
-    assert (parsed.links_cut, parsed.links_nofollow) == (0, 1)
+    assert (parsed.links_cut, parsed.links_nofollow) == (0, ["y"])
     assert parsed.images == ["/og.png", "i.png", "i1.png", "i2.png"]
     assert parsed.charset == "utf-8"
     assert parsed.content_hash == hashlib.sha256(b"A & B\nHello bold world one two").digest()
@@ -252,3 +252,20 @@ def test_any_bytes_give_a_page(body: bytes, content_type: str | None) -> None:
 )
 def test_a_page_that_only_asks_whether_we_are_human_is_a_captcha(html: str, expected: bool) -> None:
     assert page(html).captcha is expected
+
+
+def test_frames_and_refreshes_lead_on() -> None:
+    frames = page(
+        "<frameset><frame src=menu.html><frame src=' body.html '><frame src=menu.html><noframes>x</noframes></frameset>"
+    )
+    assert frames.frames == ["menu.html", "body.html"]
+    found = page("""<meta http-equiv=" REFRESH " content="5; url=/next"><meta http-equiv=x content="0;url=/no">
+        <meta http-equiv=refresh content=30><iframe src=/i></iframe><iframe srcdoc="<p>"></iframe><iframe src="about:blank"></iframe>
+        <noscript><iframe src="/j"></iframe></noscript><a href=/a>a</a>text""")
+    assert found.frames == ["/i", "/j", "/next"]
+    assert (found.links, found.text) == (["/a"], "a text")
+
+
+def test_the_next_page_is_known_by_its_rel() -> None:
+    found = page("<link rel=next href=/3><link rel=prev href=/1><a rel='x next' href=/4>4</a><a href=/5>5</a>")
+    assert (found.links, found.links_next) == (["/4", "/5"], ["/4", "/3"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parse.words import crawlable, directives, folded, followed, robots_tag, srcset
+from holdfast.parse.words import crawlable, directives, folded, followed, refresh_target, robots_tag, srcset
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,46 @@ def test_grammars_take_any_text(text: str) -> None:
 
 def test_links_are_kept_once_in_order_up_to_the_limit() -> None:
     hrefs = ("/b", "/a", "/b", "/a#x", " /a ", "/c#1", "/c#2", "/c", "/d", "/e", "/e", "#f", "mailto:x")
-    assert followed([(href, None) for href in hrefs], 3) == (["/b", "/a", "/c#1"], 2, 0)
+    assert followed([(href, None) for href in hrefs], 3) == (["/b", "/a", "/c#1"], 2, [], [])
 
 
 def test_links_that_ask_not_to_be_followed_are_counted() -> None:
     rels = ("nofollow", "noopener NOFOLLOW", "ugc", "sponsored", "nofollowing", None)
     found = [*((f"/{rel}", rel) for rel in rels), ("mailto:x", "nofollow")]
-    assert followed(found, 10) == (["/ugc", "/sponsored", "/nofollowing", "/None"], 0, 2)
+    kept = ["/ugc", "/sponsored", "/nofollowing", "/None"]
+    assert followed(found, 10) == (kept, 0, ["/nofollow", "/noopener NOFOLLOW"], [])
+
+
+def test_the_next_page_is_named() -> None:
+    found = [("/2", "next"), ("/1", "prev"), ("/3", "Next nofollow"), (" /2", "x NEXT"), ("/4", None)]
+    assert followed(found, 10) == (["/2", "/1", "/4"], 0, ["/3"], ["/2"])
+
+
+@pytest.mark.parametrize(
+    ("content", "target"),
+    [
+        ("5; url=/x", "/x"),
+        ("0;URL='/x'", "/x"),
+        ('0;Url = "/x" trailing', "/x"),
+        ("0,url=/x", "/x"),
+        (" 1.5 ; /x y ", "/x y"),
+        ("5 /x", "/x"),
+        ("5\n;\turl\t=\t/x", "/x"),
+        ("0;url=http://h/a?b=c;d", "http://h/a?b=c;d"),
+        ("0;urls=/x", "urls=/x"),
+        ("0;url='/x", "/x"),
+        (".5;/x", "/x"),
+        ("0;url=", None),
+        ("0;url=''", None),
+        ("5", None),
+        ("5;", None),
+        ("", None),
+        ("url=/x", None),
+        ("-1;url=/x", None),
+        ("5x;url=/x", None),
+        ("0;url=javascript:x()", None),
+        ("0;url=#top", None),
+    ],
+)
+def test_where_a_refresh_leads(content: str, target: str | None) -> None:
+    assert refresh_target(content) == target
