@@ -1,9 +1,10 @@
 """`holdfast crawl` and `holdfast worker`: do it."""
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,6 +19,8 @@ from holdfast.cli.supervising import background_beside, look_after, program
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.proxies import ProxyDesk
 from holdfast.control.schedule import has_anything_to_do
+from holdfast.control.summary import CrawlSummary
+from holdfast.control.summary import lines as summary_lines
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError, Refused
 from holdfast.model.job import Job, JobState, Scope
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 AFTER_PAUSE: Final = 2.0
 """Seconds until a job that was resumed is looked at: its work is made ready a chunk at a time."""
+SLOW_COUNT: Final = 2.0
+"""Seconds that the count of URLs by reason may take before the person is told."""
 PAUSE_LOOK: Final = 0.5
 """Seconds between two looks at a job that is paused."""
 
@@ -72,8 +77,10 @@ def crawl(
     """Crawl, and go on where it was if it was interrupted.
 
     The same command again continues the same crawl, whatever killed it. Ctrl-C stops in order; twice stops at once, and
-    is as safe. Without a URL it crawls what `holdfast seeds` has loaded. The exit code is 0 when there is nothing more to
-    do for now, 1 if not a single page could be had, and 130 after Ctrl-C.
+    is as safe. Without a URL it crawls what `holdfast seeds` has loaded. The last lines say what was not crawled and why.
+
+    Exit codes: 0 if the job has pages, from this crawl or one before; 1 if it has none, with the cause in the last lines; 130
+    after Ctrl-C; 2 for a command that cannot be understood, 3 if the database cannot be used, 4 and 5 as the sentence says.
 
     Examples:
         holdfast crawl https://example.com
@@ -121,14 +128,17 @@ def crawl(
             break
     if told:
         done = desk.stop(begun.job)
+        left = desk.left(begun.job, done)
         if as_json:
-            output.print_json({"job": begun.job.name, "completed": False, "interrupted": True, **_figures(done)})
+            output.print_json({**_figures(done), "completed": False, "interrupted": True, **asdict(left)})
         else:
-            output.print_line(f"{output.counted(done.pages, 'page')} so far. The same command goes on.")
+            _print_lines([f"{_pages(left, done)} so far.", *summary_lines(left)])
         raise typer.Exit(INTERRUPTED)
     ended = desk.end(begun.job)
     stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
-    _report(begun, ended, stuck, as_json)
+    with _note_after(SLOW_COUNT, "Counting the URLs that were not crawled …"):
+        summary = desk.summary(begun.job, ended, stuck)
+    _report(summary, ended, stuck, as_json)
 
 
 def worker(
@@ -252,38 +262,38 @@ def _figures(done: Progress) -> dict[str, Any]:
     return {"pages": done.pages, "errors": done.errors, "bytes": done.bytes, **spread}
 
 
-def _report(begun: Begun, ended: Ended, stuck: Sequence[str], as_json: bool) -> None:
+def _report(summary: CrawlSummary, ended: Ended, stuck: Sequence[str], as_json: bool) -> None:
     """`stuck`: domains, some if they are many, that wait for a proxy."""
-    done, standing, spread = ended.progress, ended.standing, ended.progress.spread
-    in_vain = spread is not None and not spread.done and bool(spread.failed or spread.denied or standing.cooling)
     if as_json:
-        found = {"job": begun.job.name, "completed": ended.completed, **_figures(done)}
+        found = {**_figures(ended.progress), "completed": ended.completed, **asdict(summary)}
         output.print_json(found | ({"waiting_for_a_proxy": stuck} if stuck else {}))
     else:
-        failed = f", {spread.failed:,} failed, {spread.denied:,} denied" if spread else ""
-        output.print_line(
-            f"{output.counted(done.pages, 'page')}, {size(done.bytes)}, {output.counted(done.errors, 'error')}{failed}."
-        )
-        for line in _what_is_left(begun.job, ended, in_vain=in_vain):
-            output.print_line(line)
-        if stuck:
-            some = ", ".join(map(output.safe, stuck[:3])) + (" …" if len(stuck) > 3 else "")
-            output.print_line(f"No proxy can be used for {some}, which must not be asked without one.")
-    if in_vain:
-        raise typer.Exit(1)
+        _print_lines([f"{_pages(summary, ended.progress)}.", *summary_lines(summary)])
+    if summary.exit_code:
+        raise typer.Exit(summary.exit_code)
 
 
-def _what_is_left(job: Job, ended: Ended, *, in_vain: bool) -> Iterator[str]:
-    standing = ended.standing
-    if in_vain:
-        yield "Not a single page could be had; `holdfast explain URL` says why, --again tries once more."
-    elif ended.completed:
-        more = "" if ended.progress.pages else " Nothing was left to do; --again starts anew."
-        yield f"Job {output.safe(job.name)} is complete: every URL is dealt with.{more}"
-    for count, what in (
-        (standing.spent, "its budget is used; the same command goes on with a new one"),
-        (standing.cooling, "left alone for a while (see `holdfast domain-status`)"),
-        (standing.delayed, "another attempt is to come (`holdfast explain DOMAIN` says when and why)"),
-    ):
-        if count:
-            yield f"{output.counted(count, 'domain')}: {what}."
+def _pages(summary: CrawlSummary, done: Progress) -> str:
+    """The first line: pages, and what it took to get them."""
+    before = f" this time, {summary.pages_in_all:,} in all" if summary.pages_in_all > summary.pages else ""
+    figures = [f"{output.counted(summary.pages, 'page')}{before}", *([size(done.bytes)] if done.bytes else [])]
+    figures += [output.counted(summary.redirects, "redirect")] if summary.redirects else []
+    figures += [output.counted(done.errors, "failed request")] if done.errors else []
+    return ", ".join(figures)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        output.print_line(output.safe(line))
+
+
+@contextmanager
+def _note_after(seconds: float, sentence: str) -> Iterator[None]:
+    """Say what takes so long, if it does."""
+    timer = threading.Timer(seconds, say, [sentence])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

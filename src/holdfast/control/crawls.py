@@ -3,13 +3,14 @@
 The rule: asking for the same again goes on where it was. Nothing here is needed for that to be true; the store knows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
+from holdfast.control.summary import CrawlSummary, summarize
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.job import Job, JobKind, JobSpec, JobState
@@ -167,6 +168,23 @@ class CrawlDesk:
             standing = crawls.standing(connection, job.id, _crawl(job))
             progress = reports.progress(connection, job.id, _crawl(job))
             return Ended(crawls.finish(connection, _crawl(job)), standing, progress)
+
+    def summary(self, job: Job, ended: Ended, without_proxy: Sequence[str] = ()) -> CrawlSummary:
+        """How a crawl ended, with the URLs that were not crawled by reason. Goes over all of the job's URLs that are not pages."""
+        with self.database.session() as connection:
+            return summarize(
+                connection,
+                job,
+                pages=ended.progress.pages,
+                completed=ended.completed,
+                budget_left=ended.standing.budget_left,
+                without_proxy=without_proxy,
+            )
+
+    def left(self, job: Job, done: reports.Progress) -> CrawlSummary:
+        """What an interrupted crawl has left to do. Looks at counters only."""
+        with self.database.session() as connection:
+            return summarize(connection, job, pages=done.pages, interrupted=True)
 
     def _read(self, urls: Iterable[str]) -> tuple[list[Seed], Loaded]:
         loaded = Loaded()

@@ -45,7 +45,7 @@ REASONS: Final[dict[str, Reason]] = {
         step="Crawl the URL that it redirects to.",
     ),
     Outcome.REDIRECT_LOOP: Reason(
-        "redirects in a circle",
+        "redirected in a circle",
         "it redirects to where it came from",
         cause="{url} redirects in a circle",
         step="Open it in a browser: a site that sets a cookie first may need `--cookie`.",
@@ -108,7 +108,7 @@ REASONS: Final[dict[str, Reason]] = {
         "{host} answered {url} with an error of its own ({detail})",
     ),
     Outcome.WRONG_TYPE: Reason(
-        "not web pages (PDF, image, …)",
+        "not HTML (PDF, image, …)",
         "its content is of a type that is not read",
         cause="{url} is not a web page ({detail})",
         step="Only HTML is crawled: crawl a page that links to it.",
@@ -331,7 +331,7 @@ def cause(reason: str | None, url: str, *, robots: bool = False) -> tuple[str, s
         told, step = f"{host} refused the connection", "Start the server, then run the same command again."
     else:
         told, step = found.cause.format(url=url, host=host, detail=detail or found.meaning), found.step
-    return told + (" (robots.txt)" if robots else ""), step
+    return told + (" (robots.txt)" if robots and "robots.txt" not in told else ""), step
 
 
 def describe_wait(wait: Wait, now: datetime) -> str:

@@ -1,0 +1,303 @@
+"""How a crawl ended, or how a job stands: pages, URLs not crawled by reason, what waits until when, and the next step.
+
+The rule: every ending names its cause, its numbers, and the option or command that changes it. One record for the last lines of
+`crawl`, for `--json` and for `jobs show`; `lines` puts it into words.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from holdfast.control.reasons import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
+from holdfast.control.status import SILENCE
+from holdfast.model.job import Job
+from holdfast.model.outcome import Outcome
+from holdfast.store import explain, summaries
+from holdfast.store.connect import Connection
+from holdfast.store.summaries import ReasonCount, WaitCount
+
+_NOT_LEFT_OUT: Final = frozenset({Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT})
+"""Reasons of URLs that were crawled, or whose target is a URL of its own."""
+_WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP, Outcome.TRAP})
+"""Reasons of which one example says what the limit is."""
+_ASKED_AT_ONCE: Final = frozenset({"robots", "unreachable", "attempt", "circuit"})
+"""Waits that end when a person runs the command again."""
+MOST_WAITS: Final = 5
+"""Groups of waits that are named."""
+
+
+class Ending(StrEnum):
+    """Why a crawl ended, or where a job stands."""
+
+    COMPLETE = "complete"
+    """Nothing waits."""
+    LIMIT = "limit"
+    """A limit that a person gave is reached."""
+    WAITS = "waits"
+    """All that is left waits for a time or for a person."""
+    UNFINISHED = "unfinished"
+    """URLs wait that a worker can take."""
+    INTERRUPTED = "interrupted"
+    NO_PAGE = "no_page"
+    """The job has no page at all, from this crawl or one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCrawled:
+    """URLs that were not crawled for one reason."""
+
+    reason: str
+    label: str
+    count: int
+    """URLs."""
+    change: str | None
+    """The option or setting that changes it."""
+    example: str
+    """One of them."""
+    detail: str | None
+    """What is known of that one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Domains that wait for the same."""
+
+    kind: str
+    what: str
+    until: datetime | None
+    change: str | None
+    domains: int
+    urls: int
+    """That wait on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlSummary:
+    """How a crawl ended, or how a job stands."""
+
+    now: datetime
+    job: str
+    ending: Ending
+    pages: int
+    """Of this crawl; of all where no crawl is looked at."""
+    pages_in_all: int
+    """Of every crawl of the job."""
+    waiting: int
+    """URLs."""
+    redirects: int
+    not_crawled: list[NotCrawled] = field(default_factory=list)
+    """The most frequent reason first."""
+    waits: list[Waiting] = field(default_factory=list)
+    limit: str | None = None
+    """The limit that ended the crawl, with its number and option."""
+    cause: str | None = None
+    """Why there is no page at all, as a sentence without its end."""
+    next_step: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """1 if the job has no page at all, from this crawl or one before."""
+        return 1 if self.ending is Ending.NO_PAGE else 0
+
+
+def summarize(
+    connection: Connection,
+    job: Job,
+    *,
+    pages: int | None = None,
+    completed: bool = False,
+    interrupted: bool = False,
+    budget_left: int | None = None,
+    without_proxy: Sequence[str] = (),
+) -> CrawlSummary:
+    """How a job stands now. `pages`: of the crawl that ended; `completed`: that nothing is left is proven; `budget_left`: pages of the
+    crawl's own limit that nobody has been promised; `without_proxy`: domains, some if they are many, for which no proxy can be used.
+
+    It goes over all of the job's URLs that are not pages, but for an interrupted crawl, which has to end at once.
+    """
+    figures = summaries.figures(connection, job.id)
+    reasons = [] if interrupted else summaries.by_reason(connection, job.id)
+    found = summaries.waits(connection, job.id)
+    limit = _limit(job, found, budget_left)
+    in_all = max(figures["pages"], pages or 0)
+    told, step = None, ""
+    stuck = [_for_a_proxy(without_proxy)] if without_proxy else []
+    if interrupted:
+        ending = Ending.INTERRUPTED
+    elif not in_all:
+        ending = Ending.NO_PAGE
+        told, step = (stuck[0].what, f"{stuck[0].change}.") if stuck else _why_no_page(connection, job, reasons, found)
+    elif completed:
+        ending = Ending.COMPLETE
+    elif limit:
+        ending = Ending.LIMIT
+    elif any(wait.kind in {"ready", "held"} for wait in found):
+        ending = Ending.UNFINISHED
+    else:
+        ending = Ending.WAITS if found else Ending.COMPLETE
+    waits = stuck + [_waiting(connection, job, wait) for wait in found if wait.kind not in _SILENT and not interrupted]
+    return CrawlSummary(
+        now=figures["now"],
+        job=job.name,
+        ending=ending,
+        pages=figures["pages"] if pages is None else pages,
+        pages_in_all=in_all,
+        waiting=figures["waiting"],
+        redirects=sum(count.urls for count in reasons if count.reason == Outcome.REDIRECT),
+        not_crawled=list(_not_crawled(reasons)),
+        waits=waits,
+        limit=limit,
+        cause=told,
+        next_step=step or _next_step(ending, job, pages, waits),
+    )
+
+
+_SAID_BY_CAUSE: Final = frozenset({"robots", "proxy"})
+_SILENT: Final = frozenset({"ready", "limit"})
+"""Waits that are no news at the end of a crawl: nothing keeps the URLs waiting, or the limit is named on a line of its own."""
+
+
+def _limit(job: Job, found: Iterable[WaitCount], budget_left: int | None) -> str | None:
+    """The limit that ended the crawl, with its number and option."""
+    spent = next((wait for wait in found if wait.kind == "limit"), None)
+    if spent is None:
+        return None
+    spec = job.spec
+    if spec.max_pages and (budget_left is None or budget_left <= 0):
+        return f"{spec.max_pages:,} pages (`--max-pages {spec.max_pages}`)"
+    if spec.max_pages_per_domain:
+        number = spec.max_pages_per_domain
+        return f"{number:,} pages of {_domains(spent.domains, spent.example)} (`--max-pages-per-domain {number}`)"
+    return f"the budget of {_domains(spent.domains, spent.example)} (`--max-pages-per-domain` gives another)"
+
+
+def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
+    for count in reasons:
+        if count.state != "waiting" and count.reason not in _NOT_LEFT_OUT:
+            reason = why_not(count.reason)
+            yield NotCrawled(
+                count.reason, reason.label, count.urls, reason.change, count.example, in_words(count.detail)[1]
+            )
+
+
+def _why_no_page(
+    connection: Connection, job: Job, reasons: list[ReasonCount], waits: list[WaitCount]
+) -> tuple[str, str]:
+    """Why there is no page at all, as a sentence without its end, and what to do."""
+    for wait in waits:
+        if wait.robots_url and wait.problem:
+            return cause(wait.problem, wait.robots_url, robots=True)
+    real = [count for count in reasons if count.reason != Outcome.REDIRECT] or reasons
+    if real:
+        return cause(real[0].detail, real[0].example)
+    if waits:
+        first = _words(connection, job, waits[0])
+        return first.what, _sentence(first.change) if first.change else "Run the same command again."
+    return "the job has no URLs", "`holdfast crawl URL` or `holdfast seeds add URL` gives it some."
+
+
+def _waiting(connection: Connection, job: Job, count: WaitCount) -> Waiting:
+    wait = _words(connection, job, count)
+    return Waiting(count.kind, wait.what, wait.until, wait.change, count.domains, count.urls)
+
+
+def _for_a_proxy(domains: Sequence[str]) -> Waiting:
+    some = ", ".join(domains[:3]) + (" …" if len(domains) > 3 else "")
+    what = f"no proxy can be used for {some}, which must not be asked without one"
+    return Waiting("proxy", what, None, "`holdfast proxies list` shows why", len(domains), 0)
+
+
+def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
+    where = _domains(count.domains, count.example)
+    match count.kind:
+        case "blocked" | "unreachable":
+            one = blocked(count.example, count.kind, count.code, count.until)
+            return Wait(one.what.replace(count.example, where, 1), one.until, one.change)
+        case "inactive":
+            return Wait(f"{where} is switched off", None, f"`holdfast domain-set {count.example} active=yes`")
+        case "parked":
+            return Wait(f"{where} waits for the job, which was paused", None, f"`holdfast jobs resume {job.name}`")
+        case "robots" if count.robots_url:
+            one = robots_wait(count.robots_url, count.problem, count.until)
+            return Wait(f"{where}: {one.what}", one.until, "the same command asks at once")
+        case "back_off":
+            return Wait(f"{where} asked for fewer requests (429, 503 or Retry-After)", count.until)
+        case "circuit":
+            return Wait(f"{where} failed too often in a row", count.until, "the same command goes on")
+        case "held":
+            moment = explain.moment(connection, count.example_id, silence=SILENCE)
+            holder = moment["held_for"]
+            return Wait(f"{where} is being crawled" + (f" for job {holder}" if holder and holder != job.name else ""))
+        case "limit":
+            return Wait(f"{where} has reached its limit", None, "`--max-pages-per-domain` gives another")
+        case "attempt":
+            return Wait(f"{where} waits for the next attempt on URLs that failed", count.until)
+    return Wait(f"{where} waits for a worker", None, "`holdfast crawl` or `holdfast worker` starts one")
+
+
+def _domains(number: int, example: str) -> str:
+    return example if number == 1 else f"{example} and {number - 1:,} more"
+
+
+def _next_step(ending: Ending, job: Job, pages: int | None, waits: Iterable[Waiting]) -> str:
+    go_on = f"`holdfast crawl --job {job.name}`"
+    match ending:
+        case Ending.COMPLETE if pages == 0:
+            return "Nothing was left to do; `--again` crawls it anew."
+        case Ending.COMPLETE:
+            return f"`holdfast export pages pages.jsonl --job {job.name}` writes them to a file."
+        case Ending.LIMIT:
+            return "The same command goes on with as many again."
+        case Ending.WAITS if any(wait.kind in _ASKED_AT_ONCE for wait in waits):
+            return "The same command asks at once."
+        case Ending.WAITS:
+            return f"{go_on} goes on then."
+    return f"{go_on} goes on where it was, and so does the same command."
+
+
+def lines(summary: CrawlSummary) -> Iterator[str]:
+    """The summary in sentences, without the figures of its first line."""
+    if summary.not_crawled:
+        total = sum(left.count for left in summary.not_crawled)
+        yield f"Not crawled: {total:,} {'URL' if total == 1 else 'URLs'} (`holdfast export urls urls.jsonl` lists them)"
+        yield from not_crawled_lines(summary, indent="  ")
+    # Where there is no page, the cause says it already.
+    said = _SAID_BY_CAUSE if summary.ending is Ending.NO_PAGE else ()
+    waits = [wait for wait in summary.waits if wait.kind not in said]
+    for number, wait in enumerate(waits):
+        if number == MOST_WAITS:
+            yield f"{len(waits) - MOST_WAITS:,} more waits: `holdfast status`, `holdfast explain DOMAIN`."
+            break
+        yield _sentence(wait_line(wait, summary.now))
+    match summary.ending:
+        case Ending.NO_PAGE:
+            yield f"No page could be fetched: {summary.cause}."
+        case Ending.COMPLETE:
+            yield f"Job {summary.job} is complete: no URL waits."
+        case Ending.LIMIT:
+            left = f"; {summary.waiting:,} URLs wait" if summary.waiting else ""
+            yield f"Stopped at {summary.limit}{left}."
+        case Ending.INTERRUPTED | Ending.UNFINISHED if summary.waiting:
+            yield f"{summary.waiting:,} {'URL waits' if summary.waiting == 1 else 'URLs wait'}."
+    yield summary.next_step
+
+
+def not_crawled_lines(summary: CrawlSummary, indent: str = "") -> Iterator[str]:
+    """A line a reason: the number, the label, and the option that changes it."""
+    width = max((len(f"{left.count:,}") for left in summary.not_crawled), default=0)
+    for left in summary.not_crawled:
+        detail = f" ({left.detail})" if left.reason in _WITH_DETAIL and left.detail else ""
+        change = f": {left.change}" if left.change else ""
+        yield f"{indent}{left.count:>{width},}  {left.label}{detail}{change}"
+
+
+def wait_line(wait: Waiting, now: datetime) -> str:
+    """What domains wait for, until when, how many URLs that concerns, and what changes it."""
+    urls = f" ({wait.urls:,} {'URL waits' if wait.urls == 1 else 'URLs wait'})" if wait.urls else ""
+    return describe_wait(Wait(f"{wait.what}{urls}", wait.until, wait.change), now)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text[0].isalpha() and "." not in text.split(" ", 1)[0] else f"{text}."

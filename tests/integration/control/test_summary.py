@@ -1,0 +1,142 @@
+"""How a crawl ended: URLs not crawled by reason and option, what waits until when, the cause where there is no page."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.control.summary import CrawlSummary, Ending, lines, summarize
+from holdfast.model.domain import Event
+from holdfast.model.job import Job, JobSpec
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.store.connect import Database
+from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.factories import Store
+
+
+@pytest.fixture
+def crawl(database: Database, store: Store) -> Crawl:
+    return crawl_a_little(database, store)
+
+
+def job_of(crawl: Crawl, **spec: int) -> Job:
+    return Job(crawl.store.job, "default", replace(JobSpec(), **spec), crawl.crawl_id)  # type: ignore[arg-type]
+
+
+def summary_of(crawl: Crawl, **how: object) -> CrawlSummary:
+    return summarize(crawl.store.connection, job_of(crawl), **how)  # type: ignore[arg-type]
+
+
+def test_urls_that_were_not_crawled_have_their_number_and_option(crawl: Crawl) -> None:
+    found = summary_of(crawl, pages=3)
+    assert {left.reason: (left.count, left.change) for left in found.not_crawled} == {
+        "not_found": (1, None),
+        "out_of_scope": (1, "`--scope domain` or `--scope any`"),
+        "robots_denied": (1, "`--no-robots`, for your own sites only"),
+    }
+    assert (found.pages, found.pages_in_all, found.waiting, found.exit_code) == (3, 3, 2, 0)
+    (example,) = [left.example for left in found.not_crawled if left.reason == "out_of_scope"]
+    assert example == "https://outside.example/"
+
+
+def test_the_lines_name_every_number(crawl: Crawl) -> None:
+    told = list(lines(summary_of(crawl, pages=3)))
+    assert told[0].startswith("Not crawled: 3 URLs")
+    assert "  1  out of scope: `--scope domain` or `--scope any`" in told
+    assert any(
+        "example.com waits for the next attempt on URLs that failed (1 URL waits), until 20" in line for line in told
+    )
+    assert told[-1] == "`holdfast crawl --job default` goes on where it was, and so does the same command."
+
+
+def test_redirects_are_counted_apart(crawl: Crawl) -> None:
+    (claim,) = crawl.store.claim(crawl.worker)
+    crawl.commit(claim, [crawl.outcome("https://other.example/deep", Outcome.REDIRECT, reason="redirect: /x")])
+    found = summary_of(crawl)
+    assert found.redirects == 1
+    assert "redirect" not in {left.reason for left in found.not_crawled}
+
+
+def test_a_blocked_domain_says_until_when_and_why(crawl: Crawl) -> None:
+    (claim,) = crawl.store.claim(crawl.worker)
+    crawl.store.release(claim, crawl.worker, event=Event.FORBIDDEN)
+    found = summary_of(crawl)
+    (wait,) = [wait for wait in found.waits if wait.kind == "blocked"]
+    assert wait.what == "other.example is blocked (403 Forbidden again and again)"
+    assert wait.until is not None
+    assert wait.until > found.now
+    assert wait.change == "`holdfast domain-reset other.example` ends that"
+    assert (wait.domains, wait.urls) == (1, 1)
+
+
+def test_many_domains_that_wait_for_the_same_are_one_line(crawl: Crawl) -> None:
+    for number in range(3):
+        crawl.store.seed(f"https://site{number}.example/")
+    for claim in crawl.store.claim(crawl.worker, count=9):
+        crawl.store.release(claim, crawl.worker, event=Event.CONNECTION_FAILED)
+    (wait,) = [wait for wait in summary_of(crawl).waits if wait.kind == "unreachable"]
+    assert wait.domains == 4
+    assert wait.what == "other.example and 3 more is unreachable (it cannot be connected to)"
+
+
+def test_a_job_without_a_page_says_why(database: Database, store: Store) -> None:
+    crawl = Crawl(database, store)
+    store.seed(HOME)
+    claim = store.claim_one(crawl.worker)
+    crawl.commit(claim, [crawl.outcome(HOME, Outcome.NOT_FOUND, reason="not_found: HTTP 404", status=404)])
+    store.release(claim, crawl.worker)
+    found = summary_of(crawl, pages=0, completed=True)
+    assert (found.ending, found.exit_code) == (Ending.NO_PAGE, 1)
+    assert found.cause == f"the server has no page {HOME} (HTTP 404)"
+    assert found.next_step == "Check the URL, or crawl another page of the site."
+
+
+def test_a_robots_txt_that_cannot_be_fetched_is_the_cause(database: Database, store: Store) -> None:
+    crawl = Crawl(database, store)
+    store.seed(HOME)
+    claim = store.claim_one(crawl.worker)
+    robots = "robots_unavailable: asked again later"
+    later = crawl.outcome(
+        HOME, Outcome.ROBOTS_DENIED, state=UrlState.WAITING, reason=robots, retry_in=3600.0, attempts=0
+    )
+    crawl.commit(claim, [later])
+    store.connection.execute(
+        """INSERT INTO domain_robots (domain_id, robots_txt_url, reachable, problem, expires_at)
+        VALUES (%s, 'https://example.com/robots.txt', false, 'connection_failed: Connection refused: x', now() + interval '1 h')""",
+        (claim.domain_id,),
+    )
+    store.release(claim, crawl.worker)
+    found = summary_of(crawl, pages=0)
+    assert (found.ending, found.exit_code) == (Ending.NO_PAGE, 1)
+    assert list(lines(found)) == [
+        "No page could be fetched: example.com refused the connection (robots.txt).",
+        "Start the server, then run the same command again.",
+    ]
+    assert [wait.kind for wait in found.waits] == ["robots"]
+
+
+def test_a_job_that_has_a_page_from_before_is_no_failure(crawl: Crawl) -> None:
+    found = summary_of(crawl, pages=0, completed=True)
+    assert (found.ending, found.exit_code, found.pages_in_all) == (Ending.COMPLETE, 0, 3)
+    assert found.next_step == "Nothing was left to do; `--again` crawls it anew."
+
+
+def test_the_limit_that_ended_a_crawl_is_named(crawl: Crawl) -> None:
+    crawl.store.connection.execute("UPDATE job_domains SET state = 'spent', ready = false WHERE waiting > 0")
+    job = job_of(crawl, max_pages=3)
+    found = summarize(crawl.store.connection, job, pages=3, budget_left=0)
+    assert (found.ending, found.limit) == (Ending.LIMIT, "3 pages (`--max-pages 3`)")
+    assert "Stopped at 3 pages (`--max-pages 3`); 2 URLs wait." in list(lines(found))
+
+
+def test_an_interrupted_crawl_says_what_is_left_and_what_goes_on(crawl: Crawl) -> None:
+    found = summary_of(crawl, pages=3, interrupted=True)
+    assert (found.ending, found.exit_code) == (Ending.INTERRUPTED, 0)
+    assert list(lines(found)) == [
+        "2 URLs wait.",
+        "`holdfast crawl --job default` goes on where it was, and so does the same command.",
+    ]
+
+
+def test_a_job_without_urls(database: Database, store: Store) -> None:
+    found = summary_of(Crawl(database, store), pages=0, completed=True)
+    assert (found.cause, found.exit_code) == ("the job has no URLs", 1)
