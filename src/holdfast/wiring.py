@@ -16,6 +16,7 @@ from holdfast.store.domains import NewDomains
 if TYPE_CHECKING:
     from holdfast.background.process import Crew
     from holdfast.control.deeds import Deeds
+    from holdfast.control.request_secrets import SecretSealer
     from holdfast.control.seeds import Sower
     from holdfast.engine.plan import Plan
 
@@ -113,6 +114,14 @@ def sower(settings: Settings, chosen: Database) -> "Sower":
     from holdfast.control.seeds import Sower
 
     return Sower(chosen, url_rules(settings), new_domains(settings), registrable=settings.domains.registrable)
+
+
+def sealer(settings: Settings) -> "SecretSealer":
+    """Seals the headers, cookies and credentials that people give."""
+    from holdfast.control.request_secrets import SecretSealer
+    from holdfast.control.secrets import Safe
+
+    return SecretSealer(Safe.of(settings))
 
 
 def crew(settings: Settings, chosen: Database) -> "Crew":

@@ -42,6 +42,8 @@ class Pages:
         self.connections = 0
         self.asked: list[tuple[float, str]] = []
         """When, and "host/path"."""
+        self.headers: list[tuple[str, dict[str, str]]] = []
+        """Of each request: "host/path", and its headers by lower-case name."""
         handler = type("Handler", (_Handler,), {"site": self})
         self._server = (_Server6 if ":" in address else _Server)((address, port), handler)
         self.port = self._server.server_address[1]
@@ -87,6 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0].lower()
         self.site.asked.append((time.monotonic(), host + self.path))
+        self.site.headers.append((host + self.path, {name.lower(): value for name, value in self.headers.items()}))
         page = self.site.answers.get(host + self.path) or self.site.answers.get(self.path) or MISSING
         time.sleep(page.delay)
         self.send_response(page.status)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast import failpoints, wiring
-from holdfast.cli import output, session, wishes
+from holdfast.cli import output, secret_options, session, wishes
 from holdfast.cli.display import Display, size
 from holdfast.cli.help import Command
 from holdfast.cli.session import INTERRUPTED, Session, say
@@ -71,6 +71,10 @@ def crawl(
     no_robots: wishes.NoRobots = False,
     no_archive: wishes.NoArchive = False,
     text: wishes.WithText = False,
+    header: secret_options.Header = None,
+    cookie: secret_options.Cookie = None,
+    basic_auth: secret_options.BasicAuth = None,
+    user_agent: wishes.UserAgent = None,
     again: Annotated[bool, typer.Option("--again", help="Start anew, also where nothing is left to do.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -87,6 +91,7 @@ def crawl(
         holdfast crawl https://example.com --max-pages 500 --delay 2
         holdfast crawl --seeds sites.txt --job news --scope domain --text
         holdfast crawl --job news
+        holdfast crawl https://wiki.example --basic-auth @login.txt --header 'X-Team: crawl'
     """
     options = wishes.spec(
         max_pages=max_pages,
@@ -101,10 +106,12 @@ def crawl(
         no_robots=no_robots,
         no_archive=no_archive,
         text=text,
+        user_agent=user_agent,
     )
     of = session.of(context)
     desk = wishes.desk(of)
-    wish = Wish(tuple(urls or ()), seeds, job, options, again)
+    secrets = secret_options.secrets(header, cookie, basic_auth)
+    wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)

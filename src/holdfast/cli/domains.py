@@ -6,13 +6,15 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from holdfast.cli import output, session
+from holdfast import wiring
+from holdfast.cli import output, secret_options, session
 from holdfast.cli.help import Command, Group
 from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
-from holdfast.control.domains import KEYS, DomainDesk, ResetReport, parse_assignments
+from holdfast.control.domains import KEYS, SECRET_KEYS, DomainDesk, ResetReport, parse_assignments
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
+from holdfast.model.request_secrets import RequestSecrets
 from holdfast.settings import render_duration
 
 Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
@@ -32,7 +34,15 @@ class Domains(Protocol):
 
     def reset(self, name: str, why: str, *, actor: str) -> ResetReport: ...
 
-    def configure(self, name: str, changes: Mapping[str, object], *, actor: str) -> dict[str, Any]: ...
+    def configure(
+        self,
+        name: str,
+        changes: Mapping[str, object],
+        *,
+        actor: str,
+        secrets: RequestSecrets | None = None,
+        plain_http: bool = False,
+    ) -> dict[str, Any]: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +79,7 @@ def _desk(context: typer.Context, name: str | None = None) -> Domains:
 def _store_desk(context: typer.Context) -> DomainDesk:
     """What only the store itself can do."""
     of = session.of(context)
-    return DomainDesk(of.store(), of.settings.domains.registrable)
+    return DomainDesk(of.store(), of.settings.domains.registrable, sealer=wiring.sealer(of.settings))
 
 
 def domain_status(
@@ -224,6 +234,8 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
     ]
     if info["user_agent"]:
         facts.append(("User agent", info["user_agent"]))
+    if info.get("secrets"):
+        facts.append(("Is sent", f"{', '.join(info['secrets'])} (values are not shown)"))
     if info["maintenance_window"]:
         facts.append(("Not during", info["maintenance_window"]))
     if proxies := _proxies(info):
@@ -246,7 +258,9 @@ def _proxies(info: dict[str, Any]) -> list[str]:
 def domain_set(
     context: typer.Context,
     name: Name,
-    assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of: {', '.join(KEYS)}.")],
+    assignments: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of: {', '.join((*KEYS, *SECRET_KEYS))}.")
+    ],
     as_json: output.Json = False,
 ) -> None:
     """Configure how a domain is crawled.
@@ -256,18 +270,33 @@ def domain_set(
     one) and proxy_resolves (the proxy looks up names) are yes or no; proxy_country is a code, proxy_sticky a duration.
     With nothing behind the =, budget, user_agent, window and all of proxies are as the settings say.
 
+    header ("Name: value"), cookie (name=value) and basic_auth (user:password) are sent with every request to the domain,
+    over https only unless it is named as http://DOMAIN. @FILE or env:NAME behind the = reads the value from there, header
+    and cookie may be repeated, nothing behind the = removes them. They are stored sealed and never shown.
+
     Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
         holdfast domain-set example.com active=no
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
         holdfast domain-set example.com proxy=pool proxy_country=DE proxy_sticky=10m
+        holdfast domain-set example.com basic_auth=@login.txt header='X-Team: crawl'
     """
-    changes = parse_assignments(assignments)
-    row = _desk(context, name).configure(name, changes, actor=actor())
+    words, secrets = secret_options.of_assignments(assignments)
+    changes = parse_assignments(words) if words or not secrets else {}
+    plain_http = name.lower().startswith("http://")
+    row = _desk(context, name).configure(name, changes, actor=actor(), secrets=secrets, plain_http=plain_http)
     if as_json:
         output.print_json(row)
-    else:
-        output.print_line(f"{row['domain']}: set {', '.join(output.safe(word) for word in assignments)}.")
+        return
+    said = ", ".join(output.safe(secret_options.shown(word)) for word in assignments)
+    output.print_line(f"{row['domain']}: set {said}.")
+    if secrets and row["secrets"]:
+        where = "https and http" if plain_http else "https only"
+        output.print_line(f"Sent to {row['domain']} by {where}, to no subdomain but www: {', '.join(row['secrets'])}.")
+        if not plain_http and row["base_url"].startswith("http://"):
+            session.say(
+                f"{row['domain']} is known by http; `holdfast domain-set http://{row['domain']} …` sends them over http, too."
+            )
 
 
 def domain_reset(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from holdfast.cli import output, session, wishes
+from holdfast.cli import output, secret_options, session, wishes
 from holdfast.cli.crawl import looker
 from holdfast.cli.display import Display, size
 from holdfast.cli.help import Command, Group
@@ -138,6 +138,10 @@ def create(
     no_robots: wishes.NoRobots = False,
     no_archive: wishes.NoArchive = False,
     text: wishes.WithText = False,
+    header: secret_options.Header = None,
+    cookie: secret_options.Cookie = None,
+    basic_auth: secret_options.BasicAuth = None,
+    user_agent: wishes.UserAgent = None,
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -168,11 +172,13 @@ def create(
         no_robots=no_robots,
         no_archive=no_archive,
         text=text,
+        user_agent=user_agent,
     )
+    secrets = secret_options.secrets(header, cookie, basic_auth)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         made = _create(
             context,
-            Wish(tuple(urls or ()), seeds, name, options),
+            Wish(tuple(urls or ()), seeds, name, options, secrets=secrets),
             lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
             schedule,
         )
@@ -298,7 +304,9 @@ def _goes_on(job: dict[str, Any]) -> bool:
 
 
 def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
-    spec = ", ".join(f"{name} {_said(value)}" for name, value in job["spec"].items() if value not in (None, [], False))
+    spec = ", ".join(
+        f"{name} {_said(value)}" for name, value in job["spec"].items() if value not in (None, [], False, "")
+    )
     budget = f" of {job['max_pages']:,}" if job["max_pages"] else ""
     ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
     return [
@@ -315,6 +323,11 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("Depth", job["depth"]),
         ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),
         ("Asked for", spec or "nothing but the defaults"),
+        *(
+            [("Sends", f"{', '.join(job['secrets'])} to the sites of its seeds (values are not shown)")]
+            if job["secrets"]
+            else []
+        ),
     ]
 
 

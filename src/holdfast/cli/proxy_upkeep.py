@@ -99,10 +99,10 @@ def new_key(as_json: output.Json = False) -> None:
 
 
 def rotate(context: typer.Context, as_json: output.Json = False) -> None:
-    """Seal all passwords with the newest key, the first in HOLDFAST_SECRET_KEY. Afterwards the others are not needed.
+    """Seal all secrets with the newest key, the first in HOLDFAST_SECRET_KEY. Afterwards the others are not needed.
 
-    It can be interrupted; the same command goes on with the rest. Passwords that no key opens are named, and the exit
-    code is 1.
+    These are the passwords of proxies, and the headers, cookies and logins of jobs and domains. It can be interrupted; the
+    same command goes on with the rest. Secrets that no key opens are named, and the exit code is 1.
 
     Examples:
         HOLDFAST_SECRET_KEY="$NEW,$OLD" holdfast proxies rotate
@@ -112,19 +112,17 @@ def rotate(context: typer.Context, as_json: output.Json = False) -> None:
     def progress(so_far: Rotated) -> None:
         bar.show(so_far.seen, so_far.seen)
 
-    with output.ProgressBar("Sealing", None, "password", hidden=as_json) as bar:
+    with output.ProgressBar("Sealing", None, "secret", hidden=as_json) as bar:
         done = proxies.rotate(actor=actor(), progress=progress)
     if as_json:
         output.print_json(done)
     else:
-        rest = done.seen - done.resealed - len(done.failed)
-        output.print_line(f"{counted(done.resealed, 'password')} sealed anew, {rest:,} had the newest key already.")
-    if done.failed:
-        more = "" if len(done.failed) <= _SHOWN else ", …"
-        which = ", ".join(map(str, done.failed[:_SHOWN])) + more
-        raise HoldfastError(
-            f"{counted(len(done.failed), 'password')} could not be opened (of proxy {which}). {done.problem}"
-        )
+        rest = done.seen - done.resealed - len(done.failed) - len(done.failed_secrets)
+        output.print_line(f"{counted(done.resealed, 'secret')} sealed anew, {rest:,} had the newest key already.")
+    failed = [*(f"proxy {proxy_id}" for proxy_id in done.failed), *done.failed_secrets]
+    if failed:
+        which = ", ".join(failed[:_SHOWN]) + ("" if len(failed) <= _SHOWN else ", …")
+        raise HoldfastError(f"{counted(len(failed), 'secret')} could not be opened (of {which}). {done.problem}")
 
 
 COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {"test": tried, "rotate": rotate, "new-key": new_key}

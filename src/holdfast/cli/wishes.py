@@ -7,7 +7,9 @@ import typer
 from holdfast import wiring
 from holdfast.cli import session
 from holdfast.control.crawls import CrawlDesk
+from holdfast.errors import UsageError
 from holdfast.model.job import Scope
+from holdfast.model.request_secrets import user_agent as checked_user_agent
 
 Urls = Annotated[list[str] | None, typer.Argument(metavar="URL", help="Where to begin: URLs or domains.")]
 Seeds = Annotated[str | None, typer.Option(metavar="FILE", help="More of them, a line each; - is standard input.")]
@@ -28,6 +30,10 @@ Exclude = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="No URL
 AllowPrivate = Annotated[bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")]
 NoRobots = Annotated[bool, typer.Option("--no-robots", help="Do not ask for robots.txt (your own sites only).")]
 NoArchive = Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")]
+UserAgent = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="The name that requests bear; robots.txt is read for it. Not a secret."),
+]
 WithText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -45,6 +51,7 @@ def spec(
     no_robots: bool,
     no_archive: bool,
     text: bool,
+    user_agent: str | None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec that were given; the others stay as they are."""
     said = {
@@ -60,8 +67,16 @@ def spec(
         "robots": False if no_robots else None,
         "archive": False if no_archive else None,
         "text": text or None,
+        "user_agent": _user_agent(user_agent),
     }
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _user_agent(text: str | None) -> str | None:
+    try:
+        return checked_user_agent(text) if text else text
+    except ValueError as problem:
+        raise UsageError(f"--user-agent {problem}.") from None
 
 
 def desk(of: session.Session) -> CrawlDesk:
@@ -69,4 +84,4 @@ def desk(of: session.Session) -> CrawlDesk:
     settings = of.settings
     database = of.store()
     sower = wiring.sower(settings, database)
-    return CrawlDesk(database, sower)
+    return CrawlDesk(database, sower, wiring.sealer(settings))

@@ -21,6 +21,7 @@ from holdfast.client.crawled import (
     JobSpec,
     Page,
     PageFacts,
+    Secrets,
     Sown,
     Tenure,
     Transition,
@@ -96,15 +97,30 @@ def job(job: JobRef) -> Call[Job]:
     return Call("GET", at("/api/jobs/{}", _job(job)), one(Job))
 
 
-def create_job(name: str, urls: Sequence[str], *, schedule: str | None = None, **spec: Unpack[JobSpec]) -> Call[NewJob]:
-    """Make a job; workers begin with it at once. `schedule`: crawl it again and again (`6h`, or five fields of cron)."""
-    body = {"name": name, "urls": list(urls), "spec": spec, "schedule": schedule}
+def create_job(
+    name: str,
+    urls: Sequence[str],
+    *,
+    schedule: str | None = None,
+    secrets: Secrets | None = None,
+    **spec: Unpack[JobSpec],
+) -> Call[NewJob]:
+    """Make a job; workers begin with it at once. `schedule`: crawl it again and again (`6h`, or five fields of cron). `secrets`: headers,
+    cookies and credentials that are sent to the origins of `urls`, and nowhere else."""
+    body: dict[str, Any] = {"name": name, "urls": list(urls), "spec": spec, "schedule": schedule}
+    if secrets is not None:
+        body["secrets"] = secrets
 
     def made(response: httpx.Response) -> NewJob:
         raw = document(response)
         return read(NewJob, {**raw["job"], **{name: value for name, value in raw.items() if name != "job"}})
 
     return Call("POST", "/api/jobs", made, body=body)
+
+
+def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> Call[Job]:
+    """Change the headers, cookies and credentials that are sent to the origins of a job's seeds, from its next visits on."""
+    return Call("PUT", at("/api/jobs/{}/secrets", _job(job)), one(Job), body=secrets)
 
 
 def pause(job: JobRef) -> Call[Job]:

@@ -257,6 +257,18 @@ class JobSpec(TypedDict, total=False):
     text: bool
     allow_private: bool
     follow: bool
+    user_agent: str | None
+
+
+class Secrets(TypedDict, total=False):
+    """What is sent with requests to the origins of a job's seeds. What is left out stays as it is; empty or None removes it."""
+
+    headers: list[str] | None
+    """`Name: value`."""
+    cookies: list[str] | None
+    """`name=value`."""
+    basic_auth: str | None
+    """`user:password`."""
 
 
 class DomainChanges(TypedDict, total=False):
@@ -275,3 +287,9 @@ class DomainChanges(TypedDict, total=False):
     proxy_resolves: bool | None
     proxy_country: str | None
     proxy_sticky: timedelta | None
+    headers: list[str] | None
+    """`Name: value`; sent to the domain itself, over https. Values are sealed and never shown; likewise the next two."""
+    cookies: list[str] | None
+    basic_auth: str | None
+    plain_http: bool
+    """Send `headers`, `cookies` and `basic_auth` over http, too."""

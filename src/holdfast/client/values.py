@@ -161,6 +161,8 @@ class Job:
     """Domains with nothing left to do."""
     out_of_budget: bool = field(default=False, kw_only=True)
     """Its budget is used up, and nothing is fetched until it is crawled anew."""
+    secrets: list[str] = field(default_factory=list, kw_only=True)
+    """The names of headers that are sent to the origins of its seeds; their values are never shown."""
 
     @property
     def is_over(self) -> bool:

@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from holdfast.control.request_secrets import SecretSealer
 from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
 from holdfast.control.summary import CrawlSummary, summarize
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.job import Job, JobKind, JobSpec, JobState
+from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
 from holdfast.store import crawls, jobs, reports, retry_now
-from holdfast.store.connect import Database
+from holdfast.store.connect import Connection, Database
 
 STDIN: Final = "-"
 
@@ -32,6 +34,8 @@ class Wish:
     options: dict[str, Any] | None = None
     """Fields of a JobSpec that were given; the others stay as they are."""
     again: bool = False
+    secrets: RequestSecrets | None = None
+    """Headers, cookies and credentials that were given; no part of what the job is known by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class CrawlDesk:
 
     database: Database
     sower: Sower
+    sealer: SecretSealer | None = None
+    """Needed where secrets are given."""
 
     def begin(
         self,
@@ -78,6 +84,8 @@ class CrawlDesk:
         job, known, loaded = self.make(wish, watch)
         held_back = self.retry(job)
         with self.database.session() as connection:
+            if self.sealer is not None:
+                self.sealer.check(connection, job.id)
             if wish.again and known:
                 crawls.again(connection, job.id)
         while while_paused is not None and self.state(job) is JobState.PAUSED:
@@ -108,8 +116,19 @@ class CrawlDesk:
                 job = self._create(connection, wish, seeds)
             else:
                 crawls.set_spec(connection, job.id, self._spec(wish, job.spec))
+            self._give_secrets(connection, job, wish, seeds)  # before its seeds, which workers may fetch at once
         loaded = self._sow(job, wish, seeds, bad, watch)
         return job, known, loaded
+
+    def _give_secrets(self, connection: Connection, job: Job, wish: Wish, seeds: list[Seed]) -> None:
+        if not wish.secrets:
+            return
+        assert self.sealer is not None  # noqa: S101 — likewise
+        if wish.seeds_file == STDIN:
+            raise UsageError(
+                "Headers, cookies and passwords go to the origins of the seeds, which standard input tells only once: put them in a file."
+            )
+        self.sealer.give_job(connection, job.id, wish.secrets, (seed.url for seed in self._everything(wish, seeds)))
 
     def check_seeds(self, wish: Wish) -> None:
         """Raise BadUrl if none of the URLs that were given can be crawled. Needs no database."""
@@ -223,17 +242,18 @@ class CrawlDesk:
         return crawls.create(connection, name=f"{what[:80]}-{mark.hex()[:6]}", spec=spec, fingerprint=mark)
 
     def _fingerprint(self, wish: Wish, seeds: list[Seed]) -> bytes:
-        def everything() -> Iterator[Seed]:
-            yield from seeds
-            if wish.seeds_file is not None:
-                if wish.seeds_file == STDIN:
-                    raise UsageError("Seeds from standard input need --job NAME, so that the crawl can be found again.")
-                stream, _, _ = open_seeds(wish.seeds_file)
-                with stream:
-                    yield from read_seeds(stream, self.sower.rules, registrable=self.sower.registrable)
-
+        if wish.seeds_file == STDIN:
+            raise UsageError("Seeds from standard input need --job NAME, so that the crawl can be found again.")
         spec = JobSpec(**(wish.options or {}))
-        return fingerprint(everything(), spec.scope, *spec.include, "but", *spec.exclude)
+        return fingerprint(self._everything(wish, seeds), spec.scope, *spec.include, "but", *spec.exclude)
+
+    def _everything(self, wish: Wish, seeds: list[Seed]) -> Iterator[Seed]:
+        """The seeds that were given as arguments, and those of the file."""
+        yield from seeds
+        if wish.seeds_file is not None:
+            stream, _, _ = open_seeds(wish.seeds_file)
+            with stream:
+                yield from read_seeds(stream, self.sower.rules, registrable=self.sower.registrable)
 
     def _sow(self, job: Job, wish: Wish, seeds: list[Seed], bad: Loaded, watch: Callable[[Loaded], None]) -> Loaded:
         sower = replace(self.sower, job=job.name)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from holdfast.control.request_secrets import SecretSealer, names_of_domain
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
+from holdfast.model.request_secrets import RequestSecrets, origins_of_domain, user_agent
 from holdfast.model.seeds import make_seed
 from holdfast.model.window import Windows
 from holdfast.settings.duration import parse as parse_duration
@@ -78,6 +80,8 @@ class DomainDesk:
     registrable: bool = False
     defaults: NewDomains = _STANDARD
     """How those are treated that are made known here."""
+    sealer: SecretSealer | None = None
+    """Needed where secrets are given."""
 
     def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]:
         """Domains, the ones crawled last first."""
@@ -102,6 +106,7 @@ class DomainDesk:
                 "work": reports.work_of(connection, row["id"]),
                 "transitions": reports.transitions_of(connection, row["id"]),
                 "tenures": reports.tenures_of(connection, row["id"]),
+                "secrets": names_of_domain(connection, row["id"]),
             }
 
     def robots(self, name: str) -> list[RobotsFile]:
@@ -124,15 +129,25 @@ class DomainDesk:
             for row in rows
         ]
 
-    def add(self, name: str, changes: Mapping[str, object] | None = None, *, actor: str) -> Known:
-        """Make a domain known, configured so (see `parse_assignments`), without a URL to crawl; one that is known stays as it is."""
+    def add(
+        self,
+        name: str,
+        changes: Mapping[str, object] | None = None,
+        *,
+        actor: str,
+        secrets: RequestSecrets | None = None,
+        plain_http: bool = False,
+    ) -> Known:
+        """Make a domain known, configured so (see `configure`), without a URL to crawl; one that is known stays as it is."""
         seed = make_seed(name, registrable=self.registrable)
         with self.database.session() as connection, connection.transaction():
             created = domains.add(connection, seed, defaults=self.defaults)
+            given: Mapping[str, object] = {}
             if created:
-                if changes:
-                    domains.edit(connection, seed.domain, changes)
-                self._record(connection, actor, "add", seed.domain, changes or {})
+                if changes or secrets:
+                    row = domains.edit(connection, seed.domain, changes or {})
+                    given = self._give(connection, row, secrets, plain_http=plain_http)
+                self._record(connection, actor, "add", seed.domain, {**(changes or {}), **given})
         return Known(seed.domain, created)
 
     def bury(self, name: str, *, actor: str) -> domain_removal.Removed:
@@ -171,14 +186,36 @@ class DomainDesk:
         )
 
     def configure(
-        self, name: str, changes: Mapping[str, object], version: int | None = None, *, actor: str
+        self,
+        name: str,
+        changes: Mapping[str, object],
+        version: int | None = None,
+        *,
+        actor: str,
+        secrets: RequestSecrets | None = None,
+        plain_http: bool = False,
     ) -> dict[str, Any]:
-        """Change columns of a domain's configuration (see `parse_assignments`); the domain afterwards. With `version` only if nobody
-        else has changed it since: Changed."""
+        """Change columns of a domain's configuration (see `parse_assignments`) and what is sent with requests to it; the domain
+        afterwards, with the names of `secrets`. With `version` only if nobody else has changed it since: Changed.
+
+        `plain_http`: the secrets are sent over http, too.
+        """
         with self.database.session() as connection, connection.transaction():
             after = domains.edit(connection, self.canonical(name), changes, version=version)
-            self._record(connection, actor, "edit", after["domain"], dict(changes))
-            return after
+            given = self._give(connection, after, secrets, plain_http=plain_http)
+            self._record(connection, actor, "edit", after["domain"], {**changes, **given})
+            return after | {"secrets": names_of_domain(connection, after["id"])}
+
+    def _give(
+        self, connection: Connection, row: Mapping[str, Any], secrets: RequestSecrets | None, *, plain_http: bool
+    ) -> dict[str, object]:
+        """Change a domain's secrets; what the audit log is told of it."""
+        if not secrets:
+            return {}
+        assert self.sealer is not None  # noqa: S101 — whoever gives secrets has one
+        origins = origins_of_domain(row["domain"], plain_http=plain_http)
+        names = self.sealer.give_domain(connection, row["id"], secrets, origins)
+        return {"secrets": ", ".join(names), "secrets_for": ", ".join(origins)}
 
     def recalculate(self) -> Iterator[tuple[int, int, int]]:
         """Rewrite all scores, in chunks; after each (domains looked at, scores changed, domains in all)."""
@@ -210,14 +247,14 @@ def parse_assignments(words: Sequence[str]) -> dict[str, object]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in KEYS:
-            raise UsageError(f"{word!r} is not a setting of a domain; write key=value with one of: {', '.join(KEYS)}.")
+            raise UsageError(f"{word!r} is not a setting of a domain; write key=value with one of: {_ALL_KEYS}.")
         column, read = KEYS[key]
         try:
             changes[column] = read(value.strip())
         except ValueError as problem:
             raise UsageError(f"{word!r} cannot be set: {key} {problem}.") from problem
     if not changes:
-        raise UsageError(f"Say what to set: key=value with one of: {', '.join(KEYS)}.")
+        raise UsageError(f"Say what to set: key=value with one of: {_ALL_KEYS}.")
     return changes
 
 
@@ -244,11 +281,7 @@ def _word(text: str) -> str:
 
 
 def _user_agent(text: str) -> str | None:
-    if not text:
-        return None
-    if len(text) > 255 or not re.fullmatch(r"[\x21-\x7e]+( +[\x21-\x7e]+)*", text):
-        raise ValueError("must be plain ASCII on one line, 255 characters at most")
-    return text
+    return user_agent(text) if text else None
 
 
 def _yes_or_no(text: str) -> bool:
@@ -308,3 +341,6 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "proxy_sticky": ("proxy_sticky", _sticky),
 }
 """What `domain-set` knows: word → column and how its value is read."""
+SECRET_KEYS: Final = ("header", "cookie", "basic_auth")
+"""What it knows besides; these are sealed, and in no column of the domain."""
+_ALL_KEYS: Final = ", ".join((*KEYS, *SECRET_KEYS))

@@ -125,7 +125,7 @@ class Explainer:
                 domain=seed.domain,
                 status=domain["status"],
                 entries=[_entry(connection, row, domain, robots, moment, pool) for row in rows],
-                robots=self.verdict(seed.url, domain["user_agent"], robots),
+                robots=self.verdict(seed.url, _agent(rows[0]) or domain["user_agent"], robots),
                 attempts=explain.attempts_on(connection, domain["id"], seed.url_key),
             )
 
@@ -197,6 +197,12 @@ class Explainer:
                 f"{sentence}, nor its domain: no crawled page points to it. `holdfast seeds add {url}` makes it known."
             )
         return f"{sentence}: no crawled page of its domain points to it. `holdfast seeds add {url}` makes it known."
+
+
+def _agent(row: dict[str, Any]) -> str | None:
+    """The user agent of a URL's job."""
+    agent: str | None = (row["spec"] or {}).get("user_agent")
+    return agent
 
 
 def _entry(

@@ -12,6 +12,7 @@ from holdfast.control.crawls import CrawlDesk, Wish
 from holdfast.control.seeds import Loaded
 from holdfast.errors import NotFound, Refused
 from holdfast.model.job import Job, JobAction
+from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
 from holdfast.store import audit, jobs, reports
 from holdfast.store.connect import Connection, Database
@@ -75,7 +76,10 @@ class JobDesk:
             raise Refused(f"There is a job called {name!r} already.")
         crawls.retry(job)
         with self.database.session() as connection, connection.transaction():
-            self._record(connection, "create", job.id, {"name": job.name, "seeds": loaded.seeds})
+            facts: dict[str, object] = {"name": job.name, "seeds": loaded.seeds}
+            if wish.secrets:
+                facts["secrets"] = [name for text in wish.secrets.given() for name in text.names]
+            self._record(connection, "create", job.id, facts)
         if schedule is not None:
             self.schedule(job.id, schedule)
         return Made(job, loaded)
@@ -90,6 +94,14 @@ class JobDesk:
             jobs.set_schedule(connection, job_id, str(schedule) if schedule is not None else None, following)
             self._record(connection, "schedule", job_id, {"schedule": str(schedule) if schedule is not None else None})
         return following
+
+    def give_secrets(self, crawls: CrawlDesk, job_id: int, secrets: RequestSecrets) -> list[str]:
+        """Change the headers, cookies and credentials of a job, for its next visits; the names of those that it has."""
+        assert crawls.sealer is not None  # noqa: S101 — whoever gives secrets has one
+        with self.database.session() as connection, connection.transaction():
+            names = crawls.sealer.give_job(connection, job_id, secrets, ())
+            self._record(connection, "secrets", job_id, {"secrets": names})
+        return names
 
     def pause(self, text: str | int) -> jobs.Acted:
         """Nothing of it is fetched any more, a second or two from now. Resuming goes on where it was."""

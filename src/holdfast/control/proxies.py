@@ -15,8 +15,8 @@ from holdfast.fetch.guard import refusal
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import BUFFER, ProxyServer, Use, Written, check_password, needed, read
 from holdfast.settings import Settings
-from holdfast.store import proxies, proxy_pools, proxy_reports
-from holdfast.store.connect import Database
+from holdfast.store import proxies, proxy_pools, proxy_reports, request_secrets
+from holdfast.store.connect import Connection, Database
 from holdfast.store.proxies import Facts, NewProxy, Proxy
 from holdfast.store.proxy_pools import Assigned, Unassigned
 from holdfast.store.proxy_pools import Mapping as PoolMapping
@@ -54,6 +54,8 @@ class Rotated:
     resealed: int = 0
     failed: list[int] = field(default_factory=list)
     """Proxies whose passwords no key opens."""
+    failed_secrets: list[str] = field(default_factory=list)
+    """Jobs and domains whose headers, cookies or logins no key opens."""
     problem: str | None = None
     """Why, for one of them."""
 
@@ -228,7 +230,8 @@ class ProxyDesk:
             proxies.remove(connection, proxy_id, actor=actor)
 
     def rotate(self, *, actor: str, progress: Callable[[Rotated], None] = lambda _: None) -> Rotated:
-        """Seal all passwords with the newest key. What was done before an interruption stays, and the next call does the rest."""
+        """Seal everything that is sealed with the newest key: passwords of proxies, and headers, cookies and logins of jobs and domains.
+        What was done before an interruption stays, and the next call does the rest."""
         done, after = Rotated(), 0
         with self.database.session() as connection:
             while chunk := proxies.tokens(connection, after=after, limit=_CHUNK):
@@ -237,7 +240,20 @@ class ProxyDesk:
                 done.seen += len(chunk)
                 after = chunk[-1][0]
                 progress(done)
+            for token in request_secrets.tokens(connection):
+                self._reseal_secret(connection, token, done)
+                progress(done)
         return done
+
+    def _reseal_secret(self, connection: Connection, token: request_secrets.Token, done: Rotated) -> None:
+        done.seen += 1
+        if self.safe.is_newest(token.sealed):
+            return
+        try:
+            done.resealed += request_secrets.reseal(connection, token, self.safe.seal(self.safe.open(token.sealed)))
+        except HoldfastError as problem:
+            done.failed_secrets.append(f"{token.owner} {token.id} ({token.kind})")
+            done.problem = str(problem)
 
     def _reseal(self, proxy_id: int, token: str, done: Rotated) -> str | None:
         """The token under the newest key; None: it is, or cannot be opened."""

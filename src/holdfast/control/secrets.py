@@ -1,4 +1,5 @@
-"""The safe: what the passwords of proxies are sealed with before they go into the store, and opened with for whoever connects.
+"""The safe: what passwords, headers and cookies are sealed with before they go into the store, and opened with for the worker that needs
+them.
 
 The rule: a key is in the settings or in a file of this installation's own, never in the store; the first one seals, all of them open.
 Opening never makes a key: one that was lost is said to be lost. No text that is made here holds a key, a password or a sealed one.
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 _FILE: Final = "secret.key"
-_AGAIN: Final = "or give the password again with `holdfast proxies edit PROXY --password-stdin`"
+_AGAIN: Final = "or give it again (`holdfast proxies edit PROXY --password-stdin`, `crawl --header …`, `domain-set DOMAIN header=…`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,14 @@ class Safe:
         keys = self.known()
         if not keys:
             raise SettingsError(
-                f"There is no key to open the password with: put {self.file} back, set HOLDFAST_SECRET_KEY to the key that it was "
+                f"There is no key to open the secret with: put {self.file} back, set HOLDFAST_SECRET_KEY to the key that it was "
                 f"sealed with, {_AGAIN}."
             )
         for key in keys:
             if (password := _opened(key, token)) is not None:
                 return password
         raise SettingsError(
-            f"The password was sealed with a key that is not in {self.where}: set HOLDFAST_SECRET_KEY to the new key and, behind a "
+            f"The secret was sealed with a key that is not in {self.where}: set HOLDFAST_SECRET_KEY to the new key and, behind a "
             f"comma, the one that it was sealed with, {_AGAIN}."
         )
 

@@ -37,6 +37,7 @@ class Permission:
             ask=visit.turns.ask_in_turn,
             save=self._save,
             learn=visit.learn,
+            secrets=visit.secrets,
         )
 
     async def given(self, item: Waiting) -> bool:

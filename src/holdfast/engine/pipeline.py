@@ -101,6 +101,7 @@ def _request(visit: "Visit", item: Waiting) -> FetchRequest:
         etag=item.etag if item.refresh else None,
         last_modified=item.last_modified if item.refresh else None,
         allow_private=visit.allow_private,
+        secret=None if visit.secrets is None else visit.secrets.of(item.url),
     )
 
 

@@ -12,6 +12,7 @@ from holdfast.errors import BadUrl
 from holdfast.model.domain import UNREACHING
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.page import FetchRequest, FetchResult
+from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import join
 from holdfast.politeness import robots as rules
 from holdfast.settings import Politeness
@@ -58,6 +59,7 @@ class RobotsKeeper:
         ask: Ask,
         save: Save,
         learn: Learn,
+        secrets: OriginHeaders | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -68,6 +70,7 @@ class RobotsKeeper:
         self._learn = learn
         self.pause: tuple[float, str] | None = None
         """While one that could not be fetched is asked for again: when the pause is over, and what was wrong."""
+        self._secrets = secrets
         self._known: dict[str, Known] = {}
         for url, row in stored.items():
             if row.content is not None or row.reachable:
@@ -142,6 +145,7 @@ class RobotsKeeper:
                     cut=True,
                     timeout=TIMEOUT,
                     allow_private=self._allow_private,
+                    secret=None if self._secrets is None else self._secrets.of(url),
                 )
             )
             if hop and result is not None and result.outcome is Outcome.ADDRESS_REFUSED:

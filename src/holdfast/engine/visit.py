@@ -26,6 +26,7 @@ from holdfast.model.job import Job, JobKind
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import Use
+from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.wait import Wait, WaitKind
 from holdfast.model.work import Ending, Growth
 from holdfast.politeness.scope import ScopeRules
@@ -48,7 +49,16 @@ _SERVERS: Final = frozenset({WaitKind.BACK_OFF, WaitKind.CIRCUIT, WaitKind.RETRY
 class Visit:
     """One tenure of one domain, for one job."""
 
-    def __init__(self, tools: Tools, claim: Claim, job: Job, state: visits.VisitState, scope: ScopeRules) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        claim: Claim,
+        job: Job,
+        state: visits.VisitState,
+        scope: ScopeRules,
+        secrets: OriginHeaders | None = None,
+    ) -> None:
+        """*secrets*: what people want sent to which origins; None: nothing to any."""
         settings, spec = tools.settings, job.spec
         now = tools.clock.now()
         self.tools = tools
@@ -57,7 +67,8 @@ class Visit:
         self.domain_id = claim.domain_id
         self.epoch = claim.epoch
         self.tenure = (claim.domain_id, claim.epoch)
-        self.agent = state.user_agent or tools.agent
+        self.agent = spec.user_agent or state.user_agent or tools.agent
+        self.secrets = secrets
         self.allow_private = spec.allow_private or settings.fetch.allow_private
         self.stopping = False
         self.lost = False

@@ -28,6 +28,7 @@ from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
 from holdfast.model.domain import Claim
 from holdfast.model.job import Job
+from holdfast.model.request_secrets import compose
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
@@ -40,6 +41,8 @@ STOP_SPARE: Final = 10.0
 """Seconds beyond a drain that a stop waits for a database that is away."""
 JOB_LOOK: Final = 1.0
 """Seconds between two looks at whether a job is still to be crawled."""
+LOCKED: Final = 300.0
+"""Seconds until a domain is tried again whose secrets no key opens."""
 
 
 class Worker:
@@ -261,14 +264,24 @@ class Worker:
         ids = {claim.domain_id for claim in taken}
         for before in [visit for visit in self._visits if visit.domain_id in ids]:
             before.lose()  # its lease ended without its noticing, and the domain has come back to us
-        states = await self._desk.call(visits.load, sorted(ids))
+        states = await self._desk.call(visits.load, sorted(ids), None if job is None else job.id)
         for claim in taken:
             if job is None or claim.domain_id not in states:
                 # Its last request may be unknown: nobody begins there before a delay has passed.
                 delay = states[claim.domain_id].crawl_delay if claim.domain_id in states else None
                 await self._release(Ending(claim.domain_id, claim.epoch, crawled=False, wait=delay))
                 continue
-            visit = Visit(self.tools, claim, job, states[claim.domain_id], self._serving.scope(job))
+            state = states[claim.domain_id]
+            try:
+                secrets = compose((secret, self._plan.unseal(secret.sealed)) for secret in state.secrets)
+            except SettingsError as problem:
+                # Without them the site would answer with its login page, and be marked for it.
+                log.warning(
+                    "%s is not crawled: its headers, cookies or password cannot be opened. %s", claim.domain, problem
+                )
+                await self._release(Ending(claim.domain_id, claim.epoch, crawled=False, wait=LOCKED))
+                continue
+            visit = Visit(self.tools, claim, job, state, self._serving.scope(job), secrets)
             task = asyncio.create_task(self._run_visit(visit), name=f"visit {claim.domain}")
             self._visits[visit] = task
             if self._stop.is_set():

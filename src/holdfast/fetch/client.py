@@ -4,7 +4,7 @@ The rules: what the web does is a value, never an exception; nothing is connecte
 guard let through; redirects are answers, followed by whoever decides about robots, scope and pace. A POST obeys the same rules.
 
 HTTP/1.1 everywhere, HTTP/2 where TLS agrees on it. No HTTP/3: a server offers it by Alt-Svc, which may name another host, and PycURL has
-no switch for libcurl's cache of those offers. No cookies. Proxies only if a request names one.
+no switch for libcurl's cache of those offers. No cookies but those that a request names. Proxies only if a request names one.
 """
 
 import asyncio
@@ -137,6 +137,7 @@ class Client:
             pins,
             seconds,
             self._settings.max_bytes if request.max_bytes is None else request.max_bytes,
+            () if request.secret is None else request.secret.lines,
         )
         transfer = self._free.pop() if self._free else Transfer(self._settings, self._ca_file, self._tally)
         try:
@@ -209,6 +210,8 @@ def _header_value(text: str) -> bytes:
 
 def _headers(request: FetchRequest) -> tuple[bytes, ...]:
     headers: tuple[bytes, ...] = _ANY_HEADERS if request.any_type else _PAGE_HEADERS
+    if request.secret is not None and request.secret.has_accept:
+        headers = ()
     if request.post is not None:
         return headers + _post_headers(request.headers)
     if request.etag:
@@ -237,7 +240,9 @@ def _request_head(order: Order, target: _Target, version: str) -> bytes:
     method = "GET" if post is None else "POST"
     first = f"{method} {target.path} HTTP/{'2' if version == '2' else '1.1'}\r\nHost: {target.site.authority}\r\n"
     if post is None:
-        return first.encode() + _request_tail(order.user_agent, order.headers)
+        secret = order.request.secret
+        headers = order.headers if secret is None else order.headers + secret.shown
+        return first.encode() + _request_tail(order.user_agent, headers)
     sent = tuple(line for line in order.headers if b": " in line)
     return first.encode() + _request_tail(order.user_agent, sent)[:-2] + b"Content-Length: %d\r\n\r\n" % len(post)
 

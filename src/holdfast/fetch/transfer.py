@@ -53,6 +53,8 @@ class Order(NamedTuple):
     """HOST:PORT:ADDRESS… of whatever libcurl needs an address of: the server, a proxy, or both; none for a server that is an address."""
     seconds: float
     max_bytes: int
+    secret: tuple[bytes, ...] = ()
+    """Headers that are sent and not kept."""
 
 
 class Transfer:
@@ -144,9 +146,10 @@ class Transfer:
         if order.user_agent != self._user_agent:
             option(pycurl.USERAGENT, order.user_agent)
             self._user_agent = order.user_agent
-        if order.headers != self._headers:
-            option(pycurl.HTTPHEADER, order.headers)
-            self._headers = order.headers
+        headers = order.headers + order.secret if order.secret else order.headers
+        if headers != self._headers:
+            option(pycurl.HTTPHEADER, headers)
+            self._headers = headers
         if order.pins:
             # "+": it grows old, so libcurl's cache does not grow for ever
             option(pycurl.RESOLVE, ["+" + pin for pin in order.pins])

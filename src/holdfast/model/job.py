@@ -87,6 +87,8 @@ class JobSpec:
     allow_private: bool = False
     follow: bool = True
     """False: links are not followed."""
+    user_agent: str | None = None
+    """None is the domain's own, or the settings'. It is not a secret: it decides which robots.txt rules apply."""
 
     def as_json(self) -> dict[str, Any]:
         """For the store."""

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Fault, Route
+from holdfast.model.request_secrets import SecretHeaders
 
 
 @dataclass(slots=True)
@@ -38,6 +39,8 @@ class FetchRequest:
     """Names and values that are sent with `post`, and only with it: what it is, who vouches for it."""
     route: Route | None = None
     """The proxy that it goes through; None: straight to the server."""
+    secret: SecretHeaders | None = None
+    """Headers that a person gave for this URL's origin; their values appear in no result."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from holdfast.settings.duration import Duration
 from holdfast.settings.duration import render as render_duration
 from holdfast.settings.parsing import Parsing
 from holdfast.settings.proxies import Proxies
-from holdfast.settings.sources import load
+from holdfast.settings.sources import load, variable
 from holdfast.settings.tree import (
     Claims,
     Cooldown,
@@ -58,4 +58,5 @@ __all__ = [
     "render_duration",
     "secret_keys",
     "signing_secrets",
+    "variable",
 ]

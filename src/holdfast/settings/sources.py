@@ -76,6 +76,11 @@ def load(
     return settings
 
 
+def variable(name: str) -> str | None:
+    """An environment variable that a person names instead of writing a secret on a command line; None: it is not set."""
+    return os.environ.get(name)
+
+
 def _from_file(file: Path | None, problems: list[str]) -> dict[str, Given]:
     path = file or DEFAULT_FILE
     try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 
 from holdfast.errors import Refused
-from holdfast.store import domains, readiness
+from holdfast.store import domains, readiness, request_secrets
 from holdfast.store.tasks import IS_LIVE
 
 ROWS: Final = 10_000
@@ -129,6 +129,7 @@ def remove(connection: psycopg.Connection, domain: str) -> Removed:
     with connection.transaction():
         found = _check(connection, domain)
         connection.execute(_MARK, {"id": found.id})
+        request_secrets.forget_domain(connection, found.id)
         readiness.refresh(connection, [found.id])
     return found
 

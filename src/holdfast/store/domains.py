@@ -202,10 +202,11 @@ def edit(
         elif version is not None and row[1] != version:
             raise Changed(f"{domain} was changed meanwhile (version {row[1]}, not {version}); look at it again.")
         else:
-            assignments = sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes)
+            assignments: list[sql.Composable] = [sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes]
             if "parser_name" in changes:  # said by a person, so it is for crawls, too
-                assignments += sql.SQL(", parser_chosen = true")
-            query = sql.SQL("UPDATE domains SET {}, version = version + 1 WHERE id = %s").format(assignments)
+                assignments.append(sql.SQL("parser_chosen = true"))
+            columns = sql.SQL(", ").join([*assignments, sql.SQL("version = version + 1")])
+            query = sql.SQL("UPDATE domains SET {} WHERE id = %s").format(columns)
             connection.execute(query, [*changes.values(), row[0]])
             if any(name.startswith(_OF_PROXIES) for name in changes):
                 end_waits(connection, [row[0]])

@@ -16,7 +16,7 @@ import psycopg
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, reason
 from holdfast.model.job import JobAction, JobState, after
-from holdfast.store import readiness
+from holdfast.store import readiness, request_secrets
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
@@ -312,6 +312,7 @@ def delete(connection: psycopg.Connection, job_id: int) -> str:
     if name in STANDING:
         raise Refused(f"Job {name} is a standing one and cannot be deleted; `holdfast jobs pause {name}` stops it.")
     connection.execute(_DELETE, {"job": job_id})
+    request_secrets.forget_job(connection, job_id)
     connection.execute(_END_CRAWL, {"job": job_id})
     return name
 

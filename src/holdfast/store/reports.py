@@ -52,7 +52,8 @@ SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.
        COALESCE(w.discovered, 0) AS discovered, COALESCE(w.waiting, 0) AS waiting, COALESCE(w.urls_done, 0) AS urls_done,
        COALESCE(w.denied, 0) AS denied, COALESCE(w.failed, 0) AS failed, COALESCE(w.depth, 0) AS depth,
        CASE WHEN j.state = 'pending' AND c.id IS NULL AND w.spent > 0 AND w.spent + w.done = w.domains
-            THEN NOT EXISTS (SELECT FROM domain_wakes k WHERE k.job_id = j.id) ELSE false END AS out_of_budget
+            THEN NOT EXISTS (SELECT FROM domain_wakes k WHERE k.job_id = j.id) ELSE false END AS out_of_budget,
+       ARRAY(SELECT unnest(s.names) FROM job_secrets s WHERE s.job_id = j.id ORDER BY 1) AS secrets
 FROM crawl_jobs j
 LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 LEFT JOIN {each} (

@@ -158,6 +158,8 @@ class JobRow:
     """The deepest that was fetched."""
     out_of_budget: bool
     """Its budget is used up, and nothing is fetched until it is crawled anew."""
+    secrets: list[str]
+    """Headers that are sent to the origins of its seeds, by name."""
 
 
 JOBS: Final = Listing(

@@ -14,7 +14,8 @@ from psycopg.rows import TupleRow
 from holdfast.model.batch import Clocks
 from holdfast.model.domain import Status
 from holdfast.model.proxy import ProxyWishes
-from holdfast.store import claims, proxy_use
+from holdfast.model.request_secrets import SealedSecret
+from holdfast.store import claims, proxy_use, request_secrets
 from holdfast.store.proxy_use import MappingRow
 
 _LOAD: Final = """
@@ -94,10 +95,14 @@ class VisitState:
     """Its proxies, and those that it has used."""
     parser: str | None = None
     """The parser that a person set for its pages; None: none, the default is for tasks only."""
+    secrets: list[SealedSecret] = field(default_factory=list)
+    """Headers, cookies and credentials, the job's behind the domain's."""
 
 
-def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int, VisitState]:
-    """The state of these domains, by id. Before: the caller holds them, so nothing of it changes under his hands but by people."""
+def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int | None = None) -> dict[int, VisitState]:
+    """The state of these domains, by id, for a visit of this job.
+
+    Before: the caller holds them, so nothing of it changes under his hands but by people."""
     parameters = {"ids": list(domain_ids)}
     states = {row[0]: _state(row) for row in connection.execute(_LOAD, parameters)}
     for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
@@ -106,6 +111,12 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int]) -> dict[int,
     for domain_id, mappings in proxy_use.pools(connection, domain_ids).items():
         if domain_id in states:
             states[domain_id].pool.extend(mappings)
+    for domain_id, secret in request_secrets.of_domains(connection, domain_ids):
+        if domain_id in states:
+            states[domain_id].secrets.append(secret)
+    if job_id is not None and (of_job := request_secrets.of_job(connection, job_id)):
+        for state in states.values():
+            state.secrets.extend(of_job)
     return states
 
 

@@ -98,6 +98,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "POST /api/jobs/{job}/pause": _CRAWL,
     "POST /api/jobs/{job}/resume": _CRAWL,
     "POST /api/jobs/{job}/cancel": _CRAWL,
+    "PUT /api/jobs/{job}/secrets": _CRAWL,
     "PUT /api/jobs/{job}/schedule": _CRAWL,
     "DELETE /api/jobs/{job}/schedule": _CRAWL,
     "GET /api/jobs/{job}/events": _READ,

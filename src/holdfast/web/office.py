@@ -139,7 +139,7 @@ class Office:
     @cached_property
     def crawls(self) -> CrawlDesk:
         """Crawls: how jobs are made."""
-        return CrawlDesk(self.database, self.sower)
+        return CrawlDesk(self.database, self.sower, wiring.sealer(self.settings))
 
     @cached_property
     def browser(self) -> Browser:
@@ -178,7 +178,9 @@ class Office:
     def domains(self) -> DomainDesk:
         """Domains."""
         settings = self.settings
-        return DomainDesk(self.database, settings.domains.registrable, wiring.new_domains(settings))
+        return DomainDesk(
+            self.database, settings.domains.registrable, wiring.new_domains(settings), wiring.sealer(settings)
+        )
 
     @cached_property
     def tasks(self) -> TaskDesk:

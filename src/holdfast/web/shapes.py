@@ -10,9 +10,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Self
 
 from fastapi import Header, Path, Query, Response
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 
 from holdfast.errors import UsageError
+from holdfast.model.request_secrets import RequestSecrets, user_agent
 
 BIGINT: Final = 2**63 - 1
 INTEGER: Final = 2**31 - 1
@@ -55,6 +65,7 @@ Filter = Annotated[
 ]
 Hex = Annotated[str, BeforeValidator(lambda given: given.hex() if isinstance(given, bytes) else given)]
 """Bytes, in hexadecimal digits."""
+UserAgent = Annotated[Text, AfterValidator(user_agent), Field(max_length=255, examples=["ExampleBot/1.0"])]
 Since = Annotated[Moment | None, Query(description="From this time on.", examples=["2031-12-24T18:00:00Z"])]
 Until = Annotated[Moment | None, Query(description="Before this time.")]
 
@@ -70,6 +81,30 @@ class Body(BaseModel):
         if not _is_storable(given):
             raise ValueError(_NOT_STORED)
         return given
+
+
+_Secret = Annotated[SecretStr, Field(max_length=10_000)]
+
+
+class SecretFields(Body):
+    """What is sent with requests: sealed when it is stored, never shown. What is left out stays as it is; empty or null removes it."""
+
+    headers: Annotated[list[_Secret], Field(max_length=50, examples=[["X-Api-Key: 12345"]])] | None = None
+    """Each `Name: value`."""
+    cookies: Annotated[list[_Secret], Field(max_length=50, examples=[["session=12345"]])] | None = None
+    """Each `name=value`."""
+    basic_auth: Annotated[_Secret, Field(examples=["bob:s3cret"])] | None = None
+    """`user:password`, sent as an Authorization header."""
+
+    def given(self) -> RequestSecrets | None:
+        """What was said; None: nothing. Raises UsageError, without quoting a value."""
+        said = self.model_fields_set
+        secrets = RequestSecrets.parse(
+            [text.get_secret_value() for text in self.headers or ()] if "headers" in said else None,
+            [text.get_secret_value() for text in self.cookies or ()] if "cookies" in said else None,
+            (self.basic_auth.get_secret_value() if self.basic_auth else "") if "basic_auth" in said else None,
+        )
+        return secrets or None
 
 
 class View(BaseModel):

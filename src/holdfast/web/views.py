@@ -84,6 +84,8 @@ class JobView(View):
     depth: int
     out_of_budget: bool
     """Its budget is used up: nothing is fetched until it is crawled anew, by its schedule or `holdfast crawl`, or gets URLs elsewhere."""
+    secrets: list[str]
+    """The names of headers that are sent to the origins of its seeds; their values are never shown."""
 
 
 class OperationView(View):

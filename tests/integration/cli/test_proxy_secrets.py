@@ -113,11 +113,13 @@ def test_keys_are_rotated(cli: Cli, store: Store, monkeypatch: pytest.MonkeyPatc
     add(1)
     add(2)
     cli("proxies", "add", "http://one.example:3")
+    cli("seeds", "add", "a.example")
+    assert cli("domain-set", "a.example", f"header=X-Key: {CANARY}").out.endswith("no subdomain but www: X-Key.\n")
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", f"{NEW}, {OLD}")
     add(4)
     assert opened(store.connection, cli.folder) == [f"{CANARY}{port}" for port in (1, 2, 4)]
-    assert cli("proxies", "rotate").out == "2 passwords sealed anew, 1 had the newest key already.\n"
-    told = {"seen": 3, "resealed": 0, "failed": [], "problem": None}
+    assert cli("proxies", "rotate").out == "3 secrets sealed anew, 1 had the newest key already.\n"
+    told = {"seen": 4, "resealed": 0, "failed": [], "failed_secrets": [], "problem": None}
     assert cli("proxies", "rotate", "--json").json == told
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", NEW)
     assert opened(store.connection, cli.folder) == [f"{CANARY}{port}" for port in (1, 2, 4)], (
@@ -134,14 +136,15 @@ def test_a_wrong_key_is_said_and_costs_nothing(cli: Cli, store: Store, monkeypat
     before = proxies.tokens(store.connection, after=0, limit=9)
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", NEW)
     lost = (
-        "The password was sealed with a key that is not in HOLDFAST_SECRET_KEY: set HOLDFAST_SECRET_KEY to the new key and, behind a "
-        "comma, the one that it was sealed with, or give the password again with `holdfast proxies edit PROXY --password-stdin`."
+        "The secret was sealed with a key that is not in HOLDFAST_SECRET_KEY: set HOLDFAST_SECRET_KEY to the new key and, behind a "
+        "comma, the one that it was sealed with, or give it again (`holdfast proxies edit PROXY --password-stdin`, "
+        "`crawl --header …`, `domain-set DOMAIN header=…`)."
     )
     tried = cli("proxies", "test", "1", "--url", "http://127.0.0.1:1/", "--json")
     assert (tried.code, tried.json[0]["problem"], tried.json[0]["works"]) == (1, lost, False)
     rotated = cli("proxies", "rotate")
-    assert (rotated.code, rotated.out) == (1, "0 passwords sealed anew, 0 had the newest key already.\n")
-    assert rotated.err == f"Error: 2 passwords could not be opened (of proxy 1, 2). {lost}\n"
+    assert (rotated.code, rotated.out) == (1, "0 secrets sealed anew, 0 had the newest key already.\n")
+    assert rotated.err == f"Error: 2 secrets could not be opened (of proxy 1, proxy 2). {lost}\n"
     assert proxies.tokens(store.connection, after=0, limit=9) == before
     assert cli("proxies", "list").code == 0, "nobody needs a key to look"
     cli("proxies", "edit", "1", "--password-stdin", stdin=f"{CANARY}\n".encode())
@@ -169,7 +172,7 @@ def test_a_rotation_takes_many_steps_and_respects_others(
         return found
 
     monkeypatch.setattr(proxies, "tokens", meanwhile)
-    assert cli("proxies", "rotate").out.startswith("600 passwords sealed anew, 1 had")
+    assert cli("proxies", "rotate").out.startswith("600 secrets sealed anew, 1 had")
     monkeypatch.setattr(proxies, "tokens", original)
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", NEW)
     after = Safe.of(load(environ=dict(os.environ)))

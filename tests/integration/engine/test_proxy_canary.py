@@ -88,5 +88,5 @@ def test_a_crawl_says_that_no_key_opens_a_password(crawls: Crawls, tmp_path: Pat
         answer = crawls.run("crawl", url, "--json", HOLDFAST_SECRET_KEY=Safe.new_key())
         assert site.asked == []
         assert one.log() == []
-    assert "A proxy cannot be used. The password was sealed with a key that is not in HOLDFAST_SECRET_KEY" in answer.err
+    assert "A proxy cannot be used. The secret was sealed with a key that is not in HOLDFAST_SECRET_KEY" in answer.err
     assert (figures(answer)["completed"], figures(answer)["pages"]) == (False, 0)

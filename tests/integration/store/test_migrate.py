@@ -136,12 +136,19 @@ _ITEM = """
     UPDATE products SET last_task_id = NULL;
     UPDATE product_prices SET task_id = NULL, last_task_id = NULL;
 """
+_SECRETS = """
+    INSERT INTO domain_secrets (domain_id, kind, names, origins, sealed)
+    SELECT id, 'headers', ARRAY['X-Key'], ARRAY['https://a.example'], 'gAAAA' FROM domains;
+    INSERT INTO job_secrets (job_id, kind, names, origins, sealed)
+    SELECT id, 'cookies', ARRAY['Cookie'], ARRAY['https://a.example'], 'gAAAA' FROM crawl_jobs WHERE name = 'default';
+"""
 _DATA_AT = {
     "0019": _DOMAIN + _TASK + _PRODUCT,
     "0001": _DOMAIN,
     "0002": _DOMAIN,
     **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
     **dict.fromkeys((f"{number:04}" for number in range(6, 20)), _DOMAIN + _TASK + _PRODUCT),
+    "0018": _DOMAIN + _TASK + _PRODUCT + _SECRETS,
 }
 
 

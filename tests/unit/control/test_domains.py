@@ -110,7 +110,7 @@ def test_windows_that_cannot_be_meant_are_refused_in_their_own_words(window: str
 def test_a_word_that_is_no_setting_is_answered_with_those_that_are(word: str) -> None:
     known = "delay, concurrency, parser, user_agent, active, budget, frequency, window"
     proxies = "proxy, proxy_direct, proxy_resolves, proxy_country, proxy_sticky"
-    with pytest.raises(UsageError, match=rf"with one of: {known}, {proxies}\.$"):
+    with pytest.raises(UsageError, match=rf"with one of: {known}, {proxies}, header, cookie, basic_auth\.$"):
         parse_assignments([word])
 
 

@@ -83,8 +83,9 @@ def test_a_wrong_key_is_a_sentence_that_says_what_to_do(tmp_path: Path, keys: tu
     with pytest.raises(SettingsError) as refused:
         safe(tmp_path, *keys).open(token)
     assert str(refused.value) == (
-        "The password was sealed with a key that is not in HOLDFAST_SECRET_KEY: set HOLDFAST_SECRET_KEY to the new key and, behind a "
-        "comma, the one that it was sealed with, or give the password again with `holdfast proxies edit PROXY --password-stdin`."
+        "The secret was sealed with a key that is not in HOLDFAST_SECRET_KEY: set HOLDFAST_SECRET_KEY to the new key and, behind a "
+        "comma, the one that it was sealed with, or give it again (`holdfast proxies edit PROXY --password-stdin`, "
+        "`crawl --header …`, `domain-set DOMAIN header=…`)."
     )
     assert not safe(tmp_path, *keys).is_newest(token)
 
@@ -97,7 +98,7 @@ def test_a_wrong_file_is_named(tmp_path: Path) -> None:
 
 def test_opening_makes_no_key(tmp_path: Path) -> None:
     token = safe(tmp_path, OLD).seal(PASSWORD)
-    with pytest.raises(SettingsError, match=r"^There is no key to open the password with: put .*secret\.key back, "):
+    with pytest.raises(SettingsError, match=r"^There is no key to open the secret with: put .*secret\.key back, "):
         safe(tmp_path).open(token)
     assert not safe(tmp_path).is_newest(token)
     assert not list(tmp_path.iterdir())

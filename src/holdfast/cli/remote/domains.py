@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.cli.remote import rows
+from holdfast.cli.remote.secrets import as_sent
 from holdfast.client import Client
 from holdfast.client.call import at
 from holdfast.client.reading import read
 from holdfast.control.domains import KEYS, ResetReport
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
+from holdfast.model.request_secrets import RequestSecrets
 
 _KNOWN: Final = ("block_reason_code", "images_stored", "image_yield_rate")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
@@ -44,10 +46,20 @@ class RemoteDomains:
         path = at("/api/admin/domains/{}/reset", canonical_domain(name))
         return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
 
-    def configure(self, name: str, changes: Mapping[str, object], *, actor: str) -> rows.Row:  # noqa: ARG002
-        """Change columns of a domain's configuration; the domain afterwards."""
+    def configure(
+        self,
+        name: str,
+        changes: Mapping[str, object],
+        *,
+        actor: str,  # noqa: ARG002
+        secrets: RequestSecrets | None = None,
+        plain_http: bool = False,
+    ) -> rows.Row:
+        """Change columns of a domain's configuration, and what is sent with requests to it; the domain afterwards."""
         words = {column: word for word, (column, _) in KEYS.items()}
         body = {words[column]: value for column, value in changes.items()}
+        if secrets:
+            body |= {**(as_sent(secrets) or {}), "plain_http": plain_http}
         raw = self.client.request("PATCH", at("/api/admin/domains/{}", canonical_domain(name)), body=body)
         return rows.row(raw["facts"])
 

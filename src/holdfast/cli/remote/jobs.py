@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import BinaryIO, Final, cast
 
 from holdfast.cli.remote import rows
+from holdfast.cli.remote.secrets import as_sent
 from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client
 from holdfast.client.call import at
@@ -18,10 +20,11 @@ from holdfast.control.crawls import Wish
 from holdfast.control.jobs import Made, Watch
 from holdfast.control.lists import BadLine
 from holdfast.control.seeds import LONGEST_LINE, Loaded, open_seeds
+from holdfast.errors import UsageError
 from holdfast.model.job import Job, JobSpec, JobState
 from holdfast.store.jobs import Acted
 
-_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done", "out_of_budget")
+_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done", "out_of_budget", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,10 @@ class RemoteJobs:
         file, _, _ = open_seeds(wish.seeds_file)
         with closing(file):
             lines = Lines(_lines(file, loaded))
-            for portion in lines.portions():
+            portions = iter(lines.portions())
+            if wish.secrets:
+                portions = _only_one(portions)
+            for portion in portions:
                 loaded.lines = lines.seen
                 while lines.bad:
                     _blame(loaded, *lines.bad.pop(0))
@@ -89,7 +95,8 @@ class RemoteJobs:
 
     def _make(self, wish: Wish, seeds: Portion, schedule: str | None, loaded: Loaded) -> Job:
         spec = cast("Spec", wish.options or {})
-        made = self.client.create_job(wish.job or "", [url for _, url in seeds], schedule=schedule, **spec)
+        urls = [url for _, url in seeds]
+        made = self.client.create_job(wish.job or "", urls, schedule=schedule, secrets=as_sent(wish.secrets), **spec)
         loaded.seeds += made.seeds
         for bad in made.bad_seeds:
             _blame(loaded, seeds[bad.line - 1][0], bad.problem)
@@ -100,6 +107,17 @@ class RemoteJobs:
         loaded.seeds += sown.seen - sown.bad
         for bad in sown.bad_urls:
             _blame(loaded, seeds[bad.line - 1][0], bad.problem)
+
+
+def _only_one(portions: Iterator[Portion]) -> Iterator[Portion]:
+    """The portion that a job is made with. Those that came later would be crawled before the server knows that secrets are for them."""
+    some = list(islice(portions, 2))
+    if any(some[1:]):
+        raise UsageError(
+            "Headers, cookies and passwords cannot be sent to a server together with a file of so many seeds; give them to the domains "
+            "that need them (`holdfast domain-set DOMAIN header=…`)."
+        )
+    return iter(some)
 
 
 def _lines(file: BinaryIO, loaded: Loaded) -> Iterator[bytes]:

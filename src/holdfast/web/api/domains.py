@@ -15,7 +15,19 @@ from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import TheOffice, Who
 from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
 from holdfast.web.problems import documented
-from holdfast.web.shapes import INTEGER, Body, Domain, Filter, IfMatch, Text, View, plain, tag, wanted_version
+from holdfast.web.shapes import (
+    INTEGER,
+    Body,
+    Domain,
+    Filter,
+    IfMatch,
+    SecretFields,
+    Text,
+    View,
+    plain,
+    tag,
+    wanted_version,
+)
 from holdfast.web.views import OperationView, accepted
 
 router = APIRouter(route_class=GuardedRoute, tags=["domains"])
@@ -78,8 +90,9 @@ class DomainFacts(View):
     """Who held it lately."""
 
 
-class DomainChange(Body):
-    """What is to be different. What is left out stays as it is; null means: as the settings say."""
+class DomainChange(SecretFields):
+    """What is to be different. What is left out stays as it is; null means: as the settings say. `headers`, `cookies` and `basic_auth` are
+    sent to the domain itself, with and without `www.`, over https."""
 
     delay: Annotated[float, Field(ge=0, le=_DAY)] | None = None
     """Seconds between two requests."""
@@ -99,6 +112,8 @@ class DomainChange(Body):
     proxy_resolves: bool | None = None
     proxy_country: Annotated[str, Field(pattern="^[A-Za-z]{2}$")] | None = None
     proxy_sticky: timedelta | None = None
+    plain_http: bool = False
+    """Send `headers`, `cookies` and `basic_auth` over http, too, where others can read them."""
 
 
 class NewDomain(DomainChange):
@@ -253,7 +268,13 @@ def tenures(
 @router.post("/api/admin/domains", summary="Make a domain known", status_code=201, responses=_KNOWN)
 def add(given: NewDomain, office: TheOffice, who: Who, response: Response) -> DomainFacts:
     """Without a seed nothing is crawled of it. One that is known stays as it is (200)."""
-    added = office.domains.add(given.domain, _changes(given, exclude={"domain"}), actor=who.name)
+    added = office.domains.add(
+        given.domain,
+        _changes(given, exclude={"domain"}),
+        actor=who.name,
+        secrets=given.given(),
+        plain_http=given.plain_http,
+    )
     response.headers["Location"] = f"/api/domains/{added.domain}"
     response.status_code = 201 if added.created else 200
     return _facts(response, office.domains.info(added.domain))
@@ -264,10 +285,13 @@ def change(
     domain: Domain, given: DomainChange, office: TheOffice, who: Who, response: Response, if_match: IfMatch = None
 ) -> DomainFacts:
     """As `holdfast domain-set` does it."""
-    changes = _changes(given)
-    if not changes:
+    changes, secrets = _changes(given), given.given()
+    if not changes and secrets is None:
         raise UsageError("Say what to change.")
-    office.domains.configure(domain, changes, actor=who.name, version=wanted_version(if_match))
+    version = wanted_version(if_match)
+    office.domains.configure(
+        domain, changes, actor=who.name, version=version, secrets=secrets, plain_http=given.plain_http
+    )
     return _facts(response, office.domains.info(domain))
 
 

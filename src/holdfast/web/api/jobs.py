@@ -8,6 +8,7 @@ from pydantic import Field
 
 from holdfast.control.crawls import Wish
 from holdfast.control.queries import JobQuery
+from holdfast.errors import UsageError
 from holdfast.model.job import JobState, Scope
 from holdfast.web import live
 from holdfast.web.afterwards import quietly
@@ -16,7 +17,7 @@ from holdfast.web.hub import Wanted
 from holdfast.web.office import TheOffice, Who
 from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
 from holdfast.web.problems import documented
-from holdfast.web.shapes import INTEGER, Body, Filter, JobName, Text, View, Word
+from holdfast.web.shapes import INTEGER, Body, Filter, JobName, SecretFields, Text, UserAgent, View, Word
 from holdfast.web.views import BadSeed, JobView, bad_seeds
 
 router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
@@ -48,6 +49,8 @@ class Spec(Body):
     """Also ask servers of private networks."""
     follow: bool = True
     """Follow links."""
+    user_agent: UserAgent | None = None
+    """The name that requests bear, which also decides which rules of robots.txt apply; it is not a secret."""
 
 
 class NewJob(Body):
@@ -59,6 +62,8 @@ class NewJob(Body):
     spec: Spec = Field(default_factory=Spec)
     schedule: Annotated[Text, Field(max_length=200, examples=["6h", "0 3 * * *"])] | None = None
     """Crawl it again and again: an interval, or five fields of cron in UTC."""
+    secrets: SecretFields | None = None
+    """Sent to exactly the origins of `urls` (for http, https of the same host, too), and nowhere else."""
 
 
 class MadeJob(View):
@@ -101,7 +106,8 @@ def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> Ma
     spec = given.spec
     options = {**spec.model_dump(), "include": tuple(spec.include), "exclude": tuple(spec.exclude)}
     desk = office.jobs(who)
-    wish = Wish(urls=tuple(given.urls), job=given.name, options=options)
+    secrets = None if given.secrets is None else given.secrets.given()
+    wish = Wish(urls=tuple(given.urls), job=given.name, options=options, secrets=secrets)
     made = desk.create(office.crawls, wish, lambda _: None, given.schedule)
     loaded = made.loaded
     response.headers["Location"] = f"/api/jobs/{made.job.id}"
@@ -163,6 +169,17 @@ def unschedule(job: JobName, office: TheOffice, who: Who) -> JobView:
     desk = office.jobs(who)
     desk.schedule(job, None)
     return JobView.of(office.browser.job(job))
+
+
+@router.put("/api/jobs/{job}/secrets", summary="Change what a job sends to its sites", responses=documented(404))
+def set_secrets(job: JobName, given: SecretFields, office: TheOffice, who: Who) -> JobView:
+    """Headers, cookies and credentials, from its next visits on, for the origins of the seeds that it has now."""
+    secrets = given.given()
+    if secrets is None:
+        raise UsageError("Say what to change: headers, cookies or basic_auth.")
+    job_id = office.browser.job(job).id
+    office.jobs(who).give_secrets(office.crawls, job_id, secrets)
+    return JobView.of(office.browser.job(job_id))
 
 
 @router.get(

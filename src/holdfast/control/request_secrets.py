@@ -1,0 +1,72 @@
+"""Headers, cookies and credentials that people give to jobs and domains: sealed, stored, and named without their values.
+
+The rule: what leaves this module towards the store is sealed; what leaves it towards people is a list of names.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.control.secrets import Safe
+from holdfast.errors import Refused, UsageError
+from holdfast.model.request_secrets import MAX_ORIGINS, RequestSecrets, SealedSecret, origins_of
+from holdfast.store import request_secrets
+from holdfast.store.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSealer:
+    """Seals what people give, and stores it."""
+
+    safe: Safe
+
+    def give_job(self, connection: Connection, job_id: int, secrets: RequestSecrets, seeds: Iterable[str]) -> list[str]:
+        """Change a job's secrets; the names of all that it has afterwards. They go to the origins of these seeds and of those that
+        the job has already; seeds that come later are not among them until the secrets are given again.
+
+        Before: no URL of `seeds` has been handed to workers, or they may be fetched without.
+        """
+        before = request_secrets.seed_origins(connection, job_id, MAX_ORIGINS + 1)
+        origins = origins_of([*(f"{origin}/" for origin in before), *seeds])
+        if not origins and secrets.given():
+            raise UsageError("Name the URLs that headers, cookies or a password are for: the job has no seeds yet.")
+        given = self._sealed(connection, secrets, origins)
+        with connection.transaction():
+            request_secrets.change_of_job(connection, job_id, given, secrets.removed())
+            return _names(request_secrets.of_job(connection, job_id))
+
+    def give_domain(
+        self, connection: Connection, domain_id: int, secrets: RequestSecrets, origins: Sequence[str]
+    ) -> list[str]:
+        """The same for a domain and its own origins. Before: a transaction is open and has locked the domain row."""
+        given = self._sealed(connection, secrets, origins)
+        request_secrets.change_of_domain(connection, domain_id, given, secrets.removed())
+        return _names([secret for _, secret in request_secrets.of_domains(connection, [domain_id])])
+
+    def check(self, connection: Connection, job_id: int) -> None:
+        """Raise SettingsError if no key opens what a job's requests are to carry."""
+        for secret in request_secrets.of_job(connection, job_id):
+            self.safe.open(secret.sealed)
+
+    def _sealed(self, connection: Connection, secrets: RequestSecrets, origins: Sequence[str]) -> list[SealedSecret]:
+        texts = secrets.given()
+        if texts and not self.safe.known() and request_secrets.is_anything_sealed(connection):
+            raise Refused(
+                f"Other secrets are sealed by a key that is not in {self.safe.where}. Put it back there, or set "
+                "HOLDFAST_SECRET_KEY; `holdfast proxies new-key` makes one if it is lost for good."
+            )
+        return [SealedSecret(text.kind, text.names, list(origins), self.safe.seal(text.text)) for text in texts]
+
+
+def names_of_domain(connection: Connection, domain_id: int) -> list[str]:
+    """The headers that are sent to a domain, by name."""
+    return _names([secret for _, secret in request_secrets.of_domains(connection, [domain_id])])
+
+
+def _names(secrets: Sequence[SealedSecret]) -> list[str]:
+    names = [name for secret in secrets for name in secret.names]
+    if sum(name.lower() == "authorization" for name in names) > 1:
+        raise UsageError(
+            "There is a header Authorization and a user with a password, which makes one, too: keep one of them, and remove the other "
+            "with an empty value."
+        )
+    return sorted(names)
