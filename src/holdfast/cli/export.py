@@ -11,6 +11,7 @@ from holdfast.cli import output, session
 from holdfast.cli.help import Command
 from holdfast.control import export as exports
 from holdfast.control.export import KINDS, STDOUT, Exporter, Wanted
+from holdfast.control.texts import MissingTexts
 
 Job = Annotated[
     str | None, typer.Option("--job", metavar="NAME", callback=session.readable, help="Only what this job crawled.")
@@ -42,7 +43,8 @@ def export(
     pages has a row for each URL that was answered, as it was the last time; urls every URL that was met, with its state
     and the reason; log every single outcome. The file appears under its name when it is whole. Crawling may go on.
 
-    --text takes texts from the store, where the job kept them, and otherwise from the archive of this machine.
+    --text takes texts from the store, where the job kept them, and otherwise from the archive of this machine. If texts
+    are missing, it says how many and where they are, and ends with 1; the file is written all the same.
 
     Examples:
         holdfast export pages pages.parquet
@@ -54,6 +56,7 @@ def export(
     exporter = _exporter(session.of(context))
     if file == STDOUT:
         output.write(sys.stdout, exporter.lines(wanted))
+        _tell_missing(exporter.missing)
         return
     total = exporter.expected(wanted)
     written = 0
@@ -62,9 +65,19 @@ def export(
         for written in steps:
             bar.show(written, written, max(total, written) if total else None)
     if as_json:
-        output.print_json({"file": file, "kind": what, "rows": written})
+        missing = {"texts_missing": exporter.missing.total} if text else {}
+        output.print_json({"file": file, "kind": what, "rows": written, **missing})
     else:
         output.print_line(f"{output.counted(written, 'row')} in {output.safe(file)}.")
+    _tell_missing(exporter.missing)
+
+
+def _tell_missing(missing: MissingTexts) -> None:
+    """Say of how many pages there is no text, and where it is. Ends with 1 if there are any."""
+    for sentence in missing.told():
+        session.say(output.safe(sentence))
+    if missing.total:
+        raise typer.Exit(1)
 
 
 def _exporter(of: session.Session) -> Exporter:

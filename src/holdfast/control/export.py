@@ -10,12 +10,12 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from holdfast.control.texts import Texts
+from holdfast.control.texts import MissingTexts, Texts
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.host import canonical_domain
 from holdfast.store import domains, exports, jobs
@@ -155,6 +155,8 @@ class Exporter:
     registrable: bool = False
     archive: Path | None = None
     """Where texts are read from that are not kept; None: nowhere."""
+    missing: MissingTexts = field(default_factory=MissingTexts)
+    """Texts that could not be had, counted while rows are read."""
 
     def expected(self, wanted: Wanted) -> int | None:
         """About how many rows there will be; None: nobody knows before."""
@@ -163,7 +165,7 @@ class Exporter:
 
     def rows(self, wanted: Wanted) -> Generator[Row, None, None]:
         """Every row, with the columns of its kind."""
-        with self.database.session() as connection, Texts(self.archive) as texts:
+        with self.database.session() as connection, Texts(self.archive, self.missing) as texts:
             only = self._only(connection, wanted)
             if wanted.kind == "pages":
                 chunks = exports.pages(connection, only, text=wanted.text)

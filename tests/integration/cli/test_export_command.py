@@ -53,7 +53,7 @@ def test_pages(cli: Cli, crawl: Crawl) -> None:
 
 def test_texts_are_unpacked(cli: Cli, crawl: Crawl) -> None:
     for name in ("texts.jsonl", "texts.csv", "texts.parquet"):
-        assert cli("export", "pages", name, "--text").code == 0
+        assert cli("export", "pages", name, "--text").code == 1  # some have none
     expected = {HOME: TEXT, f"{HOME}a": None, f"{HOME}a/b": None, f"{HOME}gone": None}
     assert {row["url"]: row["text"] for row in read(cli.folder / "texts.jsonl")} == expected
     table = pq.read_table(cli.folder / "texts.parquet")
@@ -73,12 +73,32 @@ def test_a_text_that_is_not_kept_is_read_from_the_archive(cli: Cli, crawl: Crawl
         noindex = url_key = substr(sha256('https://example.com/a/b'), 1, 16)""",
         (len(warc(body)), body),
     )
-    assert cli("export", "pages", "texts.jsonl", "--text").code == 0
+    answer = cli("export", "pages", "texts.jsonl", "--text")
+    assert (answer.code, answer.err) == (0, "")
     texts = {row["url"]: row["text"] for row in read(cli.folder / "texts.jsonl")}
     assert texts == {HOME: TEXT, f"{HOME}a": "Grüße", f"{HOME}a/b": None, f"{HOME}gone": None}
     path.write_bytes(b"damaged")
-    assert cli("export", "pages", "texts.jsonl", "--text").code == 0
+    answer = cli("export", "pages", "texts.jsonl", "--text")
+    assert (answer.code, answer.out) == (1, "4 rows in texts.jsonl.\n")
+    assert answer.err == "1 text is in archive files that cannot be read: `holdfast verify` names them.\n"
     assert by_url(read(cli.folder / "texts.jsonl"))[f"{HOME}a"]["text"] is None
+
+
+def test_texts_that_are_on_another_machine_are_counted(cli: Cli, crawl: Crawl) -> None:
+    """The rows are written all the same; who is not told would take them for empty pages."""
+    crawl.store.connection.execute(
+        "UPDATE crawled_pages SET archive_segment = 'far-1/one.warc.gz', archive_offset = 0, archive_length = 9, content_length = 9"
+    )
+    for name, stdout in (("texts.jsonl", "4 rows in texts.jsonl.\n"), ("-", None)):
+        answer = cli("export", "pages", name, "--text")
+        assert answer.code == 1
+        assert answer.err == (
+            "2 texts are in archive files that are not on this machine, of worker far-1: export there, or copy their folders "
+            "into the archive folder here.\n"
+        )
+        assert stdout is None or answer.out == stdout
+    assert cli("export", "pages", "texts.jsonl", "--text", "--json").json["texts_missing"] == 2
+    assert cli("export", "pages", "pages.jsonl").code == 0  # without texts none is missing
 
 
 def test_urls_and_log(cli: Cli, crawl: Crawl) -> None:

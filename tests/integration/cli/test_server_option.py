@@ -288,7 +288,10 @@ def test_exports(both: Both, database: Database, store: Store, tmp_path: Path) -
             assert far.json == near.json | {"file": f"far.{suffix}"}
             assert Path(f"far.{suffix}").read_bytes() == Path(f"near.{suffix}").read_bytes()
         assert both.shown("export", kind, "-", "--domain", "example.com")
-    assert "Welcome home." in both.shown("export", "pages", "-", "--text", "--job", "default")
+    near, far = (ask("export", "pages", "-", "--text", "--job", "default") for ask in (both.near, both.far))
+    assert "Welcome home." in far.out
+    assert (far.code, far.out) == (near.code, near.out)
+    assert far.err.startswith("1 text is not on the server's machine")
     both.refused("export", "pages", "x.csv", "--job", "nothing")
     both.refused("export", "pages", "x.txt")
     assert not Path("x.csv").exists()

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from holdfast.client import Client
 from holdfast.control.export import Exporter, Row, Wanted
+from holdfast.control.texts import MissingTexts, is_missing
 
 
 class RemoteExporter(Exporter):
@@ -16,6 +17,7 @@ class RemoteExporter(Exporter):
 
     def __init__(self, client: Client) -> None:
         object.__setattr__(self, "_client", client)
+        object.__setattr__(self, "missing", MissingTexts())
 
     def expected(self, wanted: Wanted) -> int | None:  # noqa: ARG002 — nobody knows before
         """Nobody knows how many there will be."""
@@ -31,4 +33,6 @@ class RemoteExporter(Exporter):
                 row = json.loads(line)
                 for name in times:
                     row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
+                if wanted.text and is_missing(row, row["text"]):
+                    self.missing.unknown += 1
                 yield {name: row[name] for name in wanted.columns}
