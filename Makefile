@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup crawl test lint unit coverage prove bench bench-cost bench-scale bench-store bench-api clean
+.PHONY: help setup crawl test lint unit coverage prove accept bench bench-cost bench-scale bench-store bench-api clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -64,6 +64,10 @@ bench-api: setup  ## The API under load while workers are killed, and how exact 
 
 prove: setup     ## The long proofs, from where they were: hours of kills; COLUMN="one of four" for one, PROVE_KILLS=30 for fewer
 	@$(BIN)/python -m tests.prove --kills $(PROVE_KILLS) --column "$(COLUMN)"
+	@test -n "$(COLUMN)" || $(MAKE) --no-print-directory accept
+
+accept: setup    ## Real documentation trees beside wget and Scrapy, and sites without an end (about 10 minutes; skips what passed at this commit)
+	@$(BIN)/python -m tests.acceptance
 
 test: lint unit  ## Everything a landing must pass
 
