@@ -24,6 +24,7 @@ from holdfast.control.summary import lines as summary_lines
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError, Refused
 from holdfast.model.job import Job, JobState, Scope
+from holdfast.model.url import with_http
 from holdfast.store.reports import Progress, progress
 from holdfast.telemetry import log
 
@@ -141,6 +142,8 @@ def crawl(
         else:
             _print_lines([f"{_pages(left, done)} so far.", *summary_lines(left)])
         raise typer.Exit(INTERRUPTED)
+    for url in desk.over_http(wish, begun.job):
+        say(f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}.")
     ended = desk.end(begun.job)
     stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
     with _note_after(SLOW_COUNT, "Counting the URLs that were not crawled …"):

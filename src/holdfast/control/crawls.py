@@ -159,6 +159,13 @@ class CrawlDesk:
             raise NotFound(f"There is no job called {name!r}.")
         return found
 
+    def over_http(self, wish: Wish, job: Job) -> list[str]:
+        """The URLs of a command, given without a scheme, that are crawled over http because nothing speaks TLS there."""
+        seeds, _ = self._read(wish.urls)
+        guessed = [seed for seed in seeds if seed.guessed]
+        with self.database.session() as connection:
+            return crawls.over_http(connection, job.id, guessed) if guessed else []
+
     def standing(self, job: Job) -> crawls.Standing:
         """What there is still to do."""
         with self.database.session() as connection:

@@ -44,6 +44,12 @@ REASONS: Final[dict[str, Reason]] = {
         cause="{url} redirects to {detail}, which could not be fetched",
         step="Crawl the URL that it redirects to.",
     ),
+    Outcome.NO_HTTPS: Reason(
+        "without TLS; http is crawled instead",
+        "no scheme was given and nothing speaks TLS there, so the same URL over http is crawled instead",
+        cause="{host} does not speak TLS, and could not be fetched over http",
+        step="Check the host and the port, then run the same command again.",
+    ),
     Outcome.REDIRECT_LOOP: Reason(
         "redirected in a circle",
         "it redirects to where it came from",

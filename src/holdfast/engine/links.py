@@ -11,7 +11,7 @@ from holdfast.errors import BadUrl
 from holdfast.model.batch import FoundUrl, Waiting
 from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.url import UrlRules, resolve, url_key
+from holdfast.model.url import UrlRules, resolve, url_key, with_http
 from holdfast.politeness.priority import url_priority
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.traps import TemplateCounter, trap
@@ -192,6 +192,11 @@ class LinkFinder:
             self._site.domain, self._site.parent, site.domain, site.parent, url, depth, max_depth=self._max_depth
         )
         return None if denial else self._denied(Outcome.NOFOLLOW, why, url, url_key(url), page_key, depth)
+
+    def over_http(self, url: str, key: bytes) -> FoundUrl:
+        """The same seed without TLS, which takes its place. Before: the URL is https."""
+        instead = with_http(url)
+        return FoundUrl(self._job_id, url_key(instead), instead, 0, url_priority(instead, 0), key)
 
     def _judge(
         self, base: str, href: str, page_key: bytes, depth: int, *, hops: int = 0, anywhere: bool = False

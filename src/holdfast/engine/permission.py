@@ -45,10 +45,13 @@ class Permission:
         visit = self._visit
         if not visit.job.spec.robots:
             return True
-        known = await self._robots.of(item.url)
+        known = await self._robots.of(item.url, lambda: visit.is_guessed(item))
         if known is None:
             visit.put_back(item)
             self.hold = visit.turns.far  # None: the visit is over anyway
+            return False
+        if known.no_tls and await visit.is_guessed(item):
+            visit.use_http(item, known.detail)
             return False
         if not known.reachable:
             self._not_now(item, known)

@@ -30,6 +30,8 @@ async def walk(visit: "Visit", item: Waiting) -> None:
     failpoints.reach("after_fetch")
     parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
     outcome, found = _judge(visit, item, result, parsed)
+    if result.no_tls and await visit.is_guessed(item):
+        outcome, found = Outcome.NO_HTTPS, [visit.links.over_http(item.url, item.url_key)]
     moved_to = None
     if item.tasks and outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
         moved_to = Place(found[0].url, found[0].url_key)

@@ -29,6 +29,12 @@ Ask = Callable[[FetchRequest], Awaitable[FetchResult | None]]
 Save = Callable[..., Awaitable[object]]
 Learn = Callable[[Outcome, FetchResult], None]
 """The server could not be reached: that counts for the domain, whatever was asked for."""
+Guessed = Callable[[], Awaitable[bool]]
+"""Whether the scheme of the URL that is asked about was guessed."""
+
+
+async def _given() -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -43,6 +49,8 @@ class Known:
     why: Outcome | None = None
     """How it could not be had, and in words; None: in an earlier visit."""
     detail: str = ""
+    no_tls: bool = False
+    """Nothing speaks TLS at an https origin."""
 
 
 class RobotsKeeper:
@@ -83,17 +91,20 @@ class RobotsKeeper:
             return rules.ALLOW_ALL
         return rules.Robots(text, max_crawl_delay=self._settings.max_crawl_delay.total_seconds())
 
-    async def of(self, url: str) -> Known | None:
-        """What holds for a URL's origin; None: the visit has to end before it could be asked."""
+    async def of(self, url: str, guessed: Guessed = _given) -> Known | None:
+        """What holds for a URL's origin; None: the visit has to end before it could be asked.
+
+        Where nothing speaks TLS and the URL's scheme was only guessed, that is not kept, and another attempt is not made.
+        """
         where = url[: url.index("/", 8)] + "/robots.txt"
         known = self._known.get(where)
         if known is None or known.until <= self._clock.now():
-            known = await self._fetch(where, known)
+            known = await self._fetch(where, known, guessed)
             if known is not None:
                 self._known[where] = known
         return known
 
-    async def _fetch(self, where: str, before: Known | None) -> Known | None:
+    async def _fetch(self, where: str, before: Known | None, guessed: Guessed) -> Known | None:
         result, answer = None, rules.Answer.NOT_NOW
         for pause in (*RETRIES, None):
             result = await self._follow(where)
@@ -105,6 +116,11 @@ class RobotsKeeper:
                 answer = rules.Answer.NOT_NOW
             if answer is rules.Answer.NOT_NOW and TREATMENT[result.outcome].event in UNREACHING:
                 self._learn(result.outcome, result)
+            if result.no_tls and await guessed():
+                until = self._clock.now() + self._settings.robots_retry.total_seconds()
+                return Known(
+                    rules.NOT_NOW, until, reachable=False, why=result.outcome, detail=result.detail, no_tls=True
+                )
             if answer is not rules.Answer.NOT_NOW or result.outcome is Outcome.ADDRESS_REFUSED or pause is None:
                 break
             self.pause = (self._clock.now() + pause, result.detail or str(result.outcome))

@@ -31,7 +31,7 @@ from holdfast.model.wait import Wait, WaitKind
 from holdfast.model.work import Ending, Growth
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
-from holdfast.store import budget, crawls, frontier, task_frontier, visits
+from holdfast.store import budget, crawls, frontier, job_seeds, task_frontier, visits
 from holdfast.store.frontier import Taken
 
 log: Final = logging.getLogger(__name__)
@@ -305,6 +305,20 @@ class Visit:
             tasks=item.tasks,
         )
         self.tools.committer.add(self, row)
+
+    async def is_guessed(self, item: Waiting) -> bool:
+        """Whether a URL is a seed of the job whose scheme was guessed. Asks the store: for URLs that failed only."""
+        if item.depth or item.hops or not item.url.startswith("https:"):
+            return False
+        return await self.tools.desk.call(job_seeds.is_guessed, self.job.id, item.url_key)
+
+    def use_http(self, item: Waiting, detail: str) -> None:
+        """Crawl a seed over http, since nothing speaks TLS there: into the batch."""
+        self._uncommitted += 1
+        state = TREATMENT[Outcome.NO_HTTPS].state
+        row = UrlOutcome(self.job.id, item.url_key, item.url, item.depth, Outcome.NO_HTTPS, state, fetched=False)
+        row.reason = f"{Outcome.NO_HTTPS}: {detail}"[:500]
+        self.tools.committer.add(self, row, [self.links.over_http(item.url, item.url_key)])
 
     async def ask(self, request: FetchRequest, item: Waiting) -> FetchResult:
         """Send a page's request. Before: it is its turn."""

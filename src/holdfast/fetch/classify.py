@@ -7,6 +7,7 @@ else in `fetch` decides.
 import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from errno import ECONNREFUSED
 from typing import Final
 
 import pycurl
@@ -68,6 +69,9 @@ WORDS: Final[tuple[tuple[int, str, Outcome], ...]] = (
 )
 """Errors of which only libcurl's words say which one they are; tests make them happen, so a change of words is noticed."""
 
+_NO_TLS: Final = ("wrong version number", "packet length too long", "unexpected eof", "Send failure", "Recv failure")
+"""What libcurl says of a server that answers a TLS handshake with something else, or by hanging up."""
+
 STATUSES: Final[dict[int, Outcome]] = {
     401: Outcome.LOGIN_WALL,
     403: Outcome.FORBIDDEN,
@@ -97,6 +101,13 @@ def error(code: int, message: str) -> Outcome:
         if code == known and words in message:
             return outcome
     return ERRORS.get(code, Outcome.BAD_RESPONSE)
+
+
+def speaks_no_tls(code: int, message: str, errno: int) -> bool:
+    """Whether libcurl's error *code* means that nothing speaks TLS there; *errno* is the system's. A certificate never does."""
+    if code == pycurl.E_COULDNT_CONNECT:
+        return errno == ECONNREFUSED
+    return code == pycurl.E_SSL_CONNECT_ERROR and any(words in message for words in _NO_TLS)
 
 
 def status(code: int, *, location: bool, conditional: bool) -> Outcome:

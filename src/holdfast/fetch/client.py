@@ -328,6 +328,7 @@ def _judge_the_way(
         hurried=hurried,
     )
     result.fault = fault(way)
+    result.no_tls = False  # whose the refusal is cannot be told
     if result.fault is not Fault.PROXY:
         return result
     detail = result.detail if result.status is None else f"the proxy answers with HTTP {result.status}"
@@ -342,6 +343,8 @@ def _fail(result: FetchResult, transfer: Transfer, code: int, message: str) -> N
         result.outcome, detail = Outcome.TOO_LARGE, f"unpacks to {transfer.body.size} bytes or more"
     else:
         result.outcome, detail = classify.error(code, message), message or "the answer has no end of its head"
+        if result.url.startswith("https:"):
+            result.no_tls = classify.speaks_no_tls(code, message, transfer.handle.getinfo(pycurl.OS_ERRNO))
         if code == pycurl.E_COULDNT_CONNECT and (number := transfer.handle.getinfo(pycurl.OS_ERRNO)):
             detail = f"{os.strerror(number)}: {detail}"
     result.detail = clean(detail)[:_LONGEST_DETAIL]

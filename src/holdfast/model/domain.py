@@ -111,6 +111,8 @@ class Seed(NamedTuple):
     url: str
     url_key: bytes
     rank: int | None = None
+    guessed: bool = False
+    """No scheme was given, so the URL is https: http is tried if nothing speaks TLS there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     TOO_SLOW = "too_slow"
     ADDRESS_REFUSED = "address_refused"
+    NO_HTTPS = "no_https"
+    """No scheme was given, https was tried, and nothing speaks TLS there: the same URL over http takes its place."""
     PROXY_FAILED = "proxy_failed"
     PROXY_UNCLEAR = "proxy_unclear"
     # not asked for
@@ -136,6 +138,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TIMEOUT: _unreachable(Event.TIMEOUT),
     Outcome.TOO_SLOW: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
     Outcome.ADDRESS_REFUSED: _ODD,
+    Outcome.NO_HTTPS: _DENIED,
     # They say nothing of the site, and the URL is tried elsewhere. The second is an error that may be the proxy's or the site's.
     Outcome.PROXY_FAILED: Treatment(UrlState.FAILED, verdict=Verdict.FAILED),
     Outcome.PROXY_UNCLEAR: Treatment(UrlState.FAILED),

@@ -70,6 +70,8 @@ class FetchResult:
     """The request as it was sent, for the archive."""
     response_head: bytes = b""
     """Status line and headers as they came (the last response's), for the archive."""
+    no_tls: bool = False
+    """It is https, and the connection was refused or the server does not speak TLS. Not a certificate that is wrong."""
     fault: Fault | None = None
     """Whether it may be the proxy's fault that it ended so."""
     elsewhere: float | None = None

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed
 from holdfast.model.host import canonical_domain, parent_domain
-from holdfast.model.url import DEFAULT_RULES, UrlRules, seed_url, url_key
+from holdfast.model.url import DEFAULT_RULES, UrlRules, is_guessed, seed_url, url_key
 
 _MAX_RANK: Final = 2**31 - 1
 _DOMAIN_COLUMNS: Final = ("domain", "origin", "url", "host", "hostname")
@@ -27,9 +27,10 @@ def make_seed(
 ) -> Seed:
     """The seed that a URL or a bare domain stands for. Raises BadUrl."""
     url = seed_url(text, rules)
+    guessed = is_guessed(text) and url.startswith("https://")
     domain = canonical_domain(url, registrable=registrable)
     base_url = url[: url.index("/", len("https://"))]
-    return Seed(domain, parent_domain(domain), base_url, url, url_key(url), rank)
+    return Seed(domain, parent_domain(domain), base_url, url, url_key(url), rank, guessed)
 
 
 @dataclass(slots=True)

@@ -220,6 +220,22 @@ def absolute(text: str) -> str:
     return ("http://" if host[0].endswith(":80") else "https://") + written
 
 
+def is_guessed(text: str) -> bool:
+    """Whether a person who wrote this gave neither a scheme nor a port that stands for one, so that `absolute` guessed https."""
+    if ":" not in text:
+        return True
+    written = text.strip(_C0_AND_SPACE)
+    if (scheme := _SCHEME.match(written)) and scheme[1].lower() in ("http", "https"):
+        return False
+    host = _BARE_HOST.match(written.removeprefix("//"))
+    return host is not None and not host[0].endswith((":80", ":443"))
+
+
+def with_http(url: str) -> str:
+    """The same URL over http. Before: it is a normalized https URL."""
+    return "http" + url.removeprefix("https")
+
+
 def visitable(url: Url) -> str:
     """The host of *url* without its trailing dot, if something could listen there; raises BadUrl otherwise.
 

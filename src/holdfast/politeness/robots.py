@@ -132,6 +132,7 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.REDIRECT: Answer.NO_RULES,
     Outcome.REDIRECT_LOOP: Answer.NO_RULES,
     Outcome.TOO_MANY_REDIRECTS: Answer.NO_RULES,
+    Outcome.NO_HTTPS: Answer.NOT_NOW,
     Outcome.NOT_FOUND: Answer.NO_RULES,
     Outcome.CLIENT_ERROR: Answer.NO_RULES,
     Outcome.LOGIN_WALL: Answer.NO_RULES,

@@ -5,6 +5,7 @@ has news for it), and nothing here changes many rows of a big job at once.
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,8 +13,9 @@ from typing import Final
 import psycopg
 
 from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, reason
+from holdfast.model.domain import Event, Seed, reason
 from holdfast.model.job import Job, JobKind, JobSpec
+from holdfast.model.outcome import Outcome
 from holdfast.store import budget, jobs, readiness
 
 CHUNK: Final = 500
@@ -88,6 +90,12 @@ SELECT held, ready, waiting, delayed, extract(epoch FROM LEAST(mine.next_at, coo
        cooling, spent, (SELECT count(*) FROM domain_wakes WHERE job_id = %(job)s), done, rows,
        (SELECT max_pages - pages_granted FROM crawls WHERE id = %(crawl)s)
 FROM mine, held, cooling
+"""
+
+_OVER_HTTP: Final = """
+SELECT f.url FROM unnest(%(domains)s::text[], %(keys)s::bytea[]) WITH ORDINALITY AS s(domain, key, nth)
+JOIN domains d ON d.domain = s.domain JOIN url_frontier f ON f.domain_id = d.id AND f.job_id = %(job)s AND f.url_key = s.key
+WHERE f.state = 'denied' AND f.reason LIKE %(reason)s ORDER BY s.nth
 """
 
 _SPENT: Final = """
@@ -288,6 +296,17 @@ def again(connection: psycopg.Connection, job_id: int) -> None:
         if len(ids) < CHUNK:
             return
         after = ids[-1]
+
+
+def over_http(connection: psycopg.Connection, job_id: int, seeds: Sequence[Seed]) -> list[str]:
+    """Those of these seeds of a job, as https URLs, whose places http URLs have taken."""
+    parameters = {
+        "job": job_id,
+        "domains": [seed.domain for seed in seeds],
+        "keys": [seed.url_key for seed in seeds],
+        "reason": f"{Outcome.NO_HTTPS}:%",
+    }
+    return [row[0] for row in connection.execute(_OVER_HTTP, parameters)]
 
 
 def standing(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Standing:

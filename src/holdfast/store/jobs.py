@@ -16,7 +16,7 @@ import psycopg
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, reason
 from holdfast.model.job import JobAction, JobState, after
-from holdfast.store import readiness, request_secrets
+from holdfast.store import job_seeds, readiness, request_secrets
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
@@ -77,6 +77,7 @@ _ALIVE: Final = "SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND deleted_
 _BURY: Final = """
 DELETE FROM crawl_jobs j WHERE j.id = %(job)s AND j.deleted_at < clock_timestamp() - %(grave)s
   AND NOT EXISTS (SELECT FROM job_domains WHERE job_id = j.id) AND NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = j.id)
+  AND NOT EXISTS (SELECT FROM job_seeds WHERE job_id = j.id)
 """
 _ITS_DOMAINS: Final = """
 SELECT domain_id, sum(rows)::bigint FROM (
@@ -346,6 +347,8 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
     with connection.transaction():
         found = connection.execute(_ITS_DOMAINS, {"job": job_id, "chunk": CHUNK}).fetchall()
         if not found:
+            if job_seeds.forget(connection, job_id):
+                return 0
             connection.execute(_BURY, {"job": job_id, "grave": GRAVE})
             return None
         ids: list[int] = []

@@ -168,6 +168,7 @@ UPDATE domains d SET status = 'pending', status_reason = %(reason)s
 WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
     OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied' AND d.id = ANY(%(no_robots)s)))
 """
+# Where not a single page was had, a seed that was given without a scheme is tried over https again, too.
 _RETRY: Final = """
 WITH chunk AS MATERIALIZED (
     (SELECT url_key, state FROM url_frontier
@@ -181,6 +182,11 @@ WITH chunk AS MATERIALIZED (
     (SELECT url_key, state FROM url_frontier
      WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'waiting' AND url_key > %(after)s
        AND not_before > clock_timestamp() AND split_part(reason, ':', 1) = ANY(%(waits)s) ORDER BY url_key LIMIT %(chunk)s)
+    UNION ALL
+    (SELECT url_key, state FROM url_frontier
+     WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'denied' AND reason LIKE %(no_https)s AND url_key > %(after)s
+       AND EXISTS (SELECT FROM job_domains WHERE domain_id = %(domain)s AND job_id = %(job)s AND pages = 0)
+     ORDER BY url_key LIMIT %(chunk)s)
     ORDER BY url_key LIMIT %(chunk)s
 ), reopened AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL,
@@ -270,6 +276,7 @@ def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> s
     for wake, domain, job, after, retry in wakes:
         key = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "retry": retry}
         key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "waits": sorted(NETWORK | {NO_ROBOTS_NOW})}
+        key |= {"no_https": f"{Outcome.NO_HTTPS}:%" if retry else ""}
         key |= {"woken": reason(Event.WOKEN, "a person asked for another attempt")}
         row = connection.execute(_RETRY, key).fetchone()
         _fold_on(connection, wake, *(row or (0, None)))

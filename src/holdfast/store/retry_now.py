@@ -25,13 +25,15 @@ _NAMED: Final = 20
 # Domains of the job where something failed. Those that are held and new to the job are known by their wakes only.
 _CANDIDATES: Final = """
 SELECT d.id FROM domains d
-JOIN (SELECT domain_id, failed, denied, not_before FROM job_domains WHERE job_id = %(job)s
-      UNION ALL SELECT DISTINCT domain_id, 0::bigint, 0::bigint, NULL::timestamptz FROM domain_wakes w
+JOIN (SELECT domain_id, failed, denied, not_before, pages = 0 AND denied > 0 AS in_vain FROM job_domains WHERE job_id = %(job)s
+      UNION ALL SELECT DISTINCT domain_id, 0::bigint, 0::bigint, NULL::timestamptz, false FROM domain_wakes w
       WHERE job_id = %(job)s AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.domain_id = w.domain_id AND jd.job_id = w.job_id)) jd
     ON jd.domain_id = d.id
 WHERE jd.failed > 0 OR jd.not_before > clock_timestamp() OR d.status = 'unreachable' OR d.circuit_open_until IS NOT NULL
    OR (%(no_robots)s AND (jd.denied > 0 OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied')))
    OR EXISTS (SELECT FROM domain_robots r WHERE r.domain_id = d.id AND NOT r.reachable AND r.expires_at > clock_timestamp())
+   OR (jd.in_vain AND EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = d.id AND f.job_id = %(job)s AND f.state = 'denied'
+                             AND f.reason LIKE %(no_https)s))
 ORDER BY d.id
 """
 _LOCK: Final = """
@@ -81,7 +83,7 @@ def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> list[Held
     already where no worker holds the domain; a worker that holds one lets go of it within about a second.
     """
     wanted = causes(spec)
-    parameters = {"job": job_id, "no_robots": not spec.robots}
+    parameters = {"job": job_id, "no_robots": not spec.robots, "no_https": f"{Outcome.NO_HTTPS}:%"}
     ids = [row[0] for row in connection.execute(_CANDIDATES, parameters).fetchall()]
     for first in range(0, len(ids), CHUNK):
         _ask(connection, ids[first : first + CHUNK], job_id, wanted)

@@ -19,11 +19,14 @@ _ATTEMPTS: Final = 10
 # Made once a session and emptied by each commit: a table made and dropped per batch would churn the catalogue.
 _TABLES: Final = """
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_batch (
-    domain text COLLATE "C", parent_domain text, base_url text, url text, url_key bytea, seed_rank integer
+    domain text COLLATE "C", parent_domain text, base_url text, url text, url_key bytea, seed_rank integer,
+    guessed boolean
 ) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_found (id bigint, url_key bytea, url text, rank_for integer) ON COMMIT DELETE ROWS;
 """
-_COPY: Final = "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank) FROM STDIN (FORMAT BINARY)"
+_COPY: Final = (
+    "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank, guessed) FROM STDIN (FORMAT BINARY)"
+)
 
 # A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
 _FRESH: Final = f"""
@@ -98,6 +101,13 @@ RETURNING d.id
 """
 
 
+# Whether its scheme was guessed is as a person said last.
+_KEEP: Final = """
+INSERT INTO job_seeds AS s (job_id, url_key, url, seed_rank, guessed)
+SELECT %(job)s, url_key, min(url), min(seed_rank), bool_and(guessed) FROM seed_batch GROUP BY url_key ORDER BY url_key
+ON CONFLICT (job_id, url_key) DO UPDATE SET guessed = excluded.guessed WHERE s.guessed <> excluded.guessed
+"""
+
 # Last of all, and under lock: who proves at this moment that the job is completed has seen our rows, or we see what he found.
 _JOB: Final = "SELECT state = 'completed', deleted_at IS NOT NULL FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
 _REVIVE: Final = "UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s"
@@ -137,11 +147,13 @@ def add(
         )  # of a batch before, in the same transaction
         connection.execute("SET LOCAL work_mem = '64MB'")
         with connection.cursor().copy(_COPY) as copy:
-            copy.set_types(["text", "text", "text", "text", "bytea", "int4"])
+            copy.set_types(["text", "text", "text", "text", "bytea", "int4", "bool"])
             for seed in seeds:
-                copy.write_row((seed.domain, seed.parent_domain, seed.base_url, seed.url, seed.url_key, seed.rank))
+                row = (seed.domain, seed.parent_domain, seed.base_url, seed.url, seed.url_key, seed.rank, seed.guessed)
+                copy.write_row(row)
         connection.execute("ANALYZE seed_batch (domain, url_key)")
         added = _add(connection, parameters)
+        connection.execute(_KEEP, parameters)
         if added.urls:
             _revive(connection, parameters)
     return added

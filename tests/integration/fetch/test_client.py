@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -258,14 +259,40 @@ def test_tls_is_verified(tmp_path: Path) -> None:
     assert unknown.detail
     wrong_name = tls(tmp_path, Web(page, tls=certificate.context()), certificate, "other.example")
     assert wrong_name.outcome is Outcome.TLS_FAILURE
+    assert (good.no_tls, unknown.no_tls, wrong_name.no_tls) == (False, False, False)
 
 
-def test_no_tls_where_there_should_be() -> None:
+async def _hang_up(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """Say nothing at all."""
+
+
+@pytest.mark.parametrize(
+    "script", [then_close(response(status="400 Bad Request")), then_close(b"SSH-2.0-x\r\n"), _hang_up]
+)
+def test_no_tls_where_there_should_be(script: Any) -> None:
     async def run() -> FetchResult:
-        async with Web(script=then_close(response())) as web, client() as one:
-            return await one.fetch(ask(web.url().replace("http:", "https:")))
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            await script(reader, writer)
+            writer.close()
 
-    assert asyncio.run(run()).outcome in (Outcome.TLS_FAILURE, Outcome.CONNECTION_FAILED)
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, client() as one:
+            return await one.fetch(ask(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+
+    result = asyncio.run(run())
+    assert result.outcome in (Outcome.TLS_FAILURE, Outcome.CONNECTION_FAILED)
+    assert result.no_tls
+
+
+def test_a_refused_connection_is_no_tls_over_https_only() -> None:
+    async def run() -> list[bool]:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        async with client() as one:
+            return [(await one.fetch(ask(f"{scheme}://127.0.0.1:{port}/"))).no_tls for scheme in ("https", "http")]
+
+    assert asyncio.run(run()) == [True, False]
 
 
 def test_http2(tmp_path: Path) -> None:

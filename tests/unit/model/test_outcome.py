@@ -14,6 +14,7 @@ NOT_ASKED = {
     Outcome.TRAP,
     Outcome.URL_REFUSED,
     Outcome.NOFOLLOW,
+    Outcome.NO_HTTPS,  # another URL takes its place
 }
 
 

@@ -29,6 +29,23 @@ def test_a_seed_knows_its_domain_and_its_site() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "guessed"),
+    [
+        *(
+            (text, True)
+            for text in ("example.com", "example.com:8080/a?b=1", "//example.com", " example.com/x:1", "[::1]:81")
+        ),
+        *((text, False) for text in ("https://example.com", "HTTP://example.com", " https://example.com:8443/")),
+        *((text, False) for text in ("example.com:80", "example.com:443", "//example.com:443/x")),
+    ],
+)
+def test_a_seed_knows_whether_its_scheme_was_guessed(written: str, guessed: bool) -> None:
+    seed = make_seed(written)
+    assert seed.guessed is guessed
+    assert not guessed or seed.url.startswith("https://")
+
+
 def test_settings_reach_the_seed() -> None:
     reader = LineReader(UrlRules(tracking_parameters=("x",)), registrable=True)
     assert _read(b"https://a.b.example.com/?x=1&y=2\n", reader=reader) == [
