@@ -71,7 +71,8 @@ def _story(of: session.Session, what: str, *, is_url: bool) -> UrlStory | Domain
 
 
 def _print_url(story: UrlStory) -> None:
-    output.print_facts([("URL", story.url), ("Domain", f"{story.domain} ({story.status})")])
+    asked = [("Asked for", f"{story.asked}, which is crawled as the URL above")] if story.asked else []
+    output.print_facts([("URL", story.url), *asked, ("Domain", f"{story.domain} ({story.status})")])
     for entry in story.entries:
         output.print_line()
         output.print_facts(_facts(entry, story.now))
@@ -107,6 +108,8 @@ def _facts(entry: Entry, now: datetime) -> list[tuple[str, object]]:
     ]
     if entry.detail:
         facts.append(("Detail", entry.detail))
+    if entry.change:
+        facts.append(("Changed by", entry.change))
     facts += [("Waits for" if not number else "", describe_wait(wait, now)) for number, wait in enumerate(entry.waits)]
     if entry.ahead:
         facts.append(("Before it", f"{entry.ahead:,}{' or more' if entry.ahead >= 10_000 else ''} URLs of its domain"))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from holdfast.control.reasons import Wait, in_words, waits, why
+from holdfast.control.reasons import Wait, waits, why, why_not
 from holdfast.errors import NotFound
+from holdfast.model.domain import Seed
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
@@ -50,6 +51,8 @@ class Entry:
     why: str
     detail: str | None
     row: dict[str, Any]
+    change: str | None = None
+    """The option or setting that changes it, if it was not crawled."""
     waits: list[Wait] = field(default_factory=list)
     ahead: int | None = None
     came_from: list[str] = field(default_factory=list)
@@ -73,6 +76,8 @@ class UrlStory:
     entries: list[Entry]
     robots: Verdict
     attempts: list[dict[str, Any]]
+    asked: str | None = None
+    """The URL as it was asked for, where it is stored under another spelling."""
 
 
 @dataclass(slots=True)
@@ -113,8 +118,11 @@ class Explainer:
         with self.database.session() as connection:
             known = domains.ids(connection, [seed.domain])
             rows = explain.of_url(connection, known[0], seed.url_key) if known else []
-            if not rows:
+            denied = [] if rows else self._denied(connection, seed.url_key)
+            if not (rows or denied):
                 raise NotFound(self._unknown(connection, seed.url, known))
+            if not known:
+                return self._outside(connection, text, seed, denied)
             domain = domains.get(connection, seed.domain)
             robots = explain.robots_of(connection, domain["id"])
             moment = explain.moment(connection, domain["id"], silence=SILENCE)
@@ -124,10 +132,29 @@ class Explainer:
                 url=seed.url,
                 domain=seed.domain,
                 status=domain["status"],
-                entries=[_entry(connection, row, domain, robots, moment, pool) for row in rows],
-                robots=self.verdict(seed.url, _agent(rows[0]) or domain["user_agent"], robots),
+                entries=[_entry(connection, row, domain, robots, moment, pool) for row in rows or denied],
+                robots=self.verdict(seed.url, domain["user_agent"], robots),
                 attempts=explain.attempts_on(connection, domain["id"], seed.url_key),
+                asked=_asked(text, seed.url),
             )
+
+    def _denied(self, connection: Connection, key: bytes) -> list[dict[str, Any]]:
+        """Rows of a URL under other domains than its own: a link that is not followed is a row of the domain where it was met."""
+        places = {row["domain_id"] for row in explain.elsewhere(connection, key)}
+        return [row for place in sorted(places) for row in explain.of_url(connection, place, key)]
+
+    def _outside(self, connection: Connection, text: str, seed: Seed, denied: list[dict[str, Any]]) -> UrlStory:
+        """The story of a URL on a domain that no job crawls: what kept it out."""
+        return UrlStory(
+            now=explain.now(connection),
+            url=seed.url,
+            domain=seed.domain,
+            status="not crawled by any job",
+            entries=[_entry(connection, row, None, [], {}, None) for row in denied],
+            robots=self.verdict(seed.url, None, []),
+            attempts=[],
+            asked=_asked(text, seed.url),
+        )
 
     def domain(self, text: str) -> DomainStory:
         """The story of a domain; NotFound if there is none."""
@@ -184,35 +211,22 @@ class Explainer:
         for spelling in _spellings(url):
             if known and explain.of_url(connection, known[0], url_key(spelling)):
                 return f"{sentence}, but {spelling} is known: `holdfast explain {spelling}`."
-        found = explain.elsewhere(connection, url_key(url))
-        if found:
-            (first, *_) = found
-            reason, detail = in_words(first["reason"])
-            return (
-                f"{sentence} as a page to crawl: a page of {first['domain']} points to it, and for the job {first['job']} "
-                f"{reason}{f' ({detail})' if detail else ''}."
-            )
-        if not known:
-            return (
-                f"{sentence}, nor its domain: no crawled page points to it. `holdfast seeds add {url}` makes it known."
-            )
-        return f"{sentence}: no crawled page of its domain points to it. `holdfast seeds add {url}` makes it known."
-
-
-def _agent(row: dict[str, Any]) -> str | None:
-    """The user agent of a URL's job."""
-    agent: str | None = (row["spec"] or {}).get("user_agent")
-    return agent
+        domain = "" if known else ", nor its domain"
+        return (
+            f"{sentence}{domain}: no link to it was found on the pages that were crawled so far (of each page the first "
+            f"`crawl.links_per_page` links are read). `holdfast seeds add {url}` makes it known."
+        )
 
 
 def _entry(
     connection: Connection,
     row: dict[str, Any],
-    domain: dict[str, Any],
+    domain: dict[str, Any] | None,
     robots: list[dict[str, Any]],
     moment: dict[str, Any],
-    pool: PoolState,
+    pool: PoolState | None,
 ) -> Entry:
+    """A URL as one job sees it. `domain` None: the row is one that was denied, and waits for nothing."""
     page = explain.page_of(connection, row["domain_id"], row["job_id"], row["url_key"])
     reason, detail = why(row, page)
     waiting = row["state"] == "waiting"
@@ -223,13 +237,19 @@ def _entry(
         why=reason,
         detail=detail,
         row={name: value for name, value in row.items() if name not in {"url_key", "parent_key", "spec", "domain_id"}},
-        waits=waits(domain, row, robots, moment, row, pool) if waiting else [],
+        change=why_not(row["reason"]).change if row["state"] in {"denied", "failed"} else None,
+        waits=waits(domain, row, robots, moment, row, pool) if waiting and domain else [],
         ahead=explain.ahead_of(connection, row) if waiting else None,
         came_from=chain,
         from_seed=from_seed,
         page=page,
         robots=(row["spec"] or {}).get("robots", True),
     )
+
+
+def _asked(text: str, url: str) -> str | None:
+    """The URL as it was asked for, if it is stored under another spelling: parameters were dropped, for example."""
+    return text if text.partition("://")[2] and text != url else None
 
 
 def _chain(connection: Connection, row: dict[str, Any]) -> tuple[list[str], bool]:

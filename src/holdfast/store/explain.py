@@ -4,8 +4,8 @@ The rule: every look-up goes by a key; the few that cannot (who else has this UR
 once a (domain, job) and are asked only when the direct way found nothing.
 """
 
-from datetime import timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
 
 import psycopg
 from psycopg.rows import dict_row
@@ -133,6 +133,13 @@ def moment(connection: psycopg.Connection, domain_id: int, *, silence: timedelta
     held for, and the jobs that have work on it."""
     (row,) = _rows(connection, _MOMENT, domain=domain_id, silence=silence)
     return row
+
+
+def now(connection: psycopg.Connection) -> datetime:
+    """The database's time."""
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None  # noqa: S101 — it always has one
+    return cast("datetime", row[0])
 
 
 def outcomes_of(connection: psycopg.Connection, domain_id: int) -> list[dict[str, Any]]:

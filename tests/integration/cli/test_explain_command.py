@@ -5,11 +5,13 @@ import re
 import pytest
 
 from holdfast.model.domain import Event
-from holdfast.model.outcome import UrlState
+from holdfast.model.outcome import Outcome, UrlState
 from holdfast.store.connect import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, Crawl, crawl_a_little
+from tests.support.crawls import Crawls
 from tests.support.factories import Store
+from tests.support.pages import Page, Pages, html
 from tests.support.pools import Pools
 
 TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d"
@@ -106,17 +108,37 @@ def test_a_domain(cli: Cli, crawl: Crawl) -> None:
     assert re.search(r"^denied +out_of_scope +1  https://outside.example/$", answer.out, re.MULTILINE)
 
 
+def test_out_of_scope_is_an_answer(cli: Cli, crawl: Crawl) -> None:
+    answer = cli("explain", "https://outside.example/")
+    assert (answer.code, answer.err) == (0, "")
+    told = facts(answer.out)
+    assert told["Domain"] == "outside.example (not crawled by any job)"
+    assert told["State"] == "denied: it is outside of the job's scope."
+    assert told["Changed by"] == "`--scope domain` or `--scope any`"
+    assert told["Met"].endswith(f"a link on {HOME} | which is a seed")
+    assert cli("explain", "https://outside.example/", "--json").json["entries"][0]["job"] == "default"
+
+
+def test_a_denied_link_to_a_known_domain_is_an_answer(cli: Cli, crawl: Crawl) -> None:
+    """The row hangs on the domain where the link was met, not on its own."""
+    (claim,) = crawl.store.claim(crawl.worker)
+    page = "https://other.example/deep"
+    out = crawl.found(page, f"{HOME}other", UrlState.DENIED, "out_of_scope: example.com is not other.example")
+    crawl.commit(claim, [crawl.outcome(page, Outcome.OK)], [out])
+    told = facts(cli("explain", f"{HOME}other").out)
+    assert told["Domain"] == "example.com (active)"
+    assert told["State"] == "denied: it is outside of the job's scope."
+    assert told["Met"].startswith("20")
+    assert f"a link on {page}" in told["Met"]
+
+
 def test_a_url_that_nobody_met(cli: Cli, crawl: Crawl) -> None:
-    assert cli("explain", "https://outside.example/").refused(4) == (
-        "No job has met https://outside.example/ as a page to crawl: a page of example.com points to it, and for the job "
-        "default it is outside of the job's scope (another host)."
-    )
     assert cli("explain", "http://www.example.com/a/").refused(4) == (
         "No job has met http://www.example.com/a/, but https://example.com/a is known: `holdfast explain https://example.com/a`."
     )
     assert cli("explain", "example.com/never").refused(4) == (
-        "No job has met https://example.com/never: no crawled page of its domain points to it. "
-        "`holdfast seeds add https://example.com/never` makes it known."
+        "No job has met https://example.com/never: no link to it was found on the pages that were crawled so far (of each page "
+        "the first `crawl.links_per_page` links are read). `holdfast seeds add https://example.com/never` makes it known."
     )
     assert (
         cli("explain", "https://never.example/")
@@ -127,7 +149,11 @@ def test_a_url_that_nobody_met(cli: Cli, crawl: Crawl) -> None:
 
 
 def test_addresses_are_normalized_like_seeds(cli: Cli, crawl: Crawl) -> None:
-    assert cli("explain", "HTTPS://Example.com:443/a?utm_source=x#part", "--json").json["url"] == f"{HOME}a"
+    asked = "HTTPS://Example.com:443/a?utm_source=x#part"
+    story = cli("explain", asked, "--json").json
+    assert (story["url"], story["asked"]) == (f"{HOME}a", asked)
+    assert facts(cli("explain", asked).out)["Asked for"].startswith(f"{asked}, which is crawled as the URL above")
+    assert cli("explain", f"{HOME}a", "--json").json["asked"] is None
 
 
 def test_a_url_of_two_jobs(cli: Cli, crawl: Crawl) -> None:
@@ -196,3 +222,37 @@ def test_attempts_say_which_proxy_they_went_through(cli: Cli, crawl: Crawl) -> N
     crawl.store.connection.execute("UPDATE crawl_log SET proxy_id = 7")
     assert re.search(rf"^{TIME}  default  ok +200  42 ms  w1 +7$", cli("explain", HOME).out, re.MULTILINE)
     assert cli("explain", HOME, "--json").json["attempts"][0]["proxy"] == 7
+
+
+def test_links_that_were_not_followed_are_explained_truly(crawls: Crawls, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real crawl: nofollow links, a nofollow page, a frame, a refresh, a link out of scope, and a domain that another job has."""
+    pages = {
+        "/": html("/plain", "/shut"),
+        "/plain": Page(
+            b"<a rel=nofollow href=/advert>x</a><iframe src=/frame></iframe><a href=http://elsewhere.test/>y</a>"
+        ),
+        "/shut": Page(b"<meta name=robots content=nofollow><a href=/behind>x</a>"),
+        "/frame": Page(b"<meta http-equiv=refresh content='0; url=/fresh'>"),
+        "/fresh": html(),
+    }
+    with Pages(pages) as site:
+        crawls.crawl(site.url(), delay=0)
+
+        def told(url: str) -> tuple[int, dict[str, str]]:
+            capsys.readouterr()
+            return crawls.command("explain", url), facts(capsys.readouterr().out)
+
+        states = {path: told(site.url(path)) for path in ("/advert", "/behind", "/frame", "/fresh")}
+        states["elsewhere"] = told("http://elsewhere.test/")
+    assert {path: (code, found["State"].partition(":")[0]) for path, (code, found) in states.items()} == {
+        "/advert": (0, "denied"),
+        "/behind": (0, "denied"),
+        "/frame": (0, "done"),
+        "/fresh": (0, "done"),
+        "elsewhere": (0, "denied"),
+    }
+    for path in ("/advert", "/behind"):
+        assert "nofollow" in states[path][1]["State"]
+    assert "scope" in states["elsewhere"][1]["State"]
+    assert f"a link on {site.url('/plain')}" in states["/frame"][1]["Met"]
+    assert f"a link on {site.url('/frame')}" in states["/fresh"][1]["Met"]
