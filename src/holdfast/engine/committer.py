@@ -33,6 +33,7 @@ from holdfast.settings import Flush
 from holdfast.store import commit
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
+from holdfast.store.items import Due, PageKey
 from holdfast.telemetry.clock import Clock
 
 log: Final = logging.getLogger(__name__)
@@ -114,11 +115,14 @@ class Committer:
         rests: Rests,
         archive: Callable[[], Segments],
         tally: Tally | None = None,
+        to_parse: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
     ) -> None:
+        """`to_parse` is given each committed page that a parser is for."""
         self._database = database
         self._desk = Desk(database, "committer")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
         self._leases = leases
+        self._to_parse = to_parse
         self._clock = clock
         self._worker = worker
         self._run_id = run_id
@@ -301,6 +305,19 @@ class Committer:
                 growth = done.growth.get(part.holder.domain_id, NO_GROWTH)
                 self._tally.robots_denied += sum(map(_robots_denied, part.outcomes))
                 part.holder.committed(part.outcomes, growth, noted=part.noted)
+        self._hand_over(filling, done.refused)
+
+    def _hand_over(self, filling: _Filling, refused: set[int]) -> None:
+        """Give pages to their parsers. Before: they are committed. What is refused is not ours to parse."""
+        exchanges = {id(outcome): exchange for outcome, exchange in filling.exchanges if _parser_of(outcome)}
+        if not exchanges:
+            return
+        for domain_id, part in filling.parts.items():
+            for outcome in part.outcomes if domain_id not in refused else ():
+                page, exchange = outcome.page, exchanges.get(id(outcome))
+                if exchange is not None and page is not None and page.parser and page.archive is not None:
+                    key = PageKey(domain_id, outcome.job_id, outcome.url_key, page.parser)
+                    self._to_parse(Due(key, page.archive), exchange)
 
     def _batch(self, filling: _Filling, now: float) -> Batch:
         parts = []
@@ -392,6 +409,10 @@ class Committer:
                     if outcome.page is not None:
                         outcome.page.archive = ref
                 return
+
+
+def _parser_of(outcome: UrlOutcome) -> str | None:
+    return None if outcome.page is None else outcome.page.parser
 
 
 def _robots_denied(outcome: UrlOutcome) -> bool:

@@ -61,7 +61,7 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         duration_ms=round(result.duration * 1000),
         bytes=result.wire_bytes,
         images_found=len(parsed.images) if parsed else 0,
-        page=_page(visit, result, parsed)
+        page=_page(visit, result, parsed, outcome)
         if over and result.status is not None and outcome is not Outcome.REDIRECT
         else None,
         tasks=item.tasks,
@@ -156,7 +156,7 @@ def _reason(outcome: Outcome, result: FetchResult) -> str | None:
     return f"{outcome}: {detail[:500]}" if detail else str(outcome)
 
 
-def _page(visit: "Visit", result: FetchResult, parsed: Parsed | None) -> PageRow:
+def _page(visit: "Visit", result: FetchResult, parsed: Parsed | None, outcome: Outcome) -> PageRow:
     """What is kept. A page that asks not to be indexed is only counted: its words are not kept."""
     headers = result.headers
     page = PageRow(
@@ -165,6 +165,7 @@ def _page(visit: "Visit", result: FetchResult, parsed: Parsed | None) -> PageRow
         content_length=len(result.body),
         etag=headers.get("etag"),
         last_modified=headers.get("last-modified"),
+        parser=visit.parser if TREATMENT[outcome].page else None,
     )
     if parsed is not None:
         page.content_hash = parsed.content_hash

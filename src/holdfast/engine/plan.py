@@ -23,5 +23,7 @@ class Plan:
     archive_folder: Path
     unseal: Callable[[str], str]
     """Opens the password of a proxy."""
+    parser_file: Path | None = None
+    """A parser that a person named by its path, beside those of the folder."""
     job_id: int | None = None
     """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""

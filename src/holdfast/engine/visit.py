@@ -75,6 +75,8 @@ class Visit:
         self._clean = claim.clean
         self._slice_ends = now + settings.crawl.slice.total_seconds()
         self.for_tasks = job.kind is JobKind.TASKS
+        self.parser = None if self.for_tasks or not spec.archive else spec.parser or state.parser
+        """Finds items on the pages; None: none is asked for, or what it would read is not kept."""
         self._tracking = settings.rollout.domain_tracking and not self.for_tasks
         """Whether what it learns may change the domain's status."""
         self._look_for_tasks = now + TASK_LOOK

@@ -15,6 +15,7 @@ from holdfast.engine.activity import observe
 from holdfast.engine.board import Board
 from holdfast.engine.committer import Committer
 from holdfast.engine.desk import Away, Desk
+from holdfast.engine.extraction import Extraction
 from holdfast.engine.lease import Heartbeat, Leases
 from holdfast.engine.links import LinkMemory, Sites
 from holdfast.engine.plan import Plan
@@ -148,6 +149,16 @@ class Worker:
     def _make_tools(self, name: str, run_id: int, client: Client) -> Tools:
         plan, settings = self._plan, self._settings
         board = Board(self._desk, self._clock, settings, plan.unseal)
+        self._extraction = Extraction(
+            plan.database,
+            plan.archive_folder,
+            settings.parsing,
+            worker=name,
+            job_id=plan.job_id,
+            parser_file=plan.parser_file,
+            desk=self._desk,
+            changed=self._changed.set,
+        )
         committer = Committer(
             plan.database,
             self._leases,
@@ -160,6 +171,7 @@ class Worker:
             rests=board.rests,
             archive=lambda: Segments(plan.archive_folder, name, settings.archive, software=plan.agent),
             tally=self._tally,
+            to_parse=self._extraction.offer,
         )
         return Tools(
             settings=settings,
@@ -205,6 +217,7 @@ class Worker:
     async def _work(self) -> None:
         self.tools.committer.start()
         self.tools.committer.when_failed(self._fall)
+        self._extraction.start()
         sweeping = asyncio.create_task(self._sweep())
         looking = asyncio.create_task(self._look_at_jobs())
         for task in (sweeping, looking):
@@ -212,7 +225,8 @@ class Worker:
         try:
             await self._take_back()
             while not self._stop.is_set():
-                if not await self._claim() and not self._visits and await self._is_over():
+                over = not await self._claim() and not self._visits and await self._is_over()
+                if over and self._extraction.finished():
                     break
                 await self._wait(self._settings.worker.idle.total_seconds())
         except Away:
@@ -386,6 +400,7 @@ class Worker:
             )
         await self.tools.board.close()
         await self.tools.committer.close()
+        await self._extraction.close()
         await self.tools.parser.aclose()
 
     def _lose(self, held: set[tuple[int, int]]) -> None:

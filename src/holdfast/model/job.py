@@ -89,6 +89,8 @@ class JobSpec:
     """False: links are not followed."""
     user_agent: str | None = None
     """None is the domain's own, or the settings'. It is not a secret: it decides which robots.txt rules apply."""
+    parser: str | None = None
+    """The parser that finds items on its pages, by name; None: the one that a person set for the domain, or none."""
 
     def as_json(self) -> dict[str, Any]:
         """For the store."""

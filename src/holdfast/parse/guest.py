@@ -36,6 +36,8 @@ OUT_OF_MEMORY: Final = b"m"
 RAISED: Final = b"r"
 BAD_RESULT: Final = b"x"
 
+NICE: Final = 5
+"""By how much a guest stands back behind those who fetch."""
 GRACE: Final = 2
 """Seconds that the parent has to be first."""
 _SIGNALLED: Final = 128
@@ -50,6 +52,7 @@ def main() -> None:
     """Before: nothing. After: the socket was closed, or the guest died, and no process that a parser started is left."""
     descriptor, parent, memory = (int(argument) for argument in sys.argv[1:])
     _close_others(descriptor)
+    os.nice(NICE)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     _prctl(_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(_SET_CHILD_SUBREAPER, 1)

@@ -4,7 +4,9 @@ Owns names. The rule: nothing is imported here. What a plug-in is, is seen by re
 the end of the process; `parse/loading` does that, in a process that may end.
 """
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,11 +76,15 @@ class Registry:
         return ParseFailed(name, FailureKind.UNKNOWN_PARSER, f"no parser is called {named}; there are: {there}")
 
 
-def scan(folder: Path | None = None) -> Registry:
-    """The parsers that there are now. A file of `folder` goes before a package of the same name; nothing goes before the built-in."""
+def scan(folder: Path | None = None, file: Path | None = None) -> Registry:
+    """The parsers that there are now. A file of `folder` goes before a package of the same name; nothing goes before the built-in.
+
+    `file` is one more, which goes before those of the folder.
+    """
     sources = {name: Source(name, Kind.BUILT_IN, target) for name, target in BUILT_IN.items()}
     broken: list[Broken] = []
-    for found in (*_files(folder), *_packages()):
+    named = [] if file is None else [_file(file)]
+    for found in (*named, *_files(folder), *_packages()):
         if isinstance(found, Broken):
             broken.append(found)
         elif found.name not in sources:
@@ -109,12 +115,27 @@ def _files(folder: Path | None) -> Iterator[Source | Broken]:
     for path in paths:
         if path.name.startswith(("_", ".")):
             continue  # what parsers share
-        if not _NAME.fullmatch(path.stem):
-            yield Broken(line(path.stem)[:100], _bad_name(f"the file {line(path.name)[:100]}"))
-        elif not path.is_file():
-            yield Broken(path.stem, f"the file {path.name} is no file")
-        else:
-            yield Source(path.stem, Kind.FILE, str(path.absolute()))
+        yield _file(path)
+
+
+def _file(path: Path) -> Source | Broken:
+    if not _NAME.fullmatch(path.stem):
+        return Broken(line(path.stem)[:100], _bad_name(f"the file {line(path.name)[:100]}"))
+    if not path.is_file():
+        return Broken(path.stem, f"the file {path.name} is no file")
+    if (why := _untrusted(path)) is not None:
+        return Broken(path.stem, f"the file {path.name} {why}")
+    return Source(path.stem, Kind.FILE, str(path.absolute()))
+
+
+def _untrusted(path: Path) -> str | None:
+    """Why the code of a file may not be run: another user wrote it, or could."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return "belongs to another user"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by every user"
+    return None
 
 
 def _packages() -> Iterator[Source | Broken]:

@@ -38,11 +38,15 @@ def run(parser: Parser | type[Parser], page: Document, *, name: str = "mine") ->
 def run_apart(
     parser: str | Path, page: Document, *, seconds: float = 10.0, memory: int = 1 << 30
 ) -> ParseDone | ParseFailed:
-    """What the parser of that name (an installed one) or in that file finds, in a process of its own with limits."""
+    """What the parser of that name (an installed one) or in that file finds, in a process of its own with limits.
 
-    if isinstance(parser, Path):
-        name = parser.stem
-        registry = Registry([Source(name, Kind.FILE, str(parser.absolute()))])
+    A text that ends in `.py` or has a slash is the path of a file.
+    """
+
+    if isinstance(parser, Path) or parser.endswith(".py") or "/" in parser:
+        path = Path(parser)
+        name = path.stem
+        registry = Registry([Source(name, Kind.FILE, str(path.absolute()))])
     else:
         name, registry = parser, scan()
 

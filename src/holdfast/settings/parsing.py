@@ -12,7 +12,7 @@ from holdfast.settings.kinds import folder as a_folder
 
 
 class Parsing(Group):
-    """How fetched tasks are parsed, in processes of their own."""
+    """How parsers read the pages of tasks and crawls, in processes of their own."""
 
     processes: Count = Field(default=2, ge=1, le=1000, description="Parsers that run at the same time.")
     timeout: Duration = Field(
@@ -26,6 +26,24 @@ class Parsing(Group):
         ge=128 << 20,
         le=INT4 * 64,
         description="Bytes of address space that a parser's process may have.",
+    )
+    items_per_page: Count = Field(
+        default=1_000, ge=1, le=10_000, description="The most items that a parser may find on one page of a crawl."
+    )
+    item_bytes: Count = Field(
+        default=256 * 1024, ge=100, le=1 << 20, description="The most bytes that one item may have as JSON."
+    )
+    attempts: Count = Field(
+        default=2,
+        ge=1,
+        le=100,
+        description="How often a page of a crawl is parsed whose parser hangs, dies or needs too much memory.",
+    )
+    buffer: Count = Field(
+        default=64 << 20,
+        ge=0,
+        le=INT4 * 64,
+        description="Bytes of pages that a worker keeps in memory for its parsers; pages beyond are parsed later, from the archive.",
     )
     folder: Annotated[Path | None, BeforeValidator(a_folder)] = Field(
         default=None,

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from holdfast.errors import StoreError
+from holdfast.errors import RolledBack, StoreError
 from holdfast.model.page import ArchiveRef
 from holdfast.model.parsed import ParseDone, encoded_products
 from holdfast.store import products
@@ -177,6 +177,14 @@ def due(
     return [Due(PageKey(*row[:4]), ArchiveRef(*row[4:])) for row in rows]
 
 
+def any_due(connection: psycopg.Connection, folders: Sequence[str], job_id: int | None = None) -> bool:
+    """Whether a page waits in one of these folders of an archive, whatever its parser."""
+    query = "SELECT EXISTS (SELECT FROM page_parses WHERE due AND split_part(archive_segment, '/', 1) = ANY(%s) {})"
+    only = "" if job_id is None else "AND job_id = %s"
+    row = connection.execute(query.format(only), [list(folders), *([] if job_id is None else [job_id])]).fetchone()
+    return bool(row and row[0])
+
+
 def count_due(
     connection: psycopg.Connection, *, job_id: int | None = None, domain_id: int | None = None
 ) -> dict[tuple[str, str], int]:
@@ -198,10 +206,19 @@ def standing(connection: psycopg.Connection, job_id: int) -> Standing:
 def save(connection: psycopg.Connection, results: Sequence[Parsed], *, attempts: int) -> int:
     """Write down what parsers found; how many pages of these were still the newest. A page may fail `attempts` times.
 
+    RolledBack: the same call may be made again.
+
     Before: no transaction is open; a page is in `results` once. After: each page has the items of its result and no others, or its
     error, or is as it was because it has been crawled again or deleted. What the database cannot hold is an error of its page. Nothing
     waits for the disk: after a crash of the server the page is due as before.
     """
+    try:
+        return _save_all(connection, results, attempts)
+    except psycopg.OperationalError as problem:
+        raise RolledBack(f"Items could not be written: {first_line(problem)}.") from problem
+
+
+def _save_all(connection: psycopg.Connection, results: Sequence[Parsed], attempts: int) -> int:
     plain = [one for one in results if one.done is not None and not one.done.extracted.products]
     rest = [one for one in results if one.done is None or one.done.extracted.products]
     written = _save_or_split(connection, plain, attempts)
