@@ -91,8 +91,10 @@ def log_folder(settings: Settings) -> Path:
     return settings.data / "logs"
 
 
-def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | None) -> "Plan":
-    """What a worker process is to do."""
+def worker_plan(
+    settings: Settings, chosen: Database, name: str, job_id: int | None, parser_file: Path | None = None
+) -> "Plan":
+    """What a worker process is to do; `parser_file` is a parser beside those of the folder."""
     from holdfast.control.secrets import Safe
     from holdfast.engine.plan import Plan
 
@@ -105,6 +107,7 @@ def worker_plan(settings: Settings, chosen: Database, name: str, job_id: int | N
         defaults=new_domains(settings),
         archive_folder=archive_folder(settings),
         unseal=Safe.of(settings).open,
+        parser_file=parser_file,
         job_id=job_id,
     )
 

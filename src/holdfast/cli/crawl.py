@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from holdfast import failpoints, wiring
-from holdfast.cli import output, secret_options, session, wishes
+from holdfast.cli import extraction, output, secret_options, session, wishes
 from holdfast.cli.display import Display, size
 from holdfast.cli.help import Command
 from holdfast.cli.session import INTERRUPTED, Session, say
@@ -76,6 +77,7 @@ def crawl(
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
     user_agent: wishes.UserAgent = None,
+    parser: wishes.Parser = None,
     again: Annotated[bool, typer.Option("--again", help="Start anew, also where nothing is left to do.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -93,7 +95,10 @@ def crawl(
         holdfast crawl --seeds sites.txt --job news --scope domain --text
         holdfast crawl --job news
         holdfast crawl https://wiki.example --basic-auth @login.txt --header 'X-Team: crawl'
+        holdfast crawl https://shop.example --parser ./shop.py
     """
+    of = session.of(context)
+    chosen = extraction.chosen(of, parser, no_archive=no_archive)
     options = wishes.spec(
         max_pages=max_pages,
         max_pages_per_domain=max_pages_per_domain,
@@ -108,14 +113,15 @@ def crawl(
         no_archive=no_archive,
         text=text,
         user_agent=user_agent,
+        parser=None if chosen is None else chosen.name,
     )
-    of = session.of(context)
     desk = wishes.desk(of)
     secrets = secret_options.secrets(header, cookie, basic_auth)
     wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
+    extraction.check_job(of, begun.job, chosen)
     _announce(begun)
     proxies = ProxyDesk.of(of.settings, of.store())
     locked, why = proxies.locked()
@@ -128,7 +134,7 @@ def crawl(
             time.sleep(AFTER_PAUSE)
         since = desk.now()
         told = desk.has_work(begun.job, of.settings.crawl.patience) and _work(
-            of, begun.job, workers or _default_workers(desk, begun.job)
+            of, begun.job, workers or _default_workers(desk, begun.job), None if chosen is None else chosen.file
         )
         # Its workers end when there is nothing more to do, and also when it is paused.
         resumed = not told and desk.was_paused(begun.job, since)
@@ -144,6 +150,7 @@ def crawl(
         raise typer.Exit(INTERRUPTED)
     for url in desk.over_http(wish, begun.job):
         say(f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}.")
+    extraction.finish(of, begun.job, chosen)
     ended = desk.end(begun.job)
     stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
     with _note_after(SLOW_COUNT, "Counting the URLs that were not crawled …"):
@@ -162,6 +169,7 @@ def worker(
     ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
     failpoint: Annotated[list[str] | None, typer.Option("--failpoint", hidden=True)] = None,
+    parser_file: Annotated[Path | None, typer.Option("--parser-file", hidden=True)] = None,
 ) -> None:
     """Run one worker process: it serves every job in turn until it is stopped.
 
@@ -178,7 +186,7 @@ def worker(
     of = session.of(context)
     database = of.store()
     job_id = wishes.desk(of).job(job).id if job is not None else None
-    plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id)
+    plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id, parser_file)
     if run_worker(plan, supervised=supervised) and not supervised:
         raise typer.Exit(INTERRUPTED)
 
@@ -231,15 +239,16 @@ def _announce(begun: Begun) -> None:
     say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command goes on.")
 
 
-def _work(of: Session, job: Job, count: int) -> bool:
+def _work(of: Session, job: Job, count: int, parser_file: Path | None = None) -> bool:
     """Run the workers until they end; True if they were told to stop."""
     log.set_up(wiring.log_folder(of.settings) / "crawl.log")
     look = looker(of, job)
     beside = background_beside(of) if has_anything_to_do(of.store()) else nullcontext()
     with beside, Display(look, f"Job {output.safe(job.name)}") as display:
         if count == 1 and of.settings.rollout.claim_protocol:
-            return run_worker(wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id))
-        return _supervise(of, job, 1 if not of.settings.rollout.claim_protocol else count, display)
+            plan = wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id, parser_file)
+            return run_worker(plan)
+        return _supervise(of, job, 1 if not of.settings.rollout.claim_protocol else count, display, parser_file)
 
 
 def looker(of: Session, job: Job) -> Callable[[bool], Progress]:
@@ -253,9 +262,11 @@ def looker(of: Session, job: Job) -> Callable[[bool], Progress]:
     return look
 
 
-def _supervise(of: Session, job: Job, count: int, display: Display) -> bool:
+def _supervise(of: Session, job: Job, count: int, display: Display, parser_file: Path | None = None) -> bool:
+    file = [] if parser_file is None else ["--parser-file", str(parser_file)]
+
     def command(number: int) -> Sequence[str]:
-        return program(of, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised")
+        return program(of, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised", *file)
 
     def note(text: str) -> None:
         display.note = text

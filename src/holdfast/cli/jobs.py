@@ -73,6 +73,10 @@ def _create(context: typer.Context, wish: Wish, watch: Callable[[Loaded], None],
         from holdfast.cli.remote.jobs import RemoteJobs
 
         return RemoteJobs(of.client).create(wish, watch, schedule)
+    if (parser := (wish.options or {}).get("parser")) is not None:
+        from holdfast.control.parsers import check_known
+
+        check_known(parser, of.settings.parsing)
     return JobDesk(of.store(), actor()).create(wishes.desk(of), wish, watch, schedule)
 
 
@@ -142,6 +146,7 @@ def create(
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
     user_agent: wishes.UserAgent = None,
+    parser: wishes.JobParser = None,
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -173,8 +178,11 @@ def create(
         no_archive=no_archive,
         text=text,
         user_agent=user_agent,
+        parser=parser,
     )
     secrets = secret_options.secrets(header, cookie, basic_auth)
+    if parser is not None and no_archive:
+        raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         made = _create(
             context,

@@ -34,6 +34,24 @@ UserAgent = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="The name that requests bear; robots.txt is read for it. Not a secret."),
 ]
+Parser = Annotated[
+    str | None,
+    typer.Option(
+        "--parser",
+        metavar="NAME",
+        callback=session.readable,
+        help="Find items on every page by this parser: a name, or the path of a Python file.",
+    ),
+]
+JobParser = Annotated[
+    str | None,
+    typer.Option(
+        "--parser",
+        metavar="NAME",
+        callback=session.readable,
+        help="Find items on every page by this parser, which the workers must know.",
+    ),
+]
 WithText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -52,6 +70,7 @@ def spec(
     no_archive: bool,
     text: bool,
     user_agent: str | None,
+    parser: str | None = None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec that were given; the others stay as they are."""
     said = {
@@ -68,6 +87,7 @@ def spec(
         "archive": False if no_archive else None,
         "text": text or None,
         "user_agent": _user_agent(user_agent),
+        "parser": parser,
     }
     return {name: value for name, value in said.items() if value is not None}
 

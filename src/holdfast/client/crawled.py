@@ -258,6 +258,7 @@ class JobSpec(TypedDict, total=False):
     allow_private: bool
     follow: bool
     user_agent: str | None
+    parser: str | None
 
 
 class Secrets(TypedDict, total=False):

@@ -103,7 +103,9 @@ class CrawlDesk:
 
     def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> tuple[Job, bool, Loaded]:
         """Find or make the job of this wish and sow its seeds, without a crawl of it: the job, whether it was there, and the seeds."""
-        compile_rules(JobSpec(**(wish.options or {})))  # a pattern that is none is refused before anything is made
+        said = JobSpec(**(wish.options or {}))
+        compile_rules(said)  # a pattern that is none is refused before anything is made
+        _check_parser(said)
         seeds, bad = self._read(wish.urls)
         if not (seeds or wish.seeds_file or wish.job) and wish.urls:
             raise BadUrl(bad.bad_lines[0].problem)
@@ -115,7 +117,9 @@ class CrawlDesk:
             if job is None:
                 job = self._create(connection, wish, seeds)
             else:
-                crawls.set_spec(connection, job.id, self._spec(wish, job.spec))
+                spec = self._spec(wish, job.spec)
+                _check_parser(spec)
+                crawls.set_spec(connection, job.id, spec)
             self._give_secrets(connection, job, wish, seeds)  # before its seeds, which workers may fetch at once
         loaded = self._sow(job, wish, seeds, bad, watch)
         return job, known, loaded
@@ -271,6 +275,14 @@ class CrawlDesk:
                 for loaded in steps:
                     watch(loaded)
         return loaded
+
+
+def _check_parser(spec: JobSpec) -> None:
+    """Raise UsageError for a parser without an archive to read from."""
+    if spec.parser is not None and not spec.archive:
+        raise UsageError(
+            "A parser reads pages from the archive, so a job with one cannot do without it (--no-archive)."
+        )
 
 
 def _crawl(job: Job) -> int:

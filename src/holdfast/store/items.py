@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from holdfast.errors import RolledBack, StoreError
+from holdfast.model.outcome import TREATMENT
 from holdfast.model.page import ArchiveRef
 from holdfast.model.parsed import ParseDone, encoded_products
 from holdfast.store import products
@@ -82,6 +83,20 @@ WHERE p.archive_segment IS NOT NULL AND p.payload_digest IS NOT NULL
 ORDER BY p.domain_id, p.job_id, p.url_key, w.parser
 ON CONFLICT (domain_id, job_id, url_key, parser) DO NOTHING
 """
+# Pages of a job that were crawled before it had this parser, a chunk at a time.
+_MAKE_JOB_DUE: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT p.* FROM crawled_pages p
+    WHERE p.domain_id = %(domain)s AND p.job_id = %(job)s AND p.url_key > %(key)s ORDER BY p.url_key LIMIT %(limit)s
+), made AS (
+    INSERT INTO page_parses (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
+                             payload_digest)
+    SELECT domain_id, job_id, url_key, %(parser)s, crawled_at, archive_segment, archive_offset, archive_length, payload_digest
+    FROM chunk WHERE archive_segment IS NOT NULL AND payload_digest IS NOT NULL AND outcome = ANY(%(pages)s) ORDER BY url_key
+    ON CONFLICT (domain_id, job_id, url_key, parser) DO NOTHING RETURNING 1
+)
+SELECT (SELECT url_key FROM chunk ORDER BY url_key DESC LIMIT 1), (SELECT count(*) FROM made)
+"""
 # Pages of crawls that can be parsed again, by key. What makes a page be left out is looked at afterwards: no statement walks far.
 _ARCHIVED: Final = """
 WITH chunk AS MATERIALIZED (
@@ -104,6 +119,8 @@ SELECT count(*) FILTER (WHERE r.due), count(*) FILTER (WHERE NOT r.due AND r.err
 FROM job_domains jd JOIN page_parses r ON r.domain_id = jd.domain_id AND r.job_id = jd.job_id WHERE jd.job_id = %(job)s
 """
 
+CHUNK: Final = 5_000
+"""Pages that are looked at by one statement."""
 FIRST: Final = (0, 0, b"", "")
 """Before all keys."""
 
@@ -360,6 +377,23 @@ def _archived(row: dict[str, Any]) -> Archived:
 def make_known(connection: psycopg.Connection, pages: Iterable[PageKey]) -> None:
     """These pages can be parsed by these parsers. After (with the commit): `save` with `again` takes their results."""
     connection.execute(_MAKE_DUE, _keys(sorted(pages)))
+
+
+def make_job_due(connection: psycopg.Connection, job_id: int, parser: str) -> int:
+    """Pages that a job crawled before this parser was asked for are due for it now; how many.
+
+    Before: no transaction is open. After: every page of the job that lies in an archive was due for the parser once.
+    """
+    made = 0
+    domain_ids = connection.execute("SELECT domain_id FROM job_domains WHERE job_id = %s ORDER BY domain_id", (job_id,))
+    pages = [outcome for outcome, treatment in TREATMENT.items() if treatment.page]
+    for (domain_id,) in domain_ids.fetchall():
+        key: bytes | None = b""
+        while key is not None:
+            values = {"domain": domain_id, "job": job_id, "key": key, "parser": parser, "limit": CHUNK, "pages": pages}
+            key, count = connection.execute(_MAKE_JOB_DUE, values, prepare=False).fetchone() or (None, 0)
+            made += count
+    return made
 
 
 def of_page(connection: psycopg.Connection, key: PageKey) -> list[dict[str, Any]]:

@@ -204,6 +204,15 @@ def test_lists_go_by_domain_url_and_job(site: Site) -> None:
     assert [len(chunk) for chunk in everything] == [1, 1]
 
 
+def test_pages_that_a_job_crawled_before_it_had_a_parser_can_be_made_due(site: Site) -> None:
+    ref = site.fetch(parser=None)
+    assert items.make_job_due(site.connection, site.store.job, "shop") == 1
+    assert site.due() == [site.page(ref)]
+    site.save({"a": 1}, page=site.page(ref))
+    assert items.make_job_due(site.connection, site.store.job, "shop") == 0
+    assert site.due() == []
+
+
 def test_pages_that_were_never_parsed_can_be(site: Site) -> None:
     ref = site.fetch(parser=None)
     (page,) = items.archived(site.connection, limit=9)

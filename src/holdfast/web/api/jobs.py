@@ -7,6 +7,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from holdfast.control.crawls import Wish
+from holdfast.control.parsers import check_known
 from holdfast.control.queries import JobQuery
 from holdfast.errors import UsageError
 from holdfast.model.job import JobState, Scope
@@ -51,6 +52,8 @@ class Spec(Body):
     """Follow links."""
     user_agent: UserAgent | None = None
     """The name that requests bear, which also decides which rules of robots.txt apply; it is not a secret."""
+    parser: Annotated[str, Field(min_length=1, max_length=100, examples=["product"])] | None = None
+    """Find items on every page by the parser of this name; null: by the one that was set for the domain, or none."""
 
 
 class NewJob(Body):
@@ -105,6 +108,8 @@ def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> Ma
     """Workers begin with it at once. A name that is taken is refused (409)."""
     spec = given.spec
     options = {**spec.model_dump(), "include": tuple(spec.include), "exclude": tuple(spec.exclude)}
+    if spec.parser is not None:
+        check_known(spec.parser, office.settings.parsing)
     desk = office.jobs(who)
     secrets = None if given.secrets is None else given.secrets.given()
     wish = Wish(urls=tuple(given.urls), job=given.name, options=options, secrets=secrets)

@@ -1,0 +1,80 @@
+"""Parsers of crawls on the command line: the option --parser, and what is parsed and said at the end of a crawl."""
+
+from typing import TYPE_CHECKING
+
+from holdfast import wiring
+from holdfast.cli import output
+from holdfast.cli.output import counted, safe
+from holdfast.cli.session import Session, say
+from holdfast.errors import UsageError
+from holdfast.model.job import Job
+
+if TYPE_CHECKING:
+    from holdfast.control.extraction import ExtractionService
+    from holdfast.control.parsers import ChosenParser
+
+
+def chosen(of: Session, text: str | None, *, no_archive: bool) -> "ChosenParser | None":
+    """The parser that --parser names, once it can be loaded. Raises UsageError."""
+    if text is None:
+        return None
+    if no_archive:
+        raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
+    # Imported here: a crawl without a parser need not wait for it.
+    from holdfast.control.parsers import check_loads, choose
+
+    parser = choose(text, of.settings.parsing)
+    check_loads(parser, of.settings.parsing)
+    return parser
+
+
+def check_job(of: Session, job: Job, parser: "ChosenParser | None") -> None:
+    """Raise UsageError if a job that was made before is for a parser that is not known here."""
+    if job.spec.parser is None or parser is not None:
+        return
+    from holdfast.control.parsers import check_known
+
+    try:
+        check_known(job.spec.parser, of.settings.parsing)
+    except UsageError as problem:
+        raise UsageError(f"Job {job.name} is for the parser {job.spec.parser!r}. {problem}") from problem
+
+
+def service(of: Session, parser: "ChosenParser | None" = None) -> "ExtractionService":
+    """Parses what is due in the archive of this invocation."""
+    from holdfast.control.extraction import ExtractionService
+
+    file = None if parser is None else parser.file
+    return ExtractionService(of.store(), wiring.archive_folder(of.settings), of.settings.parsing, file)
+
+
+def finish(of: Session, job: Job, parser: "ChosenParser | None") -> None:
+    """Parse what is still due for the job on this machine, and say what its parser found."""
+    parsing = service(of, parser)
+    if parser is not None:
+        parsing.make_due(job.id, parser.name)
+    due = parsing.due_here(job_id=job.id)
+    if due:
+        with output.ProgressBar("Parsing", due, "page") as bar:
+            parsing.parse_due(job_id=job.id, watch=lambda done: bar.show(done.pages + done.failed, done.pages, due))
+    standing = parsing.standing(job.id)
+    if not (standing.parsed or standing.failed or standing.due):
+        return
+    name = safe(job.name)
+    say(
+        f"{counted(standing.items, 'item')} from {counted(standing.parsed, 'page')}; "
+        f"`holdfast export items FILE --job {name}` writes them to a file."
+    )
+    if standing.failed:
+        say(
+            f"{counted(standing.failed, 'page')} could not be parsed; for example: {safe(standing.error or '')} "
+            f"`holdfast parse --again --job {name} --apply` tries all pages again."
+        )
+    if standing.due:
+        left = parsing.left(job_id=job.id)
+        for parser_name, count in left.unknown.items():
+            say(f"{counted(count, 'page')} wait for the parser {safe(parser_name)!r}, which is not known here.")
+        if left.elsewhere:
+            say(
+                f"{counted(left.elsewhere, 'page')} wait in archives of other machines; `holdfast parse` there parses them."
+            )

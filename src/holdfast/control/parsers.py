@@ -1,0 +1,73 @@
+"""Which parser a person means: by its name, or by the path of its file."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import UsageError
+from holdfast.model.parsed import ParseFailed
+from holdfast.parse.registry import Kind, Source, scan
+from holdfast.parse.runner import Runner
+from holdfast.settings.parsing import Parsing
+
+_SUFFIX: Final = ".py"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenParser:
+    """A parser that a person named."""
+
+    name: str
+    file: Path | None = None
+    """Where it is, if it was named by its path."""
+
+
+def choose(text: str, settings: Parsing) -> ChosenParser:
+    """The parser that a name, or the path of a Python file, means. Raises UsageError if there is none."""
+    file = Path(text) if text.endswith(_SUFFIX) or "/" in text else None
+    if file is not None and not file.is_file():
+        raise UsageError(
+            f"There is no file {text!r}; --parser takes the path of a Python file, or the name of a parser."
+        )
+    name = text if file is None else file.stem
+    check_known(name, settings, file)
+    return ChosenParser(name, None if file is None else file.absolute())
+
+
+def check_known(name: str, settings: Parsing, file: Path | None = None) -> None:
+    """Raise UsageError unless there is a parser of that name; the sentence says which there are, and where others are looked for."""
+    registry = scan(settings.folder, file)
+    found = registry.find(name)
+    if isinstance(found, ParseFailed):
+        raise UsageError(f"{found.reason[:1].upper()}{found.reason[1:]}. {_where(settings)}")
+    if file is not None and not _is_file(found, file):
+        raise UsageError(f"{file.name!r} would hide the built-in parser {name!r}; give the file another name.")
+
+
+def check_loads(parser: ChosenParser, settings: Parsing) -> str:
+    """Load a parser in a process of its own; its version. Raises UsageError with what is wrong in it."""
+
+    async def whole() -> str:
+        runner = Runner(scan(settings.folder, parser.file), processes=1, memory=settings.memory)
+        try:
+            described = await runner.describe(parser.name)
+        finally:
+            await runner.aclose()
+        if isinstance(described, ParseFailed):
+            raise UsageError(f"{described.reason[:1].upper()}{described.reason[1:]}.")
+        return described.version
+
+    return asyncio.run(whole())
+
+
+def _is_file(source: Source, file: Path) -> bool:
+    return source.kind is Kind.FILE and source.target == str(file.absolute())
+
+
+def _where(settings: Parsing) -> str:
+    if settings.folder is None:
+        return "Your own is a Python file: name it by its path (--parser ./shop.py), or set `parsing.folder` to its folder."
+    return (
+        f"Your own is a Python file in {settings.folder} (`parsing.folder`), or named by its path (--parser ./shop.py)."
+    )
