@@ -72,7 +72,7 @@ def new_domains(settings: Settings) -> NewDomains:
 
 def user_agent(settings: Settings) -> str:
     """How Holdfast names itself, where a domain has no other name for it."""
-    contact = f" (+{settings.fetch.contact})" if settings.fetch.contact else ""
+    contact = f" (+{settings.crawl.contact})" if settings.crawl.contact else ""
     return settings.domains.user_agent or f"Holdfast/{__version__}{contact}"
 
 

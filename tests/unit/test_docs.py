@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
 from holdfast.settings import catalog, groups
 from holdfast.settings.sources import NOT_SETTINGS
+from holdfast.settings.tree import FORMER_NAMES
 from tests.support.invariants import CHECKS
 from tests.support.routes import is_route
 
@@ -280,7 +281,7 @@ def test_variables_and_settings_exist(page: Path) -> None:
     named = set(re.findall(r"\b(?:HOLDFAST|ENABLE|DOMAIN_STATS)_[A-Z_]*[A-Z]\b", text))
     assert named - variables == set()
     dotted = {span for span in spans(page) if re.fullmatch(rf"(?:{'|'.join(groups())})\.[a-z_]+", span)}
-    assert dotted - {setting.name for setting in catalog()} == set()
+    assert dotted - {setting.name for setting in catalog()} - set(FORMER_NAMES.values()) == set()
 
 
 @every_page

@@ -394,3 +394,23 @@ def test_importing_settings_stays_cheap() -> None:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     heavy = {"asyncio", "difflib", "psycopg", "pydantic_settings", "rich", "tomllib", "typer"}
     assert heavy.isdisjoint(run.stdout.split())
+
+
+@pytest.mark.parametrize("group", ["crawl", "fetch"])
+def test_the_contact_has_its_former_name_too(group: str) -> None:
+    Path("holdfast.toml").write_text(f'[{group}]\ncontact = "ann@a.example"\n', encoding="utf-8")
+    settings = load(environ={})
+    assert settings.crawl.contact == "ann@a.example"
+    assert settings.origin("crawl.contact").place == f"{group}.contact (in holdfast.toml)"
+    variable = f"HOLDFAST_{group.upper()}_CONTACT"
+    assert load(environ={variable: "bob@b.example"}).crawl.contact == "bob@b.example"
+
+
+def test_both_names_of_the_contact_must_agree() -> None:
+    both = '[crawl]\ncontact = "ann@a.example"\n[fetch]\ncontact = "{}@a.example"\n'
+    (sentence,) = complaints(both.format("bob"))
+    assert sentence == (
+        "crawl.contact and fetch.contact (in holdfast.toml) set the same thing to different values; keep one of them."
+    )
+    Path("holdfast.toml").write_text(both.format("ann"), encoding="utf-8")
+    assert load(environ={}).crawl.contact == "ann@a.example"

@@ -26,6 +26,7 @@ from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError, Refused
 from holdfast.model.job import Job, JobState, Scope
 from holdfast.model.url import with_http
+from holdfast.settings import Settings
 from holdfast.store.reports import Progress, progress
 from holdfast.telemetry import log
 
@@ -123,6 +124,11 @@ def crawl(
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     extraction.check_job(of, begun.job, chosen)
     _announce(begun)
+    if not (as_json or begun.resumed or _names_contact(of.settings, begun.job)) and desk.is_first(begun.job):
+        say(
+            "The User-Agent names nobody that sites could write to: set crawl.contact, for example with "
+            "`export HOLDFAST_CRAWL_CONTACT=you@example.org`."
+        )
     proxies = ProxyDesk.of(of.settings, of.store())
     locked, why = proxies.locked()
     if locked:
@@ -216,6 +222,11 @@ class _Patience:
             say(f"Job {output.safe(job.name)} is paused: `holdfast jobs resume` goes on, Ctrl-C leaves it as it is.")
             self._said = self.waited = True
         time.sleep(PAUSE_LOOK)
+
+
+def _names_contact(settings: Settings, job: Job) -> bool:
+    """Whether a person has said what the User-Agent is, or whom it names."""
+    return bool(settings.crawl.contact or settings.domains.user_agent or job.spec.user_agent)
 
 
 def _default_workers(desk: CrawlDesk, job: Job) -> int:

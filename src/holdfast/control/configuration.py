@@ -63,8 +63,8 @@ tracking_parameters = ["utm_*", "gclid"]
 _ALIASES = """\
 ## Older names
 
-These environment variables are understood too, with and without the prefix `HOLDFAST_`. A variable that disagrees with
-the proper one is an error. `ENABLE_CLAIM_PROTOCOL` requires `ENABLE_SMART_SCHEDULING=true`.
+These environment variables are understood too, those without the prefix `HOLDFAST_` also with it. A variable that disagrees
+with the proper one is an error. `ENABLE_CLAIM_PROTOCOL` requires `ENABLE_SMART_SCHEDULING=true`.
 """
 
 

@@ -170,6 +170,11 @@ class CrawlDesk:
         with self.database.session() as connection:
             return crawls.over_http(connection, job.id, guessed) if guessed else []
 
+    def is_first(self, job: Job) -> bool:
+        """Whether its crawl is the first one of this store, and has just begun or was not finished."""
+        with self.database.session() as connection:
+            return crawls.is_first(connection, _crawl(job))
+
     def standing(self, job: Job) -> crawls.Standing:
         """What there is still to do."""
         with self.database.session() as connection:

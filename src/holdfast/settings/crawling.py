@@ -37,9 +37,6 @@ class Fetch(Group):
     )
     max_redirects: Count = Field(default=5, ge=0, le=100, description="Redirects in a row that are followed.")
     connections: Count = Field(default=1000, ge=1, le=100_000, description="Open connections of a worker process.")
-    contact: Annotated[str | None, AfterValidator(header)] = Field(
-        default=None, description="A web or mail address in the User-Agent, where sites can reach you."
-    )
     allow_private: bool = Field(
         default=False, description="Visit private, loopback and other addresses that are not of the public internet."
     )
@@ -101,8 +98,12 @@ class Politeness(Group):
 
 
 class Crawl(Group):
-    """What a crawl may do."""
+    """What a crawl may do, and who does it."""
 
+    contact: Annotated[str | None, AfterValidator(header)] = Field(
+        default=None,
+        description="A web or mail address in the User-Agent, where sites can reach you; `fetch.contact` means the same.",
+    )
     max_depth: Count = Field(default=10, ge=0, le=32_000, description="Links are followed so far from a seed.")
     links_per_page: Count = Field(default=1000, ge=1, le=100_000, description="Links of a page that are followed.")
     discovered_per_second: Count = Field(

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.errors import SettingsError
 from holdfast.settings.duration import render
-from holdfast.settings.tree import PREFIX, Origin, Setting, Settings, Source, catalog, groups
+from holdfast.settings.tree import FORMER_NAMES, PREFIX, Origin, Setting, Settings, Source, catalog, groups
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -137,14 +137,20 @@ def _meaning(setting: Setting, text: str) -> object:
 def _known(content: Mapping[str, Any], source: Source, where: str, problems: list[str]) -> dict[str, Given]:
     """The settings among what a file or a mapping holds; a problem for everything else."""
     known = {setting.name: setting.name for setting in catalog()}
-    given = {}
-    for name, value in _leaves(content):
+    former = {old: new for new, old in FORMER_NAMES.items()}
+    given: dict[str, Given] = {}
+    for written, value in _leaves(content):
+        name = former.get(written, written)
+        if name in given and value not in (None, given[name].value):
+            problems.append(
+                f"{name} and {FORMER_NAMES[name]} ({where}) set the same thing to different values; keep one of them."
+            )
         if name in groups():
             problems.append(f"{name} ({where}) is a group of settings, not a setting.")
         elif name not in known:
             problems.append(f"{name!r} ({where}) is not a setting{_suggestion(name, known)}")
         elif value is not None:
-            given[name] = Given(value, Origin(source, f"{name} ({where})"))
+            given[name] = Given(value, Origin(source, f"{written} ({where})"))
     return given
 
 

@@ -32,6 +32,9 @@ SEED_NAMES = {
     "flush.pages": "DOMAIN_STATS_FLUSH_INTERVAL_PAGES",
 }
 
+# Settings that were in another group; their old names are read, in the file and in the environment.
+FORMER_NAMES = {"crawl.contact": "fetch.contact"}
+
 # An @ ends the user's part and may stand nowhere else, so that it is certain what of a URL is the password.
 _DATABASE_URL = re.compile(r"postgres(?:ql)?://(?:[^\s/?@]*@)?[^\s/?@]*(?:/[^\s?@]*)?(?:\?[^\s@]*)?")
 _REDIS_URL = re.compile(
@@ -353,15 +356,20 @@ def catalog() -> tuple[Setting, ...]:
     )
 
 
+def variable_of(name: str) -> str:
+    """The environment variable of the setting `name`."""
+    return PREFIX + name.replace(".", "_").upper()
+
+
 def _setting(group: str, owner: type[Group], field: str) -> Setting:
     info = owner.model_fields[field]
     name = f"{group}.{field}" if group else field
-    seed = SEED_NAMES.get(name)
+    seed, former = SEED_NAMES.get(name), FORMER_NAMES.get(name)
     return Setting(
         name=name,
         group=group,
-        env=PREFIX + name.replace(".", "_").upper(),
-        aliases=(seed, PREFIX + seed) if seed else (),
+        env=variable_of(name),
+        aliases=((seed, PREFIX + seed) if seed else ()) + ((variable_of(former),) if former else ()),
         default=info.default,
         secret=SecretStr in get_args(info.annotation),
         description=info.description or "",

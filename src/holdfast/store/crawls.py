@@ -276,6 +276,12 @@ def begin(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
     return int(opened[0]), goes_on
 
 
+def is_first(connection: psycopg.Connection, crawl_id: int) -> bool:
+    """Whether no crawl of this store came before this one."""
+    row = connection.execute("SELECT NOT EXISTS (SELECT FROM crawls WHERE id < %s)", (crawl_id,)).fetchone()
+    return bool(row and row[0])
+
+
 def again(connection: psycopg.Connection, job_id: int) -> None:
     """Start a job anew: all pages that it knows are wanted again.
 
