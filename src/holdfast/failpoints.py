@@ -20,6 +20,7 @@ NAMES: Final = frozenset(
         "after_commit",
         "in_heartbeat",
         "in_migration",
+        "round_raised",
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})

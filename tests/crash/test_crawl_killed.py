@@ -42,11 +42,11 @@ def test_workers_of_four_are_killed_and_frozen(
 def test_the_process_dies_at_named_points(
     make_plan: MakePlan, reference: Reference, ground: BorrowedGround, figure: Figure
 ) -> None:
-    orders = ["in_batch:2", "archive_written:2", "after_commit:1"]
+    orders = ["in_batch:2", "archive_written:2", "round_raised:1", "after_commit:1"]
     crawl = AtPoints(orders)
-    report = trial.with_faults(make_plan(3, (Fault.KILL_ALL,)), reference, ground, print, crawl=crawl)
+    report = trial.with_faults(make_plan(4, (Fault.KILL_ALL,)), reference, ground, print, crawl=crawl)
     assert report.violations == []
-    assert crawl.reached == {"in_batch": 1, "archive_written": 1, "after_commit": 1}
+    assert crawl.reached == {"in_batch": 1, "archive_written": 1, "after_commit": 1, "round_raised": 1}
     _say(figure, "failpoints", report)
 
 

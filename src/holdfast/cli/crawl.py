@@ -61,6 +61,7 @@ def crawl(
     job: wishes.Name = None,
     max_pages: wishes.MaxPages = None,
     max_pages_per_domain: wishes.MaxPagesPerDomain = None,
+    rounds: wishes.Rounds = None,
     max_depth: wishes.MaxDepth = None,
     delay: wishes.Delay = None,
     concurrency: wishes.Concurrency = None,
@@ -103,6 +104,7 @@ def crawl(
     options = wishes.spec(
         max_pages=max_pages,
         max_pages_per_domain=max_pages_per_domain,
+        rounds=rounds,
         max_depth=max_depth,
         delay=delay,
         concurrency=concurrency,

@@ -225,7 +225,9 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
                 [
                     f"delay {info['crawl_delay_seconds']:g} s",
                     f"{info['max_concurrent_requests']} requests at once",
-                    f"{info['max_pages_per_run'] or 'the usual number of'} pages a run",
+                    f"at most {info['max_pages_per_run']:,} pages a crawl"
+                    if info["max_pages_is_limit"]
+                    else "no page limit",
                     f"parser {info['parser_name']}",
                     f"every {render_duration(info['default_crawl_frequency'])}",
                 ],

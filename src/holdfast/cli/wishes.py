@@ -17,8 +17,11 @@ Name = Annotated[
     str | None,
     typer.Option(metavar="NAME", callback=session.readable, help="Give the job a name, or go on with it by its name."),
 ]
-MaxPages = Annotated[int | None, typer.Option(min=1, help="Pages in all.")]
-MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Pages of each domain.")]
+MaxPages = Annotated[int | None, typer.Option(min=1, help="Stop after so many pages in all; domains share them.")]
+MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Stop after so many pages of each domain.")]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="Stop after so many shares (domains.max_pages_per_run) of each domain.")
+]
 MaxDepth = Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")]
 Delay = Annotated[float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, max=1000, help="Requests to a domain at the same time.")]
@@ -59,6 +62,7 @@ def spec(
     *,
     max_pages: int | None,
     max_pages_per_domain: int | None,
+    rounds: int | None,
     max_depth: int | None,
     delay: float | None,
     concurrency: int | None,
@@ -76,6 +80,7 @@ def spec(
     said = {
         "max_pages": max_pages,
         "max_pages_per_domain": max_pages_per_domain,
+        "rounds": rounds,
         "max_depth": max_depth,
         "delay": delay,
         "concurrency": concurrency,

@@ -247,6 +247,7 @@ class JobSpec(TypedDict, total=False):
     scope: str
     max_pages: int | None
     max_pages_per_domain: int | None
+    rounds: int | None
     max_depth: int | None
     delay: float | None
     concurrency: int | None

@@ -445,6 +445,21 @@ def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
     return [Wait(f"{whose} can be used: {told}", pool.until)]
 
 
+def _for_pages(domain: str, work: dict[str, Any]) -> Wait:
+    """Work that is spent: it reached a limit that a person gave, or used its share of the round."""
+    by, again = work["limit_reached"], f"`holdfast crawl --job {work['job']}` goes on with a new crawl"
+    if by == "domain_budget":
+        change = f"`holdfast domain-set {domain} budget=` lifts it"
+        return Wait(f"the domain's own limit of {work['budget_limit']:,} pages a crawl is reached", None, change)
+    if by is not None:
+        return Wait(f"its limit of {work['budget_limit']:,} pages is reached (`--{by.replace('_', '-')}`)", None, again)
+    if work["crawl_state"] is None:
+        return Wait("the pages of the last crawl are used", None, again)
+    if work["max_pages"] and work["pages_granted"] >= work["max_pages"]:
+        return Wait(f"the {work['max_pages']:,} pages of the crawl are used (`--max-pages`)", None, again)
+    return Wait(f"the next round: it used its share, {work['budget_used']:,} pages so far, and others have their turn")
+
+
 def _for_time(
     domain: dict[str, Any],
     work: dict[str, Any],
@@ -458,11 +473,10 @@ def _for_time(
         found.append(blocked(domain["domain"], domain["status"], code, until))
     elif domain["next_crawl_after"]:
         found.append(Wait(f"the domain is {domain['status']} ({domain['status_reason']})", domain["next_crawl_after"]))
-    if work["work_state"] == "spent" and work["crawl_state"] is None:
-        found.append(Wait("the pages of the last crawl were used up; the job's next crawl goes on"))
-    elif work["work_state"] == "spent":
-        of_all = f", {work['pages_granted']} of {work['max_pages']} over all domains" if work["max_pages"] else ""
-        found.append(Wait(f"the pages of this crawl are used up: {work['budget_used']} on this domain{of_all}"))
+    if work["work_state"] == "spent":
+        found.append(_for_pages(domain["domain"], work))
+    if work["yielded_until"] and work["yielded_until"] > now:
+        found.append(Wait("the job gave way to another job on this domain", work["yielded_until"]))
     if closed := closed_until(domain["maintenance_window"], now):
         found.append(Wait(f"the domain is closed: {domain['maintenance_window']}", closed))
     if url and url["not_before"] and url["not_before"] > now:

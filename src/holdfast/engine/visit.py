@@ -23,6 +23,7 @@ from holdfast.engine.window import Window
 from holdfast.model.batch import Clocks, UrlOutcome, Waiting
 from holdfast.model.domain import Claim, Event
 from holdfast.model.job import Job, JobKind
+from holdfast.model.limits import DomainLimits
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import Use
@@ -38,6 +39,8 @@ log: Final = logging.getLogger(__name__)
 
 TASK_LOOK: Final = 10.0
 """Seconds between two looks at whether a task waits for the domain that a job crawls."""
+JOB_LOOK: Final = 1.0
+"""Seconds between two looks, after a slice, at whether another job waits for the domain."""
 MOMENT: Final = 0.5
 """Seconds that a page has to come when its job was paused."""
 
@@ -73,16 +76,22 @@ class Visit:
         self.stopping = False
         self.lost = False
         self._clean = claim.clean
-        self._slice_ends = now + settings.crawl.slice.total_seconds()
         self.for_tasks = job.kind is JobKind.TASKS
         self.parser = None if self.for_tasks or not spec.archive else spec.parser or state.parser
         """Finds items on the pages; None: none is asked for, or what it would read is not kept."""
         self._tracking = settings.rollout.domain_tracking and not self.for_tasks
         """Whether what it learns may change the domain's status."""
         self._look_for_tasks = now + TASK_LOOK
-        self._per_domain = None
+        self._look_for_jobs = now + settings.crawl.slice.total_seconds()
+        """Not before its slice is over."""
+        self._limits = DomainLimits()
         if settings.rollout.per_domain_budget and not self.for_tasks:
-            self._per_domain = spec.max_pages_per_domain or state.max_pages_per_run
+            self._limits = DomainLimits.of(
+                share=settings.domains.max_pages_per_run,
+                max_pages_per_domain=spec.max_pages_per_domain,
+                rounds=spec.rounds,
+                domain_budget=state.page_limit,
+            )
         self._budget: int | None = None
         self._pages = 0
         concurrency = spec.concurrency or state.max_concurrent
@@ -196,13 +205,17 @@ class Visit:
             return self._end(wait=closed)
         if self._opening.changed:
             return self._end()
-        if await self._others_turn():
+        if await self._tasks_turn():
             return self._end()
+        if await self._others_turn():
+            return self._end(yields=True)
         if self._budget is not None and not await self._within_budget():
             return self._end(spent=True)
         return None
 
-    def _end(self, event: Event | None = None, *, wait: float | None = None, spent: bool = False) -> Ending:
+    def _end(
+        self, event: Event | None = None, *, wait: float | None = None, spent: bool = False, yields: bool = False
+    ) -> Ending:
         if not self._clean and not self.turns.asked and wait is None:
             # Whoever comes next may not know of the request before.
             wait = self.turns.pace.wait(self.tools.clock.now())
@@ -214,19 +227,27 @@ class Visit:
             None if self._retry_after is None else timedelta(seconds=self._retry_after),
             crawled=self.turns.asked,
             spent_jobs=frozenset({self.job.id} if spent else ()),
+            yielding_jobs=frozenset({self.job.id} if yields else ()),
             run_id=self.tools.run_id,
             wait=wait,
             for_tasks=self.for_tasks,
         )
 
-    async def _others_turn(self) -> bool:
-        """Whether a task wants something here, or a slice is over and another job does."""
+    async def _tasks_turn(self) -> bool:
+        """Whether a task waits for this domain."""
         now = self.tools.clock.now()
-        if not self.for_tasks and now > self._look_for_tasks:
-            self._look_for_tasks = now + TASK_LOOK
-            if await self.tools.desk.call(task_frontier.task_waits, self.domain_id):
-                return True
-        return now > self._slice_ends and await self.tools.desk.call(crawls.another_waits, self.domain_id, self.job.id)
+        if self.for_tasks or now < self._look_for_tasks:
+            return False
+        self._look_for_tasks = now + TASK_LOOK
+        return await self.tools.desk.call(task_frontier.task_waits, self.domain_id)
+
+    async def _others_turn(self) -> bool:
+        """Whether the slice is over and another job waits for this domain."""
+        now = self.tools.clock.now()
+        if now < self._look_for_jobs:
+            return False
+        self._look_for_jobs = now + JOB_LOOK
+        return await self.tools.desk.call(crawls.another_waits, self.domain_id, self.job.id)
 
     @property
     def _over(self) -> bool:
@@ -279,7 +300,7 @@ class Visit:
             domain_id=self.domain_id,
             epoch=self.epoch,
             job=self.job,
-            per_domain=self._per_domain,
+            limits=self._limits,
         )
 
     # Politeness -------------------------------------------------------------------------------------------------------

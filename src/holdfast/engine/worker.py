@@ -33,7 +33,7 @@ from holdfast.model.request_secrets import compose
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
-from holdfast.store import claims, crawls, release, retry_now, runs, stats, sweep, visits
+from holdfast.store import claims, crawls, release, retry_now, rounds, runs, stats, sweep, visits
 from holdfast.telemetry.clock import Clock, SystemClock
 
 log: Final = logging.getLogger(__name__)
@@ -225,7 +225,8 @@ class Worker:
         try:
             await self._take_back()
             while not self._stop.is_set():
-                over = not await self._claim() and not self._visits and await self._is_over()
+                claimed = await self._claim() or (await self._next_round() and await self._claim())
+                over = not claimed and not self._visits and await self._is_over()
                 if over and self._extraction.finished():
                     break
                 await self._wait(self._settings.worker.idle.total_seconds())
@@ -341,9 +342,21 @@ class Worker:
         soon = standing.next_in is not None and standing.next_in <= patience
         if standing.wakes or (standing.next_in is not None and standing.next_in <= 0):
             self._sweep_soon.set()
-        if standing.held or standing.ready or standing.wakes or soon:
+        if standing.held or standing.ready or standing.wakes or standing.yielding or soon:
             return False
-        return not await self._desk.call(crawls.next_round, job.id, crawl_id)
+        return not await self._desk.call(rounds.advance, job.id, crawl_id)
+
+    async def _next_round(self) -> bool:
+        """Let domains of the job that wait for a round go on; whether there is something to claim now. Before: nothing could be claimed.
+
+        A worker for all jobs has done this when it asked which of them can be worked on.
+        """
+        if self._plan.job_id is None or len(self._visits) >= self._settings.worker.domains:
+            return False
+        job = await self._serving.only(self._plan.job_id)
+        if job.crawl_id is None or not await self._desk.call(rounds.waits, job.id, job.crawl_id):
+            return False
+        return await self._desk.call(rounds.advance, job.id, job.crawl_id)
 
     # Time passes ------------------------------------------------------------------------------------------------------
 
@@ -359,7 +372,7 @@ class Worker:
             folded = await self._sweeper.call(stats.fold)
             for fault in (*swept.faults, *folded.faults):
                 log.error("sweep: %s", fault)
-            if swept.woken or swept.expired or swept.cooled or swept.delayed:
+            if swept.woken or swept.expired or swept.cooled or swept.delayed or swept.jobs:
                 self._changed.set()
             self._sweep_soon.clear()
             await heard(self._sweep_soon, every * self._chance.uniform(0.8, 1.2))

@@ -72,7 +72,9 @@ class JobSpec:
     max_pages: int | None = None
     """Of a crawl, over all domains."""
     max_pages_per_domain: int | None = None
-    """Of a crawl; None is the domain's own."""
+    """Of a crawl; a smaller limit of the domain itself holds, too."""
+    rounds: int | None = None
+    """Shares (`domains.max_pages_per_run`) of each domain in a crawl; None: as many as there are."""
     max_depth: int | None = None
     """None is the settings'."""
     delay: float | None = None

@@ -63,7 +63,9 @@ class Ending:
     crawled: bool = True
     """False: nothing was fetched, so the day of the last crawl stays."""
     spent_jobs: frozenset[int] = field(default_factory=frozenset)
-    """Jobs whose budget on this domain is used up."""
+    """Jobs whose share of this round, or whose limit, is used up on this domain."""
+    yielding_jobs: frozenset[int] = field(default_factory=frozenset)
+    """Jobs that give way to another one, which may claim the domain first."""
     wait: float | None = None
     """Seconds for which nobody need claim it: the server asked for them, or its circuit is open."""
     run_id: int | None = None

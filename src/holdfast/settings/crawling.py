@@ -130,10 +130,10 @@ class Crawl(Group):
         default=60 * _SECOND, le=ONE_DAY, description="A crawl ends rather than wait longer than this for a domain."
     )
     slice: Duration = Field(
-        default=timedelta(minutes=5),
+        default=20 * _SECOND,
         ge=_SECOND,
         le=ONE_DAY,
-        description="How long a visit lasts when another job waits for its domain.",
+        description="How long a visit lasts when another job waits for its domain: they take turns.",
     )
 
 

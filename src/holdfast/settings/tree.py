@@ -153,7 +153,10 @@ class Domains(Group):
         description="How often a blocked domain is tried again before only a person can reset it.",
     )
     max_pages_per_run: Count = Field(
-        default=1000, ge=1, le=INT4, description="Pages of one domain that one crawl may fetch."
+        default=1000,
+        ge=1,
+        le=INT4,
+        description="Pages of one domain before the others have their turn (a share of a round). Not a limit.",
     )
     crawl_delay: Duration = Field(
         default=timedelta(seconds=1), le=ONE_DAY, description="Pause between two requests to a domain."

@@ -1,10 +1,12 @@
-"""How many pages a visit may fetch: its domain's own limit, and its share of the crawl's.
+"""How many pages a visit may fetch: what is left of its share, of its own limit, and of the crawl's.
 
-The rule: what is promised is counted before it is used, on the crawl's row and under its lock, so however many workers there are and
-whichever of them die, a crawl never gets more pages than it has. A promise that was not used comes back when the claim ends.
+Two kinds of numbers: a *share* is a unit of fairness (`domains.max_pages_per_run`); a domain that used it gives way to those that are
+ready, or goes on at once if none is. A *limit* is what a person gave, and ends the crawl of the domain, or the crawl.
 
-Shares are fair: nobody gets more than what there would be for each if all domains that can still be served had the same. Who has
-that much waits, while another has less, for the next round, in which what others did not need is shared.
+The rule: pages of a crawl with a limit are promised before they are used, on the crawl's row and under its lock, so however many workers
+there are and whichever of them die, a crawl never gets more pages than it has. A promise that was not used comes back when the claim
+ends. Promises are fair: no domain gets more than there would be for each if all domains that can still be served had the same. A domain
+that has this much waits, while another has less, for the next round, in which what others did not need is shared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,51 +15,31 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast.model.job import Job
-from holdfast.store import claims
+from holdfast.model.limits import DomainLimits
+from holdfast.store import claims, rounds
 
 MOST_AT_ONCE: Final = 1000
 """Pages of one promise. What a worker takes to its grave is promised to nobody else until the sweep finds out."""
-MOST_COUNTED: Final = 10_000
-"""Domains that a share is reckoned from; with more of them it is an estimate."""
 
 _LOCK: Final = """
 SELECT id FROM crawls WHERE job_id = %(job)s AND state <> 'finished' AND max_pages IS NOT NULL FOR NO KEY UPDATE
 """
 # A budget belongs to a crawl: what the row says of another one means nothing.
 _STATE: Final = """
-SELECT c.id, c.max_pages - c.pages_granted, c.round, jd.budget_limit,
+SELECT c.id, c.max_pages - c.pages_granted, c.round, jd.budget_limit, jd.limit_reached,
        CASE WHEN c.id IS NULL OR jd.crawl_id = c.id THEN jd.budget_used ELSE 0 END,
        CASE WHEN jd.crawl_id = c.id THEN jd.granted ELSE 0 END,
-       jd.crawl_id IS NOT DISTINCT FROM c.id
+       CASE WHEN jd.crawl_id = c.id AND jd.round = c.round THEN jd.round_start END
 FROM job_domains jd LEFT JOIN crawls c ON c.job_id = jd.job_id AND c.state <> 'finished'
 WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
 """
-# The others among whom the crawl's pages are shared. In the first round a part is kept for those that cannot be served at the
-# moment (they cool down, or wait); later only who can be served counts: ready, held, or waiting for a round.
-_OTHERS: Final = """
-SELECT count(*), COALESCE(sum(granted), 0)::bigint, min(granted) FILTER (WHERE servable) FROM (
-    SELECT granted, servable FROM (
-        SELECT CASE WHEN jd.crawl_id = %(crawl)s THEN jd.granted ELSE 0 END AS granted,
-               jd.ready OR jd.state = 'spent'
-                   OR EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.claimed_by IS NOT NULL) AS servable
-        FROM job_domains jd
-        WHERE jd.job_id = %(job)s AND jd.state IN ('open', 'spent') AND jd.waiting > 0 AND jd.domain_id <> %(domain)s
-          AND (jd.crawl_id IS DISTINCT FROM %(crawl)s OR jd.budget_limit IS NULL OR jd.granted < jd.budget_limit)) all_others
-    WHERE %(round)s = 1 OR servable LIMIT %(most)s) others
-"""
 _GRANT: Final = """
 WITH mine AS (
-    UPDATE job_domains jd SET crawl_id = %(crawl)s, budget_limit = %(limit)s, budget_used = %(used)s, granted = %(granted)s + %(share)s
+    UPDATE job_domains jd SET crawl_id = %(crawl)s, budget_limit = %(limit)s, limit_reached = %(reached)s, budget_used = %(used)s,
+        granted = %(granted)s + %(share)s, round = %(round)s, round_start = %(start)s
     WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
 )
 UPDATE crawls SET pages_granted = pages_granted + %(share)s WHERE id = %(crawl)s AND %(share)s > 0
-"""
-_ROUND: Final = """
-SELECT max_pages - pages_granted FROM crawls WHERE id = %(crawl)s AND state <> 'finished' FOR NO KEY UPDATE
-"""
-_IDLE: Final = """
-SELECT NOT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND ready)
-   AND EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state = 'spent')
 """
 _GIVE_BACK: Final = """
 WITH unused AS MATERIALIZED (
@@ -78,61 +60,96 @@ WHERE c.id = u.crawl_id AND c.max_pages IS NOT NULL
 class _State(NamedTuple):
     crawl: int | None
     remaining: int | None
-    """Pages of the crawl that nobody has been promised; None: it has no limit."""
+    """Pages of the crawl that are not promised; None: it has no limit."""
     round: int | None
     limit: int | None
+    reached: str | None
     used: int
     granted: int
-    known: bool
-    """The row is of this crawl already."""
+    start: int | None
+    """`used` when the present share began; None: it is new in this round, or in this crawl."""
 
 
-class Round(NamedTuple):
-    """Who may go on in a new round: domains that were granted fewer pages than this; None: all."""
-
-    below: int | None
+class _Answer(NamedTuple):
+    pages: int | None
+    wants_round: int | None = None
+    """The crawl in which other domains wait for a round that this one would begin."""
 
 
 def ask(
-    connection: psycopg.Connection, *, worker: str, domain_id: int, epoch: int, job: Job, per_domain: int | None
+    connection: psycopg.Connection, *, worker: str, domain_id: int, epoch: int, job: Job, limits: DomainLimits
 ) -> int | None:
-    """Pages that this tenure may fetch for this job until it asks again; None: as many as there are; 0: its budget is spent for now.
+    """Pages that this tenure may fetch for this job until it asks again; None: as many as there are; 0: it is spent for now.
 
     Before: everything that the visit fetched is committed; no transaction is open. After: so many pages of the crawl are promised to
-    this domain, and to nobody else. 0 also if the claim is lost.
+    this domain, and to no other; if its share was used and nothing of the job is ready, a new one has begun, and with it a round if
+    others wait for it. 0 also if the claim is lost.
     """
+    answer = _ask(connection, worker, (domain_id, epoch), job, limits, alone=False)
+    if answer.wants_round is not None:
+        rounds.advance(connection, job.id, answer.wants_round)
+        answer = _ask(connection, worker, (domain_id, epoch), job, limits, alone=True)
+    return answer.pages
+
+
+def _ask(
+    connection: psycopg.Connection,
+    worker: str,
+    tenure: tuple[int, int],
+    job: Job,
+    limits: DomainLimits,
+    *,
+    alone: bool,
+) -> _Answer:
+    """`alone`: a round was begun if others wait for one."""
     with connection.transaction():
-        if not claims.fence(connection, worker=worker, held=[(domain_id, epoch)]):
-            return 0
-        key: dict[str, object] = {"domain": domain_id, "job": job.id}
+        if not claims.fence(connection, worker=worker, held=[tenure]):
+            return _Answer(0)
+        key = {"domain": tenure[0], "job": job.id}
         connection.execute(_LOCK, key)
         row = connection.execute(_STATE, key).fetchone()
         if row is None:
-            return per_domain
+            return _Answer(limits.limit)
         state = _State(*row)
-        own = None if per_domain is None else max(0, per_domain - state.used)
+        own = None if limits.limit is None else max(0, limits.limit - state.used)
+        reached = limits.limited_by if own == 0 else None
+        start = state.used if state.start is None else state.start
+        if limits.share is not None and state.crawl is not None and reached is None:
+            left = limits.share - (state.used - start)
+            if left <= 0 and not rounds.any_ready(connection, job.id):
+                if not alone and rounds.waits(connection, job.id, state.crawl):
+                    return _Answer(0, state.crawl)
+                start, left = state.used, limits.share
+            own = max(left, 0) if own is None else min(max(left, 0), own)
         share = _share(connection, key, state, own)
-        if state.crawl is not None and (share or not state.known or state.limit != per_domain):
-            told = {
+        if state.crawl is not None and (
+            share or (state.start, state.limit, state.reached) != (start, limits.limit, reached)
+        ):
+            told: dict[str, object] = {
                 "crawl": state.crawl,
-                "limit": per_domain,
+                "limit": limits.limit,
+                "reached": reached,
                 "used": state.used,
                 "granted": state.granted,
                 "share": share,
+                "round": state.round,
+                "start": start,
             }
-            connection.execute(_GRANT, key | told)
+            connection.execute(_GRANT, {**key, **told})
     if state.remaining is None:
-        return own
-    left = state.granted - state.used + share
-    return left if own is None else min(left, own)
+        return _Answer(own)
+    promised = state.granted - state.used + share
+    return _Answer(promised if own is None else min(promised, own))
 
 
-def _share(connection: psycopg.Connection, key: Mapping[str, object], state: _State, own: int | None) -> int:
+def _share(connection: psycopg.Connection, key: Mapping[str, int], state: _State, own: int | None) -> int:
     """Pages of the crawl to be promised now. Before: the crawl's row is locked, if it has a limit."""
     if state.remaining is None or state.remaining <= 0 or state.granted > state.used or own == 0:
         return 0
-    others, theirs, least = _others(connection, {**key, "crawl": state.crawl, "round": state.round})
-    share = (state.remaining + theirs + state.granted) // (others + 1) - state.granted
+    share, least = _fair(connection, key, state, state.round or 1)
+    if share <= 0 and state.round == 1 and not rounds.any_ready(connection, key["job"]):
+        # What was kept for domains that cannot be served is for those that can.
+        share, least = _fair(connection, key, state, 2)
     if share <= 0:
         if least is not None and least < state.granted:
             return 0
@@ -140,28 +157,10 @@ def _share(connection: psycopg.Connection, key: Mapping[str, object], state: _St
     return min(share, state.remaining, MOST_AT_ONCE, share if own is None else own)
 
 
-def next_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Round | None:
-    """Begin another round, if nothing of the job is ready and pages of the crawl are left; who may go on in it.
-
-    Before: no transaction is open. After: with an answer, the round has begun; making the work of those ready is the caller's.
-    """
-    key = {"job": job_id, "crawl": crawl_id, "domain": 0, "round": 2}
-    with connection.transaction():
-        row = connection.execute(_ROUND, key).fetchone()
-        idle = connection.execute(_IDLE, key).fetchone()
-        if row is None or not (idle and idle[0]) or (row[0] is not None and row[0] <= 0):
-            return None
-        connection.execute("UPDATE crawls SET round = round + 1 WHERE id = %(crawl)s", key)
-        if row[0] is None:
-            return Round(None)
-        others, theirs, least = _others(connection, key)
-        return Round(max((row[0] + theirs) // max(1, others), (least or 0) + 1))
-
-
-def _others(connection: psycopg.Connection, key: Mapping[str, object]) -> tuple[int, int, int | None]:
-    """How many others share, what they were granted together, and the least that one of them was that can be served."""
-    row = connection.execute(_OTHERS, {**key, "most": MOST_COUNTED}).fetchone()
-    return (row[0], row[1], row[2]) if row else (0, 0, None)
+def _fair(connection: psycopg.Connection, key: Mapping[str, int], state: _State, round_: int) -> tuple[int, int | None]:
+    """What is missing to an equal part of the crawl's pages, and the least that another domain was granted."""
+    count, theirs, least = rounds.others(connection, {**key, "crawl": state.crawl, "round": round_})
+    return ((state.remaining or 0) + theirs + state.granted) // (count + 1) - state.granted, least
 
 
 def give_back(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:

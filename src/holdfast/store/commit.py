@@ -74,6 +74,7 @@ ON CONFLICT (domain_id, job_id) DO UPDATE SET
     budget_used = excluded.budget_used + CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.budget_used END,
     granted = CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN excluded.budget_used
                    ELSE GREATEST(jd.granted, jd.budget_used + excluded.budget_used) END,
+    round_start = CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.round_start END,
     state = CASE WHEN jd.state = 'done' AND excluded.waiting > 0 THEN 'open' ELSE jd.state END
 """
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final
 
 import psycopg
@@ -15,10 +16,13 @@ import psycopg
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Seed, reason
 from holdfast.model.job import Job, JobKind, JobSpec
+from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import budget, jobs, readiness
+from holdfast.store import jobs, readiness, rounds
 
 CHUNK: Final = 500
+SILENCE: Final = timedelta(minutes=2)
+"""A worker that was not heard of for so long takes no turn."""
 
 _JOB: Final = """
 SELECT j.id, j.name, j.spec, c.id, j.kind::text FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
@@ -29,18 +33,21 @@ _PROCESSING: Final = """
 UPDATE crawl_jobs SET state = 'processing', completed_at = NULL WHERE id = %(job)s AND state <> 'processing'
 """
 _OPEN: Final = """
-SELECT id, state = 'running' AND (max_pages, max_pages_per_domain) IS NOT DISTINCT FROM (%(max_pages)s::bigint, %(per_domain)s::bigint)
+SELECT id, state = 'running' AND (max_pages, max_pages_per_domain, max_rounds)
+    IS NOT DISTINCT FROM (%(max_pages)s::bigint, %(per_domain)s::bigint, %(rounds)s::integer)
 FROM crawls WHERE job_id = %(job)s AND state <> 'finished' FOR NO KEY UPDATE
 """
 # Where a limit is new, what was used without one counts as granted.
 _GO_ON: Final = """
-UPDATE crawls c SET state = 'running', max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s, pages_granted = CASE
+UPDATE crawls c SET state = 'running', max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s, max_rounds = %(rounds)s,
+    pages_granted = CASE
     WHEN %(max_pages)s::bigint IS NULL OR c.max_pages IS NOT NULL THEN c.pages_granted
     ELSE (SELECT COALESCE(sum(jd.granted), 0)::bigint FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.crawl_id = c.id) END
 WHERE c.id = %(crawl)s
 """
 _NEW: Final = """
-INSERT INTO crawls (job_id, max_pages, max_pages_per_domain) VALUES (%(job)s, %(max_pages)s, %(per_domain)s) RETURNING id
+INSERT INTO crawls (job_id, max_pages, max_pages_per_domain, max_rounds)
+VALUES (%(job)s, %(max_pages)s, %(per_domain)s, %(rounds)s) RETURNING id
 """
 
 # Work that a crawl before this one left behind: out of its budget, or made while the job was not runnable.
@@ -51,9 +58,9 @@ SELECT d.id FROM domains d WHERE d.id IN (
     ORDER BY jd.domain_id LIMIT %(chunk)s)
 ORDER BY d.id FOR NO KEY UPDATE
 """
-_UNSPEND: Final = (
-    "UPDATE job_domains SET state = 'open' WHERE job_id = %(job)s AND domain_id = ANY(%(ids)s) AND state = 'spent'"
-)
+_UNSPEND: Final = """
+UPDATE job_domains SET state = 'open', limit_reached = NULL WHERE job_id = %(job)s AND domain_id = ANY(%(ids)s) AND state = 'spent'
+"""
 
 _ALL: Final = """
 SELECT d.id, d.claimed_by IS NULL FROM domains d WHERE d.id IN (
@@ -76,7 +83,8 @@ WITH mine AS (
     SELECT count(*) AS rows, count(*) FILTER (WHERE ready) AS ready, COALESCE(sum(waiting), 0)::bigint AS waiting,
            count(*) FILTER (WHERE state = 'open' AND not_before IS NOT NULL) AS delayed,
            count(*) FILTER (WHERE state = 'spent') AS spent, count(*) FILTER (WHERE state = 'done') AS done,
-           min(not_before) FILTER (WHERE state = 'open') AS next_at
+           min(not_before) FILTER (WHERE state = 'open') AS next_at,
+           count(*) FILTER (WHERE state = 'open' AND yielded_until > clock_timestamp()) AS yielding
     FROM job_domains WHERE job_id = %(job)s
 ), held AS (
     SELECT count(*) AS held FROM domains d JOIN job_domains jd ON jd.domain_id = d.id AND jd.job_id = %(job)s
@@ -88,22 +96,27 @@ WITH mine AS (
 )
 SELECT held, ready, waiting, delayed, extract(epoch FROM LEAST(mine.next_at, cooling.next_at) - clock_timestamp())::float8,
        cooling, spent, (SELECT count(*) FROM domain_wakes WHERE job_id = %(job)s), done, rows,
-       (SELECT max_pages - pages_granted FROM crawls WHERE id = %(crawl)s)
+       (SELECT max_pages - pages_granted FROM crawls WHERE id = %(crawl)s), yielding
 FROM mine, held, cooling
+"""
+# A domain that reached a limit of its own says which; the others that are spent wait for pages of the crawl, if it has none left.
+_LIMITS: Final = """
+SELECT COALESCE(jd.limit_reached, 'max_pages') AS name,
+       CASE WHEN jd.limit_reached IS NULL THEN min(c.max_pages)
+            WHEN jd.limit_reached = 'max_pages_per_domain' THEN min(c.max_pages_per_domain)
+            WHEN jd.limit_reached = 'rounds' THEN min(c.max_rounds)
+            WHEN min(jd.budget_limit) = max(jd.budget_limit) THEN min(jd.budget_limit) END,
+       count(*), sum(jd.waiting)::bigint
+FROM job_domains jd JOIN crawls c ON c.id = %(crawl)s
+WHERE jd.job_id = %(job)s AND jd.state = 'spent' AND jd.crawl_id = c.id
+  AND (jd.limit_reached IS NOT NULL OR c.max_pages <= c.pages_granted)
+GROUP BY jd.limit_reached ORDER BY name
 """
 
 _OVER_HTTP: Final = """
 SELECT f.url FROM unnest(%(domains)s::text[], %(keys)s::bytea[]) WITH ORDINALITY AS s(domain, key, nth)
 JOIN domains d ON d.domain = s.domain JOIN url_frontier f ON f.domain_id = d.id AND f.job_id = %(job)s AND f.url_key = s.key
 WHERE f.state = 'denied' AND f.reason LIKE %(reason)s ORDER BY s.nth
-"""
-
-_SPENT: Final = """
-SELECT d.id FROM domains d JOIN job_domains jd ON jd.domain_id = d.id
-WHERE jd.job_id = %(job)s AND jd.state = 'spent' AND d.id > %(after)s
-  AND (jd.crawl_id IS DISTINCT FROM %(crawl)s
-       OR ((jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit) AND (%(below)s::bigint IS NULL OR jd.granted < %(below)s)))
-ORDER BY d.id LIMIT %(chunk)s FOR NO KEY UPDATE OF d
 """
 
 _STOP: Final = """
@@ -143,7 +156,11 @@ ORDER BY c.id
 _RUNNABLE: Final = f"""
 {_JOB} WHERE j.state IN ('pending', 'processing') AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready) ORDER BY j.id
 """
-_TAKEN_UP: Final = "UPDATE crawl_jobs SET state = 'processing' WHERE id = ANY(%(jobs)s) AND state = 'pending'"
+# A crawl that was interrupted goes on, too: else no sweep would end it.
+_TAKEN_UP: Final = """
+WITH going_on AS (UPDATE crawls SET state = 'running' WHERE job_id = ANY(%(jobs)s) AND state = 'stopped')
+UPDATE crawl_jobs SET state = 'processing' WHERE id = ANY(%(jobs)s) AND state = 'pending'
+"""
 _URGENT: Final = """
 SELECT j.id FROM crawl_jobs j WHERE j.kind = 'tasks' AND EXISTS (
     SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready AND jd.priority > %(above)s)
@@ -152,8 +169,23 @@ _ANOTHER: Final = """
 SELECT EXISTS (
     SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
     WHERE jd.domain_id = %(domain)s AND jd.job_id <> %(job)s AND jd.state = 'open' AND jd.waiting > 0
-      AND j.state IN ('pending', 'processing') AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()))
+      AND j.state IN ('pending', 'processing')
+      AND (jd.not_before IS NULL OR jd.not_before <= GREATEST(clock_timestamp(), jd.yielded_until))
+      AND EXISTS (SELECT FROM crawl_runs r WHERE r.status = 'running' AND (r.job_id IS NULL OR r.job_id = jd.job_id)
+                  AND r.heartbeat_at > clock_timestamp() - %(silence)s))
 """
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A limit of a person that keeps URLs waiting."""
+
+    limit: Limit
+    value: int | None
+    """As it was given: pages, or rounds. None: it is not the same for all these domains."""
+    domains: int
+    waiting: int
+    """URLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +208,10 @@ class Standing:
     """All domains on which the job has or had work."""
     budget_left: int | None
     """Pages of the crawl that nobody has been promised; None: it has no limit."""
+    yielding: int = 0
+    """Domains on which it gave way to another job for a moment."""
+    limits: tuple[LimitReached, ...] = ()
+    """Limits of a person that keep URLs waiting."""
 
 
 # Jobs ----------------------------------------------------------------------------------------------------------------
@@ -220,8 +256,10 @@ def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None
 def runnable(connection: psycopg.Connection) -> list[Job]:
     """Jobs that have something ready, each with an open crawl.
 
-    Before: no transaction is open. After: a crawl was begun for those that had none; all of them are under way.
+    Before: no transaction is open. After: a crawl was begun for those that had none; all of them are under way. Crawls that had nothing
+    ready but domains that waited for a round are in it.
     """
+    rounds.advance_idle(connection)
     found = [_job(row) for row in connection.execute(_RUNNABLE).fetchall()]
     connection.execute(_TAKEN_UP, {"jobs": [job.id for job in found]})
     begun = []
@@ -238,8 +276,8 @@ def urgent(connection: psycopg.Connection) -> int | None:
 
 
 def another_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -> bool:
-    """Whether another job that may run has URLs waiting on this domain."""
-    row = connection.execute(_ANOTHER, {"domain": domain_id, "job": job_id}).fetchone()
+    """Whether another job has URLs waiting on this domain, and a worker that would crawl them."""
+    row = connection.execute(_ANOTHER, {"domain": domain_id, "job": job_id, "silence": SILENCE}).fetchone()
     return bool(row and row[0])
 
 
@@ -262,7 +300,7 @@ def begin(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
             way = "`holdfast jobs resume` goes on" if state == "paused" else "--again starts it anew"
             raise Refused(f"Job {job_id} is {state}; {way}.")
         limits = JobSpec.from_json(spec)
-        key |= {"max_pages": limits.max_pages, "per_domain": limits.max_pages_per_domain}
+        key |= {"max_pages": limits.max_pages, "per_domain": limits.max_pages_per_domain, "rounds": limits.rounds}
         connection.execute(_PROCESSING, key)
         opened = connection.execute(_OPEN, key).fetchone()
         if opened is None:
@@ -295,6 +333,7 @@ def again(connection: psycopg.Connection, job_id: int) -> None:
             rows = connection.execute(_ALL, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
             ids = [row[0] for row in rows]
             connection.execute(_AGAIN, {"job": job_id, "ids": ids})
+            readiness.renew_budgets(connection, ids, job_id=job_id)
             connection.execute(_REVIVE, {"ids": ids, "reason": reason(Event.REFRESH_DUE, "the job was started again")})
             free = [domain_id for domain_id, is_free in rows if is_free]
             readiness.fold(connection, free)
@@ -319,17 +358,11 @@ def standing(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Stan
     """How the crawl stands at this moment. One look at all work of the job: not for every second of a big one."""
     row = connection.execute(_STANDING, {"job": job_id, "crawl": crawl_id}).fetchone()
     assert row is not None  # noqa: S101 — an aggregate answers with a row
-    return Standing(*row)
-
-
-def next_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> int:
-    """Let domains go on that used up their share, if nothing else is ready and pages are left; how many.
-
-    Before: no transaction is open. After: with an answer above 0, so many are ready (or held by another job's visit); those that
-    reached their own limit, or have more than others that can still be served, stay spent.
-    """
-    row = budget.next_round(connection, job_id, crawl_id)
-    return 0 if row is None else _reopen(connection, _SPENT, {"job": job_id, "crawl": crawl_id, "below": row.below})
+    standing = Standing(*row)
+    if not standing.spent:
+        return standing
+    found = connection.execute(_LIMITS, {"job": job_id, "crawl": crawl_id}).fetchall()
+    return replace(standing, limits=tuple(LimitReached(Limit(name), *counts) for name, *counts in found))
 
 
 def stop(connection: psycopg.Connection, crawl_id: int) -> None:
@@ -361,11 +394,11 @@ def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
 def finish_idle(connection: psycopg.Connection) -> int:
     """End the crawls of standing workers that have come to their end; how many.
 
-    Before: no transaction is open. After: a job whose work is done is completed; one whose budget is used up is pending.
+    Before: no transaction is open. After: a job whose work is done is completed; one that reached a limit of a person is pending.
     """
     ended = 0
     for crawl_id, job_id in connection.execute(_IDLE).fetchall():
-        if not next_round(connection, job_id, crawl_id):
+        if not rounds.advance(connection, job_id, crawl_id):
             finish(connection, crawl_id)
             ended += 1
     return ended

@@ -37,6 +37,7 @@ EDITABLE: Final[frozenset[str]] = frozenset(
         "proxy_sticky",
     },
 )
+_BUDGET: Final = "max_pages_per_run"
 _OF_PROXIES: Final = "proxy_"
 """What all columns begin with that may let a domain go on which waits for a proxy."""
 
@@ -202,6 +203,8 @@ def edit(
         elif version is not None and row[1] != version:
             raise Changed(f"{domain} was changed meanwhile (version {row[1]}, not {version}); look at it again.")
         else:
+            if _BUDGET in changes:  # what a person says is a limit; nothing said is the size of a share
+                changes = {**changes, "max_pages_is_limit": changes[_BUDGET] is not None}
             assignments: list[sql.Composable] = [sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes]
             if "parser_name" in changes:  # said by a person, so it is for crawls, too
                 assignments.append(sql.SQL("parser_chosen = true"))
@@ -242,6 +245,7 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         retry_now.stamp(connection, [row[0]])
         readiness.ask_robots_again(connection, [row[0]])
         budget.give_back(connection, [row[0]])
+        readiness.renew_budgets(connection, [row[0]])
         readiness.rescore(connection, [row[0]])
         connection.execute(_START_OVER, key)
     return int(row[0])

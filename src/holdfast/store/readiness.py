@@ -65,7 +65,7 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
         discovered = job_domains.discovered + excluded.discovered,
         waiting = job_domains.waiting + excluded.waiting,
         not_before = CASE WHEN excluded.waiting = 0 THEN job_domains.not_before
-            ELSE (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, now()), now())
+            ELSE (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, job_domains.yielded_until, now()), now())
                   FROM domains d WHERE d.id = job_domains.domain_id) END,
         state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
 ), per_domain AS (
@@ -103,7 +103,7 @@ WITH news AS (
 ), counted AS (
     UPDATE job_domains jd SET waiting = jd.waiting + c.total, done = jd.done - c.done, denied = jd.denied - c.denied,
         failed = jd.failed - c.failed, state = CASE WHEN jd.state = 'done' THEN 'open' ELSE jd.state END,
-        not_before = (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, now()), now())
+        not_before = (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, jd.yielded_until, now()), now())
                       FROM domains d WHERE d.id = jd.domain_id)
     FROM counts c WHERE jd.domain_id = c.domain_id AND jd.job_id = c.job_id
 )
@@ -116,9 +116,14 @@ _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL
 ORDER BY id
 """
-# Its own budget begins anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched. What was denied
-# because of the link where it was met stays so: its page is fetched again, and judges its links by the rules of today. What the job's
-# patterns left out is judged again when it is taken.
+# A person's word begins a domain's own budget anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched.
+_RENEW: Final = """
+UPDATE job_domains jd SET budget_used = 0, granted = 0, round_start = 0, limit_reached = NULL
+WHERE jd.domain_id = ANY(%(ids)s) AND (%(job)s::bigint IS NULL OR jd.job_id = %(job)s)
+  AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = jd.job_id AND c.state <> 'finished' AND c.max_pages IS NOT NULL)
+"""
+# What was denied because of the link where it was met stays so: its page is fetched again, and judges its links by the rules of
+# today. What the job's patterns left out is judged again when it is taken.
 _REOPEN: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT url_key, state, state = 'denied' AND split_part(reason, ':', 1) = ANY(%(stays)s::text[]) AS stays FROM url_frontier
@@ -131,13 +136,10 @@ WITH chunk AS MATERIALIZED (
     RETURNING c.state AS was
 ), counted AS (
     UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied, not_before = NULL,
-        failed = jd.failed - n.failed, budget_used = CASE WHEN n.anew THEN 0 ELSE jd.budget_used END,
-        granted = CASE WHEN n.anew THEN 0 ELSE jd.granted END,
+        failed = jd.failed - n.failed,
         state = CASE WHEN jd.state = 'spent' OR (n.total > 0 AND jd.state = 'done') THEN 'open' ELSE jd.state END
     FROM (SELECT count(*) FILTER (WHERE was <> 'waiting') AS total, count(*) FILTER (WHERE was = 'done') AS done,
-                 count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed,
-                 %(after)s::bytea = '' AND NOT EXISTS (SELECT FROM crawls WHERE job_id = %(job)s AND state <> 'finished'
-                                                       AND max_pages IS NOT NULL) AS anew
+                 count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed
           FROM reopened) n
     WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
     RETURNING n.total
@@ -229,6 +231,14 @@ def rescore(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
     Before: the domain rows are locked by this transaction.
     """
     connection.execute(_SCORE, {"ids": list(domain_ids)})
+
+
+def renew_budgets(connection: psycopg.Connection, domain_ids: Sequence[int], *, job_id: int | None = None) -> None:
+    """Begin the budgets of these domains anew, for one job or all, because a person starts them over. Time never does this.
+
+    Before: the domain rows are locked by this transaction. After: what they used in a crawl without `max_pages` is forgotten.
+    """
+    connection.execute(_RENEW, {"ids": list(domain_ids), "job": job_id})
 
 
 def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:

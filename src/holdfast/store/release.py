@@ -18,6 +18,9 @@ from holdfast.store import budget, readiness
 Cooldown = Callable[[Event, int, timedelta | None], timedelta | None]
 """How long to leave a domain alone after an event, given the blocks so far and what the server asked for; None: until a reset."""
 
+TURN: Final = timedelta(seconds=5)
+"""How long a job that gave way leaves the domain to the other one, if that one does not take it sooner."""
+
 _LOCK: Final = """
 SELECT status, retry_count FROM domains
 WHERE id = %(id)s AND claimed_by = %(worker)s AND claim_epoch = %(epoch)s AND claim_expires_at > clock_timestamp()
@@ -31,7 +34,9 @@ UPDATE job_domains jd SET
         WHEN jd.job_id = ANY(%(spent)s) THEN 'spent'
         WHEN jd.state = 'done' THEN 'open'
         ELSE jd.state END,
-    not_before = GREATEST(look.not_before, clock_timestamp() + %(wait)s * interval '1 second')
+    not_before = GREATEST(look.not_before, clock_timestamp() + %(wait)s * interval '1 second',
+                          CASE WHEN jd.job_id = ANY(%(yielding)s) THEN clock_timestamp() + %(turn)s END),
+    yielded_until = CASE WHEN jd.job_id = ANY(%(yielding)s) THEN clock_timestamp() + %(turn)s END
 FROM (
     SELECT r.job_id,
         EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = %(id)s AND f.job_id = r.job_id AND f.state = 'waiting') AS waiting,
@@ -77,8 +82,8 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
 
     Before: everything that the visit learnt is committed; no transaction is open. After: the domain is free; it is exhausted if
     it was under way and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down; rows that can be
-    claimed again are ready, those that are to wait (their URLs, or the domain) when it is time; unused pages of the crawl are its own
-    again; the tenure in the claim log has ended.
+    claimed again are ready, those that are to wait (their URLs, or the domain) when it is time; a job that gave way is not ready for a
+    moment, others are; unused pages of the crawl are its own again; the tenure in the claim log has ended.
     """
     key = {"id": ending.domain_id, "epoch": ending.epoch}
     with connection.transaction():
@@ -86,7 +91,13 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         if row is None:
             raise ClaimLost(f"Domain {ending.domain_id} is no longer held by {worker} under epoch {ending.epoch}.")
         readiness.fold(connection, [ending.domain_id], retries=False)
-        connection.execute(_RECOUNT, key | {"spent": list(ending.spent_jobs), "wait": ending.wait})
+        how = {
+            "spent": list(ending.spent_jobs),
+            "wait": ending.wait,
+            "yielding": list(ending.yielding_jobs),
+            "turn": TURN,
+        }
+        connection.execute(_RECOUNT, key | how)
         budget.give_back(connection, [ending.domain_id])
         before = _status_now(connection, ending.domain_id)
         event = None if ending.for_tasks else ending.event or _proof_of_the_end(connection, ending.domain_id)

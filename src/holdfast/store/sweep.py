@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
-from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, runs
+from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
@@ -94,7 +94,8 @@ class Swept:
     delayed: int = 0
     runs: int = 0
     jobs: int = 0
-    """Pieces of work that nobody had finished after a job was resumed or deleted or a domain removed, and jobs that came to their end."""
+    """Pieces of work that nobody had finished after a job was resumed or deleted or a domain removed, domains and crawls that go on in a
+    further round, and jobs that came to their end."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -254,6 +255,7 @@ def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
                 if connection.broken:
                     raise
                 faults.append(f"{what} {one}: {first_line(problem)}")
+    done += rounds.reopen_left(connection) + rounds.advance_idle(connection)
     return done + crawls.finish_idle(connection)
 
 

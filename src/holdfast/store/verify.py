@@ -139,6 +139,10 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT jd.domain_id, jd.job_id, jd.crawl_id, jd.budget_used, jd.granted FROM job_domains jd JOIN crawls c ON c.id = jd.crawl_id
         WHERE c.max_pages IS NOT NULL AND c.state <> 'finished' AND jd.budget_used > jd.granted
     """,
+    "I7 no share of a round began after what its domain has used": """
+        SELECT jd.domain_id, jd.job_id, jd.round_start, jd.budget_used FROM job_domains jd JOIN crawls c ON c.id = jd.crawl_id
+        WHERE c.state <> 'finished' AND jd.round_start > jd.budget_used
+    """,
     # A limit may be lowered while a crawl is stopped: what was used by then stays used.
     "I7 a crawl granted what its domains were granted, and no more than it has": """
         SELECT c.id AS crawl_id, c.max_pages, c.pages_granted, COALESCE(g.granted, 0) AS granted

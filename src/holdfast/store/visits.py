@@ -19,7 +19,8 @@ from holdfast.store import claims, proxy_use, request_secrets
 from holdfast.store.proxy_use import MappingRow
 
 _LOAD: Final = """
-SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent, max_pages_per_run,
+SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent,
+       CASE WHEN max_pages_is_limit THEN max_pages_per_run END,
        consecutive_error_count, pages_crawled, maintenance_window, clock_timestamp(),
        proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky,
        GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
@@ -84,7 +85,8 @@ class VisitState:
     crawl_delay: float
     max_concurrent: int
     user_agent: str | None
-    max_pages_per_run: int | None
+    page_limit: int | None
+    """Pages of a crawl, if a person limited them for this domain."""
     consecutive_errors: int
     pages_crawled: int
     said: Said

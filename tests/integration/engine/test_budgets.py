@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from holdfast.simweb.plan import Site, Web
+from holdfast.model.limits import Limit
+from holdfast.simweb.plan import Robots, Site, Web
 from holdfast.simweb.process import WebProcess
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
@@ -88,10 +89,54 @@ def test_pages_of_each_domain(crawls: Crawls, web: WebProcess) -> None:
     crawls.verify()
 
 
-def test_the_domains_own_limit_counts_where_the_job_has_none(crawls: Crawls, web: WebProcess) -> None:
-    crawls.set(domains={"max_pages_per_run": 9})
-    crawls.crawl(web.url(0))
+@pytest.mark.parametrize("slots", [200, 1])
+def test_a_share_is_no_limit_the_whole_of_each_site_is_crawled(crawls: Crawls, web: WebProcess, slots: int) -> None:
+    """By one command, in rounds; also where only one domain fits into the worker at a time."""
+    crawls.set(domains={"max_pages_per_run": 9}, worker={"domains": slots})
+    ended = crawls.crawl(*web.urls[:3])
+    assert (ended.completed, ended.standing.spent, by_domain(crawls)) == (True, 0, [60, 60, 60])
+    assert crawls.value("SELECT count(*) FROM crawls") == 1
+    assert crawls.value("SELECT round FROM crawls") > (1 if slots == 1 else 0)
+    crawls.verify()
+
+
+def test_a_budget_that_a_person_gave_to_a_domain_is_a_limit(crawls: Crawls, web: WebProcess) -> None:
+    crawls.set(domains={"max_pages_per_run": 4})
+    crawls.command("seeds", "add", web.url(0))
+    assert crawls.command("domain-set", web.address.host(0), "budget=9") == 0
+    ended = crawls.crawl(web.url(0), job="limited")
     assert by_domain(crawls) == [9]
+    (reached,) = ended.standing.limits
+    assert (reached.limit, reached.value, reached.domains, reached.waiting > 0) == (Limit.DOMAIN_BUDGET, 9, 1, True)
+    assert crawls.command("domain-set", web.address.host(0), "budget=") == 0
+    assert crawls.crawl(job="limited").completed
+    assert by_domain(crawls) == [60]
+    crawls.verify()
+
+
+def test_a_standing_worker_crawls_rounds_to_the_end_without_waiting_for_sweeps(crawls: Crawls, web: WebProcess) -> None:
+    """15 rounds of four pages would take minutes if each waited for a sweep."""
+    crawls.set(domains={"max_pages_per_run": 4}, worker={"domains": 1}, claims={"sweep_interval": 3600})
+    assert crawls.command("jobs", "create", "site", *web.urls[:2], "--allow-private", "--delay", "0") == 0
+    with crawls.worker(None):
+        wait_for(lambda: crawls.total() == 120, "all pages")
+    assert crawls.value("SELECT round FROM crawls") > 10
+    crawls.verify()
+
+
+def test_a_slow_and_a_blocked_domain_do_not_hold_up_a_fast_one(crawls: Crawls) -> None:
+    """They are in one job, and the fast one needs five shares."""
+    fast = Site(100, 10, 300)
+    slow = Site(6, 4, 300, robots=Robots.ALLOW, crawl_delay=1.2)
+    closed = Site(5, 4, 300, robots=Robots.DENY_ALL)
+    with WebProcess(Web(7, 3, fast, {1: slow, 2: closed})) as served:
+        crawls.set(domains={"max_pages_per_run": 20})
+        crawls.crawl(*served.urls, delay=0, concurrency=8)
+        assert crawls.pages_of(served.address.host(0)) == 100
+        assert crawls.pages_of(served.address.host(1)) == 6
+        assert crawls.domain(served.address.host(2))["status"] == "blocked"
+        by_site = [[hit.at for hit in pages(hits(served, site))] for site in (0, 1)]
+    assert sum(at > max(by_site[0]) for at in by_site[1]) >= 1, "the slow one was not done when the fast one was"
     crawls.verify()
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.model.domain import Claim
 from holdfast.model.job import Job, JobSpec
-from holdfast.store import budget, claims, crawls, domains, sweep
+from holdfast.model.limits import DomainLimits, Limit
+from holdfast.store import budget, claims, crawls, domains, rounds, sweep
 from holdfast.store.connect import Database
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import LEASE, Store
@@ -35,13 +36,30 @@ def begin(store: Store, job: Job) -> Job:
     return crawls.get(store.connection, job.id)
 
 
-def ask(store: Store, claim: Claim, job: Job, per_domain: int | None = None, worker: str = "w1") -> int | None:
+def ask(
+    store: Store,
+    claim: Claim,
+    job: Job,
+    per_domain: int | None = None,
+    worker: str = "w1",
+    *,
+    share: int | None = None,
+) -> int | None:
+    by = Limit.MAX_PAGES_PER_DOMAIN if per_domain is not None else None
+    limits = DomainLimits(share, per_domain, by)
     return budget.ask(
-        store.connection, worker=worker, domain_id=claim.domain_id, epoch=claim.epoch, job=job, per_domain=per_domain
+        store.connection, worker=worker, domain_id=claim.domain_id, epoch=claim.epoch, job=job, limits=limits
     )
 
 
-def serve(worker: Worker, job: Job, per_domain: int | None = None, *, chance: random.Random | None = None) -> bool:
+def serve(
+    worker: Worker,
+    job: Job,
+    per_domain: int | None = None,
+    *,
+    share: int | None = None,
+    chance: random.Random | None = None,
+) -> bool:
     """One visit as the engine makes it; with chance it may be killed before or after a commit. False: nothing is ready."""
     store = worker.store
     taken = store.claim(worker.name, 1, job=job.id)
@@ -49,7 +67,7 @@ def serve(worker: Worker, job: Job, per_domain: int | None = None, *, chance: ra
         return False
     (claim,) = taken
     spent = False
-    while allowed := ask(store, claim, job, per_domain, worker.name):
+    while allowed := ask(store, claim, job, per_domain, worker.name, share=share):
         if chance and chance.random() < 0.2:
             return True  # killed: it had been promised pages, and fetched some that nobody knows of
         if not worker.crawl(claim, min(allowed, chance.randint(1, 5) if chance else 1000), job.id):
@@ -93,7 +111,7 @@ def test_a_domains_own_limit_counts_in_the_crawl_and_not_in_the_tenure(store: St
     assert store.work("s0.example", job.id)["state"] == "spent"
     assert store.row("s0.example")["status"] == "active", "its URLs wait: it is not exhausted"
     assert store.claim(job=job.id) == []
-    assert crawls.next_round(store.connection, job.id, job.crawl_id or 0) == 0, "not for fairness but by its own limit"
+    assert not rounds.advance(store.connection, job.id, job.crawl_id or 0), "not for fairness but by its own limit"
     sweep.sweep(store.connection, run_silence=LEASE)
     assert store.claim(job=job.id) == []
     assert_invariants(store.connection)
@@ -182,13 +200,14 @@ def test_a_share_is_no_more_than_the_domains_own_limit_nor_than_a_block(store: S
     assert ask(store, second, job, 7) == 7
 
 
-def run_out(worker: Worker, job: Job, per_domain: int | None = None) -> int:
-    """Serve until nothing is ready and no round is left; how many rounds."""
-    rounds = 1
-    while serve(worker, job, per_domain) or crawls.next_round(worker.store.connection, job.id, job.crawl_id or 0):
-        rounds += 1
-        assert rounds < 1000
-    return rounds
+def run_out(worker: Worker, job: Job, per_domain: int | None = None, *, share: int | None = None) -> None:
+    """Serve until nothing is ready and no round is left."""
+    for _ in range(1000):
+        if not serve(worker, job, per_domain, share=share) and not rounds.advance(
+            worker.store.connection, job.id, job.crawl_id or 0
+        ):
+            return
+    raise AssertionError("it does not end")
 
 
 @pytest.mark.parametrize(("count", "limit"), [(2, 7), (5, 50), (7, 20), (10, 15), (10, 10), (12, 5)])
@@ -221,6 +240,7 @@ def test_what_small_domains_leave_is_shared_in_another_round(store: Store, worke
 def test_eight_workers_never_get_more_than_there_is(store: Store, database: Database, *, kills: bool) -> None:
     """Real connections; with kills a visit may vanish with a promise in its hand, and the sweep takes it back."""
     job = job_with(store, 20, 30, max_pages=200)
+    share = 3 if kills else None
     problems: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -229,11 +249,11 @@ def test_eight_workers_never_get_more_than_there_is(store: Store, database: Data
             with database.connect() as connection:
                 worker = Worker(database, Store(connection), f"w{number}")
                 for _ in range(200):
-                    if serve(worker, job, chance=chance if kills else None):
+                    if serve(worker, job, share=share, chance=chance if kills else None):
                         continue
                     if kills:
                         sweep.force_release(connection, worker=worker.name)
-                    if not crawls.next_round(connection, job.id, job.crawl_id or 0):
+                    if not rounds.advance(connection, job.id, job.crawl_id or 0):
                         standing = crawls.standing(connection, job.id, job.crawl_id or 0)
                         if not (standing.ready or standing.held):
                             return
@@ -251,7 +271,7 @@ def test_eight_workers_never_get_more_than_there_is(store: Store, database: Data
     assert store.value("SELECT count(*) FROM crawl_log WHERE outcome = 'ok'") == sum(pages(store, job).values())
     last = Worker(database, store, "last")
     sweep.force_release(store.connection, worker=None)
-    run_out(last, job)
+    run_out(last, job, share=share)
     got = pages(store, job)
     assert sum(got.values()) == 200, "what the dead had been promised was not lost"
     assert max(got.values()) <= 2 * min(got.values()), Counter(got)

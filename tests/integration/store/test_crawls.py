@@ -261,6 +261,7 @@ def test_a_worker_for_all_jobs_sees_those_with_something_ready(store: Store) -> 
     assert [job.crawl_id for job in found] == [job.crawl_id for job in crawls.runnable(store.connection)]
     assert None not in [job.crawl_id for job in found]
     claim = store.claim(count=1)[0]
+    runs.begin(store.connection, worker="w1")
     assert crawls.another_waits(store.connection, claim.domain_id, store.job)
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE name = 'one'")
     assert not crawls.another_waits(store.connection, claim.domain_id, store.job)

@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from psycopg import sql
 
 from holdfast.errors import SchemaMismatch, StoreError, UsageError
+from holdfast.model.limits import DomainLimits
 from holdfast.store import budget, crawls, embedded, frontier, migrate, visits
 from holdfast.store.connect import Database, prompt_environment
 from tests.support.factories import Store
@@ -186,7 +187,7 @@ def test_an_upgrade_keeps_what_is_there_and_a_downgrade_too(
             domain_id=claim.domain_id,
             epoch=claim.epoch,
             job=crawls.get(connection, store.job),
-            per_domain=5,
+            limits=DomainLimits(limit=5),
         )
         assert asked == 5, "what was used before there were crawls is no crawl's"
         store.release(claim, crawled=False)
@@ -257,6 +258,34 @@ def test_seeds_of_jobs_before_0017_are_kept_with_them(empty: Database) -> None:
     migrate.downgrade(empty, "0016")
     with empty.session() as connection:
         assert connection.execute("SELECT count(*) FROM domain_wakes").fetchone() == (0,)
+
+
+def test_budgets_before_0015_are_shares_unless_a_person_gave_them(empty: Database) -> None:
+    migrate.upgrade(empty, "0014")
+    data = """
+        INSERT INTO crawl_jobs (name) VALUES ('limited');
+        INSERT INTO crawls (job_id, max_pages_per_domain) SELECT id, CASE name WHEN 'limited' THEN 7 END FROM crawl_jobs;
+        INSERT INTO domains (domain, parent_domain, base_url, max_pages_per_run)
+        SELECT d, d, 'https://' || d, pages FROM (VALUES ('usual', 1000), ('said', 50)) AS t(d, pages);
+        INSERT INTO job_domains (domain_id, job_id, state, crawl_id, budget_limit, budget_used, waiting)
+        SELECT d.id, j.id, 'spent', c.id, COALESCE(c.max_pages_per_domain, d.max_pages_per_run),
+               COALESCE(c.max_pages_per_domain, d.max_pages_per_run), 1
+        FROM domains d, crawl_jobs j JOIN crawls c ON c.job_id = j.id WHERE j.name IN ('default', 'limited')
+    """
+    with empty.session() as connection:
+        connection.execute(data)
+    migrate.upgrade(empty, "0015")
+    with empty.session() as connection:
+        found = connection.execute(
+            "SELECT j.name, d.domain, d.max_pages_is_limit, jd.limit_reached, jd.budget_limit FROM job_domains jd "
+            "JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id ORDER BY 1, 2"
+        ).fetchall()
+    assert found == [
+        ("default", "said", True, "domain_budget", 50),
+        ("default", "usual", False, None, None),
+        ("limited", "said", True, "max_pages_per_domain", 7),
+        ("limited", "usual", False, "max_pages_per_domain", 7),
+    ]
 
 
 def test_a_newer_schema_is_refused_and_never_changed(server: embedded.Server, database: Database) -> None:

@@ -86,6 +86,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I7 a crawl granted what its domains were granted, and no more than it has": (
         "UPDATE crawls SET max_pages = 100, pages_granted = 50",
     ),
+    "I7 no share of a round began after what its domain has used": (
+        "UPDATE job_domains SET round_start = budget_used + 1",
+    ),
     "I11 every reference to the archive is whole": (
         f"UPDATE crawled_pages SET archive_segment = 's', archive_offset = 0, archive_length = 1 WHERE {PAGE}",
     ),

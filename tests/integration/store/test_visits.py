@@ -37,7 +37,10 @@ def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
     assert sorted(found) == ids
     state = found[ids[0]]
     assert (state.domain, state.parent_domain, state.base_url) == ("a.example", "a.example", "https://a.example")
-    assert (state.crawl_delay, state.max_concurrent, state.user_agent, state.max_pages_per_run) == (2.5, 3, "me", None)
+    assert (state.crawl_delay, state.max_concurrent, state.user_agent, state.page_limit) == (2.5, 3, "me", None)
+    assert found[ids[1]].page_limit is None, "the default is a share, not a limit"
+    domains.edit(store.connection, "b.example", {"max_pages_per_run": 1000})
+    assert visits.load(store.connection, ids)[ids[1]].page_limit == 1000, "said by a person, it is one"
     assert (state.status, state.consecutive_errors, state.pages_crawled) == (Status.PENDING, 0, 0)
     assert state.clocks == Clocks()
     assert state.robots == {}

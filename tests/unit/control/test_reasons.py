@@ -54,6 +54,9 @@ WORK: dict[str, Any] = {
     "work_not_before": None,
     "crawl_state": "running",
     "budget_used": 7,
+    "budget_limit": None,
+    "limit_reached": None,
+    "yielded_until": None,
     "max_pages": None,
     "pages_granted": 0,
 }
@@ -222,14 +225,51 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {},
             {"work_state": "spent", "crawl_state": None},
             {},
-            Wait("the pages of the last crawl were used up; the job's next crawl goes on"),
+            Wait(
+                "the pages of the last crawl are used", None, "`holdfast crawl --job default` goes on with a new crawl"
+            ),
         ),
-        ({}, {"work_state": "spent"}, {}, Wait("the pages of this crawl are used up: 7 on this domain")),
         (
             {},
             {"work_state": "spent", "max_pages": 50, "pages_granted": 49},
             {},
-            Wait("the pages of this crawl are used up: 7 on this domain, 49 of 50 over all domains"),
+            Wait("the next round: it used its share, 7 pages so far, and others have their turn"),
+        ),
+        (
+            {},
+            {"work_state": "spent", "max_pages": 50, "pages_granted": 50},
+            {},
+            Wait(
+                "the 50 pages of the crawl are used (`--max-pages`)",
+                None,
+                "`holdfast crawl --job default` goes on with a new crawl",
+            ),
+        ),
+        (
+            {},
+            {"work_state": "spent", "limit_reached": "max_pages_per_domain", "budget_limit": 2000},
+            {},
+            Wait(
+                "its limit of 2,000 pages is reached (`--max-pages-per-domain`)",
+                None,
+                "`holdfast crawl --job default` goes on with a new crawl",
+            ),
+        ),
+        (
+            {},
+            {"work_state": "spent", "limit_reached": "domain_budget", "budget_limit": 9},
+            {},
+            Wait(
+                "the domain's own limit of 9 pages a crawl is reached",
+                None,
+                "`holdfast domain-set example.com budget=` lifts it",
+            ),
+        ),
+        (
+            {},
+            {"yielded_until": LATER},
+            {},
+            Wait("the job gave way to another job on this domain", LATER),
         ),
         ({"maintenance_window": "11:00-12:05"}, {}, {}, Wait("the domain is closed: 11:00-12:05", LATER)),
         (

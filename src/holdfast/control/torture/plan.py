@@ -27,6 +27,8 @@ CRAWL_DELAY: Final = 1.5
 LEASE: Final = 5.0
 SWEEP: Final = 1.0
 FLUSH: Final = Flush(pages=25)
+SHARE: Final = 8
+"""Pages of a domain in a round: so few that there are several."""
 
 
 class Fault(StrEnum):
@@ -68,8 +70,8 @@ class Plan:
 
     @property
     def domains_per_worker(self) -> int:
-        """So few that all workers get some, and enough that some can take over another's."""
-        return self.web.sites if self.workers == 1 else math.ceil(self.web.sites / self.workers) + 1
+        """So few that all workers get some, and enough that some can take over another's. One alone leaves some for the next round."""
+        return self.web.sites - 2 if self.workers == 1 else math.ceil(self.web.sites / self.workers) + 1
 
     def lost_at_most(self, strokes: tuple[Stroke, ...]) -> int:
         """Fetches that these faults may cost again, all together."""
@@ -137,7 +139,7 @@ def crawl_settings(plan: Plan) -> dict[str, str]:
         "politeness.circuit_open": "0.1s",
         "crawl.discovered_per_second": "0",
         "crawl.max_depth": "1000",
-        "domains.max_pages_per_run": "1000000",
+        "domains.max_pages_per_run": str(SHARE),
         "fetch.allow_private": "true",
     }
 

@@ -102,7 +102,7 @@ class DomainChange(SecretFields):
     active: bool | None = None
     """False: it is left alone."""
     budget: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
-    """Pages of a run."""
+    """A crawl ends here after so many pages; null: no limit."""
     frequency: timedelta | None = None
     """How often its pages are looked at again."""
     window: Annotated[Text, Field(max_length=1000)] | None = None

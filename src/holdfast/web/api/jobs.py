@@ -35,6 +35,9 @@ class Spec(Body):
     max_pages: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
     """Of a crawl, over all domains."""
     max_pages_per_domain: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    """Of a crawl."""
+    rounds: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    """Shares of each domain in a crawl (`domains.max_pages_per_run` pages each)."""
     max_depth: Annotated[int, Field(ge=0, le=1000)] | None = None
     delay: Annotated[float, Field(ge=0, le=86_400)] | None = None
     """Seconds between two requests to a domain."""

@@ -1,0 +1,172 @@
+"""Rounds of a crawl: domains that used their share wait until the others had theirs.
+
+A round is a number on the open row of `crawls`. The rules: it is raised by compare-and-set, only when nothing of the job is ready and
+a domain waits for it; then the spent rows of older rounds, and of older crawls, are reopened in chunks by any worker or sweep. No further
+round begins before all of them are reopened, so a kill between raising and reopening loses nothing. Domains that are held, cooling or
+delayed hold up no other.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import psycopg
+
+from holdfast import failpoints
+from holdfast.store import readiness
+
+CHUNK: Final = 500
+CHUNKS: Final = 10
+"""Chunks that one call reopens: a worker has its own domains to look after. The rest is for the next call, or the sweep."""
+MOST_COUNTED: Final = 10_000
+"""Domains that a share is reckoned from; with more of them it is an estimate."""
+
+# Spent rows that may go on: of an earlier crawl, or of an earlier round without having reached a limit of their own.
+_STALE: Final = """
+SELECT domain_id FROM job_domains WHERE job_id = %(job)s AND state = 'spent' AND crawl_id < %(crawl)s AND domain_id > %(after)s
+UNION ALL
+SELECT domain_id FROM job_domains WHERE job_id = %(job)s AND state = 'spent' AND crawl_id IS NULL AND domain_id > %(after)s
+UNION ALL
+SELECT jd.domain_id FROM crawls c JOIN job_domains jd ON jd.job_id = c.job_id
+WHERE c.id = %(crawl)s AND jd.job_id = %(job)s AND jd.state = 'spent' AND jd.crawl_id = %(crawl)s AND jd.limit_reached IS NULL
+  AND jd.round < c.round AND (c.round_below IS NULL OR jd.granted < c.round_below) AND jd.domain_id > %(after)s
+"""
+_LOCK_STALE: Final = f"""
+SELECT d.id FROM domains d WHERE d.id IN (
+    SELECT domain_id FROM ({_STALE}) stale
+    WHERE EXISTS (SELECT FROM crawls WHERE id = %(crawl)s AND state <> 'finished') ORDER BY domain_id LIMIT %(chunk)s)
+ORDER BY d.id FOR NO KEY UPDATE
+"""  # noqa: S608 — composed of the constant above only
+# In a statement of its own: it sees what was done to these rows until they were locked.
+_REOPEN: Final = f"""
+UPDATE job_domains jd SET state = 'open', limit_reached = NULL
+WHERE jd.job_id = %(job)s AND jd.domain_id = ANY(%(ids)s) AND jd.state = 'spent' AND jd.domain_id IN ({_STALE})
+"""  # noqa: S608 — composed of the constant above only
+
+_READY: Final = "SELECT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND ready)"
+_WAITS: Final = """
+SELECT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state = 'spent' AND crawl_id = %(crawl)s AND limit_reached IS NULL)
+    OR EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state = 'spent' AND crawl_id < %(crawl)s)
+"""
+_LOOK: Final = """
+SELECT round, max_pages - pages_granted FROM crawls
+WHERE id = %(crawl)s AND job_id = %(job)s AND state <> 'finished' AND (max_pages IS NULL OR max_pages > pages_granted)
+"""
+_RAISE: Final = """
+UPDATE crawls SET round = %(seen)s + 1, round_below = %(below)s WHERE id = %(crawl)s AND state <> 'finished' AND round = %(seen)s
+  AND EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state = 'spent' AND crawl_id = %(crawl)s AND limit_reached IS NULL
+              AND (%(below)s::bigint IS NULL OR granted < %(below)s))
+"""
+# The others among whom the crawl's pages are shared. In the first round a part is kept for those that cannot be served at the
+# moment (they cool down, or wait); later only those count that can be served: ready, held, or waiting for a round.
+_OTHERS: Final = """
+SELECT count(*), COALESCE(sum(granted), 0)::bigint, min(granted) FILTER (WHERE servable) FROM (
+    SELECT granted, servable FROM (
+        SELECT CASE WHEN jd.crawl_id = %(crawl)s THEN jd.granted ELSE 0 END AS granted,
+               jd.ready OR jd.state = 'spent'
+                   OR EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.claimed_by IS NOT NULL) AS servable
+        FROM job_domains jd
+        WHERE jd.job_id = %(job)s AND jd.state IN ('open', 'spent') AND jd.waiting > 0 AND jd.domain_id <> %(domain)s
+          AND (jd.crawl_id IS DISTINCT FROM %(crawl)s OR jd.budget_limit IS NULL OR jd.granted < jd.budget_limit)) all_others
+    WHERE %(round)s = 1 OR servable LIMIT %(most)s) others
+"""
+_IDLE: Final = """
+SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
+WHERE c.state <> 'finished' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl'
+  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.ready)
+  AND ((c.max_pages IS NULL OR c.max_pages > c.pages_granted) AND EXISTS (
+           SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent' AND jd.crawl_id = c.id AND jd.limit_reached IS NULL)
+       OR EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent' AND jd.crawl_id < c.id))
+ORDER BY c.id
+"""
+_LEFT: Final = """
+SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
+WHERE c.state <> 'finished' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl' AND (
+    EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent' AND jd.crawl_id < c.id)
+    OR EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent' AND jd.crawl_id = c.id
+               AND jd.limit_reached IS NULL AND jd.round < c.round AND (c.round_below IS NULL OR jd.granted < c.round_below)))
+ORDER BY c.id
+"""
+
+
+def advance(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
+    """Let domains that wait for a round go on, if nothing else of the job is ready; whether anything of it is ready now.
+
+    Before: no transaction is open. After: rows that earlier rounds and crawls left are reopened (or some chunks of them); if there were
+    none, a further round has begun where one is wanted and pages of the crawl are left. Safe to call by any number of workers at once.
+    """
+    if reopen(connection, job_id, crawl_id):
+        return True
+    if raise_round(connection, job_id, crawl_id):
+        failpoints.reach("round_raised")
+        reopen(connection, job_id, crawl_id)
+    return any_ready(connection, job_id)
+
+
+def advance_idle(connection: psycopg.Connection) -> int:
+    """Advance every crawl that has nothing ready and domains that wait for a round; how many can go on. Before: no transaction is open."""
+    return sum(advance(connection, job_id, crawl_id) for crawl_id, job_id in connection.execute(_IDLE).fetchall())
+
+
+def reopen_left(connection: psycopg.Connection) -> int:
+    """Go on with what was left when a round, or a crawl, began: by a worker that died, or had more to reopen than it may at once.
+
+    How many domains. Before: no transaction is open.
+    """
+    return sum(reopen(connection, job_id, crawl_id) for crawl_id, job_id in connection.execute(_LEFT).fetchall())
+
+
+def raise_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
+    """Begin a further round by compare-and-set; False if it is not wanted, no pages are left, or another worker was faster.
+
+    Before: no transaction is open; nothing of an older round is left to reopen. After: with True, reopening is the caller's.
+    """
+    key = {"job": job_id, "crawl": crawl_id}
+    if any_ready(connection, job_id) or not waits(connection, job_id, crawl_id):
+        return False
+    row = connection.execute(_LOOK, key).fetchone()
+    if row is None:
+        return False
+    seen, left = row
+    below = None
+    if left is not None:
+        count, granted, least = others(connection, {**key, "domain": 0, "round": 2})
+        below = max((left + granted) // max(1, count), (least or 0) + 1)
+    return connection.execute(_RAISE, {**key, "seen": seen, "below": below}).rowcount > 0
+
+
+def reopen(connection: psycopg.Connection, job_id: int, crawl_id: int) -> int:
+    """Reopen spent rows of older rounds and crawls, a few chunks of them; how many domains.
+
+    Before: no transaction is open. After: each of them is open, and ready if it can be claimed now.
+    """
+    key = {"job": job_id, "crawl": crawl_id, "chunk": CHUNK, "after": 0}
+    total = 0
+    for _ in range(CHUNKS):
+        with connection.transaction():
+            ids = [row[0] for row in connection.execute(_LOCK_STALE, key)]
+            if ids:
+                connection.execute(_REOPEN, {**key, "ids": ids, "after": ids[0] - 1})
+                readiness.refresh(connection, ids)
+        total += len(ids)
+        if len(ids) < CHUNK:
+            break
+        key["after"] = ids[-1]
+    return total
+
+
+def any_ready(connection: psycopg.Connection, job_id: int) -> bool:
+    """Whether a domain can be claimed for the job now."""
+    row = connection.execute(_READY, {"job": job_id}).fetchone()
+    return bool(row and row[0])
+
+
+def waits(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
+    """Whether a domain of the crawl, or of an earlier one, waits for a round."""
+    row = connection.execute(_WAITS, {"job": job_id, "crawl": crawl_id}).fetchone()
+    return bool(row and row[0])
+
+
+def others(connection: psycopg.Connection, key: Mapping[str, object]) -> tuple[int, int, int | None]:
+    """How many other domains share the crawl's pages, what they were granted together, and the least that a servable one was."""
+    row = connection.execute(_OTHERS, {**key, "most": MOST_COUNTED}).fetchone()
+    return (row[0], row[1], row[2]) if row else (0, 0, None)
