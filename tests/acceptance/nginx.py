@@ -6,12 +6,12 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from tests.acceptance.requirements import program
+from tests.support.dynamic_site import Request
 
 _CONFIG: Final = """
 daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -27,16 +27,6 @@ http {{
 """
 _SERVER: Final = "  server {{ listen 127.0.0.1:{port}; server_name {name}; {rules} }}\n"
 _LINE: Final = re.compile(r"(\S+) (\d+\.\d+) (\d{3}) (\S+) (\S*)")
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request as the server's log has it."""
-
-    host: str
-    at: float
-    status: int
-    path: str
 
 
 class Server:

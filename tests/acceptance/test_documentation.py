@@ -10,8 +10,9 @@ import pytest
 
 from tests.acceptance import nginx, peers
 from tests.acceptance.holdfast import Holdfast
-from tests.acceptance.nginx import Request, Server
+from tests.acceptance.nginx import Server
 from tests.acceptance.requirements import TREES
+from tests.support.dynamic_site import Request
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1800)]
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import nginx, site
+from tests.acceptance import nginx
 from tests.acceptance.holdfast import Holdfast
 from tests.acceptance.requirements import TREES
-from tests.acceptance.site import page
+from tests.support import dynamic_site as site
+from tests.support.dynamic_site import page
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance import nginx
 from tests.acceptance.holdfast import Holdfast
 from tests.acceptance.nginx import Server
-from tests.acceptance.site import page
+from tests.support.dynamic_site import Request, page
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
@@ -73,7 +73,7 @@ def test_a_slow_and_a_blocked_domain_do_not_hold_up_a_fast_one(
     holdfast.verify()
 
 
-def server_log(folder: Path, host: str) -> list[nginx.Request]:
+def server_log(folder: Path, host: str) -> list[Request]:
     """The log of a server that has ended."""
     return Server(folder / "nginx", 0).requests(host)
 

@@ -2,15 +2,24 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.acceptance.nginx import Request
-
 Answer = str | int
 """The HTML of a page, or a status without one."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as the log of a server has it."""
+
+    host: str
+    at: float
+    status: int
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -39,19 +48,20 @@ def page(title: str, *links: str) -> str:
 
 
 @contextmanager
-def served(answer: Callable[[str], Answer]) -> Iterator[Site]:
-    """Serve what `answer` makes of a path with its query; 404 for robots.txt."""
+def served(answer: Callable[[str], Answer], robots: str = "") -> Iterator[Site]:
+    """Serve what `answer` makes of a path with its query, and this robots.txt."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            got = 404 if self.path == "/robots.txt" else answer(self.path)
+            got = robots if self.path == "/robots.txt" else answer(self.path)
             status, body = (200, got.encode()) if isinstance(got, str) else (got, b"")
-            site.log.append(Request("127.0.0.1", time.time(), status, self.path))
+            site.log.append(Request("127.0.0.1", time.time(), status, self.path, dict(self.headers)))
             self.send_response(status)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
+            kind = "text/plain" if self.path == "/robots.txt" else "text/html"
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
