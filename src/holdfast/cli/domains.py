@@ -268,8 +268,9 @@ def domain_set(
     """Configure how a domain is crawled.
 
     delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (pages a run) whole numbers, active is yes or
-    no, window the time of day when it is left alone. proxy is direct, pool or any; proxy_direct (it may be asked without
-    one) and proxy_resolves (the proxy looks up names) are yes or no; proxy_country is a code, proxy_sticky a duration.
+    no, window the time of day when it is left alone, strip_params the names of parameters to drop from its URLs. proxy is
+    direct, pool or any; proxy_direct (it may be asked without one) and proxy_resolves (the proxy looks up names) are yes
+    or no; proxy_country is a code, proxy_sticky a duration.
     With nothing behind the =, budget, user_agent, window and all of proxies are as the settings say.
 
     header ("Name: value"), cookie (name=value) and basic_auth (user:password) are sent with every request to the domain,
@@ -279,6 +280,7 @@ def domain_set(
     Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
         holdfast domain-set example.com active=no
+        holdfast domain-set example.com strip_params=sid,ref
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
         holdfast domain-set example.com proxy=pool proxy_country=DE proxy_sticky=10m
         holdfast domain-set example.com basic_auth=@login.txt header='X-Team: crawl'

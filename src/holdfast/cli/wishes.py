@@ -30,6 +30,10 @@ InScope = Annotated[
 ]
 Include = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="Only URLs that match (may be repeated).")]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="No URLs that match (may be repeated).")]
+StripParam = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Drop this parameter from URLs; x* is a prefix (may be repeated)."),
+]
 AllowPrivate = Annotated[bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")]
 NoRobots = Annotated[bool, typer.Option("--no-robots", help="Do not ask for robots.txt (your own sites only).")]
 NoArchive = Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")]
@@ -69,6 +73,7 @@ def spec(
     scope: Scope | None,
     include: list[str] | None,
     exclude: list[str] | None,
+    strip_param: list[str] | None,
     allow_private: bool,
     no_robots: bool,
     no_archive: bool,
@@ -87,6 +92,7 @@ def spec(
         "scope": scope,
         "include": tuple(include) if include else None,
         "exclude": tuple(exclude) if exclude else None,
+        "strip_params": tuple(dict.fromkeys(strip_param)) if strip_param else None,
         "allow_private": allow_private or None,
         "robots": False if no_robots else None,
         "archive": False if no_archive else None,

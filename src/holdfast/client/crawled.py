@@ -253,6 +253,7 @@ class JobSpec(TypedDict, total=False):
     concurrency: int | None
     include: list[str]
     exclude: list[str]
+    strip_params: list[str]
     robots: bool
     archive: bool
     text: bool
@@ -284,6 +285,7 @@ class DomainChanges(TypedDict, total=False):
     budget: int | None
     frequency: timedelta | None
     window: str | None
+    strip_params: list[str] | None
     proxy: str | None
     proxy_direct: bool | None
     proxy_resolves: bool | None

@@ -13,6 +13,7 @@ from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
 from holdfast.model.request_secrets import RequestSecrets, origins_of_domain, user_agent
 from holdfast.model.seeds import make_seed
+from holdfast.model.url import check_parameter_names
 from holdfast.model.window import Windows
 from holdfast.settings.duration import parse as parse_duration
 from holdfast.store import audit, domain_removal, domains, explain, jobs, reports, sweep
@@ -22,6 +23,7 @@ from holdfast.store.domains import NewDomains
 KIND: Final = "domain"
 _STANDARD: Final = NewDomains()
 _DAY: Final = 86_400
+_MOST_PARAMETERS: Final = 100
 _WORDS: Final = {
     "yes": True,
     "true": True,
@@ -296,6 +298,14 @@ def _window(text: str) -> str | None:
     return " ".join(text.split()) or None
 
 
+def _parameters(text: str) -> list[str] | None:
+    names = list(dict.fromkeys(name for name in text.replace(",", " ").split() if name))
+    if len(names) > _MOST_PARAMETERS:
+        raise ValueError(f"must be at most {_MOST_PARAMETERS} names")
+    check_parameter_names(names)
+    return names or None
+
+
 def _use(text: str) -> str | None:
     if text and text not in set(Use):
         raise ValueError(f"must be {', '.join(Use)} or empty")
@@ -334,6 +344,7 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "budget": ("max_pages_per_run", _budget),
     "frequency": ("default_crawl_frequency", parse_duration),
     "window": ("maintenance_window", _window),
+    "strip_params": ("strip_params", _parameters),
     "proxy": ("proxy_use", _use),
     "proxy_direct": ("proxy_direct", _perhaps),
     "proxy_resolves": ("proxy_resolves", _perhaps),

@@ -248,10 +248,10 @@ REASONS: Final[dict[str, Reason]] = {
         "{url} is only linked with nofollow",
         "Crawl that URL itself.",
     ),
-    "folded": Reason(
+    Outcome.FOLDED: Reason(
         "folded into a shorter URL",
         "it is crawled under a shorter URL, without some of its parameters",
-        "`--strip-param`, or `strip_param` of the domain",
+        "`--strip-param`, or `strip_params` of the domain",
     ),
     "robots_unavailable": Reason(
         "waiting for robots.txt",

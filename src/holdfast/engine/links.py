@@ -11,7 +11,7 @@ from holdfast.errors import BadUrl
 from holdfast.model.batch import FoundUrl, Waiting
 from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.url import UrlRules, resolve, url_key, with_http
+from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
 from holdfast.politeness.priority import url_priority
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.traps import TemplateCounter, trap
@@ -135,16 +135,20 @@ class LinkFinder:
         scope: ScopeRules,
         sites: Sites,
         rules: UrlRules,
+        own_rules: UrlRules | None = None,
         limits: Crawl,
         max_depth: int,
         this_year: int,
         memory: LinkMemory,
     ) -> None:
+        """`rules` hold for all links of the job, `own_rules` for URLs of this domain, which may drop more parameters."""
         self._job_id = job_id
         self._site = site
         self._scope = scope
         self._sites = sites
         self._rules = rules
+        self._own_rules = None if own_rules == rules else own_rules
+        self._fold_rules = own_rules or rules
         self._limits = limits
         self._max_depth = max_depth
         self._this_year = this_year
@@ -173,6 +177,17 @@ class LinkFinder:
     def follow(self, page: Waiting, target: str, hops: int) -> FoundUrl:
         """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""
         return self._judge(page.url, target, page.url_key, page.depth, hops=hops, anywhere=page.depth == 0)
+
+    def folded(self, item: Waiting) -> FoundUrl | None:
+        """The shorter URL that a waiting one is folded into, where its job or its domain drops parameters; None: it is as it should be.
+
+        Links of this job, and of this domain's pages, are written so at once. Seeds and links of foreign pages are not.
+        """
+        rules = self._fold_rules
+        if not rules.strip_parameters or not ("?" in item.url or ";" in item.url):
+            return None
+        shorter = normalize(item.url, rules)
+        return None if shorter == item.url else self.follow(item, shorter, item.hops)
 
     def excludes(self, item: Waiting) -> str | None:
         """Why the patterns of the job leave out a URL that waits: they may have changed since it was found. Seeds are never left out."""
@@ -204,6 +219,8 @@ class LinkFinder:
         try:
             url = resolve(base, href, self._rules)
             site = self._sites.of(url)
+            if self._own_rules is not None and site.domain == self._site.domain:
+                url = normalize(url, self._own_rules)
         except BadUrl as problem:
             return self._refused(href, str(problem), page_key, depth)
         key = url_key(url)

@@ -20,7 +20,7 @@ from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns
 from holdfast.engine.window import Window
-from holdfast.model.batch import Clocks, UrlOutcome, Waiting
+from holdfast.model.batch import Clocks, FoundUrl, UrlOutcome, Waiting
 from holdfast.model.domain import Claim, Event
 from holdfast.model.job import Job, JobKind
 from holdfast.model.limits import DomainLimits
@@ -123,12 +123,14 @@ class Visit:
         self._retry_after: float | None = None
         self._permission = Permission(self, state.robots)
         self._opening = Opening(tools, claim.domain_id, state.said)
+        rules_of_job = tools.rules.stripping(spec.strip_params)
         self.links = LinkFinder(
             job.id,
             Site(state.domain, state.parent_domain, state.base_url),
             scope=scope,
             sites=tools.sites,
-            rules=tools.rules,
+            rules=rules_of_job,
+            own_rules=rules_of_job.stripping(state.strip_params),
             limits=settings.crawl,
             max_depth=settings.crawl.max_depth if spec.max_depth is None else spec.max_depth,
             this_year=datetime.now(UTC).year,
@@ -182,8 +184,7 @@ class Visit:
                     item, Outcome.EXCLUDED, UrlState.DENIED, "excluded: its task was paused, cancelled, or has ended"
                 )
                 continue
-            if not self.for_tasks and (why_not := self.links.excludes(item)) is not None:
-                self.deny(item, Outcome.EXCLUDED, UrlState.DENIED, why_not)
+            if not self.for_tasks and self._judged_again(item):
                 continue
             if not await self._permission.given(item):
                 if self._permission.hold is not None:
@@ -196,6 +197,16 @@ class Visit:
                 self._uncommitted += 1
                 return item
         return self._end()
+
+    def _judged_again(self, item: Waiting) -> bool:
+        """Whether a URL that waited is not asked for by the rules of today; then that is in the batch."""
+        if (why_not := self.links.excludes(item)) is not None:
+            self.deny(item, Outcome.EXCLUDED, UrlState.DENIED, why_not)
+        elif (shorter := self.links.folded(item)) is not None:
+            self.deny(item, Outcome.FOLDED, UrlState.DENIED, f"folded: into {shorter.url}", found=[shorter])
+        else:
+            return False
+        return True
 
     async def _must_end(self) -> Ending | None:
         """How it ends before another URL is looked for; None: it goes on."""
@@ -310,9 +321,15 @@ class Visit:
         self._window.put_back(item)
 
     def deny(
-        self, item: Waiting, outcome: Outcome, state: UrlState, reason: str, retry_in: float | None = None
+        self,
+        item: Waiting,
+        outcome: Outcome,
+        state: UrlState,
+        reason: str,
+        retry_in: float | None = None,
+        found: Sequence[FoundUrl] = (),
     ) -> None:
-        """Not asked for, and why: into the batch."""
+        """Not asked for, and why: into the batch, with the URLs that stand for it."""
         self._uncommitted += 1
         row = UrlOutcome(
             self.job.id,
@@ -327,7 +344,7 @@ class Visit:
             fetched=False,
             tasks=item.tasks,
         )
-        self.tools.committer.add(self, row)
+        self.tools.committer.add(self, row, found)
 
     async def is_guessed(self, item: Waiting) -> bool:
         """Whether a URL is a seed of the job whose scheme was guessed. Asks the store: for URLs that failed only."""

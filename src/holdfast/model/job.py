@@ -83,6 +83,8 @@ class JobSpec:
     include: tuple[str, ...] = ()
     """Regular expressions, searched in the URL; with any of them, only URLs that match one are crawled (seeds always are)."""
     exclude: tuple[str, ...] = ()
+    strip_params: tuple[str, ...] = ()
+    """Parameters to drop from URLs, besides those that the settings name; `x*` is a prefix."""
     robots: bool = True
     archive: bool = True
     text: bool = False
@@ -103,7 +105,7 @@ class JobSpec:
         """From the store; unknown keys, of a newer version, are left out."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in stored.items() if name in known}
-        for name in ("include", "exclude"):
+        for name in ("include", "exclude", "strip_params"):
             values[name] = tuple(values.get(name) or ())
         if "scope" in values:
             values["scope"] = Scope(values["scope"])

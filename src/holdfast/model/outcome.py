@@ -53,6 +53,7 @@ class Outcome(StrEnum):
     TRAP = "trap"
     URL_REFUSED = "url_refused"
     NOFOLLOW = "nofollow"
+    FOLDED = "folded"
 
 
 class UrlState(StrEnum):
@@ -149,6 +150,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TRAP: _DENIED,
     Outcome.URL_REFUSED: _DENIED,
     Outcome.NOFOLLOW: _DENIED,
+    Outcome.FOLDED: _DENIED,
 }
 ELSEWHERE: Final = frozenset((Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
 """Outcomes that are no attempt on the site."""

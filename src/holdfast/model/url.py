@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 # The C layer under ada-url's adapter: half the time of ada_url.join_url, which pays for a garbage-collected handle per
 # call (1.7 against 3.5 us). can_ada is faster still, and fails 15 of 891 and 14 of 87 web-platform tests.
 from ada_url._ada_wrapper import ffi, lib  # type: ignore[import-not-found]
 
-from holdfast.errors import BadUrl, SettingsError
+from holdfast.errors import BadUrl, SettingsError, UsageError
 
 MAX_INPUT: Final = 1 << 20
 """Characters of text that we look at; whatever is longer is refused unread, so that no page can buy our time."""
@@ -51,6 +51,7 @@ _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _UNRESERVED: Final = {f"%{ord(c):02X}": c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"}
 _AFTER_STRAY_PERCENT: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _DOT_SEGMENT: Final = re.compile(r"/\.\.?(?:/|\Z)")
+_PARAMETER_NAME: Final = re.compile(r"[A-Za-z0-9._~%\[\]-]{1,100}\*?")
 _PATH_PARAMETER: Final = re.compile(r";([^/;=]*)(?:=[^/;]*)?")
 
 _C0_AND_SPACE: Final = "".join(map(chr, range(0x21)))
@@ -62,10 +63,10 @@ _USERINFO: Final = re.compile(r"(\s*+(?:[A-Za-z][A-Za-z0-9+.-]*+:)?+[/\\]*+)[^/\
 
 # fmt: off
 TRACKING_PARAMETERS: Final = (
-    "utm_*", "gclid", "fbclid", "msclkid", "dclid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga", "ref", "source",
+    "utm_*", "gclid", "fbclid", "msclkid", "dclid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga",
 )
 # fmt: on
-SESSION_PARAMETERS: Final = ("phpsessid", "jsessionid", "sid", "sessionid", "aspsessionid*")
+SESSION_PARAMETERS: Final = ("phpsessid", "jsessionid", "aspsessionid*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +120,28 @@ class UrlRules:
 
     tracking_parameters: tuple[str, ...] = TRACKING_PARAMETERS
     session_parameters: tuple[str, ...] = SESSION_PARAMETERS
+    strip_parameters: tuple[str, ...] = ()
+    """Further ones, of a job or of a domain."""
     strip_trailing_slash: bool = False
     sort_query: bool = True
     max_bytes: int = 2048
     dropped: _Names = field(init=False, repr=False, compare=False)
     """Query parameters that say nothing about the page."""
     sessions: _Names = field(init=False, repr=False, compare=False)
-    """Path parameters (``;jsessionid=…``) that are a session's id."""
+    """Path parameters (``;jsessionid=…``) that are a session's id, or that a job or a domain drops."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError for a name that could never match; make the name sets that every URL is checked with."""
         if self.max_bytes < 1:
             raise SettingsError(f"A URL may be 1 byte or more, not {self.max_bytes}.")
-        object.__setattr__(self, "sessions", _Names.of(self.session_parameters))
-        object.__setattr__(self, "dropped", _Names.of((*self.tracking_parameters, *self.session_parameters)))
+        in_paths = (*self.session_parameters, *self.strip_parameters)
+        object.__setattr__(self, "sessions", _Names.of(in_paths))
+        object.__setattr__(self, "dropped", _Names.of((*self.tracking_parameters, *in_paths)))
+
+    def stripping(self, names: Iterable[str]) -> "UrlRules":
+        """These rules, dropping the parameters called `names` as well."""
+        more = tuple(names)
+        return replace(self, strip_parameters=(*self.strip_parameters, *more)) if more else self
 
 
 DEFAULT_RULES: Final = UrlRules()
@@ -184,6 +193,38 @@ def normalize(url: str, rules: UrlRules = DEFAULT_RULES) -> str:
 def resolve(base: str, href: str, rules: UrlRules = DEFAULT_RULES) -> str:
     """``normalize(join(base, href), rules)``, read only once: what a link found on a page is stored as."""
     return _normal(join(base, href), href, rules)
+
+
+class Dropped(NamedTuple):
+    """A parameter that normalization drops."""
+
+    name: str
+    rule: str
+    """The setting that says so: `urls.tracking_parameters`, `urls.session_parameters`, or `strip_params` of the job or the domain."""
+
+
+def dropped_parameters(url: str, rules: UrlRules = DEFAULT_RULES) -> list[Dropped]:
+    """The parameters of *url* that `normalize` drops, each with the rule that says so, in their order and without repeats."""
+    front, _, query = _serialize(url).partition("#")[0].partition("?")
+    path = _unescape(front[front.index("/", len("http://x")) :])
+    groups = [
+        ("urls.session_parameters", _Names.of(rules.session_parameters)),
+        ("strip_params", _Names.of(rules.strip_parameters)),
+    ]
+    found = [(name, groups) for name in _PATH_PARAMETER.findall(path)]
+    groups = [("urls.tracking_parameters", _Names.of(rules.tracking_parameters)), *groups]
+    found += [(piece.partition("=")[0], groups) for piece in _unescape(query).split("&") if piece]
+    dropped = [Dropped(name, next((rule for rule, names in of if names.matches(name)), "")) for name, of in found]
+    return list(dict.fromkeys(one for one in dropped if one.rule))
+
+
+def check_parameter_names(names: Iterable[str]) -> None:
+    """Raise UsageError for a name that no parameter has."""
+    for name in names:
+        if not _PARAMETER_NAME.fullmatch(name):
+            raise UsageError(
+                f"The name of a parameter to drop is letters, digits, - . _ ~ or %, perhaps with one * at its end: not {name!a}."
+            )
 
 
 def url_key(normalized: str) -> bytes:

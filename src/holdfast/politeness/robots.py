@@ -162,6 +162,7 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.TOO_DEEP: Answer.NOT_NOW,
     Outcome.TRAP: Answer.NOT_NOW,
     Outcome.NOFOLLOW: Answer.NOT_NOW,
+    Outcome.FOLDED: Answer.NOT_NOW,
 }
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from holdfast.errors import UsageError
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import Outcome
+from holdfast.model.url import check_parameter_names
 
 
 class Denial(NamedTuple):
@@ -64,7 +65,8 @@ class ScopeRules:
 
 
 def compile_rules(spec: JobSpec) -> ScopeRules:
-    """The rules of a job; raises UsageError for a pattern that is none."""
+    """The rules of a job; raises UsageError for a pattern that is none, and for a parameter to drop that none is called."""
+    check_parameter_names(spec.strip_params)
     include, exclude = (
         tuple(_compiled(kind, text) for text in patterns)
         for kind, patterns in (("include", spec.include), ("exclude", spec.exclude))

@@ -199,13 +199,14 @@ class Urls(Group):
     tracking_parameters: Names = Field(
         default=(
             *("utm_*", "gclid", "fbclid", "msclkid", "dclid", "yclid"),
-            *("mc_cid", "mc_eid", "igshid", "_ga", "ref", "source"),
+            *("mc_cid", "mc_eid", "igshid", "_ga"),
         ),
         description="Query parameters to drop because they only say where a visitor came from; `utm_*` is a prefix.",
     )
     session_parameters: Names = Field(
-        default=("PHPSESSID", "JSESSIONID", "sid", "sessionid", "aspsessionid*"),
-        description="Query parameters to drop because they only name a session.",
+        default=("PHPSESSID", "JSESSIONID", "aspsessionid*"),
+        description="Query and path parameters to drop because they only name a session. `--strip-param` drops more for a job, "
+        "`strip_params` of `domain-set` for a domain.",
     )
     strip_trailing_slash: bool = Field(default=False, description="/a/ and /a are the same page.")
     sort_query: bool = Field(default=True, description="The order of query parameters does not matter.")

@@ -51,7 +51,7 @@ class Trap(StrEnum):
     ECHO = "echo"
     """/echo/ leads to /echo/echo/, and so on."""
     SESSION = "session"
-    """Links to known pages with another ?sid= on every page."""
+    """Links to known pages with another ?jsessionid= on every page."""
 
 
 class Odd(StrEnum):

@@ -96,7 +96,7 @@ def _into_traps(web: Web, number: int, i: int, path: str, sid: str) -> list[str]
     if i == 0 and Trap.ECHO in traps:
         links.append('<a href="/echo/">echo</a>')
     if Trap.SESSION in traps:  # another id on every page and under every id: who keeps it never ends
-        links.append(f'<a href="{path}?sid={draw(web.seed, number, "sid", path + sid):016x}">you</a>')
+        links.append(f'<a href="{path}?jsessionid={draw(web.seed, number, "sid", path + sid):016x}">you</a>')
     return links
 
 

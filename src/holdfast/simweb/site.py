@@ -138,7 +138,7 @@ def _is_flaky(web: Web, number: int, i: int) -> bool:
 
 def is_trap(path: str) -> bool:
     """Is *path* (with its query) one of those that have no end?"""
-    return path.startswith(("/cal/", "/echo/")) or "sid=" in path.partition("?")[2]
+    return path.startswith(("/cal/", "/echo/")) or "jsessionid=" in path.partition("?")[2]
 
 
 def page(

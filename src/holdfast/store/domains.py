@@ -30,6 +30,7 @@ EDITABLE: Final[frozenset[str]] = frozenset(
         "max_pages_per_run",
         "default_crawl_frequency",
         "maintenance_window",
+        "strip_params",
         "proxy_use",
         "proxy_direct",
         "proxy_resolves",

@@ -27,7 +27,7 @@ SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_con
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
        back_off_level, response_ms, best_response_ms, circuit_failures, circuit_successes,
        extract(epoch FROM circuit_open_until - clock_timestamp())::float8,
-       CASE WHEN parser_chosen THEN parser_name END
+       CASE WHEN parser_chosen THEN parser_name END, strip_params
 FROM domains WHERE id = ANY(%(ids)s)
 """
 _SAID: Final = """
@@ -91,6 +91,8 @@ class VisitState:
     pages_crawled: int
     said: Said
     clocks: Clocks
+    strip_params: tuple[str, ...] = ()
+    """Parameters to drop from its URLs."""
     robots: dict[str, StoredRobots] = field(default_factory=dict)
     """By the address of the file: each origin of a domain has its own."""
     pool: list[MappingRow] = field(default_factory=list)
@@ -181,7 +183,7 @@ def _state(row: TupleRow) -> VisitState:
         now,
         *others,
     ) = row
-    wishes, (next_request, back_off, *clocks, parser) = others[:5], others[5:]
+    wishes, (next_request, back_off, *clocks, parser, strip) = others[:5], others[5:]
     return VisitState(
         domain_id,
         domain,
@@ -196,5 +198,6 @@ def _state(row: TupleRow) -> VisitState:
         pages,
         Said(window, now, ProxyWishes(*wishes)),
         Clocks(next_request or 0.0, back_off or 0.0, *clocks),
+        tuple(strip or ()),
         parser=parser,
     )

@@ -174,7 +174,7 @@ def test_traps_are_cut(crawls: Crawls) -> None:
         assert crawls.crawl(web.url(), max_depth=40).completed
         asked_for = [hit.path for hit in web.log()]
     assert len(asked_for) < 200
-    assert not [path for path in asked_for if "sid=" in path]
+    assert not [path for path in asked_for if "jsessionid=" in path]
     reasons = {(reason or "").partition(":")[0] for state, reason in crawls.frontier().values() if state == "denied"}
     assert "trap" in reasons
     crawls.verify()
@@ -226,4 +226,36 @@ def test_frames_refreshes_and_nofollow(crawls: Crawls) -> None:
     assert known["/quiet"] == ("denied", "nofollow: its page asks that no link be followed")
     assert known["/both2"] == ("done", None)
     assert crawls.rows("SELECT waiting, done, denied FROM job_domains") == [(0, 8, 2)]
+    crawls.verify()
+
+
+def test_parameters_of_a_job_and_of_a_domain_are_dropped_and_the_store_says_so(crawls: Crawls) -> None:
+    """`sid` is a page's own parameter unless somebody says otherwise; what a seed or a foreign page wrote is folded when it is taken."""
+    with Pages({"/": html("/p?sid=1&x=2", "/p?x=2&sid=9", "/p?x=2"), "/p": html(), "/p?x=2": html()}) as site:
+        assert crawls.crawl(site.url()).completed
+        assert len(crawls.frontier()) == 4
+        known = crawls.crawl(site.url("/?sid=3"), job="folded", strip_params=("sid",))
+        assert known.completed
+        rows = dict(
+            crawls.rows(
+                "SELECT url, reason FROM url_frontier f JOIN crawl_jobs j ON j.id = job_id WHERE j.name = 'folded'"
+            )
+        )
+        assert rows == {
+            site.url("/?sid=3"): f"folded: into {site.url()}",
+            site.url(): None,
+            site.url("/p?x=2"): None,
+        }
+        assert crawls.command("domain-set", f"localhost:{site.port}", "strip_params=sid,x") == 0
+        assert crawls.crawl(site.url("/p?x=1&sid=2"), site.url(), job="by domain").completed
+        rows = dict(
+            crawls.rows(
+                "SELECT url, reason FROM url_frontier f JOIN crawl_jobs j ON j.id = job_id WHERE j.name = 'by domain'"
+            )
+        )
+        assert rows == {
+            site.url("/p?sid=2&x=1"): f"folded: into {site.url('/p')}",
+            site.url(): None,
+            site.url("/p"): None,
+        }
     crawls.verify()

@@ -289,6 +289,7 @@ def test_an_edit_raises_the_version_and_refuses_to_overwrite_another(store: Stor
         "max_pages_per_run": 10,
         "default_crawl_frequency": timedelta(hours=6),
         "maintenance_window": "22:00-06:00",
+        "strip_params": ["sid", "f_*"],
         "is_active": False,
         "proxy_use": "pool",
         "proxy_direct": True,

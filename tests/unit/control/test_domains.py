@@ -36,6 +36,8 @@ from holdfast.store.domains import EDITABLE
             "mon-fri 9:00-17:30 ; sat 22:00-02:00 Europe/Berlin",
         ),
         ("window=", "maintenance_window", None),
+        ("strip_params=sid, f_*,sid", "strip_params", ["sid", "f_*"]),
+        ("strip_params=", "strip_params", None),
         ("proxy=any", "proxy_use", "any"),
         ("proxy=", "proxy_use", None),
         ("proxy_direct=yes", "proxy_direct", True),
@@ -108,7 +110,7 @@ def test_windows_that_cannot_be_meant_are_refused_in_their_own_words(window: str
 
 @pytest.mark.parametrize("word", ["colour=red", "delay", "=2", "Delay=2", ""])
 def test_a_word_that_is_no_setting_is_answered_with_those_that_are(word: str) -> None:
-    known = "delay, concurrency, parser, user_agent, active, budget, frequency, window"
+    known = "delay, concurrency, parser, user_agent, active, budget, frequency, window, strip_params"
     proxies = "proxy, proxy_direct, proxy_resolves, proxy_country, proxy_sticky"
     with pytest.raises(UsageError, match=rf"with one of: {known}, {proxies}, header, cookie, basic_auth\.$"):
         parse_assignments([word])

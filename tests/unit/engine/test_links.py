@@ -14,13 +14,21 @@ HOME = "https://www.example.com/a/b"
 KEY = url_key(HOME)
 
 
-def finder(scope: Scope = Scope.HOST, *, max_depth: int = 10, **spec: object) -> LinkFinder:
+def finder(
+    scope: Scope = Scope.HOST,
+    *,
+    max_depth: int = 10,
+    rules: UrlRules | None = None,
+    own_rules: UrlRules | None = None,
+    **spec: object,
+) -> LinkFinder:
     return LinkFinder(
         7,
         Site("example.com", "example.com", "https://www.example.com"),
         scope=compile_rules(JobSpec(scope=scope, **spec)),  # type: ignore[arg-type]
         sites=Sites(registrable=False),
-        rules=UrlRules(),
+        rules=rules or UrlRules(),
+        own_rules=own_rules,
         limits=Crawl(template_cap=5),
         max_depth=max_depth,
         this_year=2026,
@@ -179,3 +187,19 @@ def test_a_nofollow_link_is_known_as_denied_and_another_link_to_it_is_followed()
     ]
     assert links.find(waiting(HOME), None, [], nofollow=shy[:1], why="again") == []
     assert one(links, "/x").state is UrlState.WAITING
+
+
+def test_the_job_drops_parameters_of_all_links_and_the_domain_of_its_own() -> None:
+    links = finder(Scope.ANY, rules=UrlRules().stripping(["a"]), own_rules=UrlRules().stripping(["a", "b"]))
+    found = find(links, "/x?a=1&b=2&c=3", "https://elsewhere.example.net/?a=1&b=2&c=3")
+    assert [url.url for url in found] == ["https://www.example.com/x?c=3", "https://elsewhere.example.net/?b=2&c=3"]
+
+
+def test_a_url_with_parameters_that_are_dropped_by_now_is_folded_when_it_is_taken() -> None:
+    links = finder(rules=UrlRules().stripping(["a"]), own_rules=UrlRules().stripping(["a", "b"]))
+    long = waiting("https://www.example.com/x?a=1&b=2&c=3", 2)
+    short = links.folded(long)
+    assert short is not None
+    assert (short.url, short.depth, short.parent_key) == ("https://www.example.com/x?c=3", 2, long.url_key)
+    assert links.folded(waiting(short.url)) is None
+    assert finder().folded(long) is None

@@ -15,6 +15,7 @@ NOT_ASKED = {
     Outcome.URL_REFUSED,
     Outcome.NOFOLLOW,
     Outcome.NO_HTTPS,  # another URL takes its place
+    Outcome.FOLDED,
 }
 
 

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import BadUrl, SettingsError
+from holdfast.errors import BadUrl, SettingsError, UsageError
 from holdfast.model import url as module
 from holdfast.model.url import (
     DEFAULT_RULES,
     MAX_INPUT,
     Url,
     UrlRules,
+    check_parameter_names,
+    dropped_parameters,
     join,
     normalize,
     parse,
@@ -226,15 +228,17 @@ def test_the_shortcuts_know_every_character_and_every_shape_of_a_path() -> None:
         ("https://h/?q=a+b%20c&r=%2B%26%3d", "https://h/?q=a+b%20c&r=%2B%26%3D"),
         ("https://h/?utm_source=x&UTM_Medium=y&q=1&%75tm_id=2", "https://h/?q=1"),
         (
-            "https://h/?gclid=1&fbclid=1&msclkid=1&dclid=1&yclid=1&mc_cid=1&mc_eid=1&igshid=1&_ga=1&ref=1&source=1",
+            "https://h/?gclid=1&fbclid=1&msclkid=1&dclid=1&yclid=1&mc_cid=1&mc_eid=1&igshid=1&_ga=1",
             "https://h/",
         ),
         ("https://h/?reference=1&resource=2&utmost=3", "https://h/?reference=1&resource=2&utmost=3"),
-        ("https://h/?PHPSESSID=1&sid=2&sessionid=3&ASPSESSIONIDQQ=4&side=5", "https://h/?side=5"),
+        ("https://h/?PHPSESSID=1&jsessionid=3&ASPSESSIONIDQQ=4&side=5", "https://h/?side=5"),
+        ("https://h/?ref=1&sessionid=2&sid=3&source=4", "https://h/?ref=1&sessionid=2&sid=3&source=4"),
         ("https://h/a;jsessionid=0F?b=1", "https://h/a?b=1"),
         ("https://h/a;JSESSIONID=0F;v=1/b;v=2", "https://h/a;v=1/b;v=2"),
         ("https://h/a/..;jsessionid=1/b", "https://h/b"),
-        ("https://h/a/%2e;sid=1", "https://h/a/"),
+        ("https://h/a/%2e;jsessionid=1", "https://h/a/"),
+        ("https://h/a;sid=1", "https://h/a;sid=1"),
         ("https://h/a%3Bjsessionid=1", "https://h/a%3Bjsessionid=1"),
     ],
 )
@@ -249,8 +253,10 @@ def test_normalize(url: str, expected: str) -> None:
         (UrlRules(strip_trailing_slash=True), "https://h/a/?b=1", "https://h/a?b=1"),
         (UrlRules(strip_trailing_slash=True), "https://h/a//", "https://h/a"),
         (UrlRules(strip_trailing_slash=True), "https://h//", "https://h/"),
-        (UrlRules(strip_trailing_slash=True), "https://h/a/b/..;sid=1", "https://h/a"),
-        (UrlRules(sort_query=False), "https://h/?b=2&&ref=1&a=1", "https://h/?b=2&a=1"),
+        (UrlRules(strip_trailing_slash=True), "https://h/a/b/..;jsessionid=1", "https://h/a"),
+        (UrlRules(sort_query=False), "https://h/?b=2&&_ga=1&a=1", "https://h/?b=2&a=1"),
+        (UrlRules(strip_parameters=("SID", "x*")), "https://h/a;sid=1?a=1&sid=2&xy=3&X=4", "https://h/a?a=1"),
+        (UrlRules().stripping(["a"]).stripping(["b"]), "https://h/?a=1&b=2&c=3&utm_x=4", "https://h/?c=3"),
         (
             UrlRules(tracking_parameters=("X-*", "y")),
             "https://h/?x-1=1&Y=2&utm_id=3&ref=4",
@@ -379,3 +385,26 @@ def test_rules_that_cannot_be_meant_are_refused() -> None:
             UrlRules(**wrong)
     assert UrlRules(tracking_parameters=("a",)) == UrlRules(tracking_parameters=("a",))
     assert hash(UrlRules(max_bytes=9)) == hash(UrlRules(max_bytes=9))
+
+
+def test_which_parameters_are_dropped_and_by_which_rule() -> None:
+    rules = UrlRules().stripping(["ref", "f_*"])
+    url = "https://h/a;jsessionid=1/b;f_x=2;keep=3?utm_source=x&%72ef=1&ref=2&q=3&PhpSessId=4&f_size=9#utm_y=1"
+    assert dropped_parameters(url, rules) == [
+        ("jsessionid", "urls.session_parameters"),
+        ("f_x", "strip_params"),
+        ("utm_source", "urls.tracking_parameters"),
+        ("ref", "strip_params"),
+        ("PhpSessId", "urls.session_parameters"),
+        ("f_size", "strip_params"),
+    ]
+    assert normalize(url, rules) == "https://h/a/b;keep=3?q=3"
+    assert dropped_parameters(normalize(url, rules), rules) == []
+    assert dropped_parameters("https://h/?sid=1&ref=2&source=3&sessionid=4") == []
+
+
+def test_names_of_parameters_to_drop() -> None:
+    check_parameter_names(["sid", "utm_*", "a[b]", "x-y.z~%20"])
+    for wrong in ("", "*", "a*b", "a=b", "a&b", "a b", "é", "x" * 102):
+        with pytest.raises(UsageError, match="parameter to drop"):
+            check_parameter_names([wrong])

@@ -86,6 +86,6 @@ def test_missing_unwanted_and_strange() -> None:
     bad = [_hit(5, "/private/x"), _hit(6, "/hidden/x")]
     assert judge.unwanted(truth, [*whole, *bad]) == bad
     made_up = _hit(7, "/made/up")
-    usual = [_hit(8, "/img/1.png"), _hit(9, "/cal/2024/1"), _hit(10, "/?sid=1"), _hit(11, "/far", status=307)]
+    usual = [_hit(8, "/img/1.png"), _hit(9, "/cal/2024/1"), _hit(10, "/?jsessionid=1"), _hit(11, "/far", status=307)]
     assert judge.strange(truth, [*whole, *bad, made_up, *usual]) == [made_up]
     assert judge.tally(truth)[Kind.PAGE] == 1

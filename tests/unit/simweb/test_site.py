@@ -146,13 +146,13 @@ def test_traps_have_no_end_and_nobody_must_enter_them() -> None:
     home = _answer(site, "/").body
     assert b'href="/cal/2024/1"' in home
     assert b'href="/echo/"' in home
-    assert b"/?sid=" in home
+    assert b"/?jsessionid=" in home
     assert _answer(site, "/cal/2024/12").body.count(b'href="/cal/2025/') == 2
     assert b'href="/echo/echo/echo/"' in _answer(site, "/echo/echo/").body
-    one, two = _answer(site, "/?sid=1").body, _answer(site, "/?sid=2").body
+    one, two = _answer(site, "/?jsessionid=1").body, _answer(site, "/?jsessionid=2").body
     assert one != two
     assert {each.kind for each in expected(Web(5, 2, site), 0)} == {Kind.PAGE}
-    assert all(map(is_trap, ("/cal/1/1", "/echo/echo/", "/?sid=1")))
+    assert all(map(is_trap, ("/cal/1/1", "/echo/echo/", "/?jsessionid=1")))
     assert not any(map(is_trap, ("/", "/garden/c?x=1", "/calendar")))
     for path in ("/cal/2024/1", "/echo/", "/cal/x/y", "/cal/1"):
         assert _answer(Site(5), path).status == 404

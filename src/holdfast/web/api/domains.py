@@ -107,6 +107,8 @@ class DomainChange(SecretFields):
     """How often its pages are looked at again."""
     window: Annotated[Text, Field(max_length=1000)] | None = None
     """When it is left alone: its maintenance windows."""
+    strip_params: Annotated[list[Annotated[Text, Field(max_length=100)]], Field(max_length=100)] | None = None
+    """Parameters to drop from its URLs, besides those that the settings name; `x*` is a prefix."""
     proxy: Literal["direct", "pool", "any"] | None = None
     proxy_direct: bool | None = None
     proxy_resolves: bool | None = None
@@ -370,6 +372,8 @@ def _word(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(value)
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.6f}s"
     return f"{value:.6f}s" if isinstance(value, float) else str(value)

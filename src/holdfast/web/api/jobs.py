@@ -45,6 +45,8 @@ class Spec(Body):
     include: _PATTERNS = Field(default=[])
     """Regular expressions; with any of them, only URLs that match one are crawled."""
     exclude: _PATTERNS = Field(default=[])
+    strip_params: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=100)] = Field(default=[])
+    """Parameters to drop from URLs, besides those that the settings name; `x*` is a prefix."""
     robots: bool = True
     archive: bool = True
     text: bool = False
@@ -110,7 +112,8 @@ def jobs(
 def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> MadeJob:
     """Workers begin with it at once. A name that is taken is refused (409)."""
     spec = given.spec
-    options = {**spec.model_dump(), "include": tuple(spec.include), "exclude": tuple(spec.exclude)}
+    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
+    options = {**spec.model_dump(), **lists}
     if spec.parser is not None:
         check_known(spec.parser, office.settings.parsing)
     desk = office.jobs(who)
