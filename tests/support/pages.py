@@ -37,8 +37,17 @@ MISSING = Page(b"no", 404, {"Content-Type": "text/plain"})
 class Pages:
     """Serves `answers`: by "host/path" (without the port), or by "/path" for every host. robots.txt is missing unless it is given."""
 
-    def __init__(self, answers: Mapping[str, Page] | None = None, *, address: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        answers: Mapping[str, Page] | None = None,
+        *,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        login: str | None = None,
+    ) -> None:
+        """*login*: of Basic authentication, as it is sent; all but robots.txt is answered with 401 without it."""
         self.answers = dict(answers or {})
+        self.login = login
         self.connections = 0
         self.asked: list[tuple[float, str]] = []
         """When, and "host/path"."""
@@ -91,6 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.site.asked.append((time.monotonic(), host + self.path))
         self.site.headers.append((host + self.path, {name.lower(): value for name, value in self.headers.items()}))
         page = self.site.answers.get(host + self.path) or self.site.answers.get(self.path) or MISSING
+        wanted = self.site.login and f"Basic {self.site.login}"
+        if wanted and self.headers.get("Authorization") != wanted and self.path != "/robots.txt":
+            page = Page(b"who?", 401, {"WWW-Authenticate": 'Basic realm="x"'})
         time.sleep(page.delay)
         self.send_response(page.status)
         for name, value in page.headers.items():

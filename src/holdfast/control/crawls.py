@@ -82,7 +82,7 @@ class CrawlDesk:
         `watch` hears how far the seeds are. `while_paused` is called again and again while the job is paused; None: it is Refused then.
         """
         job, known, loaded = self.make(wish, watch)
-        held_back = self.retry(job)
+        held_back = self.retry(job, logged_in=bool(wish.secrets and wish.secrets.given()))
         with self.database.session() as connection:
             if self.sealer is not None:
                 self.sealer.check(connection, job.id)
@@ -96,10 +96,13 @@ class CrawlDesk:
             begun = replace(crawls.get(connection, job.id), crawl_id=crawl_id)
             return Begun(begun, resumed, known, loaded, tuple(held_back))
 
-    def retry(self, job: Job) -> list[retry_now.HeldBack]:
-        """Try again what failed on the job's domains, since a person asks for them; those that wait for what their server asked for."""
+    def retry(self, job: Job, *, logged_in: bool = False) -> list[retry_now.HeldBack]:
+        """Try again what failed on the job's domains, since a person asks for them; those that wait for what their server asked for.
+
+        `logged_in`: what failed for want of a login, too.
+        """
         with self.database.session() as connection:
-            return retry_now.ask(connection, job.id, crawls.get(connection, job.id).spec)
+            return retry_now.ask(connection, job.id, crawls.get(connection, job.id).spec, logged_in=logged_in)
 
     def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> tuple[Job, bool, Loaded]:
         """Find or make the job of this wish and sow its seeds, without a crawl of it: the job, whether it was there, and the seeds."""

@@ -168,7 +168,8 @@ WHERE d.id = ANY(%(ids)s) AND d.circuit_open_until IS NOT NULL AND (
 _REACHABLE_AGAIN: Final = """
 UPDATE domains d SET status = 'pending', status_reason = %(reason)s
 WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
-    OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied' AND d.id = ANY(%(no_robots)s)))
+    OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied' AND d.id = ANY(%(no_robots)s))
+    OR (d.status = 'blocked' AND d.block_reason_code = 'login_required' AND d.id = ANY(%(logged_in)s)))
 """
 # Where not a single page was had, a seed that was given without a scheme is tried over https again, too.
 _RETRY: Final = """
@@ -279,8 +280,10 @@ def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> s
     first = sorted({domain for _, domain, _, after, _ in wakes if not after})
     if first:
         no_robots = {domain for _, domain, _, _, retry in wakes if str(Outcome.ROBOTS_DENIED) in retry}
+        logged_in = {domain for _, domain, _, _, retry in wakes if str(Outcome.LOGIN_WALL) in retry}
         words = reason(Event.COOLDOWN_ENDED, "a person asked for another attempt")
         given = {"ids": first, "network": sorted(NETWORK), "reason": words, "no_robots": sorted(no_robots)}
+        given |= {"logged_in": sorted(logged_in)}
         for statement in (_CLOSE_CIRCUIT, _ASK_ROBOTS_AGAIN, _REACHABLE_AGAIN):
             connection.execute(statement, given)
     for wake, domain, job, after, retry in wakes:

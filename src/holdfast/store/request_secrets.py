@@ -31,9 +31,7 @@ _OF_DOMAINS: Final = """
 SELECT domain_id, kind, names, origins, sealed FROM domain_secrets WHERE domain_id = ANY(%(ids)s) ORDER BY domain_id, kind
 """
 _SEED_ORIGINS: Final = """
-SELECT DISTINCT substring(f.url FROM '^https?://[^/]+') FROM job_domains jd
-JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
-WHERE jd.job_id = %(job)s AND f.depth = 0 AND f.hops = 0 AND f.parent_key IS NULL LIMIT %(most)s
+SELECT DISTINCT substring(url FROM '^https?://[^/]+') FROM job_seeds WHERE job_id = %(job)s LIMIT %(most)s
 """
 _TOKENS: Final = """
 SELECT 'job' AS owner, job_id AS id, kind, sealed FROM job_secrets
@@ -105,7 +103,7 @@ def forget_domain(connection: psycopg.Connection, domain_id: int) -> None:
 
 
 def seed_origins(connection: psycopg.Connection, job_id: int, limit: int) -> list[str]:
-    """The origins of the seeds that a job has, up to `limit` of them. Reads the whole frontier of the job."""
+    """The origins of the seeds that a job has, up to `limit` of them; of one without a scheme https alone."""
     found = connection.execute(_SEED_ORIGINS, {"job": job_id, "most": limit})
     return sorted(row[0] for row in found)
 

@@ -70,19 +70,23 @@ class HeldBack:
     until: datetime
 
 
-def causes(spec: JobSpec) -> frozenset[str]:
-    """The reasons of a job's URLs that are worth another attempt under this spec: the network's, and those that an option removes."""
+def causes(spec: JobSpec, *, logged_in: bool = False) -> frozenset[str]:
+    """The reasons of a job's URLs that are worth another attempt under this spec: the network's, and those that an option removes.
+
+    `logged_in`: a header, a cookie or a password was given for its sites.
+    """
     removed = {str(Outcome.ADDRESS_REFUSED)} if spec.allow_private else set()
+    removed |= {str(Outcome.LOGIN_WALL)} if logged_in else set()
     return readiness.NETWORK | removed | (set() if spec.robots else {str(Outcome.ROBOTS_DENIED)})
 
 
-def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> list[HeldBack]:
+def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in: bool = False) -> list[HeldBack]:
     """Try the domains of a job again where something failed; some of those that wait for what their server asked for.
 
     Before: no transaction is open; the job's new seeds are in the store. After: each such domain has a wake that says so, folded
     already where no worker holds the domain; a worker that holds one lets go of it within about a second.
     """
-    wanted = causes(spec)
+    wanted = causes(spec, logged_in=logged_in)
     parameters = {"job": job_id, "no_robots": not spec.robots, "no_https": f"{Outcome.NO_HTTPS}:%"}
     ids = [row[0] for row in connection.execute(_CANDIDATES, parameters).fetchall()]
     for first in range(0, len(ids), CHUNK):

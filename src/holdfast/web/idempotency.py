@@ -5,6 +5,7 @@ nothing is done again. A request that failed has left nothing, and may be sent a
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,8 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
 _AGAIN: Final = 3
 _PATIENCE: Final = timedelta(seconds=5)
+_SECRET_NAMES: Final = (b"secrets", b"headers", b"cookies", b"basic_auth")
+"""Fields of bodies; see `shapes.SecretFields`."""
 _KEPT_HEADERS: Final = ("content-type", "location", "etag")
 
 
@@ -38,7 +41,7 @@ def once(office: "Office", request: Request, do: Callable[[], Response]) -> Resp
         raise UsageError(f"{HEADER} must be 1 to 255 printable ASCII characters without spaces, such as a UUID.")
     who: Principal = request.state.who
     owner = str(who.user_id) if who.user_id is not None else who.via
-    mark = fingerprint(request.method, request.url.path, request.url.query, finished(request.body()))
+    mark = fingerprint(request.method, request.url.path, request.url.query, _without_secrets(finished(request.body())))
     for _ in range(_AGAIN):
         with suppress(RolledBack):  # others were in the way, and nothing was done: the whole of it may be done again
             return _once(office, request, owner, key, mark, do)
@@ -69,6 +72,19 @@ def fingerprint(*parts: str | bytes) -> bytes:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.digest()
+
+
+def _without_secrets(body: bytes) -> bytes:
+    """A body without what must not be kept, not even as a hash to guess at: requests that differ in these only are one and the same."""
+    if not any(name in body for name in _SECRET_NAMES):
+        return body
+    try:
+        given = json.loads(body)
+    except ValueError:  # it will be refused
+        return b""
+    if not isinstance(given, dict):
+        return body
+    return json.dumps({name: value for name, value in given.items() if name.encode() not in _SECRET_NAMES}).encode()
 
 
 def keep_instead(request: Request, answer: BaseModel) -> None:

@@ -140,3 +140,14 @@ def test_without_the_key_nothing_is_asked(crawls: Crawls, how: str, capfd: pytes
         assert site.asked == []
     assert "There is no key to open the secret with" in capfd.readouterr().err
     assert code == (2 if how == "crawl" else 0)
+
+
+def test_a_login_opens_a_site_that_was_blocked_for_want_of_one(crawls: Crawls) -> None:
+    """Without a reset: what removes the reason of a failure is a person's word."""
+    with Pages({"/": html("/p"), "/p": html()}, login=LOGIN) as site:
+        url = site.url("/", "127.0.0.1")
+        assert crawls.command("crawl", url, "--workers", "1") == 1
+        assert crawls.domain(f"127.0.0.1:{site.port}")["block_reason_code"] == "login_required"
+        assert crawls.command("crawl", url, "--workers", "1", "--basic-auth", f"bob:{PASSWORD}") == 0
+        seen = [path for path, headers in site.headers if "authorization" in headers]
+    assert seen == [f"127.0.0.1{path}" for path in ("/", "/p")]

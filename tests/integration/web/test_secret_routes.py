@@ -39,6 +39,8 @@ def test_a_job_sends_what_it_was_given_to_its_seeds(api: Api, connection: psycop
     ]
     safe = Safe.of(api.office.settings)
     assert CANARY in safe.open(rows[0][2])
+    repeated = client.post("/api/jobs", json={**JOB, "secrets": {}, "spec": {"user_agent": "Wiki/1.0"}}, headers=key)
+    assert repeated.json() == made.json(), "of the secrets not even a hash is kept"
     changed = client.put("/api/jobs/wiki/secrets", json={"cookies": [], "headers": ["X-Other: 1"]})
     assert changed.json()["secrets"] == ["Authorization", "X-Other"]
     twice = client.put("/api/jobs/wiki/secrets", json={"headers": [f"Authorization: {CANARY}"]})
