@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from holdfast.model.activity import VisitWait
 from holdfast.model.domain import Event
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Use
+from holdfast.model.wait import WaitKind
 from holdfast.politeness.hours import closed_until
 from holdfast.store.proxy_reports import PoolState
 
@@ -508,3 +510,31 @@ def _for_a_worker(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
     if others := [job for job in moment.get("others", ()) if job != work["job"]]:
         return Wait(f"its turn: job {others[0]} has work on this domain, too")
     return Wait("a worker that claims the domain, when its turn comes")
+
+
+def visit_wait(wait: VisitWait) -> str:
+    """Why a worker does not ask a domain that it holds at this moment: a sentence without its end and without the time."""
+    short = wait.detail.partition(": ")[0]  # "Connection refused: Failed to connect to …" as libcurl says it
+    detail = f" ({short[0].lower()}{short[1:]})" if short and not short.startswith("HTTP") else short and f" ({short})"
+    answered = short.startswith("HTTP")
+    match wait.kind:
+        case WaitKind.CIRCUIT if answered:
+            return f"{wait.domain} failed several times in a row{detail}"
+        case WaitKind.CIRCUIT:
+            return f"{wait.domain} does not answer{detail}"
+        case WaitKind.BACK_OFF:
+            return f"{wait.domain} asked for fewer requests{detail}"
+        case WaitKind.DELAY:
+            return f"{wait.domain}: the delay between two requests"
+        case WaitKind.FLOOD_GUARD:
+            return f"{wait.domain}: flood guard, its pages add URLs faster than `crawl.discovered_per_second`"
+        case WaitKind.RETRY:
+            return f"{wait.domain}: every URL that is left waits for its next attempt{detail}"
+        case WaitKind.ROBOTS:
+            return f"{wait.domain}: robots.txt is not available{detail}"
+        case WaitKind.PROXY:
+            return f"{wait.domain}: no proxy can be used now"
+        case WaitKind.LEASE:
+            return f"{wait.domain}: its lease is too short for a request until the database renews it"
+        case WaitKind.STORE:
+            return wait.detail or "what was fetched cannot be written"

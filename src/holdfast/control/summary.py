@@ -198,6 +198,12 @@ def _why_no_page(
     return "the job has no URLs", "`holdfast crawl URL` or `holdfast seeds add URL` gives it some."
 
 
+def waits_now(connection: Connection, job: Job) -> list[Waiting]:
+    """What the job's domains wait for that no worker holds, but for a free worker and for a limit."""
+    found = summaries.waits(connection, job.id)
+    return [_waiting(connection, job, wait) for wait in found if wait.kind not in _SILENT | {"held"}]
+
+
 def _waiting(connection: Connection, job: Job, count: WaitCount) -> Waiting:
     wait = _words(connection, job, count)
     return Waiting(count.kind, wait.what, wait.until, wait.change, count.domains, count.urls)

@@ -1,0 +1,120 @@
+"""The figures of a job that is being watched, whichever process crawls it.
+
+The rule: summed over the job's domains, where every worker counts, so the figures of `crawl`, `serve` and `worker` are the same. It goes
+over all of the job's domains: next to nothing for thousands, half a second for 200,000; a caller that asks every second asks more rarely
+where it is slow.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast.errors import NotFound
+from holdfast.model.outcome import TREATMENT
+
+_ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
+_JOB: Final = """
+SELECT clock_timestamp() AS now, j.id AS job_id, j.name AS job, j.state::text, j.schedule, j.next_run_at, c.id AS crawl_id,
+       c.state::text AS crawl, c.started_at, c.max_pages,
+       (SELECT count(*) FROM crawl_runs r JOIN workers w ON w.name = r.worker WHERE r.status = 'running'
+          AND (r.job_id IS NULL OR r.job_id = j.id) AND w.heartbeat_at > clock_timestamp() - %(silence)s) AS workers
+FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
+WHERE j.id = %(job)s AND j.deleted_at IS NULL
+"""
+_FIGURES: Final = """
+SELECT d.status::text, count(*) AS domains, sum(jd.pages)::bigint AS pages_in_all, sum(jd.errors)::bigint AS errors,
+       sum(jd.bytes)::bigint AS bytes, sum(jd.discovered)::bigint AS discovered, sum(jd.waiting)::bigint AS waiting,
+       sum(jd.done)::bigint AS done, sum(jd.denied)::bigint AS denied, sum(jd.failed)::bigint AS failed,
+       COALESCE(sum(jd.budget_used) FILTER (WHERE jd.crawl_id = %(crawl)s), 0)::bigint AS pages,
+       count(*) FILTER (WHERE jd.ready) AS ready, count(*) FILTER (WHERE jd.state = 'open') AS open,
+       count(*) FILTER (WHERE d.claimed_by IS NOT NULL AND jd.state = 'open') AS held
+FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.job_id = %(job)s GROUP BY d.status
+"""
+_HELD: Final = """
+SELECT d.id, d.domain FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+WHERE jd.job_id = %(job)s AND jd.state = 'open' AND jd.waiting > 0 AND d.claimed_by IS NOT NULL ORDER BY d.id LIMIT %(limit)s
+"""
+# now(), not clock_timestamp(): it lets the planner leave out the partitions of other weeks.
+_CAUSES: Final = """
+SELECT outcome, count(*) FROM crawl_log WHERE crawled_at > now() - %(span)s AND job_id = %(job)s AND outcome = ANY(%(errors)s)
+GROUP BY outcome ORDER BY count(*) DESC, outcome
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """How far a job is."""
+
+    now: datetime
+    """By the database's clock."""
+    job_id: int
+    job: str
+    state: str
+    schedule: str | None
+    next_run_at: datetime | None
+    crawl_id: int | None
+    """Of the crawl that is open; None: none is."""
+    crawl: str | None
+    started_at: datetime | None
+    max_pages: int | None
+    """A limit that the open crawl has."""
+    workers: int
+    """Worker processes that run and serve this job."""
+    domains: dict[str, int] = field(default_factory=dict)
+    """How many are in each status; those without any are left out."""
+    pages: int = 0
+    """Of the open crawl."""
+    pages_in_all: int = 0
+    """Of every crawl of the job."""
+    errors: int = 0
+    bytes: int = 0
+    discovered: int = 0
+    waiting: int = 0
+    done: int = 0
+    denied: int = 0
+    failed: int = 0
+    ready: int = 0
+    """Domains that a worker can take."""
+    open: int = 0
+    """Domains with something left to do in this crawl."""
+    held: int = 0
+    """Domains of those that a worker holds, for this job or for another one."""
+
+
+_SUMS: Final = (
+    *("pages", "pages_in_all", "errors", "bytes", "discovered", "waiting"),
+    *("done", "denied", "failed", "ready", "open", "held"),
+)
+
+
+def figures(connection: psycopg.Connection, job_id: int, *, silence: timedelta) -> JobFigures:
+    """How far a job is; NotFound if it was deleted. A worker that was not heard of within `silence` counts as dead."""
+    found = _rows(connection, _JOB, {"job": job_id, "silence": silence})
+    if not found:
+        raise NotFound(f"There is no job {job_id} any more.")
+    (job,) = found
+    rows = _rows(connection, _FIGURES, {"job": job_id, "crawl": job["crawl_id"]})
+    return JobFigures(
+        **job,
+        domains={row["status"]: row["domains"] for row in rows},
+        **{name: sum(row[name] for row in rows) for name in _SUMS},
+    )
+
+
+def held(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[int, str]]:
+    """Domains on which the job has something to do and that a worker holds, for this job or for another one: id and name."""
+    return connection.execute(_HELD, {"job": job_id, "limit": limit}).fetchall()
+
+
+def causes(connection: psycopg.Connection, job_id: int, span: timedelta) -> dict[str, int]:
+    """Outcomes of the job's requests that failed within the last `span`, the most frequent first."""
+    parameters = {"job": job_id, "span": span, "errors": _ERRORS}
+    return dict(connection.execute(_CAUSES, parameters).fetchall())
+
+
+def _rows(connection: psycopg.Connection, query: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, parameters).fetchall()

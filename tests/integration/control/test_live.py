@@ -1,0 +1,116 @@
+"""What a job does at this moment and what it waits for, whichever process crawls it."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.control.live import JobWatch, LiveJob
+from holdfast.errors import NotFound
+from holdfast.model.activity import Activity, Fetching, VisitWait
+from holdfast.model.domain import Event
+from holdfast.model.job import JobAction, JobSpec
+from holdfast.model.wait import WaitKind
+from holdfast.store import crawls as crawl_rows
+from holdfast.store import jobs, runs, workers
+from holdfast.store.connect import Database
+from tests.support.crawls import Crawls, wait_for
+from tests.support.factories import Store
+from tests.support.pages import Page, Pages, html
+
+
+def look(database: Database, job_id: int) -> LiveJob:
+    return JobWatch(database, job_id).look()
+
+
+def told(live: LiveJob) -> list[str]:
+    return [wait.text(live.figures.now) for wait in live.waits]
+
+
+def running(store: Store, worker: str, job_id: int | None = None) -> None:
+    """A worker that serves this job, or all."""
+    workers.hold_name(store.connection, worker)
+    runs.begin(store.connection, worker=worker, job_id=job_id)
+
+
+def test_a_pending_job_says_what_it_waits_for(database: Database, store: Store) -> None:
+    store.seed("a.example")
+    live = look(database, store.job)
+    assert told(live) == ["no worker is running; `holdfast serve` or `holdfast worker` starts one"]
+    assert (live.figures.state, live.figures.waiting, live.figures.workers) == ("pending", 1, 0)
+    with store.connection.transaction():
+        jobs.act(store.connection, store.job, JobAction.PAUSE)
+    assert told(look(database, store.job)) == ["job default is paused; `holdfast jobs resume default` goes on"]
+    with store.connection.transaction():
+        jobs.act(store.connection, store.job, JobAction.RESUME)
+    running(store, "w9")
+    assert told(look(database, store.job)) == []
+
+
+def test_a_job_that_is_scheduled_says_when(database: Database, store: Store) -> None:
+    with store.connection.transaction():
+        at = jobs.now(store.connection) + timedelta(hours=6)
+        jobs.set_schedule(store.connection, store.job, "6h", at)
+    (wait,) = told(look(database, store.job))
+    assert wait == f"job default is scheduled (6h), until {at:%Y-%m-%d %H:%M} UTC"
+
+
+def test_a_job_that_was_deleted_is_not_there(database: Database) -> None:
+    with pytest.raises(NotFound, match="There is no job 77 any more"):
+        look(database, 77)
+
+
+def test_a_domain_that_is_held_for_another_job_is_named(database: Database, store: Store) -> None:
+    store.seed("a.example")
+    other = crawl_rows.create(store.connection, name="demo", spec=JobSpec(), fingerprint=None).id
+    store.connection.execute(
+        "INSERT INTO job_domains (domain_id, job_id, discovered, waiting) SELECT id, %s, 1, 1 FROM domains", (other,)
+    )
+    running(store, "w1", store.job)
+    running(store, "w2")
+    store.claim("w1")
+    assert told(look(database, other)) == ["waits for job default on a.example; jobs on one domain take turns"]
+    assert told(look(database, store.job)) == []
+
+
+def test_waits_of_workers_and_of_the_store_are_told_with_trouble_first(database: Database, store: Store) -> None:
+    store.seed("a.example", "b.example", "c.example")
+    (claim,) = store.claim()
+    running(store, "w1")
+    store.release(claim, event=Event.FORBIDDEN)
+    workers.tell(
+        store.connection,
+        "w1",
+        Activity(
+            {store.job: 2, 99: 5},
+            (Fetching("https://c.example/x", store.job, 0.5), Fetching("https://d.example/", 99, 9.0)),
+            3,
+            (
+                VisitWait("c.example", store.job, WaitKind.DELAY, 9.0),
+                VisitWait("b.example", store.job, WaitKind.CIRCUIT, 12.0, "Connection refused: Failed to connect"),
+                VisitWait("d.example", 99, WaitKind.CIRCUIT, 12.0),
+            ),
+        ),
+    )
+    live = look(database, store.job)
+    assert (live.requests, [fetch.url for fetch in live.fetching]) == (2, ["https://c.example/x"])
+    blocked, circuit, delay = told(live)
+    assert blocked.startswith("a.example is blocked (")
+    assert "`holdfast domain-reset a.example`" in blocked
+    assert circuit.startswith("b.example does not answer (connection refused), next attempt in 1")
+    assert delay.startswith("c.example: the delay between two requests, next attempt in ")
+    assert [wait.meant for wait in live.waits] == [False, False, True]
+
+
+def test_the_figures_count_what_a_worker_fetches_that_serves_all_jobs(crawls: Crawls) -> None:
+    refused = Page(b"", 500, {"Content-Type": "text/html"})
+    crawls.set(politeness={"retries": 0})
+    with Pages({"/": html("/a", "/b"), "/a": html(), "/b": refused}) as site:
+        job = crawls.begin(site.url("/"), job="news").job
+        watch = JobWatch(crawls.database, job.id)
+        with crawls.worker(None):
+            wait_for(lambda: watch.look().figures.errors, "all pages")
+        live = watch.look()
+    figures = live.figures
+    assert (figures.pages, figures.pages_in_all, figures.errors, figures.waiting) == (2, 2, 1, 0)
+    assert figures.bytes > 0
+    assert list(live.causes.values()) == [1]
