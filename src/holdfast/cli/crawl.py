@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,21 +13,24 @@ import typer
 
 from holdfast import failpoints, wiring
 from holdfast.cli import extraction, output, secret_options, session, wishes
-from holdfast.cli.display import Display, size
+from holdfast.cli.display import Display
 from holdfast.cli.help import Command
+from holdfast.cli.output import size
 from holdfast.cli.session import INTERRUPTED, Session, say
 from holdfast.cli.supervising import background_beside, look_after, program
+from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
+from holdfast.control.live import JobWatch, LiveJob
 from holdfast.control.proxies import ProxyDesk
 from holdfast.control.schedule import has_anything_to_do
 from holdfast.control.summary import CrawlSummary
 from holdfast.control.summary import lines as summary_lines
 from holdfast.engine.supervisor import Supervisor
-from holdfast.errors import HoldfastError, Refused
+from holdfast.errors import HoldfastError, Refused, UsageError
 from holdfast.model.job import Job, JobState, Scope
 from holdfast.model.url import with_http
 from holdfast.settings import Settings
-from holdfast.store.reports import Progress, progress
+from holdfast.store.reports import Progress
 from holdfast.telemetry import log
 
 if TYPE_CHECKING:
@@ -41,11 +44,21 @@ PAUSE_LOOK: Final = 0.5
 """Seconds between two looks at a job that is paused."""
 
 
-def run_worker(plan: "Plan", *, supervised: bool = False) -> bool:
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What a crawl shows while it runs."""
+
+    verbose: bool = False
+    """Every URL with its outcome."""
+    quiet: bool = False
+    """Nothing."""
+
+
+def run_worker(plan: "Plan", *, supervised: bool = False, told: Callable[[int], None] | None = None) -> bool:
     """Run a worker in this process. The engine is loaded here: other commands need not wait for it."""
     from holdfast.engine import process
 
-    return process.run_worker(plan, supervised=supervised)
+    return process.run_worker(plan, supervised=supervised, told=told)
 
 
 def register(app: typer.Typer) -> None:
@@ -81,6 +94,8 @@ def crawl(
     basic_auth: secret_options.BasicAuth = None,
     user_agent: wishes.UserAgent = None,
     parser: wishes.Parser = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every URL with its outcome.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the end.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Start anew, also where nothing is left to do.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -100,6 +115,8 @@ def crawl(
         holdfast crawl https://wiki.example --basic-auth @login.txt --header 'X-Team: crawl'
         holdfast crawl https://shop.example --parser ./shop.py
     """
+    if verbose and quiet:
+        raise UsageError("--verbose lists every URL and --quiet prints nothing but the end; give one of them.")
     of = session.of(context)
     chosen = extraction.chosen(of, parser, no_archive=no_archive)
     options = wishes.spec(
@@ -120,6 +137,7 @@ def crawl(
         user_agent=user_agent,
         parser=None if chosen is None else chosen.name,
     )
+    show = Show(verbose=verbose, quiet=quiet)
     desk = wishes.desk(of)
     secrets = secret_options.secrets(header, cookie, basic_auth)
     wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
@@ -127,8 +145,9 @@ def crawl(
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     extraction.check_job(of, begun.job, chosen)
-    _announce(begun)
-    if not (as_json or begun.resumed or _names_contact(of.settings, begun.job)) and desk.is_first(begun.job):
+    _announce(begun, quiet=quiet)
+    told_contact = as_json or quiet or begun.resumed or _names_contact(of.settings, begun.job)
+    if not told_contact and desk.is_first(begun.job):
         say(
             "The User-Agent names nobody that sites could write to: set crawl.contact, for example with "
             "`export HOLDFAST_CRAWL_CONTACT=you@example.org`."
@@ -144,7 +163,7 @@ def crawl(
             time.sleep(AFTER_PAUSE)
         since = desk.now()
         told = desk.has_work(begun.job, of.settings.crawl.patience) and _work(
-            of, begun.job, workers or _default_workers(desk, begun.job), None if chosen is None else chosen.file
+            of, begun.job, workers or _default_workers(desk, begun.job), show, None if chosen is None else chosen.file
         )
         # Its workers end when there is nothing more to do, and also when it is paused.
         resumed = not told and desk.was_paused(begun.job, since)
@@ -178,6 +197,7 @@ def worker(
         str | None, typer.Option(metavar="NAME", help="Serve this job only, and end when it has nothing more to do.")
     ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    report_to: Annotated[int | None, typer.Option("--report-to", hidden=True)] = None,
     failpoint: Annotated[list[str] | None, typer.Option("--failpoint", hidden=True)] = None,
     parser_file: Annotated[Path | None, typer.Option("--parser-file", hidden=True)] = None,
 ) -> None:
@@ -197,7 +217,11 @@ def worker(
     database = of.store()
     job_id = wishes.desk(of).job(job).id if job is not None else None
     plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id, parser_file)
-    if run_worker(plan, supervised=supervised) and not supervised:
+    lines = PipeWriter(report_to) if report_to is not None else None
+    told = run_worker(plan if lines is None else replace(plan, report=lines.report), supervised=supervised)
+    if lines is not None:
+        lines.close()
+    if told and not supervised:
         raise typer.Exit(INTERRUPTED)
 
 
@@ -243,7 +267,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _announce(begun: Begun) -> None:
+def _announce(begun: Begun, *, quiet: bool) -> None:
     for bad in begun.loaded.bad_lines[:20]:
         say(f"not a seed: {output.safe(bad.problem)}")
     if begun.loaded.stopped:
@@ -251,43 +275,48 @@ def _announce(begun: Begun) -> None:
     for held in begun.held_back:
         say(f"{output.safe(held.domain)} asked for a pause until {output.when(held.until)} UTC; that still holds.")
     how = "Going on with" if begun.known else "Crawling"
-    say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command goes on.")
+    if not quiet:
+        say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command goes on.")
 
 
-def _work(of: Session, job: Job, count: int, parser_file: Path | None = None) -> bool:
+def _work(of: Session, job: Job, count: int, show: Show, parser_file: Path | None = None) -> bool:
     """Run the workers until they end; True if they were told to stop."""
     log.set_up(wiring.log_folder(of.settings) / "crawl.log")
-    look = looker(of, job)
     beside = background_beside(of) if has_anything_to_do(of.store()) else nullcontext()
-    with beside, Display(look, f"Job {output.safe(job.name)}") as display:
-        if count == 1 and of.settings.rollout.claim_protocol:
-            plan = wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id, parser_file)
-            return run_worker(plan)
-        return _supervise(of, job, 1 if not of.settings.rollout.claim_protocol else count, display, parser_file)
+    title = f"Job {output.safe(job.name)}"
+    drain = of.settings.worker.drain
+    with beside, Display(watched(of, job.id), title, quiet=show.quiet, drain=drain) as display:
+        if count > 1 or not of.settings.rollout.claim_protocol:
+            return _supervise(of, job, count if of.settings.rollout.claim_protocol else 1, display, show, parser_file)
+        plan = wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id, parser_file)
+        if show.verbose:
+            plan = replace(plan, report=lambda outcomes: display.listed(map(UrlLine.of, outcomes)))
+        return run_worker(plan, told=display.told_to_stop)
 
 
-def looker(of: Session, job: Job) -> Callable[[bool], Progress]:
+def watched(of: Session, job_id: int) -> Callable[[], LiveJob]:
     """What a display of the job asks, each time on a connection of its own."""
-    database = of.store().named("holdfast display")
-
-    def look(spread: bool) -> Progress:
-        with database.session() as connection:
-            return progress(connection, job.id, job.crawl_id or 0, spread=spread)
-
-    return look
+    return JobWatch(of.store().named("holdfast display"), job_id).look
 
 
-def _supervise(of: Session, job: Job, count: int, display: Display, parser_file: Path | None = None) -> bool:
-    file = [] if parser_file is None else ["--parser-file", str(parser_file)]
+def _supervise(
+    of: Session, job: Job, count: int, display: Display, show: Show, parser_file: Path | None = None
+) -> bool:
+    lines = PipeReader(display.listed) if show.verbose else None
+    more = [] if lines is None else ["--report-to", str(lines.write_end)]
+    more += [] if parser_file is None else ["--parser-file", str(parser_file)]
 
     def command(number: int) -> Sequence[str]:
-        return program(of, "worker", "--job", job.name, "--name", wiring.worker_name(number), "--supervised", *file)
+        name = wiring.worker_name(number)
+        return program(of, "worker", "--job", job.name, "--name", name, "--supervised", *more)
 
-    def note(text: str) -> None:
-        display.note = text
-
-    supervisor = Supervisor(command, count, wiring.log_folder(of.settings))
-    told = look_after(supervisor, note)
+    files = () if lines is None else (lines.write_end,)
+    supervisor = Supervisor(command, count, wiring.log_folder(of.settings), files=lambda _: files)
+    try:
+        told = look_after(supervisor, display.note, display.told_to_stop)
+    finally:
+        if lines is not None:
+            lines.close()
     if supervisor.refusal is not None and not told and not supervisor.done:
         raise HoldfastError(f"The workers end as soon as they begin; {supervisor.log_file(1)} says why.")
     return told

@@ -1,10 +1,18 @@
-"""The live display of a crawl: a few lines that move on a terminal, a line from time to time elsewhere."""
+"""The live display of a job: a block of lines that moves on a terminal, a line from time to time elsewhere.
 
+The rule: where nothing is fetched, it says why. `block` and `plain` put a view into lines and do nothing else.
+"""
+
+import os
+import queue
+import re
 import sys
+import textwrap
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -14,127 +22,418 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli import output
+from holdfast.cli.output import size
 from holdfast.cli.session import say
+from holdfast.cli.url_lines import UrlLine, render
+from holdfast.control.live import LiveJob, LiveWait
 from holdfast.errors import HoldfastError
 from holdfast.settings import render_duration
-from holdfast.store.reports import Progress, Spread
 
 LIVE_EVERY: Final = 1.0
 PLAIN_EVERY: Final = 5.0
-SPEED_OVER: Final = 10.0
+FRAME: Final = 0.25
+"""Seconds between two frames: the clock and the countdowns go on between two looks."""
+SPEED_OVER: Final = 5.0
 """Seconds that the rate is an average of."""
-SPREAD_SHARE: Final = 10.0
-"""The look at all domains may take a tenth of the time, not more."""
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+LOOK_SHARE: Final = 10.0
+"""The look at all domains of a job may take a tenth of the time, not more."""
+NARROW: Final = 100
+"""Columns; a wider terminal gets more URLs and more waits."""
+LABEL: Final = 10
+SLOW: Final = 4.0
+"""Seconds after which a request is shown with its age."""
+_MOST_LINES_OF_A_WAIT: Final = 2
+_TOGETHER: Final = "\u00a0"
+"""A blank at which no line ends."""
+_SHOW_CURSOR: Final = b"\x1b[?25h\x1b[0m\n"
 
 
-def size(count: float) -> str:
-    """Bytes as people read them."""
-    for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return ""
+# Lines --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a display shows at one moment."""
+
+    title: str
+    elapsed: float
+    """Seconds."""
+    job: LiveJob | None = None
+    """None: nothing is known yet."""
+    age: float = 0.0
+    """Seconds since that was read."""
+    speed: float | None = None
+    """Pages a second over the last seconds; None: not measured yet."""
+    note: str = ""
+    """Stopping, a worker restarted …"""
+    trouble: str = ""
+    """Why nothing could be read."""
+    starts: bool = False
+    """Workers of this process are about to start."""
+
+
+def block(view: View, width: int) -> list[Text]:
+    """The view as lines of a terminal that is so wide."""
+    lines = [_head(view, width)]
+    job = view.job
+    if job is not None:
+        lines.append(_figures(view, job, width))
+        lines += _fetching(view, job, width)
+        lines += _waits(view, job, width)
+        if job.causes:
+            told = ", ".join(f"{count:,} {label}" for label, count in job.causes.items())
+            lines += _field("Errors", [Text(f"{told} (last minute)", "red")], width)
+        lines += _field("Domains", [Text(_domains(job))], width)
+    elif not view.trouble:
+        lines.append(Text("  Starting …", "dim"))
+    if view.trouble:
+        lines += _field("Waits", [Text(output.safe(view.trouble), "yellow")], width)
+    if view.note:
+        lines += _wrapped(Text(f"  {view.note}", "bold yellow"), width)
+    return lines
+
+
+def plain(view: View) -> str:
+    """The view as one line, where there is no terminal."""
+    elapsed = render_duration(timedelta(seconds=round(view.elapsed)))
+    job = view.job
+    parts = []
+    if job is not None:
+        figures = job.figures
+        parts.append(", ".join(_numbers(view, job, short=True)))
+        if figures.domains:
+            parts.append(f"domains: {_statuses(job)}; {figures.held:,} held")
+        shown = _shown_waits(view, job)
+        parts += [f"waits: {wait.text(figures.now)}" for wait in shown[:3]]
+        if len(shown) > 3:
+            parts.append(f"{len(shown) - 3:,} more waits")
+    if view.trouble:
+        parts.append(view.trouble)
+    if view.note:
+        parts.append(view.note)
+    return output.safe(f"{elapsed}: {'; '.join(parts) or 'starting'}")
+
+
+def _head(view: View, width: int) -> Text:
+    """The title, the time, and a bar."""
+    elapsed = render_duration(timedelta(seconds=int(view.elapsed)))
+    head = Text.assemble((view.title, "bold"), ("  ", ""), (elapsed, "cyan"))
+    share, of = _share(view.job)
+    if share is None:
+        return head
+    told = f" {share:4.0%} of {of}"
+    room = min(60, width - head.cell_len - len(told) - 2)
+    if room < 5:
+        head.append(f"  {told.strip()}")
+    else:
+        done = round(share * room)
+        head.append("  ").append("━" * done, "green").append("─" * (room - done), "dim").append(told)
+    return _cut(head, width)
+
+
+def _share(job: LiveJob | None) -> tuple[float | None, str]:
+    """How much is done of what: of the crawl's limit, or of the URLs that are known so far."""
+    if job is None:
+        return None, ""
+    figures = job.figures
+    if figures.max_pages:
+        return min(1.0, figures.pages / figures.max_pages), f"{figures.max_pages:,} pages"
+    known = figures.done + figures.denied + figures.failed + figures.waiting
+    if not known:
+        return None, ""
+    # Not "100 %" as long as something waits.
+    share = (known - figures.waiting) / known
+    return min(share, 0.99) if figures.waiting else share, f"{known:,} URLs known so far"
+
+
+def _numbers(view: View, job: LiveJob, *, short: bool = False) -> list[str]:
+    figures = job.figures
+    pages = output.counted(figures.pages, "page")
+    if figures.pages_in_all > figures.pages:
+        pages += f" ({figures.pages_in_all:,} in all)" if figures.pages or figures.crawl_id else ""
+        pages = output.counted(figures.pages_in_all, "page") if figures.crawl_id is None else pages
+    numbers = [pages]
+    if view.speed is not None:
+        numbers.append(f"{view.speed:.1f}/s" if short else f"{view.speed:.1f} pages/s")
+    numbers.append(f"{figures.waiting:,} waiting")
+    numbers.append(size(figures.bytes))
+    numbers.append(output.counted(figures.errors, "error"))
+    return numbers
+
+
+def _figures(view: View, job: LiveJob, width: int) -> Text:
+    figures = job.figures
+    numbers = _numbers(view, job)
+    line = Text("  ")
+    styles = {0: "bold", 1 if view.speed is not None else -1: "green" if view.speed else "yellow"}
+    for number, told in enumerate(numbers):
+        style = "red" if told.endswith(("error", "errors")) and figures.errors else styles.get(number, "")
+        line.append("   " if number else "").append(told, style)
+    wide = [
+        f"{figures.failed:,} failed" if figures.failed else "",
+        f"{figures.denied:,} denied" if figures.denied else "",
+    ]
+    for told in (*wide, _remaining(view, job)):
+        if told and line.cell_len + 3 + len(told) <= width:
+            line.append("   ").append(told, "dim")
+    return _cut(line, width)
+
+
+def _remaining(view: View, job: LiveJob) -> str:
+    """How long the crawl's limit lasts at this rate."""
+    figures = job.figures
+    if not figures.max_pages or not view.speed or figures.pages >= figures.max_pages:
+        return ""
+    left = timedelta(seconds=round((figures.max_pages - figures.pages) / view.speed))
+    return f"about {render_duration(left)} left"
+
+
+def _fetching(view: View, job: LiveJob, width: int) -> list[Text]:
+    """URLs in flight, the oldest first."""
+    if not job.requests:
+        return []
+    most = 1 if job.waits and width < NARROW else 2 if width < NARROW else 3
+    lines = []
+    for fetch in job.fetching[:most]:
+        age = fetch.seconds + view.age
+        told = f"  {age:.0f} s" if age >= SLOW else ""  # what was read is up to two seconds old
+        url = _cut(Text(output.safe(fetch.url), "cyan"), width - LABEL - 2 - len(told))
+        lines.append(url.append(told, "yellow"))
+    more = job.requests - len(lines)
+    if more > 0:
+        lines.append(Text(f"and {output.counted(more, 'more request')} in flight", "dim"))
+    return _field("Fetching", lines, width)
+
+
+def _shown_waits(view: View, job: LiveJob) -> list[LiveWait]:
+    """Waits to be told. Polite delays are told only where nothing else is done."""
+    waits = [wait for wait in job.waits if not (view.starts and not job.figures.workers)]
+    trouble = [wait for wait in waits if not wait.meant]
+    if trouble or job.requests:
+        return trouble
+    return waits or ([_UNKNOWN] if _stands_still(view, job) else [])
+
+
+_UNKNOWN: Final = LiveWait("URLs wait for a worker that takes them", None, "`holdfast explain DOMAIN` says more")
+
+
+def _stands_still(view: View, job: LiveJob) -> bool:
+    return bool(job.figures.waiting and view.speed == 0.0 and not view.starts)
+
+
+def _waits(view: View, job: LiveJob, width: int) -> list[Text]:
+    shown = _shown_waits(view, job)
+    most = 3 if width < NARROW else 5
+    lines = []
+    for wait in shown[:most]:
+        passed = None if wait.seconds is None else max(0.0, wait.seconds - view.age)
+        told = LiveWait(wait.what, passed, wait.change).text(job.figures.now)
+        lines.append(Text(output.safe(told), "dim" if wait.meant else "yellow"))
+    if len(shown) > most:
+        lines.append(Text(f"and {len(shown) - most:,} more", "dim"))
+    return _field("Waits", lines, width)
+
+
+def _statuses(job: LiveJob) -> str:
+    return ", ".join(f"{count:,} {status}" for status, count in sorted(job.figures.domains.items())) or "none yet"
+
+
+def _domains(job: LiveJob) -> str:
+    figures = job.figures
+    return f"{_statuses(job)}; {figures.held:,} held by {output.counted(figures.workers, 'worker')}"
+
+
+def _field(label: str, values: Sequence[Text], width: int) -> list[Text]:
+    """Lines behind a label; a long value is wrapped."""
+    lines: list[Text] = []
+    for value in values:
+        for part in _wrapped(value, width - LABEL - 2):
+            name = "" if lines else label
+            lines.append(Text.assemble((f"  {name:<{LABEL}}", "bold"), part))
+    return lines
+
+
+def _wrapped(text: Text, width: int) -> list[Text]:
+    """At most two lines; a number and its unit stay together."""
+    if text.cell_len <= width:
+        return [text]
+    whole = re.sub(r"(?<=\d) (?=(s|UTC)\b)|(?<=\bin) (?=\d)", _TOGETHER, text.plain)
+    indent = whole[: len(whole) - len(whole.lstrip())]
+    parts = [part.replace(_TOGETHER, " ") for part in textwrap.wrap(whole, width, subsequent_indent=indent)]
+    if len(parts) > _MOST_LINES_OF_A_WAIT:
+        parts = [*parts[: _MOST_LINES_OF_A_WAIT - 1], f"{parts[_MOST_LINES_OF_A_WAIT - 1]} …"]
+    return [_cut(Text(part, text.style), width) for part in parts]
+
+
+def _cut(text: Text, width: int) -> Text:
+    if text.cell_len > width:
+        text.truncate(width, overflow="ellipsis")
+    return text
+
+
+# The display --------------------------------------------------------------------------------------------------------------
+
+
+def _say_line(line: Text, **_: object) -> None:
+    say(line.plain)
 
 
 class Display:
-    """Watches a crawl in a thread of its own until it is closed."""
+    """Watches a job in a thread of its own until it is closed."""
 
-    def __init__(self, look: Callable[[bool], Progress], title: str) -> None:
+    def __init__(
+        self,
+        look: Callable[[], LiveJob],
+        title: str,
+        *,
+        quiet: bool = False,
+        drain: timedelta | None = None,
+    ) -> None:
+        """`quiet`: show nothing; `drain`: how long requests in flight are waited for when this process is told to stop. None: it does
+        not crawl, it only watches."""
         self._look = look
         self._title = title
-        self._terminal = output.is_terminal(sys.stderr)
-        self._stop = threading.Event()
+        self._drain = drain
+        self._quiet = quiet
+        self._console = Console(stderr=True, highlight=False)
+        self._terminal = output.is_terminal(sys.stderr) and not self._console.is_dumb_terminal
+        self._end = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="display", daemon=True)
-        self._last: Progress | None = None
         self._marks: deque[tuple[float, int]] = deque()
         self._begun = time.monotonic()
+        self._job: LiveJob | None = None
+        self._looked = 0.0
+        self._look_at = 0.0
         self._trouble = ""
-        self._spread: Spread | None = None
-        self._spread_after = 0.0
-        self.note = ""
-        """A line below the figures: stopping, a worker restarted …"""
+        self._told = 0
+        self._note = ""
+        self._urls: queue.SimpleQueue[UrlLine] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        if not self._quiet:
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._end.set()
+        self._wake.set()
+        if not self._quiet:
+            self._thread.join()
+
+    # From any thread, or from a signal handler --------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Show a line below the figures, now."""
+        self._note = text
+        self._wake.set()
+
+    def told_to_stop(self, times: int) -> None:
+        """Ctrl-C was pressed: say at once what follows. The second time the process ends, so the terminal is left as it was."""
+        self._told = times
+        self._wake.set()
+        if times > 1 and self._terminal and not self._quiet:
+            os.write(2, _SHOW_CURSOR)
+
+    def listed(self, lines: Iterable[UrlLine]) -> None:
+        """Print what became of these URLs."""
+        for line in lines:
+            self._urls.put(line)
+
+    # In the thread of the display -----------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        if not self._terminal:
-            while not self._stop.wait(PLAIN_EVERY):
-                self._ask()
-                for line in self._lines(plain=True):
-                    say(line)
+        if self._terminal:
+            with Live(console=self._console, auto_refresh=False, transient=True) as live:
+                while not self._end.is_set():
+                    self._print_urls(live.console.print)
+                    self._ask()
+                    live.update(Group(*block(self.view(), self._console.width)), refresh=True)
+                    self._wait(FRAME)
+                self._print_urls(live.console.print)
+                live.update(Group(), refresh=True)
             return
-        with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-            while not self._stop.wait(LIVE_EVERY):
-                self._ask()
-                live.update(
-                    Group(*(Text(line, overflow="ellipsis", no_wrap=True) for line in self._lines(plain=False)))
-                )
+        said: tuple[int, str] = (0, "")
+        next_line = time.monotonic() + PLAIN_EVERY
+        while not self._end.is_set():
+            self._print_urls(_say_line)
+            self._ask()
+            if (self._told, self._note) != said:
+                said = (self._told, self._note)
+                say(self._stopping() or self._note)
+            elif time.monotonic() >= next_line:
+                next_line = time.monotonic() + PLAIN_EVERY
+                say(plain(self.view()))
+            self._wait(FRAME)
+        self._print_urls(_say_line)
+
+    def _wait(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _print_urls(self, write: Callable[..., None]) -> None:
+        for line in self._drained():
+            write(render(line), soft_wrap=True)
+
+    def _drained(self) -> Iterator[UrlLine]:
+        while True:
+            try:
+                yield self._urls.get_nowait()
+            except queue.Empty:
+                return
 
     def _ask(self) -> None:
         began = time.monotonic()
-        wanted = began >= self._spread_after
+        if began < self._look_at:
+            return
         try:
-            progress = self._look(wanted)
+            self._job = self._look()
             self._trouble = ""
         except HoldfastError as problem:
             self._trouble = str(problem)
-            return
-        if wanted:
-            self._spread = progress.spread
-            self._spread_after = time.monotonic() + (time.monotonic() - began) * SPREAD_SHARE
-        self._last = progress
-        self._marks.append((began, progress.pages))
-        while began - self._marks[0][0] > SPEED_OVER:
+        else:
+            self._measure(began, self._job)
+        self._looked = time.monotonic()
+        self._look_at = max(began + LIVE_EVERY, self._looked + (self._looked - began) * LOOK_SHARE)
+
+    def _measure(self, at: float, job: LiveJob) -> None:
+        self._marks.append((at, job.figures.pages_in_all))
+        while len(self._marks) > 2 and at - self._marks[1][0] >= SPEED_OVER:
             self._marks.popleft()
 
     @property
-    def speed(self) -> float:
-        """Pages a second, lately."""
+    def speed(self) -> float | None:
+        """Pages a second over the last seconds; None: there are no two measurements with a page yet."""
         if len(self._marks) < 2:
-            return 0.0
+            return None
         (first, before), (last, after) = self._marks[0], self._marks[-1]
-        return (after - before) / (last - first) if last > first else 0.0
+        if not after or last <= first:
+            return None
+        return max(0.0, (after - before) / (last - first))
 
-    def _lines(self, *, plain: bool) -> list[str]:
-        if self._trouble:
-            return [output.safe(self._trouble)]
-        progress, spread = self._last, self._spread
-        if progress is None:
-            return []
-        elapsed = render_duration(timedelta(seconds=round(time.monotonic() - self._begun)))
-        figures = [
-            output.counted(progress.pages, "page"),
-            f"{self.speed:.1f}/s",
-            size(progress.bytes),
-            output.counted(progress.errors, "error"),
-        ]
-        if spread is not None:
-            figures.insert(2, f"{spread.waiting:,} waiting")
-        if eta := self._eta(progress):
-            figures.append(eta)
-        domains = ", ".join(f"{count:,} {status}" for status, count in sorted(spread.domains.items())) if spread else ""
-        head = ", ".join(figures)
-        if plain:
-            rest = f"; domains: {domains}; {progress.held:,} held" if domains else ""
-            return [f"{elapsed}: {head}{rest}{f'; {self.note}' if self.note else ''}"]
-        lines = [
-            f"{self._title}  {elapsed}",
-            f"  {head}",
-            f"  domains: {domains}; {progress.held:,} held by {output.counted(progress.runs, 'worker')}",
-        ]
-        return lines + ([f"  {self.note}"] if self.note else [])
+    def view(self) -> View:
+        """What is shown at this moment."""
+        now = time.monotonic()
+        workers = self._job.figures.workers if self._job is not None else 0
+        return View(
+            self._title,
+            now - self._begun,
+            self._job,
+            now - self._looked if self._looked else 0.0,
+            self.speed,
+            self._stopping() or self._note,
+            self._trouble,
+            starts=self._drain is not None and not workers,
+        )
 
-    def _eta(self, progress: Progress) -> str:
-        if not progress.max_pages or not self.speed:
+    def _stopping(self) -> str:
+        if not self._told:
             return ""
-        left = max(0, progress.max_pages - progress.pages) / self.speed
-        return f"budget used in {render_duration(timedelta(seconds=round(left)))}"
+        if self._told > 1:
+            return "Stopping at once. The same command goes on."
+        requests = self._job.requests if self._job is not None else 0
+        flight = f"{output.counted(requests, 'request')} in flight, " if requests else ""
+        limit = "" if self._drain is None else f"up to {render_duration(self._drain)}"
+        return f"Stopping: {flight}{limit}; Ctrl-C again stops at once."

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from holdfast.cli import output, secret_options, session, wishes
-from holdfast.cli.crawl import looker
-from holdfast.cli.display import Display, size
+from holdfast.cli.crawl import watched
+from holdfast.cli.display import LIVE_EVERY, Display
 from holdfast.cli.help import Command, Group
-from holdfast.cli.output import counted
+from holdfast.cli.output import counted, size
 from holdfast.control.crawls import Wish
 from holdfast.control.jobs import JobDesk, Made, Watch
 from holdfast.control.seeds import Loaded
+from holdfast.control.summary import lines as summary_lines
 from holdfast.errors import UsageError
 from holdfast.store.jobs import Acted
 
@@ -29,7 +30,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _LOOK: Final = 0.5
 _ENDS: Final = {"urls_done": "done", "waiting": "waiting", "denied": "denied", "failed": "failed"}
-_RUNNABLE: Final = ("pending", "processing")
+_WATCHED: Final = ("pending", "processing", "paused")
 
 
 class Jobs(Protocol):
@@ -292,27 +293,43 @@ def delete(context: typer.Context, job: Which, yes: Yes = False, as_json: output
 
 
 @app.command("watch", cls=Command)
-def watch(context: typer.Context, job: Which) -> None:
-    """Watch a job that others work on, until it is done or its budget is used up. Ctrl-C stops watching, not the job.
+def watch(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Watch a job that any process works on, until it ends. Ctrl-C stops watching, not the job.
+
+    It shows pages, URLs in flight, and what the job waits for: a worker, a server that does not answer, another job on its domain.
+    With --json it prints an object a line, a second apart.
 
     Examples:
         holdfast jobs watch news
+        holdfast jobs watch news --json
     """
     of = session.of(context)
     of.check_local("`holdfast jobs watch`")
     desk = _desk(context)
     found = desk.show(job)
+    look = watched(of, found["id"])
+    if as_json:
+        while _goes_on(desk.show(found["id"])):
+            output.print_json_line(look())
+            time.sleep(LIVE_EVERY)
+        output.print_json_line(look())
+        return
     if _goes_on(found):
-        opened = wishes.desk(of).job(found["name"])
-        with Display(looker(of, opened), f"Job {output.safe(opened.name)}"):
+        with Display(look, f"Job {output.safe(found['name'])}"):
             while _goes_on(found := desk.show(found["id"])):
                 time.sleep(_LOOK)
-    output.print_facts(_facts(found))
+    crawl_desk = wishes.desk(of)
+    summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=found["state"] == "completed")
+    pages = f"{counted(summary.pages, 'page')}, {size(found['bytes'])}, {counted(found['errors'], 'error')}"
+    again = f"`holdfast crawl --job {found['name']} --again` starts it anew"
+    cancelled = [f"Job {found['name']} was cancelled; {again}."] if found["state"] == "cancelled" else None
+    for line in (f"{pages}.", *(cancelled or summary_lines(summary))):
+        output.print_line(output.safe(line))
 
 
 def _goes_on(job: dict[str, Any]) -> bool:
-    """Whether something may still come of it by itself."""
-    return job["state"] in _RUNNABLE and not job["out_of_budget"]
+    """Whether something may still come of it."""
+    return job["state"] in _WATCHED and not job["out_of_budget"]
 
 
 def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:

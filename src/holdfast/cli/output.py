@@ -36,6 +36,7 @@ _STYLES: Final = {
     "blocked": "red",
     "unreachable": "magenta",
 }
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _GAP: Final = 2
 _NARROWEST: Final = 12
 """Columns are not folded to less than that, however narrow the terminal."""
@@ -58,9 +59,23 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def size(count: float) -> str:
+    """Bytes as people read them."""
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return ""
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
     write(sys.stdout, chain(json.JSONEncoder(default=_plain, indent=2).iterencode(value), "\n"))
+
+
+def print_json_line(value: object) -> None:
+    """One JSON document on a line of standard output, for programs that read as it comes."""
+    write(sys.stdout, (json.dumps(value, default=_plain), "\n"))
 
 
 def print_line(text: str = "") -> None:

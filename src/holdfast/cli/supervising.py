@@ -49,10 +49,13 @@ def background_beside(of: Session) -> Iterator[None]:
             process.wait()
 
 
-def look_after(supervisor: Supervisor, note: Callable[[str], None]) -> bool:
+def look_after(
+    supervisor: Supervisor, note: Callable[[str], None], told_to_stop: Callable[[int], None] | None = None
+) -> bool:
     """Start the processes and look after them until they have ended; True if they were told to stop.
 
-    The first signal asks them to stop in order, the second ends them. `note` hears what a person would want to know.
+    The first signal asks them to stop in order, the second ends them. `note` hears what a person would want to know, `told_to_stop`
+    the number of signals; without it `note` is told of them, too.
     """
     told = heard = 0
 
@@ -67,7 +70,10 @@ def look_after(supervisor: Supervisor, note: Callable[[str], None]) -> bool:
         while supervisor.tick():
             if told > heard:
                 heard = told
-                note("stopping: waiting for what is in flight (Ctrl-C again to stop at once)")
+                if told_to_stop is not None:
+                    told_to_stop(told)
+                else:
+                    note("Stopping: waiting for requests in flight; Ctrl-C again stops at once.")
                 (supervisor.stop if told == 1 else supervisor.kill)()
             if supervisor.restarts > restarts and not told:
                 restarts = supervisor.restarts

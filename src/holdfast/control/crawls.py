@@ -219,6 +219,11 @@ class CrawlDesk:
                 without_proxy=without_proxy,
             )
 
+    def stands(self, job: Job, *, completed: bool) -> CrawlSummary:
+        """How a job stands that others crawl, with the URLs that were not crawled by reason."""
+        with self.database.session() as connection:
+            return summarize(connection, job, completed=completed)
+
     def left(self, job: Job, done: reports.Progress) -> CrawlSummary:
         """What an interrupted crawl has left to do. Looks at counters only."""
         with self.database.session() as connection:

@@ -116,8 +116,9 @@ class Committer:
         archive: Callable[[], Segments],
         tally: Tally | None = None,
         to_parse: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
+        report: Callable[[Sequence[UrlOutcome]], None] | None = None,
     ) -> None:
-        """`to_parse` is given each committed page that a parser is for."""
+        """`to_parse` is given each committed page that a parser is for; `report` gets outcomes that were committed, on the event loop."""
         self._database = database
         self._desk = Desk(database, "committer")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
@@ -133,6 +134,7 @@ class Committer:
         self._rests = rests
         self._open_archive = archive
         self._tally = tally or Tally()
+        self._report = report
         self._segments: Segments | None = None
         self._squeeze = zstandard.ZstdCompressor(level=3)
         self._filling = _Filling()
@@ -305,6 +307,8 @@ class Committer:
                 growth = done.growth.get(part.holder.domain_id, NO_GROWTH)
                 self._tally.robots_denied += sum(map(_robots_denied, part.outcomes))
                 part.holder.committed(part.outcomes, growth, noted=part.noted)
+                if self._report is not None:
+                    self._report(part.outcomes)
         self._hand_over(filling, done.refused)
 
     def _hand_over(self, filling: _Filling, refused: set[int]) -> None:

@@ -1,9 +1,10 @@
 """What a worker process is told at its start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.model.batch import UrlOutcome
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
 from holdfast.store.connect import Database
@@ -25,5 +26,7 @@ class Plan:
     """Opens the password of a proxy."""
     parser_file: Path | None = None
     """A parser that a person named by its path, beside those of the folder."""
+    report: Callable[[Sequence[UrlOutcome]], None] | None = None
+    """Called on the event loop with outcomes that were committed; returns at once."""
     job_id: int | None = None
     """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""

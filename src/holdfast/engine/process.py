@@ -23,8 +23,11 @@ SPARE_FILES = 200
 """Open files beside the connections to sites: the database, the archive, libraries."""
 
 
-def run_worker(plan: Plan, *, supervised: bool = False) -> bool:
-    """Run a worker in this process, from its main thread, until it ends; True if it was told to stop."""
+def run_worker(plan: Plan, *, supervised: bool = False, told: Callable[[int], None] | None = None) -> bool:
+    """Run a worker in this process, from its main thread, until it ends; True if it was told to stop.
+
+    `told` is called at once when it is told to stop, with the number of times.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = plan.settings.fetch.connections + SPARE_FILES
     if soft < wanted:
@@ -32,23 +35,31 @@ def run_worker(plan: Plan, *, supervised: bool = False) -> bool:
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_main(plan, supervised=supervised))
+        return runner.run(_main(plan, supervised=supervised, told=told))
 
 
-async def _main(plan: Plan, *, supervised: bool) -> bool:
+async def _main(plan: Plan, *, supervised: bool, told: Callable[[int], None] | None) -> bool:
     worker = Worker(plan)
     gc.freeze()  # what was imported stays for ever; to look through it again and again was a third of the time of all collections
-    return await until_told(worker.run(), worker.stop, supervised=supervised)
+    return await until_told(worker.run(), worker.stop, supervised=supervised, heard=told)
 
 
-async def until_told(work: Awaitable[None], stop_it: Callable[[], None], *, supervised: bool) -> bool:
-    """Wait for `work`, with the signals as above; True if it was told to stop."""
+async def until_told(
+    work: Awaitable[None],
+    stop_it: Callable[[], None],
+    *,
+    supervised: bool,
+    heard: Callable[[int], None] | None = None,
+) -> bool:
+    """Wait for `work`, with the signals as above; True if it was told to stop. `heard` gets the number of signals, at once."""
     loop = asyncio.get_running_loop()
     told = 0
 
     def stop() -> None:
         nonlocal told
         told += 1
+        if heard is not None:
+            heard(told)
         if told > 1:
             os._exit(INTERRUPTED)
         stop_it()

@@ -172,6 +172,7 @@ class Worker:
             archive=lambda: Segments(plan.archive_folder, name, settings.archive, software=plan.agent),
             tally=self._tally,
             to_parse=self._extraction.offer,
+            report=plan.report,
         )
         return Tools(
             settings=settings,

@@ -1,0 +1,193 @@
+"""The live display: what a view looks like at 80 and 140 columns, and as a plain line."""
+
+import json
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from holdfast.cli.display import Display, View, block, plain
+from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine, encode, render
+from holdfast.control.live import LiveJob, LiveWait
+from holdfast.model.activity import Fetching
+from holdfast.model.batch import UrlOutcome
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.store.live import JobFigures
+
+FIGURES = JobFigures(
+    now=datetime(2026, 2, 5, 12, 30, tzinfo=UTC),
+    job_id=3,
+    job="docs",
+    state="processing",
+    schedule=None,
+    next_run_at=None,
+    crawl_id=7,
+    crawl="running",
+    started_at=None,
+    max_pages=None,
+    workers=2,
+    domains={"active": 2, "blocked": 1},
+    pages=1472,
+    pages_in_all=1472,
+    errors=3,
+    bytes=12_300_000,
+    discovered=2374,
+    waiting=902,
+    done=1472,
+    held=2,
+    open=3,
+)
+REFUSED = LiveWait("example.org does not answer (connection refused)", 12.0)
+POLITE = LiveWait("slow.example: the delay between two requests", 4.0, meant=True)
+FETCHING = (Fetching("https://a.example/" + "x" * 200, 3, 6.2), Fetching("https://a.example/b", 3, 0.2))
+RUNNING = LiveJob(FIGURES, 32, FETCHING)
+
+
+def view(job: LiveJob | None, **options: Any) -> View:
+    values: dict[str, Any] = {"title": "Job docs", "elapsed": 80.4, "job": job, "speed": 45.25}
+    return View(**values | options)
+
+
+def shown(lines: list[Text]) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+@pytest.mark.parametrize(
+    "job", [None, RUNNING, replace(RUNNING, waits=(REFUSED, POLITE) * 20, causes={"x": 9} | {"y" * 90: 1})]
+)
+def test_no_line_is_wider_than_the_terminal(job: LiveJob | None, width: int) -> None:
+    lines = block(view(job, note="Stopping: " + "much " * 60, trouble="The database " * 30), width)
+    assert max(line.cell_len for line in lines) <= width
+    assert len(lines) <= 20, "it leaves room on a small terminal"
+
+
+def test_a_running_crawl_at_80_columns() -> None:
+    lines = shown(block(view(RUNNING), 80)).split("\n")
+    assert lines[0].startswith("Job docs  1m20s  ━━━")
+    assert lines[0].endswith("62% of 2,374 URLs known so far")
+    assert lines[1] == "  1,472 pages   45.2 pages/s   902 waiting   12.3 MB   3 errors"
+    assert lines[2].startswith("  Fetching  https://a.example/xxx")
+    assert lines[2].endswith("…  6 s"), "a slow request is shown with its age"
+    assert lines[3:] == [
+        "            https://a.example/b",
+        "            and 30 more requests in flight",
+        "  Domains   2 active, 1 blocked; 2 held by 2 workers",
+    ]
+
+
+def test_a_wider_terminal_is_used() -> None:
+    job = replace(RUNNING, figures=replace(FIGURES, failed=4, denied=5, max_pages=2000))
+    narrow, wide = shown(block(view(job), 80)), shown(block(view(job), 140))
+    assert "74% of 2,000 pages" in narrow
+    assert "4 failed   5 denied   about 12s left" in wide
+    assert wide.count("x") > narrow.count("x"), "more of a long URL"
+
+
+def test_a_limit_is_a_total_and_what_is_known_so_far_is_called_so() -> None:
+    limited = replace(RUNNING, figures=replace(FIGURES, max_pages=1472))
+    assert "100% of 1,472 pages" in shown(block(view(limited), 80))
+    nearly = replace(RUNNING, figures=replace(FIGURES, waiting=1, done=100_000))
+    assert "99% of 100,001 URLs known so far" in shown(block(view(nearly), 80)), "not 100% while something waits"
+    nothing = replace(RUNNING, figures=replace(FIGURES, waiting=0, done=0))
+    assert "%" not in shown(block(view(nothing), 80))
+
+
+def test_a_wait_is_told_with_its_reason_and_counts_down() -> None:
+    job = LiveJob(FIGURES, waits=(REFUSED, POLITE), causes={"without a connection": 7})
+    text = shown(block(view(job, speed=0.0), 80))
+    wrapped = "Waits     example.org does not answer (connection refused), next attempt\n            in 12 s\n"
+    assert wrapped in text, "it is not cut: the time is what a person wants to know"
+    assert "slow.example" not in text, "a delay is no trouble where there is trouble"
+    assert "Errors    7 without a connection (last minute)" in text
+    assert "next attempt in 9 s" in shown(block(view(job, speed=0.0, age=3.0), 140))
+    assert "waits: example.org does not answer (connection refused), next attempt in 12 s" in plain(
+        view(job, speed=0.0)
+    )
+
+
+def test_a_delay_is_told_only_where_nothing_else_is_done() -> None:
+    assert "slow.example: the delay" in shown(block(view(LiveJob(FIGURES, waits=(POLITE,)), speed=0.0), 80))
+    assert "slow.example" not in shown(block(view(replace(RUNNING, waits=(POLITE,))), 80))
+
+
+def test_where_nothing_is_fetched_and_nothing_is_known_it_says_so() -> None:
+    assert "URLs wait for a worker" in shown(block(view(LiveJob(FIGURES), speed=0.0), 80))
+    assert "Waits" not in shown(block(view(LiveJob(replace(FIGURES, waiting=0)), speed=0.0), 80))
+    assert "Waits" not in shown(block(view(LiveJob(FIGURES), speed=None), 80)), "it has only begun"
+
+
+def test_times_that_are_far_off_are_told_as_times() -> None:
+    job = LiveJob(
+        FIGURES, waits=(LiveWait("b.example is blocked (403)", 86_400.0, "`holdfast domain-reset b.example`"),)
+    )
+    assert "until 2026-02-06 12:30 UTC; `holdfast domain-reset b.example`" in shown(block(view(job), 140))
+
+
+def test_what_came_from_the_web_steers_no_terminal() -> None:
+    evil = replace(
+        RUNNING,
+        fetching=(Fetching("https://a.example/\x1b[2J\x07", 3, 0.0),),
+        waits=(LiveWait("\x1b]0;title\x07.example does not answer", 3.0),),
+    )
+    for text in (shown(block(view(evil), 80)), plain(view(evil))):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+
+
+def test_the_first_figures_have_no_rate() -> None:
+    assert "/s" not in shown(block(view(RUNNING, speed=None), 80))
+    assert "/s" not in plain(view(RUNNING, speed=None))
+    assert plain(view(None)) == "1m20s: starting"
+
+
+def test_the_rate_needs_two_measurements_and_a_page() -> None:
+    display = Display(lambda: RUNNING, "Job docs")
+    none_yet = replace(RUNNING, figures=replace(FIGURES, pages_in_all=0))
+    display._measure(100.0, none_yet)
+    display._measure(101.0, none_yet)
+    assert display.view().speed is None, "0.0/s would be the first thing that a person reads"
+    display._measure(102.0, replace(RUNNING, figures=replace(FIGURES, pages_in_all=40)))
+    assert display.speed == 20.0
+    for second in range(103, 120):
+        display._measure(float(second), replace(RUNNING, figures=replace(FIGURES, pages_in_all=40)))
+    assert display.speed == 0.0, "the average is of the last seconds"
+
+
+def test_ctrl_c_is_answered_with_what_follows() -> None:
+    display = Display(lambda: RUNNING, "Job docs", drain=timedelta(seconds=20))
+    display._ask()
+    assert display.view().note == ""
+    display.told_to_stop(1)
+    assert display.view().note == "Stopping: 32 requests in flight, up to 20s; Ctrl-C again stops at once."
+    assert "Stopping: 32 requests" in shown(block(display.view(), 80))
+
+
+def test_a_url_with_its_outcome() -> None:
+    outcome = UrlOutcome(3, b"k", "https://a.example/x", 1, Outcome.NOT_FOUND, UrlState.FAILED, "not_found: HTTP 404")
+    outcome.status, outcome.duration_ms, outcome.bytes = 404, 120, 14_200
+    assert (
+        render(UrlLine.of(outcome)).plain == "404 not_found           0.12 s   14.2 kB  https://a.example/x  HTTP 404"
+    )
+    denied = UrlOutcome(3, b"k", "https://a.example/y", 1, Outcome.TOO_DEEP, UrlState.DENIED, fetched=False)
+    assert render(UrlLine.of(denied)).plain == "  - too_deep                 -         -  https://a.example/y"
+
+
+def test_lines_of_several_workers_arrive_whole_and_all() -> None:
+    heard: list[UrlLine] = []
+    reader = PipeReader(heard.extend)
+    writers = [PipeWriter(os.dup(reader.write_end)) for _ in range(3)]
+    for number in range(2000):  # more than the pipe holds
+        url = f"https://a.example/{'ü' * (number % 900)}/{number}"
+        writers[number % 3].report([UrlOutcome(3, b"k", url, 1, Outcome.OK, UrlState.DONE)])
+    for writer in writers:
+        writer.close()
+        os.close(writer._file)
+    reader.close()
+    assert len({line.url for line in heard}) == 2000
+    long = encode(UrlLine("https://a.example/" + "ü" * 5000, "ok", detail="\U0001f600" * 5000))
+    assert len(long) <= 4096
+    assert json.loads(long)["url"].startswith("https://a.example/ü")
