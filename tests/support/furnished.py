@@ -1,13 +1,33 @@
 """A store with something of everything, so that every route of the API has something to say."""
 
+from typing import Any
+
 from holdfast.control.domains import DomainDesk, parse_assignments
 from holdfast.model.domain import Status
-from holdfast.store import operations
-from holdfast.store.connect import Database
-from tests.support.crawled import crawl_a_little
+from holdfast.model.page import ArchiveRef
+from holdfast.model.parsed import Extracted, ParseDone
+from holdfast.model.url import url_key
+from holdfast.store import items, operations
+from holdfast.store.connect import Connection, Database
+from holdfast.store.items import Due, PageKey, Parsed
+from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.pools import Pools
 from tests.support.shop import Shop, product
+
+
+def put_items(connection: Connection, url: str, *found: dict[str, Any], parser: str = "shop") -> None:
+    """Items of a page that was crawled, as if a parser had found them."""
+    due = """
+        INSERT INTO page_parses (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
+                                 payload_digest)
+        SELECT domain_id, job_id, url_key, %s, crawled_at, 'w1/1.warc.gz', 1, 1, ''::bytea FROM crawled_pages WHERE url_key = %s
+        RETURNING domain_id, job_id
+    """
+    for domain_id, job_id in connection.execute(due, (parser, url_key(url))).fetchall():
+        page = Due(PageKey(domain_id, job_id, url_key(url), parser), ArchiveRef("w1/1.warc.gz", 1, 1, b""))
+        done = ParseDone(parser, "1", Extracted(items=found))
+        assert items.save(connection, [Parsed(page, url, done, found)], attempts=1) == 1
 
 
 def furnish(database: Database) -> None:
@@ -15,6 +35,7 @@ def furnish(database: Database) -> None:
     with database.session() as connection:
         store = Store(connection)
         crawl_a_little(database, store)
+        put_items(connection, HOME, {"name": "Lamp", "tags": ["a", "b"]}, {"name": "=Sofa"})
         store.new_job("shop")
         store.seed("a.example/", "blocked.example/")
         store.become("blocked.example", Status.BLOCKED)

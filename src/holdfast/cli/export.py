@@ -1,4 +1,4 @@
-"""`holdfast export`: pages, URLs or the log, for other programs."""
+"""`holdfast export`: pages, items, products, URLs or the log, for other programs."""
 
 import sys
 from contextlib import closing
@@ -38,10 +38,11 @@ def export(
     domain: Domain = None,
     as_json: output.Json = False,
 ) -> None:
-    """Write pages, URLs or the log of outcomes to a file.
+    """Write pages, items, products, URLs or the log of outcomes to a file.
 
-    pages has a row for each URL that was answered, as it was the last time; urls every URL that was met, with its state
-    and the reason; log every single outcome. The file appears under its name when it is whole. Crawling may go on.
+    pages has a row for each URL that was answered, as it was the last time; items what parsers found on the pages of
+    crawls; products every product as it was seen last; urls every URL that was met, with its state and the reason; log
+    every single outcome. The file appears under its name when it is whole. Crawling may go on.
 
     --text takes texts from the store, where the job kept them, and otherwise from the archive of this machine. If texts
     are missing, it says how many and where they are, and ends with 1; the file is written all the same.
@@ -49,6 +50,7 @@ def export(
     Examples:
         holdfast export pages pages.parquet
         holdfast export pages texts.jsonl --text --domain example.com
+        holdfast export items items.jsonl --job shop
         holdfast export urls - --job default | grep denied
     """
     wanted = Wanted(what, text, job, domain)

@@ -18,6 +18,7 @@ from holdfast.client.crawled import (
     Explanation,
     FrontierStats,
     FrontierUrl,
+    Item,
     JobSpec,
     Page,
     PageFacts,
@@ -230,6 +231,13 @@ def page(url: str, *, job: JobRef | None = None) -> Call[list[PageFacts]]:
     return Call("GET", "/api/pages/page", some(PageFacts), {"url": url, "job": _perhaps(job)})
 
 
+def items(
+    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+) -> Listing[Item]:
+    """What parsers found on the pages of crawls."""
+    return Listing("/api/items", Item, {"url": url, "domain": domain, "job": _perhaps(job), "parser": parser})
+
+
 def explain(subject: str) -> Call[Explanation]:
     """Why a URL (with its scheme, or a path) or a domain is where it is."""
     return Call("GET", "/api/explain", one(Explanation), {"subject": subject})
@@ -342,7 +350,7 @@ def export(
     domain: str | None = None,
     text: bool = False,
 ) -> Call[httpx.Response]:
-    """All `pages`, `urls` or the `log`, as `jsonl`, `csv` or `parquet`."""
+    """All `pages`, `items`, `products`, `urls` or the `log`, as `jsonl`, `csv` or `parquet`."""
     query = {"format": format, "job": _perhaps(job), "domain": domain, "text": text}
     return Call(
         "GET", at("/api/exports/{}", kind), lambda answer: answer, query, headers={"Accept": "*/*"}, stream=True

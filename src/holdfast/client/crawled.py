@@ -34,6 +34,22 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """What a parser found on a page of a crawl."""
+
+    url: str | None
+    domain: str | None
+    job: str | None
+    parser: str
+    parser_version: str
+    position: int
+    """On its page, from 0."""
+    fetched_at: datetime
+    extracted_at: datetime
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class PageFacts:
     """Everything that a job knows of a URL."""
 

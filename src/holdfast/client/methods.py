@@ -126,6 +126,7 @@ class Methods:
     jobs = Items(calls.jobs)
     frontier_urls = Items(calls.frontier_urls)
     pages = Items(calls.pages)
+    items = Items(calls.items)
     domains = Items(calls.domains)
     transitions = Items(calls.transitions)
     tenures = Items(calls.tenures)

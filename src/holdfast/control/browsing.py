@@ -16,6 +16,7 @@ from holdfast.control.queries import (
     ClaimQuery,
     DeliveryQuery,
     DomainQuery,
+    ItemQuery,
     JobQuery,
     NameQuery,
     PageQuery,
@@ -29,13 +30,26 @@ from holdfast.control.queries import (
 from holdfast.control.status import SILENCE
 from holdfast.errors import UsageError
 from holdfast.model.host import canonical_domain
+from holdfast.model.seeds import make_seed
 from holdfast.model.task import Task
+from holdfast.model.url import UrlRules
 from holdfast.model.window import Windows
-from holdfast.store import domain_lists, domains, frontier_lists, jobs, pages, record_lists, run_lists, task_reports
+from holdfast.store import (
+    domain_lists,
+    domains,
+    frontier_lists,
+    items,
+    jobs,
+    pages,
+    record_lists,
+    run_lists,
+    task_reports,
+)
 from holdfast.store.audit import Entry
 from holdfast.store.connect import Connection, Database
 from holdfast.store.domain_lists import ClaimRow, DomainRow, TenureRow, TransitionRow
 from holdfast.store.frontier_lists import UrlRow
+from holdfast.store.items import ItemRow
 from holdfast.store.listing import Key, Listing, Page
 from holdfast.store.pages import PageRow
 from holdfast.store.product_reports import AVAILABLE, KnownProduct
@@ -44,12 +58,14 @@ from holdfast.store.record_lists import BatchRow
 from holdfast.store.run_lists import JobRow, RunRow, WorkerRow
 from holdfast.store.webhooks import Delivery
 
+_RULES: Final = UrlRules()
 MOST: Final = 500
 """Rows of one page."""
 
 LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "domains": domain_lists.DOMAINS,
     "pages": pages.PAGES,
+    "items": items.ITEMS,
     "urls": frontier_lists.URLS,
     "jobs": run_lists.JOBS,
     "runs": run_lists.RUNS,
@@ -93,6 +109,8 @@ class Browser:
 
     database: Database
     registrable: bool = False
+    rules: UrlRules = _RULES
+    """How URLs that are asked for are normalized."""
 
     def domains(
         self, query: DomainQuery | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
@@ -105,6 +123,21 @@ class Browser:
     ) -> Page[PageRow]:
         """The last answers for URLs."""
         return self._page(pages.PAGES, _given(query), order, after, limit)
+
+    def items(
+        self, query: ItemQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
+    ) -> Page[ItemRow]:
+        """What parsers found on the pages of crawls."""
+        given = _given(query)
+        if "url" in given:
+            seed = make_seed(str(given.pop("url")), rules=self.rules, registrable=self.registrable)
+            if (
+                "domain" in given
+                and canonical_domain(str(given["domain"]), registrable=self.registrable) != seed.domain
+            ):
+                raise UsageError(f"{seed.url} is a page of {seed.domain}, not of {given['domain']}.")
+            given |= {"domain": seed.domain, "url_key": seed.url_key}
+        return self._page(items.ITEMS, given, order, after, limit)
 
     def urls(
         self, query: UrlQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100

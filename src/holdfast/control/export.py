@@ -1,4 +1,4 @@
-"""Exports: pages, URLs or the log as lines of JSON, CSV or Parquet.
+"""Exports: pages, items, products, URLs or the log as lines of JSON, CSV or Parquet.
 
 The rule: nothing half-written is ever found under the name that was asked for, and memory stays the same however much there is.
 """
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, Protocol
 from holdfast.control.texts import MissingTexts, Texts
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model.host import canonical_domain
-from holdfast.store import domains, exports, jobs
+from holdfast.store import domains, exports, items, jobs, product_reports
 from holdfast.store.connect import Connection, Database
 
 Row = dict[str, Any]
@@ -30,6 +30,7 @@ _SMALL: Final = "int32"
 _YES_NO: Final = "bool"
 _TIME: Final = "timestamp"
 
+_DATA: Final = "data"
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "pages": {
         "url": _TEXT,
@@ -75,6 +76,36 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "url_key": _TEXT,
         "parent_key": _TEXT,
     },
+    "items": {
+        "_url": _TEXT,
+        "_domain": _TEXT,
+        "_job": _TEXT,
+        "_parser": _TEXT,
+        "_parser_version": _TEXT,
+        "_position": _SMALL,
+        "_fetched_at": _TIME,
+        "_extracted_at": _TIME,
+        _DATA: _TEXT,
+    },
+    "products": {
+        "id": _WHOLE,
+        "name": _TEXT,
+        "brand": _TEXT,
+        "price": _TEXT,
+        "currency": _TEXT,
+        "availability": _TEXT,
+        "sku": _TEXT,
+        "gtin": _TEXT,
+        "rating_value": _TEXT,
+        "rating_best": _TEXT,
+        "rating_count": _WHOLE,
+        "images": _TEXT,
+        "url": _TEXT,
+        "page_url": _TEXT,
+        "domain": _TEXT,
+        "first_seen_at": _TIME,
+        "last_seen_at": _TIME,
+    },
     "log": {
         "url": _TEXT,
         "domain": _TEXT,
@@ -90,7 +121,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "url_key": _TEXT,
     },
 }
-"""What each kind has, by name and in this order; pages may have their `text` behind it."""
+"""What each kind has, by name and in this order; pages may have their `text` behind it. `data` is an object: in lines of JSON an item's own
+fields stand beside those that begin with `_`."""
 
 KINDS: Final = tuple(COLUMNS)
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
@@ -101,6 +133,9 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _SAID_EVERY: Final = 1_000
 """Rows, or fewer if they have long texts: what is written in between is held in memory where the file is a stream."""
 _SAID_TEXT: Final = 1024 * 1024
+_ITEMS: Final = 200
+"""Items in memory at once: each may be long."""
+_PRODUCTS: Final = 1_000
 _GROUP_ROWS: Final = 25_000
 _GROUP_TEXT: Final = 32 * 1024 * 1024
 
@@ -143,6 +178,8 @@ def check_wanted(wanted: Wanted) -> None:
         raise UsageError(f"{wanted.kind!r} cannot be exported; what can: {', '.join(KINDS)}.")
     if wanted.text and wanted.kind != "pages":
         raise UsageError("A text is for pages only; nothing else has one.")
+    if wanted.kind == "products" and wanted.job is not None:
+        raise UsageError("Products belong to pages of a domain, not to a job; --domain chooses.")
     if wanted.domain is not None:
         canonical_domain(wanted.domain)
 
@@ -167,6 +204,9 @@ class Exporter:
         """Every row, with the columns of its kind."""
         with self.database.session() as connection, Texts(self.archive, self.missing) as texts:
             only = self._only(connection, wanted)
+            if wanted.kind in ("items", "products"):
+                yield from _items(connection, only) if wanted.kind == "items" else _products(connection, only)
+                return
             if wanted.kind == "pages":
                 chunks = exports.pages(connection, only, text=wanted.text)
             else:
@@ -177,7 +217,7 @@ class Exporter:
 
     def lines(self, wanted: Wanted) -> Iterator[str]:
         """Lines of JSON in plain ASCII, which can steer no terminal."""
-        return (json.dumps(row, default=_iso) + "\n" for row in self.rows(wanted))
+        return (json.dumps(flat(row), default=_iso) + "\n" for row in self.rows(wanted))
 
     def write(self, file: str, wanted: Wanted) -> Generator[int, None, None]:
         """Write a file; after some rows and at the end how many there are.
@@ -225,6 +265,28 @@ class Exporter:
         return {name: row[name] for name in wanted.columns}
 
 
+def _items(connection: Connection, only: exports.Only) -> Iterator[Row]:
+    for chunk in items.chunks(connection, job_id=only.job, domain_id=only.domain, parser=None, size=_ITEMS):
+        for one in chunk:
+            ours = (one.url, one.domain, one.job, one.parser, one.parser_version, one.position, one.fetched_at)
+            yield dict(zip(COLUMNS["items"], (*ours, one.extracted_at, one.data), strict=True))
+
+
+def _products(connection: Connection, only: exports.Only) -> Iterator[Row]:
+    before: int | None = None
+    chosen = product_reports.ProductFilter(domain_id=only.domain)
+    while found := product_reports.listing(connection, chosen, before=before, limit=_PRODUCTS):
+        for one in found:
+            rating = one.rating
+            row = {name: getattr(one, name, None) for name in COLUMNS["products"]}
+            row["price"] = None if one.price is None else f"{one.price:f}"
+            if rating is not None:
+                row |= {"rating_value": f"{rating.value:f}", "rating_best": f"{rating.best:f}"}
+                row["rating_count"] = rating.count
+            yield row
+        before = found[-1].id
+
+
 class _Writer(Protocol):
     def write(self, row: Row) -> None: ...
 
@@ -239,7 +301,7 @@ class _JsonLines:
         self._encode = json.JSONEncoder(default=_iso, ensure_ascii=False).encode
 
     def write(self, row: Row) -> None:
-        self._stream.write(self._encode(row).encode() + b"\n")
+        self._stream.write(self._encode(flat(row)).encode() + b"\n")
 
     def end(self) -> None:
         """Every line stands for itself."""
@@ -279,6 +341,7 @@ class _Parquet:
         self._characters = 0
 
     def write(self, row: Row) -> None:
+        row = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
         self._rows.append(row)
         self._characters += len(row.get("text") or "")
         if len(self._rows) >= _GROUP_ROWS or self._characters >= _GROUP_TEXT:
@@ -304,12 +367,29 @@ _WRITERS: Final[dict[str, Callable[[BinaryIO, Mapping[str, str]], _Writer]]] = {
 }
 
 
+def flat(row: Row) -> Row:
+    """A row as a line of JSON has it: an item's own fields first, then those of ours, which begin with `_`."""
+    if _DATA not in row:
+        return row
+    return {**row[_DATA], **{name: value for name, value in row.items() if name != _DATA}}
+
+
+def unflat(row: Row, columns: Mapping[str, str]) -> Row:
+    """The inverse of `flat`."""
+    if _DATA not in columns:
+        return row
+    ours = {name: row[name] for name in columns if name != _DATA}
+    return {**ours, _DATA: {name: value for name, value in row.items() if name not in ours}}
+
+
 def cell(value: object) -> object:
     """A cell of a CSV file: times as ISO 8601, yes and no in words, and no text that a spreadsheet would run."""
     if isinstance(value, datetime):
         return _iso(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return value
@@ -322,7 +402,7 @@ def _drain(rows: Iterator[Row], writer: _Writer) -> Iterator[int]:
             writer.write(row)
             written += 1
             rows_since += 1
-            text_since += len(row.get("text") or "")
+            text_since += len(row.get("text") or "") + (_SAID_TEXT // _ITEMS if _DATA in row else 0)
             if rows_since >= _SAID_EVERY or text_since >= _SAID_TEXT:
                 yield written
                 rows_since = text_since = 0

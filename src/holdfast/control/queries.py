@@ -113,6 +113,17 @@ class PageQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
+class ItemQuery(Query):
+    """Which items."""
+
+    url: str | None = None
+    """Of this page."""
+    domain: str | None = None
+    job: str | int | None = None
+    parser: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UrlQuery(Query):
     """Which URLs of the frontier."""
 

@@ -111,6 +111,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "DELETE /api/frontier": _CRAWL,
     "GET /api/pages": _READ,
     "GET /api/pages/page": _READ,
+    "GET /api/items": _READ,
     "DELETE /api/admin/pages": _OPERATE,
     "GET /api/explain": _READ,
     "GET /api/exports/{kind}": _READ,

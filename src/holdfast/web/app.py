@@ -30,6 +30,7 @@ NOUNS: Final = (
     "jobs",
     "frontier",
     "pages",
+    "items",
     "domains",
     "tasks",
     "batches",

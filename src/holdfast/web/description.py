@@ -23,6 +23,7 @@ TAGS: Final = {
     "jobs": "What is to be crawled: made, looked at, paused, resumed, cancelled, deleted.",
     "frontier": "URLs that wait.",
     "pages": "What was fetched, exports, and why a URL is where it is.",
+    "items": "What parsers found on the pages of crawls.",
     "domains": "Web hosts: their state, configuration, robots.txt and maintenance windows.",
     "tasks": "Single URLs, usually recurring, and batches of them.",
     "products": "Products that were found, and what they cost over time.",

@@ -34,6 +34,8 @@ class Kind(StrEnum):
     """What is exported."""
 
     PAGES = "pages"
+    ITEMS = "items"
+    PRODUCTS = "products"
     URLS = "urls"
     LOG = "log"
 

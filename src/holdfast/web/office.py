@@ -144,7 +144,7 @@ class Office:
     @cached_property
     def browser(self) -> Browser:
         """Lists of everything."""
-        return Browser(self.database, self.settings.domains.registrable)
+        return Browser(self.database, self.settings.domains.registrable, wiring.url_rules(self.settings))
 
     @cached_property
     def proxy_choice(self) -> ChoiceDesk:

@@ -15,6 +15,8 @@ from holdfast.store.connect import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little, warc
 from tests.support.factories import Store
+from tests.support.furnished import put_items
+from tests.support.shop import Shop, product
 
 
 @pytest.fixture
@@ -49,6 +51,36 @@ def test_pages(cli: Cli, crawl: Crawl) -> None:
     assert home["crawled_at"].endswith("Z")
     assert (rows[f"{HOME}gone"]["status"], rows[f"{HOME}gone"]["outcome"]) == (404, "not_found")
     assert names(cli.folder) == ["pages.jsonl"]
+
+
+def test_items(cli: Cli, crawl: Crawl) -> None:
+    found = {"name": "Lamp", "tags": ["a"], "_url": "mine"}, {"name": "=Sofa"}
+    put_items(crawl.store.connection, HOME, *found)
+    for name in ("items.jsonl", "items.csv", "items.parquet"):
+        assert cli("export", "items", name, "--job", "default", "--domain", "example.com").out == f"2 rows in {name}.\n"
+    lamp, sofa = read(cli.folder / "items.jsonl")
+    assert (lamp["name"], lamp["tags"], lamp["_url"], lamp["_position"]) == ("Lamp", ["a"], HOME, 0)
+    assert (sofa["name"], sofa["_parser"], sofa["_parser_version"], sofa["_job"]) == ("=Sofa", "shop", "1", "default")
+    assert datetime.fromisoformat(lamp["_extracted_at"]) >= datetime.fromisoformat(lamp["_fetched_at"])
+    table = pq.read_table(cli.folder / "items.parquet")
+    assert [json.loads(text) for text in table["data"].to_pylist()] == list(found)
+    with (cli.folder / "items.csv").open(newline="") as file:
+        assert [json.loads(row["data"]) for row in csv.DictReader(file)] == list(found)
+    assert [json.loads(line)["name"] for line in cli("export", "items", "-").out.splitlines()] == ["Lamp", "=Sofa"]
+    assert cli("export", "items", "-", "--job", "tasks").out == ""
+
+
+def test_products(cli: Cli, database: Database) -> None:
+    with database.session() as connection:
+        Shop(connection).see(1, product("Lamp", "10.50", images=("https://shop.example/a.jpg",)))
+    (row,) = [json.loads(line) for line in cli("export", "products", "-").out.splitlines()]
+    assert list(row) == list(COLUMNS["products"])
+    assert (row["name"], row["price"], row["currency"], row["images"]) == (
+        *("Lamp", "10.50", "EUR"),
+        ["https://shop.example/a.jpg"],
+    )
+    assert cli("export", "products", "p.parquet").code == cli("export", "products", "p.csv").code == 0
+    assert "not to a job" in cli("export", "products", "-", "--job", "default").refused(2)
 
 
 def test_texts_are_unpacked(cli: Cli, crawl: Crawl) -> None:
@@ -128,9 +160,12 @@ def test_csv_is_safe_for_spreadsheets_and_exact_for_programs(cli: Cli, crawl: Cr
 
 
 def test_parquet_has_the_same_schema_whatever_is_in_it(cli: Cli, crawl: Crawl) -> None:
+    put_items(crawl.store.connection, HOME, {"name": "Lamp"})
+    Shop(crawl.store.connection).see(1, product("Lamp"))
     for kind in COLUMNS:
+        job = [] if kind == "products" else ["--job", "default"]
         assert cli("export", kind, f"all-{kind}.parquet").code == 0
-        assert cli("export", kind, f"none-{kind}.parquet", "--domain", "other.example", "--job", "default").code == 0
+        assert cli("export", kind, f"none-{kind}.parquet", "--domain", "other.example", *job).code == 0
         full = pq.ParquetFile(cli.folder / f"all-{kind}.parquet")
         none = pq.ParquetFile(cli.folder / f"none-{kind}.parquet")
         assert full.schema_arrow == none.schema_arrow
@@ -197,7 +232,7 @@ def test_a_link_is_followed_not_replaced(cli: Cli, crawl: Crawl) -> None:
             "The name of 'pages.xml' says how to write it, and must end in .jsonl, .csv or .parquet;",
         ),
         (["pages", "pages"], "The name of 'pages' says how to write it"),
-        (["images", "x.csv"], "'images' cannot be exported; what can: pages, urls, log."),
+        (["images", "x.csv"], "'images' cannot be exported; what can: pages, urls, items, products, log."),
         (["urls", "x.csv", "--text"], "A text is for pages only; nothing else has one."),
         (["pages", "nowhere/x.csv"], "There is no folder 'nowhere' to write to."),
         (["pages", "folder.csv"], "'folder.csv' is not a file that could be replaced."),

@@ -13,6 +13,7 @@ LISTS = {
     "/api/jobs": 3,
     "/api/domains": 4,
     "/api/pages": 1,
+    "/api/items": 2,
     "/api/frontier/urls": 5,
     "/api/tasks": 5,
     "/api/batches": 1,
@@ -109,12 +110,21 @@ def test_filters_find_what_they_say(shared: Shared) -> None:
     assert names("/api/domains?claimed=true", "domain") == set()
     assert names("/api/pages?domain=example.com&status_class=2", "status") == {200}
     assert names("/api/pages?status=503", "status") == set()
+    assert names("/api/items?url=https://example.com/&job=default&domain=example.com", "url") == {
+        "https://example.com/"
+    }
+    assert names("/api/items?url=https://example.com/a", "url") == names("/api/items?parser=other", "url") == set()
     assert names("/api/frontier/urls?state=denied", "state") == {"denied"}
     assert names("/api/jobs?prefix=sh", "name") == {"shop"}
     assert names("/api/tasks?status=failed", "status") == {"failed"}
     assert names("/api/proxies?provider=acme", "provider") == {"acme"}
     assert names("/api/operations?state=done", "state") == {"done"}
-    for unknown in ("/api/pages?domain=nowhere.example", "/api/pages?job=nothing", "/api/frontier/urls?job=nothing"):
+    for unknown in (
+        "/api/pages?domain=nowhere.example",
+        "/api/pages?job=nothing",
+        "/api/items?job=nothing",
+        "/api/frontier/urls?job=nothing",
+    ):
         assert client.get(unknown).status_code == 404, unknown
 
 

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from datetime import datetime
 
 from holdfast.client import Client
-from holdfast.control.export import Exporter, Row, Wanted
+from holdfast.control.export import Exporter, Row, Wanted, unflat
 from holdfast.control.texts import MissingTexts, is_missing
 
 
@@ -30,7 +30,7 @@ class RemoteExporter(Exporter):
         for piece in self._client.exported(wanted.kind, job=wanted.job, domain=wanted.domain, text=wanted.text):
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                row = json.loads(line)
+                row = unflat(json.loads(line), wanted.columns)
                 for name in times:
                     row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
                 if wanted.text and is_missing(row, row["text"]):
