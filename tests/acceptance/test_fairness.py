@@ -1,6 +1,7 @@
 """Several domains in one job: a slow one and a blocked one hold up nothing, and a stop in the middle loses nothing (000 §8.1)."""
 
 import json
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -171,4 +172,30 @@ def test_the_story_of_four_seeds_with_ctrl_c(
     assert len(new[LARGE]) == 500 - had[LARGE]
     assert total == {LARGE: 500, SMALL: 50, LATER: 20}
     assert max(times.values()) == 1
+    holdfast.verify()
+
+
+def test_kills_between_raising_a_round_and_reopening_lose_nothing(
+    holdfast: Holdfast, tmp_path: Path, report: Report
+) -> None:
+    """A worker that holds one domain at a time gives each a share of 30 pages, and dies each time when it has raised a round."""
+    hosts = {f"{letter}.localhost": tree(tmp_path / letter, 120) for letter in "abcdef"}
+    settings = {"worker_domains": "1", "domains_max_pages_per_run": "30"}
+    codes: list[int] = []
+    with nginx.served(tmp_path / "nginx", hosts) as server:
+        urls = [server.url(host) for host in hosts]
+        made = holdfast("jobs", "create", "rounds", *urls, "--allow-private", "--delay", "0", **settings)
+        assert made.code == 0, made.said
+        while len(codes) < 20 and (not codes or codes[-1] == -signal.SIGKILL):
+            codes.append(holdfast("worker", "--job", "rounds", "--failpoint", "round_raised", **settings).code)
+        ended = holdfast("crawl", "--job", "rounds", **settings)
+        total = {host: len(pages) for host, pages in pages_by_host(server).items()}
+        times = Counter((each.host, each.path) for each in server.requests() if each.path != "/robots.txt")
+    report(f"killed {len(codes) - 1} times between raising a round and reopening: {total}\n{ended.said.strip()}")
+    assert codes[-1] == 0
+    assert len(codes) > 3
+    assert ended.code == 0
+    assert total == dict.fromkeys(hosts, 120)
+    assert max(times.values()) == 1
+    assert len(holdfast.pages()) == 720
     holdfast.verify()
