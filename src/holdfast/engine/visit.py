@@ -92,6 +92,8 @@ class Visit:
                 rounds=spec.rounds,
                 domain_budget=state.page_limit,
             )
+        self._exact = self._limits.limit is not None or spec.max_pages is not None
+        """Whether its pages are limited, not only shared."""
         self._budget: int | None = None
         self._pages = 0
         concurrency = spec.concurrency or state.max_concurrent
@@ -289,8 +291,13 @@ class Visit:
         return None
 
     async def _within_budget(self) -> bool:
-        """Whether another page may be begun; waits for those in flight that may or may not be pages."""
+        """Whether another page may be begun; waits for those in flight that may or may not be pages, where a limit must be exact."""
+        asked = self._exact
         while self._budget is not None and self._pages + self.lanes.flying >= self._budget:
+            if not asked:  # a share need not be exact: nothing has to land before the next one begins
+                asked = True
+                self._budget, self._pages = await self._ask_budget(self._uncommitted), 0
+                continue
             if self.lanes.flying:
                 await self.turns.wait(NEVER)
                 if self._over:
@@ -304,7 +311,7 @@ class Visit:
                 return self._budget is None
         return True
 
-    async def _ask_budget(self) -> int | None:
+    async def _ask_budget(self, pending: int = 0) -> int | None:
         return await self.tools.desk.call(
             budget.ask,
             worker=self.tools.worker,
@@ -312,6 +319,7 @@ class Visit:
             epoch=self.epoch,
             job=self.job,
             limits=self._limits,
+            pending=pending,
         )
 
     # Politeness -------------------------------------------------------------------------------------------------------

@@ -77,18 +77,25 @@ class _Answer(NamedTuple):
 
 
 def ask(
-    connection: psycopg.Connection, *, worker: str, domain_id: int, epoch: int, job: Job, limits: DomainLimits
+    connection: psycopg.Connection,
+    *,
+    worker: str,
+    domain_id: int,
+    epoch: int,
+    job: Job,
+    limits: DomainLimits,
+    pending: int = 0,
 ) -> int | None:
     """Pages that this tenure may fetch for this job until it asks again; None: as many as there are; 0: it is spent for now.
 
-    Before: everything that the visit fetched is committed; no transaction is open. After: so many pages of the crawl are promised to
-    this domain, and to no other; if its share was used and nothing of the job is ready, a new one has begun, and with it a round if
-    others wait for it. 0 also if the claim is lost.
+    `pending`: pages that it may have fetched and that are not committed; they count as used. Before: no transaction is open. After: so
+    many pages of the crawl are promised to this domain, and to no other; if its share was used and nothing of the job is ready, a new one
+    has begun, and with it a round if others wait for it. 0 also if the claim is lost.
     """
-    answer = _ask(connection, worker, (domain_id, epoch), job, limits, alone=False)
+    answer = _ask(connection, worker, (domain_id, epoch), job, limits, pending, alone=False)
     if answer.wants_round is not None:
         rounds.advance(connection, job.id, answer.wants_round)
-        answer = _ask(connection, worker, (domain_id, epoch), job, limits, alone=True)
+        answer = _ask(connection, worker, (domain_id, epoch), job, limits, pending, alone=True)
     return answer.pages
 
 
@@ -98,6 +105,7 @@ def _ask(
     tenure: tuple[int, int],
     job: Job,
     limits: DomainLimits,
+    pending: int,
     *,
     alone: bool,
 ) -> _Answer:
@@ -111,17 +119,18 @@ def _ask(
         if row is None:
             return _Answer(limits.limit)
         state = _State(*row)
-        own = None if limits.limit is None else max(0, limits.limit - state.used)
+        used = state.used + pending
+        own = None if limits.limit is None else max(0, limits.limit - used)
         reached = limits.limited_by if own == 0 else None
         start = state.used if state.start is None else state.start
         if limits.share is not None and state.crawl is not None and reached is None:
-            left = limits.share - (state.used - start)
+            left = limits.share - (used - start)
             if left <= 0 and not rounds.any_ready(connection, job.id):
                 if not alone and rounds.waits(connection, job.id, state.crawl):
                     return _Answer(0, state.crawl)
-                start, left = state.used, limits.share
+                start, left = state.used, limits.share - pending
             own = max(left, 0) if own is None else min(max(left, 0), own)
-        share = _share(connection, key, state, own)
+        share = _share(connection, key, state, used, own)
         if state.crawl is not None and (
             share or (state.start, state.limit, state.reached) != (start, limits.limit, reached)
         ):
@@ -138,13 +147,13 @@ def _ask(
             connection.execute(_GRANT, {**key, **told})
     if state.remaining is None:
         return _Answer(own)
-    promised = state.granted - state.used + share
+    promised = max(0, state.granted - used + share)
     return _Answer(promised if own is None else min(promised, own))
 
 
-def _share(connection: psycopg.Connection, key: Mapping[str, int], state: _State, own: int | None) -> int:
+def _share(connection: psycopg.Connection, key: Mapping[str, int], state: _State, used: int, own: int | None) -> int:
     """Pages of the crawl to be promised now. Before: the crawl's row is locked, if it has a limit."""
-    if state.remaining is None or state.remaining <= 0 or state.granted > state.used or own == 0:
+    if state.remaining is None or state.remaining <= 0 or state.granted > used or own == 0:
         return 0
     share, least = _fair(connection, key, state, state.round or 1)
     if share <= 0 and state.round == 1 and not rounds.any_ready(connection, key["job"]):

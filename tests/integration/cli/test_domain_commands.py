@@ -97,9 +97,7 @@ def test_domain_info_tells_everything(cli: Cli, story: Store) -> None:
     assert facts["Pages"] == "0 crawled of 1 discovered, depth 0"
     assert facts["Priority"].endswith(" (rank 9)")
     assert facts["Active"] == "no: switched off"
-    assert facts["Configuration"] == (
-        "delay 1 s, 5 requests at once, the usual number of pages a run, parser generic, every 1d"
-    )
+    assert facts["Configuration"] == ("delay 1 s, 5 requests at once, no page limit, parser generic, every 1d")
     assert facts["User"] == "agent      Bot/1"
     assert facts["Not"] == "during      22:00-06:00"
     assert re.search(

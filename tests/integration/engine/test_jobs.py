@@ -1,5 +1,6 @@
 """Jobs paused, resumed, cancelled and deleted under running workers; two jobs on one domain."""
 
+import itertools
 from collections.abc import Iterator
 
 import psutil
@@ -146,6 +147,26 @@ def test_a_job_is_deleted_under_its_workers(crawls: Crawls, web: WebProcess) -> 
         assert crawls.value(f"SELECT count(*) FROM {table} WHERE job_id = %s", job.id) == 0, table
     assert len(end_state(crawls, "kept")) == PAGES
     assert crawls.value("SELECT count(*) FROM crawl_log WHERE job_id = %s", job.id) >= 10  # the log stays
+    crawls.verify()
+
+
+def test_two_jobs_on_one_domain_take_turns_from_the_start(crawls: Crawls, web: WebProcess) -> None:
+    """Each has a worker of its own. The small one comes when the large one is under way, and does not wait for its end."""
+    crawls.set(crawl={"slice": 1, "patience": 2})
+    large = crawls.begin(web.url(1), job="large", delay=0.15).job
+    with crawls.worker(large, "large") as first:
+        wait_for(lambda: crawls.total() >= 2, "the first pages of the large one")
+        small = crawls.begin(web.url(1), job="small", delay=0.15, max_pages=16).job
+        with crawls.worker(small, "small") as second:
+            second.end()
+        assert crawls.value("SELECT count(*) FROM crawled_pages WHERE job_id = %s", small.id) == 16
+        assert crawls.value("SELECT count(*) FROM crawled_pages WHERE job_id = %s", large.id) < PAGES
+        first.end()
+    assert crawls.desk.end(large).completed, "it gave way, and did not end"
+    turns = [worker for (worker,) in crawls.rows("SELECT worker FROM claim_log ORDER BY epoch")]
+    both = turns[turns.index("small") - 1 : len(turns) - turns[::-1].index("small") + 1]
+    assert len(both) > 4
+    assert [pair for pair in itertools.pairwise(both) if pair[0] == pair[1]] == [], turns
     crawls.verify()
 
 
