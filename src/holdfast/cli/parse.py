@@ -1,6 +1,8 @@
-"""`holdfast parse`: parse pages again, from the archive; and see which parsers there are."""
+"""`holdfast parse`: parse what is due, or again, from the archive; and see which parsers there are."""
 
 import asyncio
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,6 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
+    from holdfast.control.parsers import ChosenParser
     from holdfast.control.parsing import Again
     from holdfast.parse.registry import Broken, Source
     from holdfast.parse.runner import Described, Runner
@@ -28,8 +31,12 @@ def register(app: typer.Typer) -> None:
 
 def parse(
     context: typer.Context,
-    again: Annotated[bool, typer.Option("--again", help="Parse pages of completed tasks again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Parse pages again that were parsed before.")] = False,
     parsers: Annotated[bool, typer.Option("--parsers", help="List the parsers that there are.")] = False,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", callback=session.readable, help="Only pages that this job crawled."),
+    ] = None,
     domain: Annotated[str | None, typer.Option(metavar="DOMAIN", help="Only of this domain.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Fetched then or later; or how long ago: 7d.")
@@ -37,6 +44,15 @@ def parse(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Fetched before then; or how long ago.")] = None,
     parser: Annotated[
         str | None, typer.Option(metavar="NAME", callback=session.readable, help="Only what this parser parsed.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="NAME",
+            callback=session.readable,
+            help="Parse crawled pages by this parser, or the Python file at this path, also for the first time.",
+        ),
     ] = None,
     below: Annotated[
         str | None,
@@ -50,24 +66,31 @@ def parse(
     apply: Annotated[bool, typer.Option("--apply", help="Keep what is found now.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Parse pages again, as they lie in the archive, by the parsers that they are for now, and show what differs.
+    """Parse pages of crawls that wait for their parser, as they lie in the archive of this machine.
 
-    Nothing is changed unless --apply is said. Then what is found now takes the place of what was found before, wherever the
+    With --again: parse pages of crawls and of completed tasks again, by the parsers that they are for now, and show what
+    differs. Nothing is changed unless --apply is said. Then what is found now takes the place of what was found before, wherever the
     parse succeeds; where it fails the old result stays, and the exit code is 1. Prices keep the time of their fetch.
 
     Examples:
+        holdfast parse
         holdfast parse --parsers
+        holdfast parse --again --job shop --with ./shop.py --apply
         holdfast parse --again --domain shop.example --since 30d
         holdfast parse --again --parser product --below 2 --apply
     """
-    if again is parsers:
-        raise UsageError("Say what to do: --again parses pages again, --parsers lists the parsers.")
-    if parsers:
-        if apply or after or any(given is not None for given in (domain, since, until, parser, below, limit)):
-            raise UsageError("--parsers lists all parsers; what else was said is for --again.")
-        _list_parsers(session.of(context), as_json)
+    for_again = bool(apply or after) or any(one is not None for one in (since, until, parser, by, below, limit))
+    if not again:
+        _check_plain(parsers=parsers, for_again=for_again, chosen=job is not None or domain is not None)
+        if parsers:
+            _list_parsers(session.of(context), as_json)
+        else:
+            _parse_due(session.of(context), job, domain, as_json)
         return
+    if parsers:
+        raise UsageError("Say what to do: --again parses pages again, --parsers lists the parsers.")
     # Imported here: every command would wait for them.
+    from holdfast.control.page_reparsing import PageReparser
     from holdfast.control.parsing import Again, Reparser, Selection
 
     selection = Selection(
@@ -78,9 +101,12 @@ def parse(
         below=below,
         after=after,
         limit=limit,
+        job=job,
     )
     selection.check()
     of = session.of(context)
+    chosen = _chosen(of.settings, by)
+    selection = replace(selection, by=None if chosen is None else chosen.name)
     database, settings = of.store(), of.settings
     so_far = Again(apply, last_id=after)
 
@@ -91,11 +117,16 @@ def parse(
             done = now.parsed + now.failed + now.taken
             bar.show(done, done, limit)
 
-        runner = _runner(settings)
+        runner = _runner(settings, None if chosen is None else chosen.file)
+        registrable = settings.domains.registrable
         try:
             folder = wiring.archive_folder(settings)
-            reparser = Reparser(database, runner, folder, actor(), settings.domains.registrable, examples)
-            return await reparser.again(selection, apply=apply, watch=watch)
+            done = so_far
+            if selection.tasks:
+                reparser = Reparser(database, runner, folder, actor(), registrable, examples)
+                done = await reparser.again(selection, apply=apply, watch=watch)
+            pages = PageReparser(database, runner, folder, actor(), settings.parsing, registrable, examples)
+            return await pages.again(selection, done, watch)
         finally:
             await runner.aclose()
 
@@ -103,7 +134,8 @@ def parse(
         with output.ProgressBar("Parsing again", limit, "page") as bar:
             so_far = asyncio.run(whole(bar))
     except KeyboardInterrupt:
-        session.say(f"All tasks up to {so_far.last_id} are done; --after {so_far.last_id} goes on.")
+        if selection.tasks:
+            session.say(f"All tasks up to {so_far.last_id} are done; --after {so_far.last_id} goes on.")
         raise
     if as_json:
         output.print_json(_as_json(so_far))
@@ -113,13 +145,54 @@ def parse(
         raise typer.Exit(1)
 
 
-def _runner(settings: Settings) -> "Runner":
+def _check_plain(*, parsers: bool, for_again: bool, chosen: bool) -> None:
+    if parsers and (for_again or chosen):
+        raise UsageError("--parsers lists all parsers; what else was said is for --again.")
+    if for_again:
+        raise UsageError("Without --again, what is due is parsed; only --job and --domain choose.")
+
+
+def _chosen(settings: Settings, text: str | None) -> "ChosenParser | None":
+    if text is None:
+        return None
+    from holdfast.control.parsers import choose
+
+    return choose(text, settings.parsing)
+
+
+def _parse_due(of: session.Session, job: str | None, domain: str | None, as_json: bool) -> None:
+    """Parse what is due on this machine, and say what is left."""
+    from holdfast.cli import extraction
+
+    service = extraction.service(of)
+    only = service.only(job, domain, registrable=of.settings.domains.registrable)
+    due = service.due_here(**only)
+    with output.ProgressBar("Parsing", due, "page", hidden=not due) as bar:
+        done = service.parse_due(**only, watch=lambda now: bar.show(now.pages + now.failed, now.pages, due))
+    left = service.left(**only)
+    if as_json:
+        output.print_json(asdict(done) | asdict(left))
+    else:
+        output.print_line(f"{counted(done.pages, 'page')} parsed, {counted(done.items, 'item')} found.")
+        if done.failed:
+            output.print_line(
+                f"{counted(done.failed, 'page')} could not be parsed; for example: {safe(done.error or '')}"
+            )
+        for name, count in left.unknown.items():
+            output.print_line(f"{counted(count, 'page')} wait for the parser {safe(name)!r}, which is not known here.")
+        if left.elsewhere:
+            output.print_line(f"{counted(left.elsewhere, 'page')} wait in archives of other machines.")
+    if done.failed:
+        raise typer.Exit(1)
+
+
+def _runner(settings: Settings, file: Path | None = None) -> "Runner":
     from holdfast.parse.registry import scan
     from holdfast.parse.runner import Runner
 
     parsing = settings.parsing
     return Runner(
-        scan(parsing.folder),
+        scan(parsing.folder, file),
         processes=parsing.processes,
         seconds=parsing.timeout.total_seconds(),
         memory=parsing.memory,
@@ -163,7 +236,7 @@ def _report(found: "Again") -> None:
         rows = [(name, *(f"{kinds[kind]:,}" for kind in kinds)) for name, kinds in tally.items()]
         output.print_table(["FIELD", "ADDED", "REMOVED", "CHANGED"], rows, right="ADDED REMOVED CHANGED")
     for example in found.examples:
-        output.print_line(f"\nTask {example.task_id}: {safe(example.url)}")
+        output.print_line(f"\n{_whose(example.task_id)}: {safe(example.url)}")
         for change in example.changes:
             whose = f" of {change.product}" if change.product else ""
             values = " → ".join(value for value in (change.old, change.new) if value is not None)
@@ -171,8 +244,12 @@ def _report(found: "Again") -> None:
         if example.total > len(example.changes):
             output.print_line(f"  … and {example.total - len(example.changes):,} more")
     for failure in found.failures:
-        output.print_line(f"\nTask {failure.task_id}: {safe(failure.url)}\n  {safe(failure.reason)}")
+        output.print_line(f"\n{_whose(failure.task_id)}: {safe(failure.url)}\n  {safe(failure.reason)}")
     output.print_line(("\n" if tally or found.failures else "") + _sum(found))
+
+
+def _whose(task_id: int | None) -> str:
+    return "Page" if task_id is None else f"Task {task_id}"
 
 
 def _sum(found: "Again") -> str:

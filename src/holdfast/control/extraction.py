@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.engine.extraction import Extracted, Extraction, parse_due
+from holdfast.model.host import canonical_domain
 from holdfast.parse.registry import scan
 from holdfast.settings.parsing import Parsing
-from holdfast.store import items
+from holdfast.store import domains, items, jobs
 from holdfast.store.connect import Database
 from holdfast.store.items import Standing
 
@@ -54,6 +55,17 @@ class ExtractionService:
             return await parse_due(extraction, watch)
 
         return asyncio.run(whole())
+
+    def only(self, job: str | None, domain: str | None, *, registrable: bool) -> dict[str, int | None]:
+        """A job and a domain by their names, as the other calls take them. Raises NotFound."""
+        with self.database.session() as connection:
+            job_id = None if job is None else jobs.find(connection, job)
+            if domain is None:
+                return {"job_id": job_id, "domain_id": None}
+            return {
+                "job_id": job_id,
+                "domain_id": domains.id_of(connection, canonical_domain(domain, registrable=registrable)),
+            }
 
     def make_due(self, job_id: int, parser: str) -> int:
         """Pages that a job crawled before it had this parser wait for it now; how many."""

@@ -115,7 +115,7 @@ def _outcome(connection: Connection, taken: ToParse) -> TaskStatus | None:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which completed tasks are parsed again; None: all."""
+    """Which pages of completed tasks and of crawls are parsed again; None: all."""
 
     domain: str | None = None
     since: datetime | None = None
@@ -128,6 +128,15 @@ class Selection:
     after: int = 0
     """Tasks with a higher id: where an earlier call ended."""
     limit: int | None = None
+    job: str | None = None
+    """Of crawls only: pages of this job."""
+    by: str | None = None
+    """Of crawls only: parse by this parser, whatever the pages are for."""
+
+    @property
+    def tasks(self) -> bool:
+        """Whether pages of tasks are meant, too."""
+        return self.job is None and self.by is None
 
     def check(self) -> None:
         """Raise UsageError for what cannot be meant. Needs no database."""
@@ -145,18 +154,26 @@ class Selection:
         task, at = candidate.task, candidate.fetched_at
         return (
             task.archive is not None
-            and (self.since is None or at >= self.since)
-            and (self.until is None or at < self.until)
+            and self.is_in_time(at)
             and (self.parser is None or task.parsed_by == self.parser)
-            and (self.below is None or task.parser_version is None or _order(task.parser_version) < _order(self.below))
+            and self.is_below(task.parser_version)
         )
+
+    def is_in_time(self, fetched_at: datetime) -> bool:
+        """Whether a page that was fetched then is wanted."""
+        return (self.since is None or fetched_at >= self.since) and (self.until is None or fetched_at < self.until)
+
+    def is_below(self, version: str | None) -> bool:
+        """Whether a page that this version parsed is wanted; None: no version did."""
+        return self.below is None or version is None or _order(version) < _order(self.below)
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """A page that is different now: the first of its changes, and how many there are."""
 
-    task_id: int
+    task_id: int | None
+    """None: a page of a crawl; likewise below."""
     url: str
     changes: tuple[Change, ...]
     total: int
@@ -166,7 +183,7 @@ class Example:
 class Failure:
     """A page that cannot be parsed now. What was found in it before stays."""
 
-    task_id: int
+    task_id: int | None
     url: str
     reason: str
 

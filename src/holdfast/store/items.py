@@ -71,8 +71,13 @@ _PRODUCT_KEYS: Final = """
 UPDATE page_parses SET product_keys = %(product_keys)s::bytea[]
 WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key = %(key)s AND parser = %(parser)s
 """
+_NEW_ANSWER: Final = """
+    attempts = 0, error = NULL, product_keys = '{}', fetched_at = excluded.fetched_at, archive_segment = excluded.archive_segment,
+    archive_offset = excluded.archive_offset, archive_length = excluded.archive_length, payload_digest = excluded.payload_digest
+    WHERE (r.archive_segment, r.archive_offset) IS DISTINCT FROM (excluded.archive_segment, excluded.archive_offset)
+"""
 # A page that was never due for this parser, or whose answer is another one by now.
-_MAKE_DUE: Final = """
+_MAKE_DUE: Final = f"""
 INSERT INTO page_parses AS r (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
                               payload_digest, due)
 SELECT p.domain_id, p.job_id, p.url_key, w.parser, p.crawled_at, p.archive_segment, p.archive_offset, p.archive_length,
@@ -81,22 +86,22 @@ FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(pars
 JOIN crawled_pages p USING (domain_id, job_id, url_key)
 WHERE p.archive_segment IS NOT NULL AND p.payload_digest IS NOT NULL
 ORDER BY p.domain_id, p.job_id, p.url_key, w.parser
-ON CONFLICT (domain_id, job_id, url_key, parser) DO NOTHING
-"""
+ON CONFLICT (domain_id, job_id, url_key, parser) DO UPDATE SET {_NEW_ANSWER}
+"""  # noqa: S608 — a constant
 # Pages of a job that were crawled before it had this parser, a chunk at a time.
-_MAKE_JOB_DUE: Final = """
+_MAKE_JOB_DUE: Final = f"""
 WITH chunk AS MATERIALIZED (
     SELECT p.* FROM crawled_pages p
     WHERE p.domain_id = %(domain)s AND p.job_id = %(job)s AND p.url_key > %(key)s ORDER BY p.url_key LIMIT %(limit)s
 ), made AS (
-    INSERT INTO page_parses (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
-                             payload_digest)
+    INSERT INTO page_parses AS r (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
+                                  payload_digest)
     SELECT domain_id, job_id, url_key, %(parser)s, crawled_at, archive_segment, archive_offset, archive_length, payload_digest
     FROM chunk WHERE archive_segment IS NOT NULL AND payload_digest IS NOT NULL AND outcome = ANY(%(pages)s) ORDER BY url_key
-    ON CONFLICT (domain_id, job_id, url_key, parser) DO NOTHING RETURNING 1
+    ON CONFLICT (domain_id, job_id, url_key, parser) DO UPDATE SET due = true, {_NEW_ANSWER} RETURNING 1
 )
 SELECT (SELECT url_key FROM chunk ORDER BY url_key DESC LIMIT 1), (SELECT count(*) FROM made)
-"""
+"""  # noqa: S608 — a constant
 # Pages of crawls that can be parsed again, by key. What makes a page be left out is looked at afterwards: no statement walks far.
 _ARCHIVED: Final = """
 WITH chunk AS MATERIALIZED (
@@ -395,6 +400,15 @@ def make_job_due(connection: psycopg.Connection, job_id: int, parser: str) -> in
             key, count = connection.execute(_MAKE_JOB_DUE, values, prepare=False).fetchone() or (None, 0)
             made += count
     return made
+
+
+def is_parsed(connection: psycopg.Connection, key: PageKey) -> bool:
+    """Whether this parser has parsed the page before, whatever it found."""
+    query = """
+        SELECT parsed_at IS NOT NULL FROM page_parses WHERE domain_id = %s AND job_id = %s AND url_key = %s AND parser = %s
+    """
+    row = connection.execute(query, key).fetchone()
+    return bool(row and row[0])
 
 
 def of_page(connection: psycopg.Connection, key: PageKey) -> list[dict[str, Any]]:

@@ -311,7 +311,7 @@ def test_a_product_page_from_the_archive_to_the_list(cli: Cli, at: Archived) -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "Say what to do: --again parses pages again, --parsers lists the parsers."),
+        (["--apply"], "Without --again, what is due is parsed; only --job and --domain choose."),
         (["--again", "--parsers"], "Say what to do: --again parses pages again, --parsers lists the parsers."),
         (["--parsers", "--apply"], "--parsers lists all parsers; what else was said is for --again."),
         (["--again", "--since", "soon"], "--since must be a time such as 2031-12-24, or how long ago: 6h, 1d."),

@@ -4,11 +4,16 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import wiring
+from holdfast.control.page_reparsing import PageReparser
+from holdfast.control.parsing import Again, Selection
 from holdfast.engine.extraction import Extracted, Extraction, parse_due
+from holdfast.parse.registry import scan
+from holdfast.parse.runner import Runner
 from holdfast.simweb.plan import Site, Web
 from holdfast.simweb.process import WebProcess
 from holdfast.store import domains, items
@@ -119,6 +124,40 @@ def test_a_parser_that_is_not_known_here_leaves_its_pages_due(crawls: Crawls, we
     done = parse_rest(crawls)
     assert (done.pages, done.items, done.failed) == (PAGES, 2 * PAGES, 0)
     assert urls_with_items(crawls) == pages(crawls)
+
+
+def test_crawled_pages_are_parsed_again_by_any_parser(crawls: Crawls, web: WebProcess, folder: Path) -> None:
+    write_parser(folder, "shop", ITEM)
+    assert crawls.crawl(web.url(0), delay=0, job="plain").completed
+
+    def again(**chosen: Any) -> Again:
+        async def whole() -> Again:
+            settings = crawls.settings
+            runner = Runner(scan(folder), processes=2)
+            reparser = PageReparser(
+                crawls.database, runner, wiring.archive_folder(settings), "ann", settings.parsing, examples=3
+            )
+            apply = chosen.pop("apply", False)
+            try:
+                return await reparser.again(Selection(job="plain", **chosen), Again(apply))
+            finally:
+                await runner.aclose()
+
+        return asyncio.run(whole())
+
+    assert again().parsed == 0, "they are for no parser"
+    assert (again(by="shop").first, crawls.value("SELECT count(*) FROM items")) == (PAGES, 0), "only looked at"
+    assert again(by="shop", apply=True).first == PAGES
+    assert urls_with_items(crawls) == pages(crawls)
+    write_parser(folder, "shop", "return {'url': document.url}", version="2")
+    better = again(below="2", apply=True)
+    assert (better.different, better.same, better.failed, len(better.examples)) == (PAGES, 0, 0, 3)
+    assert crawls.value("SELECT count(*) FROM items WHERE parser_version = '2'") == PAGES
+    assert crawls.value("SELECT count(*) FROM items") == PAGES
+    assert again(below="2").parsed == 0
+    write_parser(folder, "shop", "raise ValueError('no')", version="3")
+    assert (again(apply=True).failed, crawls.value("SELECT count(*) FROM items")) == (PAGES, PAGES), "the old ones stay"
+    crawls.verify()
 
 
 def test_more_items_than_allowed_are_an_error_of_the_page(crawls: Crawls, web: WebProcess, folder: Path) -> None:
