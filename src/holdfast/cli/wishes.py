@@ -115,4 +115,4 @@ def desk(of: session.Session) -> CrawlDesk:
     settings = of.settings
     database = of.store()
     sower = wiring.sower(settings, database)
-    return CrawlDesk(database, sower, wiring.sealer(settings))
+    return CrawlDesk(database, sower, wiring.sealer(settings), settings.crawl.max_depth)

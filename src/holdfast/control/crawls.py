@@ -70,6 +70,8 @@ class CrawlDesk:
     sower: Sower
     sealer: SecretSealer | None = None
     """Needed where secrets are given."""
+    max_depth: int = 10
+    """Of a job that says nothing: `crawl.max_depth`."""
 
     def begin(
         self,
@@ -122,10 +124,15 @@ class CrawlDesk:
             else:
                 spec = self._spec(wish, job.spec)
                 _check_parser(spec)
+                if (depth := self._depth(spec)) > self._depth(job.spec):
+                    crawls.deepen(connection, job.id, depth)  # first: if this dies here, the same command does it again
                 crawls.set_spec(connection, job.id, spec)
             self._give_secrets(connection, job, wish, seeds)  # before its seeds, which workers may fetch at once
         loaded = self._sow(job, wish, seeds, bad, watch)
         return job, known, loaded
+
+    def _depth(self, spec: JobSpec) -> int:
+        return self.max_depth if spec.max_depth is None else spec.max_depth
 
     def _give_secrets(self, connection: Connection, job: Job, wish: Wish, seeds: list[Seed]) -> None:
         if not wish.secrets:

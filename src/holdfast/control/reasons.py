@@ -255,6 +255,17 @@ REASONS: Final[dict[str, Reason]] = {
         "it is crawled under a shorter URL, without some of its parameters",
         "`--strip-param`, or `strip_params` of the domain",
     ),
+    Outcome.PAGINATION: Reason(
+        "beyond the end of a pagination",
+        "it is a further page of a pagination that ended",
+        "`crawl.max_pagination`",
+        "{url} is beyond the end of a pagination ({detail})",
+        "Crawl that URL itself.",
+    ),
+    Outcome.OTHER_DOMAIN: Reason(
+        "crawled with their own domain",
+        "it belongs to another domain, and is crawled there",
+    ),
     "robots_unavailable": Reason(
         "waiting for robots.txt",
         "robots.txt could not be fetched, and is asked for again",

@@ -4,7 +4,8 @@ The rule: every address on a page becomes a row, waiting or denied with its reas
 as they were written drops most repeats before they cost anything; the unique key in the store drops the rest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.errors import BadUrl
@@ -12,6 +13,7 @@ from holdfast.model.batch import FoundUrl, Waiting
 from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
+from holdfast.politeness.pagination import Pagination, end_of_chain
 from holdfast.politeness.priority import url_priority
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.traps import TemplateCounter, trap
@@ -119,9 +121,36 @@ class RecentLinks:
             self._old, self._new, self._size = new, {}, 0
         return fresh
 
+    def forget(self, href: str, page: str) -> None:
+        """An address on *page* that `unseen` gave is as if it had not been met."""
+        path = page.partition("?")[0]
+        origin = path[: path.index("/", len("http://x"))]
+        if href[0] == "/" and href[1:2] != "/":
+            key = href if origin == self._home else origin + href
+        elif href[0] == "/":
+            key = origin[: origin.index(":")] + href
+        elif href.startswith(("https://", "http://")):
+            key = href
+        else:
+            key = (path if href[0] == "?" else path[: path.rindex("/") + 1]) + href
+        self._new.pop(key, None)
+        self._old.pop(key, None)
+
     def _depth(self, key: str) -> int:
         known = self._new.get(key)
         return known if known is not None else self._old.get(key, -1)
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The pagination that a page may belong to, while its links are judged."""
+
+    page: Pagination
+    step: int
+    """The number of a step that leads on from the page."""
+    following: frozenset[str]
+    taken: bool = False
+    """There was one."""
 
 
 class LinkFinder:
@@ -157,18 +186,31 @@ class LinkFinder:
         self._templates = TemplateCounter(limits.template_cap)
 
     def find(
-        self, page: Waiting, base: str | None, hrefs: Iterable[str], *, nofollow: Iterable[str] = (), why: str = ""
+        self,
+        page: Waiting,
+        base: str | None,
+        hrefs: Iterable[str],
+        *,
+        following: Collection[str] = (),
+        nofollow: Iterable[str] = (),
+        why: str = "",
     ) -> list[FoundUrl]:
         """Judge these addresses on a page, but for those that this visit has met lately.
 
-        `nofollow` are not followed, because of `why`; they become known as denied.
+        `following` are those with rel=next. `nofollow` are not followed, because of `why`; they become known as denied.
         """
         try:
             start = resolve(page.url, base, self._rules) if base else page.url
         except BadUrl:
             start = page.url
         key, depth = page.url_key, page.depth + 1
-        found = [self._judge(start, href, key, depth) for href in self._recent.unseen(hrefs, start, page.depth)]
+        fresh = self._recent.unseen(hrefs, start, page.depth)
+        found: list[FoundUrl] = []
+        if fresh:
+            chain = _Chain(Pagination(page.url), page.steps + 1, frozenset(following))
+            found = [self._judge(start, href, key, depth, chain) for href in fresh]
+            if chain.taken:
+                self._go_on(page, start, fresh, found)
         if nofollow:
             unseen = self._recent_nofollow.unseen(nofollow, start, 0)
             found += [url for href in unseen if (url := self._not_followed(start, href, key, depth, why)) is not None]
@@ -176,7 +218,35 @@ class LinkFinder:
 
     def follow(self, page: Waiting, target: str, hops: int) -> FoundUrl:
         """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""
-        return self._judge(page.url, target, page.url_key, page.depth, hops=hops, anywhere=page.depth == 0)
+        found = self._judge(page.url, target, page.url_key, page.depth, hops=hops, anywhere=page.depth == 0)
+        return found._replace(steps=page.steps, barren=page.barren) if page.steps else found
+
+    def _go_on(self, page: Waiting, start: str, hrefs: list[str], found: list[FoundUrl]) -> None:
+        """Carry a pagination on, or end it.
+
+        Before: `found` is what `hrefs` on the page mean. After: its steps say how barren the pagination was, or are denied.
+        """
+        others = any(url.state is UrlState.WAITING and not url.steps for url in found)
+        barren = 0 if others else page.barren + 1
+        for at, url in enumerate(found):
+            if not url.steps:
+                continue
+            why = end_of_chain(url.steps, barren, self._limits.max_pagination)
+            if why is None:
+                found[at] = url._replace(barren=barren)
+            else:
+                # Another page may lead there otherwise, so it is as if it had not been met.
+                self._recent.forget(hrefs[at], start)
+                found[at] = self._denied(Outcome.PAGINATION, why, url.url, url.url_key, url.parent_key, url.depth)
+
+    def elsewhere(self, item: Waiting) -> FoundUrl | None:
+        """A waiting URL as one of its own domain, if that is not the domain of this visit; None: it is.
+
+        So it is with a link that was too deep where it was met, and is not any more: no domain was made for it then.
+        """
+        if not item.depth or self._sites.of(item.url).domain == self._site.domain:
+            return None
+        return self.follow(item, item.url, item.hops)._replace(parent_key=item.parent_key or item.url_key)
 
     def folded(self, item: Waiting) -> FoundUrl | None:
         """The shorter URL that a waiting one is folded into, where its job or its domain drops parameters; None: it is as it should be.
@@ -214,7 +284,15 @@ class LinkFinder:
         return FoundUrl(self._job_id, url_key(instead), instead, 0, url_priority(instead, 0), key)
 
     def _judge(
-        self, base: str, href: str, page_key: bytes, depth: int, *, hops: int = 0, anywhere: bool = False
+        self,
+        base: str,
+        href: str,
+        page_key: bytes,
+        depth: int,
+        chain: "_Chain | None" = None,
+        *,
+        hops: int = 0,
+        anywhere: bool = False,
     ) -> FoundUrl:
         try:
             url = resolve(base, href, self._rules)
@@ -224,6 +302,9 @@ class LinkFinder:
         except BadUrl as problem:
             return self._refused(href, str(problem), page_key, depth)
         key = url_key(url)
+        steps = 0
+        if chain is not None and chain.page.leads_to(url, is_next=href in chain.following):
+            steps, depth, chain.taken = chain.step, depth - 1, True
         if not anywhere:
             denial = self._scope.judge(
                 self._site.domain, self._site.parent, site.domain, site.parent, url, depth, max_depth=self._max_depth
@@ -238,6 +319,8 @@ class LinkFinder:
             return self._denied(Outcome.TRAP, why_not, url, key, page_key, depth)
         priority = url_priority(url, depth)
         if site.domain == self._site.domain:
+            if steps:
+                return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, steps=steps)
             return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops)
         return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, UrlState.WAITING, None, *site)
 

@@ -134,7 +134,9 @@ def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | 
         why = "its page asks that no link be followed"
         return result.outcome, visit.links.find(item, parsed.base, (), nofollow=hrefs + parsed.links_nofollow, why=why)
     why = "its link has rel=nofollow"
-    return result.outcome, visit.links.find(item, parsed.base, hrefs, nofollow=parsed.links_nofollow, why=why)
+    return result.outcome, visit.links.find(
+        item, parsed.base, hrefs, following=parsed.links_next, nofollow=parsed.links_nofollow, why=why
+    )
 
 
 def _redirected(visit: "Visit", item: Waiting, result: FetchResult) -> tuple[Outcome, list[FoundUrl]]:

@@ -204,6 +204,9 @@ class Visit:
         """Whether a URL that waited is not asked for by the rules of today; then that is in the batch."""
         if (why_not := self.links.excludes(item)) is not None:
             self.deny(item, Outcome.EXCLUDED, UrlState.DENIED, why_not)
+        elif (own := self.links.elsewhere(item)) is not None:
+            where = self.tools.sites.of(item.url).domain
+            self.deny(item, Outcome.OTHER_DOMAIN, UrlState.DENIED, f"other_domain: {where}", found=[own])
         elif (shorter := self.links.folded(item)) is not None:
             self.deny(item, Outcome.FOLDED, UrlState.DENIED, f"folded: into {shorter.url}", found=[shorter])
         else:

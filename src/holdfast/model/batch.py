@@ -27,6 +27,10 @@ class Waiting(NamedTuple):
     etag: str | None
     """Of the page as it is known, for a refresh."""
     last_modified: str | None
+    steps: int = 0
+    """Of a pagination, one after the other, that led here."""
+    barren: int = 0
+    """Pages of that pagination before this one, in a row, that led to no other new URL."""
     tasks: tuple[tuple[int, int], ...] = ()
     """Whom it is fetched for, if for tasks: their ids and attempts."""
 
@@ -47,6 +51,9 @@ class FoundUrl(NamedTuple):
     domain: str | None = None
     parent_domain: str | None = None
     base_url: str | None = None
+    steps: int = 0
+    """As in `Waiting`; likewise `barren`."""
+    barren: int = 0
 
 
 class Place(NamedTuple):

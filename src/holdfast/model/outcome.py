@@ -54,6 +54,8 @@ class Outcome(StrEnum):
     URL_REFUSED = "url_refused"
     NOFOLLOW = "nofollow"
     FOLDED = "folded"
+    PAGINATION = "pagination"
+    OTHER_DOMAIN = "other_domain"
 
 
 class UrlState(StrEnum):
@@ -151,6 +153,8 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.URL_REFUSED: _DENIED,
     Outcome.NOFOLLOW: _DENIED,
     Outcome.FOLDED: _DENIED,
+    Outcome.PAGINATION: _DENIED,
+    Outcome.OTHER_DOMAIN: _DENIED,
 }
 ELSEWHERE: Final = frozenset((Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
 """Outcomes that are no attempt on the site."""
@@ -162,6 +166,7 @@ JUDGED_AT_LINK: Final = frozenset(
         Outcome.TRAP,
         Outcome.URL_REFUSED,
         Outcome.NOFOLLOW,
+        Outcome.PAGINATION,
     )
 )
 """Why a link is denied where it is found. Another link to the same URL may be judged otherwise, and then the URL waits."""

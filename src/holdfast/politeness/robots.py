@@ -163,6 +163,8 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.TRAP: Answer.NOT_NOW,
     Outcome.NOFOLLOW: Answer.NOT_NOW,
     Outcome.FOLDED: Answer.NOT_NOW,
+    Outcome.PAGINATION: Answer.NOT_NOW,
+    Outcome.OTHER_DOMAIN: Answer.NOT_NOW,
 }
 
 

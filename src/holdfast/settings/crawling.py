@@ -104,7 +104,19 @@ class Crawl(Group):
         default=None,
         description="A web or mail address in the User-Agent, where sites can reach you; `fetch.contact` means the same.",
     )
-    max_depth: Count = Field(default=10, ge=0, le=32_000, description="Links are followed so far from a seed.")
+    max_depth: Count = Field(
+        default=10,
+        ge=0,
+        le=32_000,
+        description="Links are followed so far from a seed; steps along a pagination do not count.",
+    )
+    max_pagination: Count = Field(
+        default=1000,
+        ge=0,
+        le=32_000,
+        description="Steps along a pagination, which do not count as depth; a chain of them ends there, or after 3 pages in a row "
+        "without any other new URL.",
+    )
     links_per_page: Count = Field(default=1000, ge=1, le=100_000, description="Links of a page that are followed.")
     discovered_per_second: Count = Field(
         default=100,

@@ -71,6 +71,16 @@ _AGAIN: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT domain_id, %(job)s, 0, ''::bytea FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
 """
+_DENIED: Final = """
+SELECT d.id, d.claimed_by IS NULL FROM domains d WHERE d.id IN (
+    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.denied > 0 AND jd.domain_id > %(after)s
+    ORDER BY jd.domain_id LIMIT %(chunk)s)
+ORDER BY d.id FOR NO KEY UPDATE
+"""
+_DEEPER: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, deeper)
+SELECT domain_id, %(job)s, 0, ''::bytea, %(depth)s FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
+"""
 _START_OVER: Final = """
 UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
 """
@@ -352,6 +362,25 @@ def over_http(connection: psycopg.Connection, job_id: int, seeds: Sequence[Seed]
         "reason": f"{Outcome.NO_HTTPS}:%",
     }
     return [row[0] for row in connection.execute(_OVER_HTTP, parameters)]
+
+
+def deepen(connection: psycopg.Connection, job_id: int, depth: int) -> None:
+    """Let a job go on with URLs that were too deep, down to `depth`.
+
+    Before: no transaction is open. After: every domain of the job with denied URLs has a wake that says so, folded already (or its
+    first chunk) where no worker holds the domain. Doing it twice changes nothing.
+    """
+    after = 0
+    while True:
+        with connection.transaction():
+            rows = connection.execute(_DENIED, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
+            ids = [row[0] for row in rows]
+            connection.execute(_DEEPER, {"job": job_id, "ids": ids, "depth": depth})
+            readiness.fold(connection, [domain_id for domain_id, is_free in rows if is_free])
+            readiness.refresh(connection, ids)
+        if len(ids) < CHUNK:
+            return
+        after = ids[-1]
 
 
 def standing(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Standing:

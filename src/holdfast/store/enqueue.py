@@ -26,12 +26,17 @@ ROW: Final = RowType(
         "depth": "int2",
         "priority": "int2",
         "hops": "int2",
+        "steps": "int2",
+        "barren": "int2",
         "foreign_to_us": "bool",
         "state": "text",
         "reason": "text",
     },
     own={"url_key": "bytea", "parent_key": "bytea", "url": "text"},
 )
+
+_THEIRS: Final = 7
+"""The place of `foreign_to_us` among the common columns."""
 
 _KNOWN: Final = "SELECT domain, id FROM domains WHERE domain = ANY(%(names)s)"
 
@@ -68,8 +73,8 @@ ORDER BY d.id FOR KEY SHARE
 
 _INSERT: Final = """
 WITH added AS (
-    INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state, reason)
-    SELECT domain_id, job_id, url_key, url, depth, priority, hops, parent_key, state::frontier_state, reason
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority, hops, steps, barren, parent_key, state, reason)
+    SELECT domain_id, job_id, url_key, url, depth, priority, hops, steps, barren, parent_key, state::frontier_state, reason
     FROM unnest(%(rows)s::pg_temp.found_row[]) WHERE NOT foreign_to_us OR domain_id = ANY(%(shared)s::bigint[])
     ORDER BY domain_id, job_id, url_key
     ON CONFLICT DO NOTHING
@@ -88,14 +93,15 @@ FROM added GROUP BY domain_id, job_id
 # link where it was met (nofollow, too deep …) waits as soon as another link may be followed. Own rows only; nobody else changes them.
 _NEARER: Final = """
 WITH old AS MATERIALIZED (
-    SELECT f.domain_id, f.job_id, f.url_key, f.state, b.depth, b.priority, b.parent_key
+    SELECT f.domain_id, f.job_id, f.url_key, f.state, b.depth, b.priority, b.parent_key, b.steps, b.barren
     FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(depths)s::smallint[], %(priorities)s::smallint[],
-                %(parents)s::bytea[]) AS b(domain_id, job_id, url_key, depth, priority, parent_key)
+                %(parents)s::bytea[], %(steps)s::smallint[], %(barren)s::smallint[])
+        AS b(domain_id, job_id, url_key, depth, priority, parent_key, steps, barren)
     JOIN url_frontier f ON f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
     WHERE (b.depth < f.depth AND f.state = 'waiting') OR (f.state = 'denied' AND split_part(f.reason, ':', 1) = ANY(%(judged)s::text[]))
 ), nearer AS (
     UPDATE url_frontier f SET depth = o.depth, priority = GREATEST(f.priority, o.priority), parent_key = o.parent_key,
-        state = 'waiting', reason = CASE WHEN f.state = 'waiting' THEN f.reason END
+        steps = o.steps, barren = o.barren, state = 'waiting', reason = CASE WHEN f.state = 'waiting' THEN f.reason END
     FROM old o WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key
 )
 SELECT domain_id, job_id, count(*) FROM old WHERE state = 'denied' GROUP BY domain_id, job_id
@@ -161,13 +167,24 @@ def add(
     for (domain_id, job_id, url_key), (_, url) in placed.items():
         theirs = domain_id not in own and domain_id not in fresh
         foreign = foreign or theirs
-        common = (domain_id, job_id, url.depth, url.priority, url.hops, theirs, url.state, url.reason)
+        common = (
+            domain_id,
+            job_id,
+            url.depth,
+            url.priority,
+            url.hops,
+            url.steps,
+            url.barren,
+            theirs,
+            url.state,
+            url.reason,
+        )
         batch.append((common, (url_key, url.parent_key, url.url)))
     packed = ROW.array(connection, batch)
     shared = [row[0] for row in connection.execute(_SHARE, {"rows": packed})] if foreign else []
     # Only now is it certain that nobody forgets a deleted job's URLs on them behind our back.
     if shared and (dead := jobs.dead(connection, {job_id for _, job_id, _ in placed})):
-        packed = ROW.array(connection, [row for row in batch if not (row[0][5] and row[0][1] in dead)])
+        packed = ROW.array(connection, [row for row in batch if not (row[0][_THEIRS] and row[0][1] in dead)])
     parameters = {"rows": packed, "shared": arrays.numbers(shared)}
     added = result.own
     new: set[_Key] = set()
@@ -201,6 +218,8 @@ def _bring_nearer(connection: psycopg.Connection, known: Mapping[_Key, FoundUrl]
         "depths": arrays.numbers(url.depth for url in known.values()),
         "priorities": arrays.numbers(url.priority for url in known.values()),
         "parents": arrays.keys(url.parent_key for url in known.values()),
+        "steps": arrays.numbers(url.steps for url in known.values()),
+        "barren": arrays.numbers(url.barren for url in known.values()),
         "judged": _JUDGED,
     }
     return connection.execute(_NEARER, parameters).fetchall()

@@ -21,7 +21,8 @@ _PAGE: Final = "FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_i
 # In the order of the index url_frontier_waiting, so that nothing is sorted and nothing behind the last row is looked at.
 _TAKE: Final = f"""
 SELECT f.url_key, f.url, f.depth, f.attempts, f.hops, f.parent_key, f.kind = 'refresh',
-       CASE WHEN f.kind = 'refresh' THEN (SELECT etag {_PAGE}) END, CASE WHEN f.kind = 'refresh' THEN (SELECT last_modified {_PAGE}) END
+       CASE WHEN f.kind = 'refresh' THEN (SELECT etag {_PAGE}) END, CASE WHEN f.kind = 'refresh' THEN (SELECT last_modified {_PAGE}) END,
+       f.steps, f.barren
 FROM url_frontier f WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp())
 ORDER BY f.priority DESC, f.depth, f.url_key LIMIT %(count)s
 """  # noqa: S608 — composed of the constants above only

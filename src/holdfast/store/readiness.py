@@ -18,7 +18,7 @@ UNDER_WAY_BONUS: Final = 100_000_000
 URGENT: Final = 11
 """Priority in the frontier of a task whose own is 1 or 2: its domain comes before all others."""
 
-_STAYS: Final = sorted(JUDGED_AT_LINK - {Outcome.EXCLUDED})
+_STAYS: Final = sorted((JUDGED_AT_LINK | {Outcome.OTHER_DOMAIN}) - {Outcome.EXCLUDED})
 REOPEN_CHUNK: Final = 10_000
 """Frontier rows that one fold sets back to waiting: a reset of a huge domain must not become one huge statement."""
 
@@ -113,8 +113,8 @@ RETURNING d.id
 """
 
 _AGAIN: Final = """
-SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL
-ORDER BY id
+SELECT id, domain_id, job_id, again_after FROM domain_wakes
+WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL AND deeper IS NULL ORDER BY id
 """
 # A person's word begins a domain's own budget anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched.
 _RENEW: Final = """
@@ -145,6 +145,33 @@ WITH chunk AS MATERIALIZED (
     RETURNING n.total
 ), sized AS (
     UPDATE domains SET frontier_size = frontier_size + counted.total FROM counted WHERE id = %(domain)s
+)
+SELECT count(*), max(url_key) FROM chunk
+"""
+
+_DEEPER: Final = """
+SELECT id, domain_id, job_id, again_after, deeper FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND deeper IS NOT NULL
+ORDER BY id
+"""
+# Those that belong to other domains wait here, too, until the visit that takes them puts them into the frontier of their own.
+_DEEPEN: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT url_key FROM url_frontier
+    WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'denied' AND url_key > %(after)s AND depth <= %(deeper)s
+      AND split_part(reason, ':', 1) = %(too_deep)s ORDER BY url_key LIMIT %(chunk)s
+), reopened AS (
+    UPDATE url_frontier f SET state = 'waiting', reason = NULL, not_before = NULL
+    FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key
+    RETURNING f.url_key
+), counts AS MATERIALIZED (SELECT count(*) AS total FROM reopened), counted AS (
+    UPDATE job_domains jd SET waiting = jd.waiting + n.total, denied = jd.denied - n.total,
+        state = CASE WHEN jd.state = 'done' THEN 'open' ELSE jd.state END
+    FROM counts n WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s AND n.total > 0
+), home AS (
+    UPDATE domains d SET frontier_size = d.frontier_size + n.total,
+        status = CASE WHEN d.status = 'exhausted' THEN 'pending' ELSE d.status END,
+        status_reason = CASE WHEN d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
+    FROM counts n WHERE d.id = %(domain)s AND n.total > 0
 )
 SELECT count(*), max(url_key) FROM chunk
 """
@@ -266,6 +293,9 @@ def fold(connection: psycopg.Connection, domain_ids: Sequence[int], *, retries: 
     for wake, domain, job, after in connection.execute(_AGAIN, {"ids": list(domain_ids)}).fetchall():
         _reopen_chunk(connection, wake, domain, job, after)
         folded.add(domain)
+    for wake, domain, job, after, deeper in connection.execute(_DEEPER, {"ids": list(domain_ids)}).fetchall():
+        _deepen_chunk(connection, wake, domain, job, after, deeper)
+        folded.add(domain)
     return len(folded | (fold_retries(connection, domain_ids) if retries else set()))
 
 
@@ -307,6 +337,16 @@ def ask_robots_again(connection: psycopg.Connection, domain_ids: Sequence[int]) 
 def _reopen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
     given = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "stays": _STAYS}
     row = connection.execute(_REOPEN, given).fetchone()
+    _fold_on(connection, wake, *(row or (0, None)))
+
+
+def _deepen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes, deeper: int) -> None:
+    given = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "deeper": deeper}
+    given |= {
+        "too_deep": str(Outcome.TOO_DEEP),
+        "woken": reason(Event.WOKEN, "URLs that were too deep are not any more"),
+    }
+    row = connection.execute(_DEEPEN, given).fetchone()
     _fold_on(connection, wake, *(row or (0, None)))
 
 

@@ -139,7 +139,7 @@ class Office:
     @cached_property
     def crawls(self) -> CrawlDesk:
         """Crawls: how jobs are made."""
-        return CrawlDesk(self.database, self.sower, wiring.sealer(self.settings))
+        return CrawlDesk(self.database, self.sower, wiring.sealer(self.settings), self.settings.crawl.max_depth)
 
     @cached_property
     def browser(self) -> Browser:

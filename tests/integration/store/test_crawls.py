@@ -9,9 +9,10 @@ import pytest
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobSpec, Scope
-from holdfast.store import crawls, jobs, runs, sweep
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.store import crawls, jobs, readiness, runs, sweep
 from holdfast.store.connect import Database
-from tests.support.batches import Worker
+from tests.support.batches import Worker, found, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
@@ -275,3 +276,46 @@ def test_how_a_job_stands_is_found_by_index(store: Store, connection: psycopg.Co
     connection.execute("ANALYZE job_domains")
     plan = "\n".join(row[0] for row in connection.execute("EXPLAIN " + crawls._STANDING, {"job": job, "crawl": 1}))
     assert "Seq Scan on job_domains" not in plan
+
+
+def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
+    store: Store, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "REOPEN_CHUNK", 3)
+    store.domains(1)
+    claim = store.claim_one()
+    deep = [
+        found(f"https://d0.example/{n}", store.job, depth=n, state=UrlState.DENIED, reason=f"{Outcome.TOO_DEEP}: {n}")
+        for n in range(11, 21)
+    ]
+    trap = found("https://d0.example/trap", store.job, depth=12, state=UrlState.DENIED, reason="trap: x")
+    worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [*deep, trap]))
+    store.release(claim)
+    assert store.row("d0.example")["status"] == "exhausted"
+    crawls.deepen(store.connection, store.job, 18)
+    work = store.work("d0.example")
+    assert (work["waiting"], work["denied"], work["ready"], work["state"]) == (3, 8, True, "open")
+    assert store.row("d0.example")["status"] == "pending"
+    assert_invariants(store.connection)
+    for _ in range(3):
+        sweep.sweep(store.connection, run_silence=LEASE)
+    work = store.work("d0.example")
+    assert (work["waiting"], work["denied"]) == (8, 3)
+    assert store.value("SELECT count(*) FROM domain_wakes") == 0
+    assert store.value("SELECT max(depth) FROM url_frontier WHERE state = 'waiting'") == 18
+    crawls.deepen(store.connection, store.job, 18)
+    assert store.work("d0.example")["waiting"] == 8
+    assert_invariants(store.connection)
+
+
+def test_a_held_domain_hears_of_the_new_depth_when_it_is_released(store: Store, worker: Worker) -> None:
+    store.domains(1)
+    claim = store.claim_one()
+    deep = found("https://d0.example/x", store.job, depth=11, state=UrlState.DENIED, reason=f"{Outcome.TOO_DEEP}: 11")
+    worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [deep]))
+    crawls.deepen(store.connection, store.job, 20)
+    assert store.work("d0.example")["waiting"] == 0
+    store.release(claim)
+    assert store.work("d0.example")["waiting"] == 1
+    assert store.work("d0.example")["ready"]
+    assert_invariants(store.connection)

@@ -203,3 +203,42 @@ def test_a_url_with_parameters_that_are_dropped_by_now_is_folded_when_it_is_take
     assert (short.url, short.depth, short.parent_key) == ("https://www.example.com/x?c=3", 2, long.url_key)
     assert links.folded(waiting(short.url)) is None
     assert finder().folded(long) is None
+
+
+def chained(links: LinkFinder, page: Waiting, *hrefs: str, following: tuple[str, ...] = ()) -> dict[str, FoundUrl]:
+    found = links.find(page, None, hrefs, following=following)
+    return {url.url.removeprefix("https://www.example.com"): url for url in found}
+
+
+def test_a_step_of_a_pagination_keeps_its_page_s_depth() -> None:
+    page = waiting("https://www.example.com/l?page=4", 10)._replace(steps=3)
+    found = chained(finder(), page, "?page=5", "?page=3", "/post", "/cal/2")
+    assert [(url, one.depth, one.steps, one.barren, one.state) for url, one in found.items()] == [
+        ("/l?page=5", 10, 4, 1, UrlState.WAITING),
+        ("/l?page=3", 11, 0, 0, UrlState.DENIED),
+        ("/post", 11, 0, 0, UrlState.DENIED),
+        ("/cal/2", 11, 0, 0, UrlState.DENIED),
+    ]
+    assert chained(finder(), page._replace(depth=3), "?page=5", "/post")["/l?page=5"].barren == 0
+    dated = waiting("https://www.example.com/2023/12", 2)
+    assert chained(finder(), dated, "/2024/01", following=("/2024/01",))["/2024/01"].depth == 2
+    assert chained(finder(), dated, "/2024/01")["/2024/01"].depth == 3
+
+
+def test_a_chain_ends_with_a_reason_and_another_link_leads_on() -> None:
+    links = finder()
+    page = waiting("https://www.example.com/l?page=4", 1)._replace(steps=3, barren=2)
+    ended = chained(links, page, "?page=5")["/l?page=5"]
+    assert (ended.state, ended.reason) == (
+        UrlState.DENIED,
+        "pagination: 3 pages of this pagination in a row led to no other new URL",
+    )
+    assert chained(links, waiting("https://www.example.com/map", 1), "/l?page=5")["/l?page=5"].state is UrlState.WAITING
+    late = chained(finder(), page._replace(steps=1000, barren=0), "?page=5", "/post")["/l?page=5"]
+    assert (late.state, late.reason) == (UrlState.DENIED, "pagination: step 1001 of a pagination, more than 1000")
+
+
+def test_a_redirect_goes_on_with_the_chain_of_its_page() -> None:
+    page = waiting("https://www.example.com/l?page=4", 1)._replace(steps=3, barren=2)
+    moved = finder().follow(page, "/l/4/", 1)
+    assert (moved.steps, moved.barren, moved.depth) == (3, 2, 1)

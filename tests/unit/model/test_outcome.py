@@ -16,6 +16,8 @@ NOT_ASKED = {
     Outcome.NOFOLLOW,
     Outcome.NO_HTTPS,  # another URL takes its place
     Outcome.FOLDED,
+    Outcome.PAGINATION,
+    Outcome.OTHER_DOMAIN,
 }
 
 

@@ -1,3 +1,9 @@
 -- What is known of links: pagination, templates, parameters that a domain drops.
 ALTER TABLE domains ADD COLUMN strip_params text[];
 COMMENT ON COLUMN domains.strip_params IS 'Parameters to drop from its URLs, besides those that the settings and the job name; x* is a prefix.';
+
+ALTER TABLE url_frontier ADD COLUMN steps smallint NOT NULL DEFAULT 0, ADD COLUMN barren smallint NOT NULL DEFAULT 0;
+COMMENT ON COLUMN url_frontier.steps IS 'Of a pagination, one after the other, that led here; they do not count as depth.';
+COMMENT ON COLUMN url_frontier.barren IS 'Pages of that pagination before this one, in a row, that led to no other new URL.';
+ALTER TABLE domain_wakes ADD COLUMN deeper smallint, ADD CHECK (deeper IS NULL OR again_after IS NOT NULL);
+COMMENT ON COLUMN domain_wakes.deeper IS 'Not NULL: URLs behind again_after that were too deep, and are not deeper than this, wait again.';
