@@ -57,6 +57,10 @@ _OPERATE: Final = Access(Role.ADMIN, Scope.OPERATE)
 _ACCOUNTS: Final = Access(Role.ADMIN, Scope.ACCOUNTS)
 
 ROUTES: Final[Mapping[str, Access]] = {
+    # Pages for people
+    "GET /": _WATCH,
+    "GET /docs": _READ,
+    "GET /docs/assets/{name}": _WATCH,
     # Whether it works
     "GET /health": _WATCH,
     "GET /health/ready": _WATCH,

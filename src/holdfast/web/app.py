@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from holdfast import __version__
-from holdfast.web import description, problems
+from holdfast.web import description, pages, problems
 from holdfast.web.access import ROUTES
 from holdfast.web.envelope import Envelope
 from holdfast.web.gate import Gates
@@ -23,6 +23,7 @@ from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import Office
 
 NOUNS: Final = (
+    "site",
     "health",
     "auth",
     "accounts",
@@ -73,6 +74,7 @@ def bare() -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     problems.install(app)
+    pages.install(app)
     description.install(app)
     for noun in NOUNS:
         router = import_module(f"holdfast.web.api.{noun}").router

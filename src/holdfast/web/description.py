@@ -16,6 +16,7 @@ from holdfast.web.guard import COOKIE, CSRF_HEADER
 from holdfast.web.idempotency import HEADER, REPLAYED
 
 TAGS: Final = {
+    "site": "Pages for people.",
     "health": "Whether the server lives, and whether it can work.",
     "auth": "Logging in and out, one's own sessions and API keys.",
     "accounts": "Users, keys and the audit log.",

@@ -19,9 +19,10 @@ _INTRODUCTION: Final = """\
      python -m holdfast.web.reference > docs/api.md -->
 
 `holdfast serve` answers at http://127.0.0.1:8080 until you say otherwise (`--host`, `--port`). The whole description,
-with every field and an example of each, is the OpenAPI document at `/api/openapi.json`. `holdfast.Client` speaks it
-for you: see [the client](client.md). How people and programs prove who they are is in [security](security.md), the
-metrics are in [metrics](metrics.md).
+with every field and an example of each, is the OpenAPI document at `/api/openapi.json`. Open `/docs` in a browser and
+log in: it shows every request, and sends those that you fill in. `holdfast.Client` speaks the API for you: see
+[the client](client.md). How people and programs prove who they are is in [security](security.md), the metrics are in
+[metrics](metrics.md).
 
 ## Conventions
 
@@ -41,8 +42,11 @@ metrics are in [metrics](metrics.md).
   `Idempotent-Replayed: true`, also if the server was killed in between. What was refused may be sent again with the
   same key. Who repeats it while the first one is still being done waits for it; after a few seconds that is a 409 of
   the type `urn:holdfast:problem:under-way`, and `Retry-After` says when to ask again. Secrets that are shown once are
-  not in a repeated answer. The key is not looked at where nothing is kept:
+  not in a repeated answer, and headers, cookies and logins in a body are not compared. The key is not looked at where
+  nothing is kept:
   UNKEPT.
+- **Secrets for sites**: `secrets` of a job and `headers`, `cookies` and `basic_auth` of a domain are sealed when they are
+  stored; answers have the names of the headers ([sites that need a login](operations.md#sites-that-need-a-login)).
 - **Long work** is answered with 202 and the `Location` of an operation, which says how far it is and what came of it.
 - **Live**: `/api/events`, `/api/stats/events` and `/api/jobs/{job}/events` are Server-Sent Events. Each event has an
   id; who was away sends it as `Last-Event-ID` and misses nothing for a day. After `reset` look at everything anew.

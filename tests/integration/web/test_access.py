@@ -14,7 +14,14 @@ from holdfast.web.access import ROUTES
 from tests.conftest import MakeDatabase
 from tests.support.api import Api, serving, settings
 
-PUBLIC = {"GET /health", "GET /health/ready", "GET /api/stats", "POST /api/auth/login"}
+PUBLIC = {
+    "GET /",
+    "GET /docs/assets/{name}",
+    "GET /health",
+    "GET /health/ready",
+    "GET /api/stats",
+    "POST /api/auth/login",
+}
 """What anybody may, and nothing else."""
 NEVER_BY_KEY = re.compile(r"(POST|GET|DELETE) /api/auth/(logout|password|sessions.*|keys.*)$")
 SCOPE_OF_WRITES = {

@@ -1,0 +1,60 @@
+"""Pages for people: what this server is, and the API's documentation."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from holdfast.web import pages
+from holdfast.web.guard import GuardedRoute
+from holdfast.web.office import Who
+from holdfast.web.problems import documented
+
+router = APIRouter(route_class=GuardedRoute, tags=["site"])
+
+_PAGE: Final = {"text/html": {"schema": {"type": "string"}}}
+_LINKS: Final = {
+    "name": "Holdfast",
+    "documentation": pages.DOCS,
+    "openapi": "/api/openapi.json",
+    "health": "/health",
+    "login": "/api/auth/login",
+}
+
+
+@router.get(
+    "/",
+    summary="What this server is",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "A page for browsers, and JSON with the same links for everybody else.",
+            "content": {**_PAGE, "application/json": {"schema": {"type": "object"}}},
+        }
+    },
+)
+async def home(request: Request) -> Response:
+    """Where the API, its documentation and the login are."""
+    return pages.home(request) if pages.wants_html(request) else JSONResponse(_LINKS, headers={"Vary": "Accept"})
+
+
+@router.get(
+    pages.DOCS,
+    summary="The API, to be tried in a browser",
+    response_class=HTMLResponse,
+    responses={200: {"description": "Swagger UI.", "content": _PAGE}},
+)
+async def docs(who: Who) -> Response:
+    """A browser without a login is shown a form to log in (401)."""
+    return pages.docs(who)
+
+
+@router.get(
+    "/docs/assets/{name}",
+    summary="A file of these pages",
+    response_class=Response,
+    responses={200: {"description": "The file.", "content": {"*/*": {}}}, **documented(404)},
+)
+async def asset(name: Annotated[str, Path(max_length=100, description="Its name.")], request: Request) -> Response:
+    """Scripts, styles and the icon."""
+    return pages.asset(name, request)
