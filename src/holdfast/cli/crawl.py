@@ -112,7 +112,7 @@ def crawl(
         holdfast crawl https://example.com --max-pages 500 --delay 2
         holdfast crawl --seeds sites.txt --job news --scope domain --text
         holdfast crawl --job news
-        holdfast crawl https://wiki.example --basic-auth @login.txt --header 'X-Team: crawl'
+        holdfast crawl https://wiki.example --basic-auth @login.txt --cookie lang=en
         holdfast crawl https://shop.example --parser ./shop.py
     """
     if verbose and quiet:

@@ -282,8 +282,8 @@ def domain_set(
         holdfast domain-set example.com active=no
         holdfast domain-set example.com strip_params=sid,ref
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
-        holdfast domain-set example.com proxy=pool proxy_country=DE proxy_sticky=10m
-        holdfast domain-set example.com basic_auth=@login.txt header='X-Team: crawl'
+        holdfast domain-set example.com proxy=pool proxy_sticky=10m
+        holdfast domain-set example.com basic_auth=@login.txt header='X-Team: a'
     """
     words, secrets = secret_options.of_assignments(assignments)
     changes = parse_assignments(words) if words or not secrets else {}

@@ -19,6 +19,17 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 _INDENT: Final = "    "
 _IDS: Final = {"ID", "TASK", "PRODUCT"}
 """Names of values that are ids: their range says nothing."""
+_PANELS: Final = {
+    "What to crawl": ("seeds", "job", "again", "scope", "include", "exclude", "strip_param", "schedule"),
+    "Limits": ("max_pages", "max_pages_per_domain", "rounds", "max_depth"),
+    "Pace": ("delay", "concurrency", "workers"),
+    "Requests": ("allow_private", "no_robots", "header", "cookie", "basic_auth", "user_agent"),
+    "Results": ("no_archive", "text", "parser"),
+    "Output": ("verbose", "quiet", "as_json", "help"),
+}
+"""The options of a command with many of them, by subject."""
+_MANY: Final = 12
+"""Options of a command that are shown by subject."""
 _COMPLETION: Final = {"install_completion", "show_completion"}
 _NO_MAXIMUM: Final = 2**31
 
@@ -42,6 +53,18 @@ def _without_types(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if isinstance(parameter, TyperArgument) or parameter.is_flag:
             parameter.display_type_rich = lambda **_: None
+    return parameters
+
+
+def by_subject(parameters: list[Any]) -> list[Any]:
+    """Parameters with a panel for each subject, if they are many; those of no subject stay in the panel `Options`."""
+    options = [
+        parameter for parameter in parameters if not isinstance(parameter, TyperArgument) and not parameter.hidden
+    ]
+    for panel, names in _PANELS.items() if len(options) > _MANY else ():
+        for option in options:
+            if option.name in names:
+                option.rich_help_panel = panel
     return parameters
 
 
@@ -87,7 +110,7 @@ class Command(TyperCommand):
         _describe_numbers(self.params)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+        return by_subject(_without_types(super().get_params(ctx)))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return _usual(super().collect_usage_pieces(ctx))

@@ -163,7 +163,7 @@ def create(
     Examples:
         holdfast jobs create news https://example.com --max-pages 500
         holdfast jobs create top --seeds tranco.csv.gz --scope domain
-        holdfast jobs create prices https://shop.example --schedule "30 6 * * mon-fri Europe/Berlin"
+        holdfast jobs create prices shop.example --schedule "30 6 * * mon-fri"
     """
     if not urls and seeds is None:
         raise UsageError("Name what to crawl: URLs, or --seeds FILE.")

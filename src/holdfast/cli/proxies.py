@@ -53,7 +53,7 @@ def add(
 
     Examples:
         holdfast proxies add http://bob@proxy.example:8080 --country DE
-        pass proxies/one | holdfast proxies add socks5://bob@one.example:1080 --password-stdin
+        pass one | holdfast proxies add socks5://bob@a.example --password-stdin
         holdfast proxies add http://10.0.0.7:3128 --allow-private --limit none
     """
     said = model.read(proxy)

@@ -96,6 +96,7 @@ def test_help_of_every_command(bare_cli: Cli, command: list[str]) -> None:
     assert re.search(rf"\n Examples:\n(   .*\n)*   .*holdfast {name}", text)
     assert not re.search(r"\[/?dim\]|<bool>|<str>|\{[A-Z]", text)
     assert max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"\n Examples:\n(   .*\n)* \S", text)  # no example is longer than a line
     assert not re.search(r"range[\]>]|x[<>]=|<=x|<(int|float|list)|INTEGER|FLOAT", text)
     if command not in QUIET:
         assert "--json" in text
@@ -132,6 +133,15 @@ def test_a_command_of_domains_has_one_implementation_under_two_names(bare_cli: C
     grouped = {command.name: command.callback for command in group.typer_instance.registered_commands}
     assert own[other] is grouped[short]
     assert f"holdfast {other}" not in bare_cli("domains", short, "--help").out
+
+
+@pytest.mark.parametrize("command", [["crawl"], ["jobs", "create"]], ids=" ".join)
+def test_the_options_of_a_crawl_are_shown_by_subject(bare_cli: Cli, command: list[str]) -> None:
+    text = bare_cli(*command, "--help").out
+    panels = re.findall(r"^╭─ ([\w ]+) ─", text, re.MULTILINE)
+    assert panels == ["Arguments", "What to crawl", "Limits", "Pace", "Requests", "Results", "Output"]
+    limits = text.partition("─ Limits ─")[2].partition("╰")[0]
+    assert re.findall(r"│ (--[a-z-]+)", limits) == ["--max-pages", "--max-pages-per-domain", "--rounds", "--max-depth"]
 
 
 @pytest.mark.parametrize(
