@@ -240,9 +240,9 @@ class Crawls:
         with self.start(*arguments, **variables) as program:
             return program.end()
 
-    def command(self, *arguments: str) -> int:
+    def command(self, *arguments: str, **variables: str) -> int:
         """`holdfast` with these arguments in this process; its exit code."""
-        with mock.patch.dict(os.environ, self.environ(), clear=True):
+        with mock.patch.dict(os.environ, self.environ(**variables), clear=True):
             return run(["--data", str(self.folder / "data"), *arguments])
 
     # what the store says

@@ -71,7 +71,9 @@ def _story(of: session.Session, what: str, *, is_url: bool) -> UrlStory | Domain
 
 
 def _print_url(story: UrlStory) -> None:
-    asked = [("Asked for", f"{story.asked}, which is crawled as the URL above")] if story.asked else []
+    without = ", ".join(f"{parameter.name} (`{parameter.rule}`)" for parameter in story.dropped)
+    told = f"{story.asked}, which is crawled as the URL above" + (f", without {without}" if without else "")
+    asked = [("Asked for", told)] if story.asked else []
     output.print_facts([("URL", story.url), *asked, ("Domain", f"{story.domain} ({story.status})")])
     for entry in story.entries:
         output.print_line()

@@ -113,7 +113,7 @@ class CrawlDesk:
         _check_parser(said)
         seeds, bad = self._read(wish.urls)
         if not (seeds or wish.seeds_file or wish.job) and wish.urls:
-            raise BadUrl(bad.bad_lines[0].problem)
+            raise BadUrl(f"{bad.bad_lines[0].problem} Write it as https://example.com/path.")
         with self.database.session() as connection:
             job = self._find(connection, wish, seeds)
             known = job is not None
@@ -222,7 +222,7 @@ class CrawlDesk:
                 job,
                 pages=ended.progress.pages,
                 completed=ended.completed,
-                budget_left=ended.standing.budget_left,
+                limits=ended.standing.limits,
                 without_proxy=without_proxy,
             )
 
@@ -256,7 +256,9 @@ class CrawlDesk:
         if wish.job is not None:
             found = crawls.find(connection, name=wish.job)
             if found is None and not seeds and wish.seeds_file is None:
-                raise NotFound(f"There is no job called {wish.job!r}; name what to crawl and it is made.")
+                raise NotFound(
+                    f"There is no job called {wish.job!r}: `holdfast jobs list` shows all. With a URL or --seeds it is made."
+                )
             return found
         if not seeds and wish.seeds_file is None:
             return crawls.find(connection, name=jobs.DEFAULT)

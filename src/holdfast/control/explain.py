@@ -13,7 +13,7 @@ from holdfast.model.domain import Seed
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
-from holdfast.model.url import UrlRules, url_key
+from holdfast.model.url import Dropped, UrlRules, dropped_parameters, url_key
 from holdfast.politeness.robots import ALLOW_ALL, NOT_NOW, PRODUCT, Robots, product_token
 from holdfast.store import domains, explain, proxy_reports
 from holdfast.store.connect import Connection, Database
@@ -78,6 +78,8 @@ class UrlStory:
     attempts: list[dict[str, Any]]
     asked: str | None = None
     """The URL as it was asked for, where it is stored under another spelling."""
+    dropped: list[Dropped] = field(default_factory=list)
+    """Its parameters that are dropped, each with the setting that says so."""
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ class Explainer:
                 robots=self.verdict(seed.url, domain["user_agent"], robots),
                 attempts=explain.attempts_on(connection, domain["id"], seed.url_key),
                 asked=_asked(text, seed.url),
+                dropped=dropped_parameters(text, self.rules) if _asked(text, seed.url) else [],
             )
 
     def _denied(self, connection: Connection, key: bytes) -> list[dict[str, Any]]:
@@ -154,6 +157,7 @@ class Explainer:
             robots=self.verdict(seed.url, None, []),
             attempts=[],
             asked=_asked(text, seed.url),
+            dropped=dropped_parameters(text, self.rules) if _asked(text, seed.url) else [],
         )
 
     def domain(self, text: str) -> DomainStory:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait
-from holdfast.model.domain import Event
+from holdfast.model.domain import Event, Status
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Use
 from holdfast.model.wait import WaitKind
@@ -28,7 +28,7 @@ class Reason(NamedTuple):
     """The option or setting that changes it; None: no option does."""
     cause: str = "{url} could not be fetched"
     """The sentence, without its end, where this reason kept a job from getting any page. Has {url}, {host} and {detail}."""
-    step: str = "Run the same command again."
+    step: str = "Run the same command again, with `--again`."
     """What to do then."""
 
 
@@ -293,9 +293,9 @@ _FAULT: Final = "a fault of ours"
 
 BLOCKED: Final[dict[str, str]] = {
     Event.LOGIN_REQUIRED: "it asks for a login",
-    Event.RATE_LIMITED: "429 Too Many Requests again and again",
-    Event.FORBIDDEN: "403 Forbidden again and again",
-    Event.UNAVAILABLE: "503 Service Unavailable again and again",
+    Event.RATE_LIMITED: "it answers 429 Too Many Requests",
+    Event.FORBIDDEN: "it answers 403 Forbidden",
+    Event.UNAVAILABLE: "it answers 503 Service Unavailable",
     Event.ROBOTS_DENIED: "its robots.txt denies everything",
     Event.DNS_FAILURE: "its name cannot be resolved",
     Event.CONNECTION_FAILED: "it cannot be connected to",
@@ -346,11 +346,30 @@ def cause(reason: str | None, url: str, *, robots: bool = False) -> tuple[str, s
     """Why no page could be fetched, as a sentence without its end, and what to do. `robots`: it was met when robots.txt was asked for."""
     found, (name, detail) = why_not(reason), _parts(reason)
     host = url.partition("://")[2].partition("/")[0] or url
-    if name == Outcome.CONNECTION_FAILED and detail and "refused" in detail.lower():
-        told, step = f"{host} refused the connection", "Start the server, then run the same command again."
-    else:
-        told, step = found.cause.format(url=url, host=host, detail=detail or found.meaning), found.step
-    return told + (" (robots.txt)" if robots and "robots.txt" not in told else ""), step
+    told, step = _special(name, detail or "", host) or (
+        found.cause.format(url=url, host=host, detail=detail or found.meaning),
+        found.step,
+    )
+    if robots and name in {Outcome.CONNECTION_FAILED, Outcome.TIMEOUT}:
+        told += " (robots.txt)"
+    if robots and name in {Outcome.SERVER_ERROR, Outcome.UNAVAILABLE, Outcome.TIMEOUT}:
+        step = "Run the same command later; on your own site, `--no-robots` crawls without robots.txt."
+    return told, step
+
+
+def _special(name: str, detail: str, host: str) -> tuple[str, str] | None:
+    """The cause and the step where the detail says more than the outcome."""
+    lowered = detail.lower()
+    if name == Outcome.CONNECTION_FAILED and "refused" in lowered:
+        return f"{host} refused the connection", "Start the server, then run the same command again."
+    if name == Outcome.TLS_FAILURE and "certificate" in lowered:
+        step = (
+            "Renew or replace the certificate, or make this machine trust its issuer; then run the same command again."
+        )
+        return f"the certificate of {host} is not trusted ({detail})", step
+    if name == Outcome.TLS_FAILURE and "wrong version number" in lowered:
+        return f"{host} speaks no TLS", f"Try http://{host}/."
+    return None
 
 
 def describe_wait(wait: Wait, now: datetime) -> str:
@@ -373,6 +392,8 @@ def blocked(domain: str, status: str, code: str | None, until: datetime | None) 
     reset = f"`holdfast domain-reset {domain}`"
     if until is None:
         return Wait(told, None, f"only {reset} ends that")
+    if status == Status.UNREACHABLE:
+        return Wait(told, until, "a new `holdfast crawl` of it asks at once")
     return Wait(told, until, f"{reset} ends that")
 
 

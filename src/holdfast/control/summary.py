@@ -13,9 +13,11 @@ from typing import Final
 from holdfast.control.reasons import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
 from holdfast.control.status import SILENCE
 from holdfast.model.job import Job
+from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
 from holdfast.store import explain, summaries
 from holdfast.store.connect import Connection
+from holdfast.store.crawls import LimitReached
 from holdfast.store.summaries import ReasonCount, WaitCount
 
 _NOT_LEFT_OUT: Final = frozenset({Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT})
@@ -109,18 +111,18 @@ def summarize(
     pages: int | None = None,
     completed: bool = False,
     interrupted: bool = False,
-    budget_left: int | None = None,
+    limits: Sequence[LimitReached] = (),
     without_proxy: Sequence[str] = (),
 ) -> CrawlSummary:
-    """How a job stands now. `pages`: of the crawl that ended; `completed`: that nothing is left is proven; `budget_left`: pages of the
-    crawl's own limit that nobody has been promised; `without_proxy`: domains, some if they are many, for which no proxy can be used.
+    """How a job stands now. `pages`: of the crawl that ended; `completed`: that nothing is left is proven; `limits`: of a person, that
+    keep URLs waiting; `without_proxy`: domains, some if they are many, for which no proxy can be used.
 
-    It goes over all of the job's URLs that are not pages, but for an interrupted crawl, which has to end at once.
+    It goes over all of the job's URLs, but for an interrupted crawl, which has to end at once.
     """
     figures = summaries.figures(connection, job.id)
     reasons = [] if interrupted else summaries.by_reason(connection, job.id)
     found = summaries.waits(connection, job.id)
-    limit = _limit(job, found, budget_left)
+    limit = " and ".join(map(_limit, limits)) or None
     in_all = max(figures["pages"], pages or 0)
     told, step = None, ""
     stuck = [_for_a_proxy(without_proxy)] if without_proxy else []
@@ -154,23 +156,24 @@ def summarize(
     )
 
 
-_SAID_BY_CAUSE: Final = frozenset({"robots", "proxy"})
+_SAID_BY_CAUSE: Final = frozenset({"robots", "proxy", "unreachable"})
 _SILENT: Final = frozenset({"ready", "limit"})
 """Waits that are no news at the end of a crawl: nothing keeps the URLs waiting, or the limit is named on a line of its own."""
 
 
-def _limit(job: Job, found: Iterable[WaitCount], budget_left: int | None) -> str | None:
-    """The limit that ended the crawl, with its number and option."""
-    spent = next((wait for wait in found if wait.kind == "limit"), None)
-    if spent is None:
-        return None
-    spec = job.spec
-    if spec.max_pages and (budget_left is None or budget_left <= 0):
-        return f"{spec.max_pages:,} pages (`--max-pages {spec.max_pages}`)"
-    if spec.max_pages_per_domain:
-        number = spec.max_pages_per_domain
-        return f"{number:,} pages of {_domains(spent.domains, spent.example)} (`--max-pages-per-domain {number}`)"
-    return f"the budget of {_domains(spent.domains, spent.example)} (`--max-pages-per-domain` gives another)"
+def _limit(reached: LimitReached) -> str:
+    """A limit that was reached, with its number and option."""
+    value = "" if reached.value is None else f"{reached.value:,} "
+    where = "of a domain" if reached.domains == 1 else f"of {reached.domains:,} domains"
+    match reached.limit:
+        case Limit.MAX_PAGES:
+            return f"{value}pages (`--max-pages {reached.value}`)"
+        case Limit.MAX_PAGES_PER_DOMAIN:
+            return f"{value}pages {where} (`--max-pages-per-domain {reached.value}`)"
+        case Limit.ROUNDS:
+            return f"{value}{'round' if reached.value == 1 else 'rounds'} {where} (`--rounds {reached.value}`)"
+        case Limit.DOMAIN_BUDGET:
+            return f"{value}pages {where} (`holdfast domain-set DOMAIN budget=`)"
 
 
 def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
@@ -195,7 +198,7 @@ def _why_no_page(
     if waits:
         first = _words(connection, job, waits[0])
         return first.what, _sentence(first.change) if first.change else "Run the same command again."
-    return "the job has no URLs", "`holdfast crawl URL` or `holdfast seeds add URL` gives it some."
+    return "the job has no URLs", "Give it some: a URL, or `--seeds FILE` with one on each line."
 
 
 def waits_now(connection: Connection, job: Job) -> list[Waiting]:
@@ -237,7 +240,7 @@ def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
             holder = moment["held_for"]
             return Wait(f"{where} is being crawled" + (f" for job {holder}" if holder and holder != job.name else ""))
         case "limit":
-            return Wait(f"{where} has reached its limit", None, "`--max-pages-per-domain` gives another")
+            return Wait(f"{where} has reached its limit of pages")
         case "attempt":
             return Wait(f"{where} waits for the next attempt on URLs that failed", count.until)
     return Wait(f"{where} waits for a worker", None, "`holdfast crawl` or `holdfast worker` starts one")
@@ -267,7 +270,7 @@ def lines(summary: CrawlSummary) -> Iterator[str]:
     """The summary in sentences, without the figures of its first line."""
     if summary.not_crawled:
         total = sum(left.count for left in summary.not_crawled)
-        yield f"Not crawled: {total:,} {'URL' if total == 1 else 'URLs'} (`holdfast export urls urls.jsonl` lists them)"
+        yield f"Not crawled: {total:,} {'URL' if total == 1 else 'URLs'} (listed by `holdfast export urls urls.jsonl`)"
         yield from not_crawled_lines(summary, indent="  ")
     # Where there is no page, the cause says it already.
     said = _SAID_BY_CAUSE if summary.ending is Ending.NO_PAGE else ()
@@ -301,8 +304,9 @@ def not_crawled_lines(summary: CrawlSummary, indent: str = "") -> Iterator[str]:
 
 def wait_line(wait: Waiting, now: datetime) -> str:
     """What domains wait for, until when, how many URLs that concerns, and what changes it."""
-    urls = f" ({wait.urls:,} {'URL waits' if wait.urls == 1 else 'URLs wait'})" if wait.urls else ""
-    return describe_wait(Wait(f"{wait.what}{urls}", wait.until, wait.change), now)
+    urls = f"; {wait.urls:,} {'URL waits' if wait.urls == 1 else 'URLs wait'}" if wait.urls else ""
+    change = f"; {wait.change}" if wait.change else ""
+    return f"{describe_wait(Wait(wait.what, wait.until), now)}{urls}{change}"
 
 
 def _sentence(text: str) -> str:

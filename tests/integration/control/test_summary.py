@@ -1,14 +1,16 @@
 """How a crawl ended: URLs not crawled by reason and option, what waits until when, the cause where there is no page."""
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from holdfast.control.summary import CrawlSummary, Ending, lines, summarize
 from holdfast.model.domain import Event
 from holdfast.model.job import Job, JobSpec
+from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.store.connect import Database
+from holdfast.store.crawls import LimitReached
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.factories import Store
 
@@ -18,12 +20,9 @@ def crawl(database: Database, store: Store) -> Crawl:
     return crawl_a_little(database, store)
 
 
-def job_of(crawl: Crawl, **spec: int) -> Job:
-    return Job(crawl.store.job, "default", replace(JobSpec(), **spec), crawl.crawl_id)  # type: ignore[arg-type]
-
-
-def summary_of(crawl: Crawl, **how: object) -> CrawlSummary:
-    return summarize(crawl.store.connection, job_of(crawl), **how)  # type: ignore[arg-type]
+def summary_of(crawl: Crawl, **how: Any) -> CrawlSummary:
+    job = Job(crawl.store.job, "default", JobSpec(), crawl.crawl_id)
+    return summarize(crawl.store.connection, job, **how)
 
 
 def test_urls_that_were_not_crawled_have_their_number_and_option(crawl: Crawl) -> None:
@@ -42,9 +41,7 @@ def test_the_lines_name_every_number(crawl: Crawl) -> None:
     told = list(lines(summary_of(crawl, pages=3)))
     assert told[0].startswith("Not crawled: 3 URLs")
     assert "  1  out of scope: `--scope domain` or `--scope any`" in told
-    assert any(
-        "example.com waits for the next attempt on URLs that failed (1 URL waits), until 20" in line for line in told
-    )
+    assert any("example.com waits for the next attempt on URLs that failed, until 20" in line for line in told)
     assert told[-1] == "`holdfast crawl --job default` goes on where it was, and so does the same command."
 
 
@@ -61,7 +58,7 @@ def test_a_blocked_domain_says_until_when_and_why(crawl: Crawl) -> None:
     crawl.store.release(claim, crawl.worker, event=Event.FORBIDDEN)
     found = summary_of(crawl)
     (wait,) = [wait for wait in found.waits if wait.kind == "blocked"]
-    assert wait.what == "other.example is blocked (403 Forbidden again and again)"
+    assert wait.what == "other.example is blocked (it answers 403 Forbidden)"
     assert wait.until is not None
     assert wait.until > found.now
     assert wait.change == "`holdfast domain-reset other.example` ends that"
@@ -120,12 +117,22 @@ def test_a_job_that_has_a_page_from_before_is_no_failure(crawl: Crawl) -> None:
     assert found.next_step == "Nothing was left to do; `--again` crawls it anew."
 
 
-def test_the_limit_that_ended_a_crawl_is_named(crawl: Crawl) -> None:
-    crawl.store.connection.execute("UPDATE job_domains SET state = 'spent', ready = false WHERE waiting > 0")
-    job = job_of(crawl, max_pages=3)
-    found = summarize(crawl.store.connection, job, pages=3, budget_left=0)
-    assert (found.ending, found.limit) == (Ending.LIMIT, "3 pages (`--max-pages 3`)")
-    assert "Stopped at 3 pages (`--max-pages 3`); 2 URLs wait." in list(lines(found))
+@pytest.mark.parametrize(
+    ("reached", "told"),
+    [
+        (LimitReached(Limit.MAX_PAGES, 2000, 3, 9), "2,000 pages (`--max-pages 2000`)"),
+        (
+            LimitReached(Limit.MAX_PAGES_PER_DOMAIN, 100, 2, 9),
+            "100 pages of 2 domains (`--max-pages-per-domain 100`)",
+        ),
+        (LimitReached(Limit.ROUNDS, 1, 1, 9), "1 round of a domain (`--rounds 1`)"),
+        (LimitReached(Limit.DOMAIN_BUDGET, None, 2, 9), "pages of 2 domains (`holdfast domain-set DOMAIN budget=`)"),
+    ],
+)
+def test_the_limit_that_ended_a_crawl_is_named(crawl: Crawl, reached: LimitReached, told: str) -> None:
+    found = summary_of(crawl, pages=3, limits=[reached])
+    assert (found.ending, found.limit) == (Ending.LIMIT, told)
+    assert f"Stopped at {told}; 2 URLs wait." in list(lines(found))
 
 
 def test_an_interrupted_crawl_says_what_is_left_and_what_goes_on(crawl: Crawl) -> None:

@@ -95,7 +95,6 @@ def test_every_option_that_a_reason_names_exists() -> None:
     """Options of `holdfast crawl`, settings, and commands; a reason that names another one helps nobody."""
     crawl = typer.main.get_command(program()).commands["crawl"]  # type: ignore[attr-defined]
     options = {option for parameter in crawl.params for option in parameter.opts}
-    options |= {"--cookie", "--header", "--basic-auth", "--strip-param"}  # on their way
     for reason in REASONS.values():
         for named in re.findall(r"`([^`]+)`", f"{reason.change or ''} {reason.step} {reason.meaning}"):
             if named.startswith("--"):
@@ -117,6 +116,11 @@ def test_every_option_that_a_reason_names_exists() -> None:
             "not_found: HTTP 404",
             "https://example.com/x",
             ("the server has no page https://example.com/x (HTTP 404)", REASONS["not_found"].step),
+        ),
+        (
+            "tls_failure: TLS connect error: error:0A00010B:SSL routines::wrong version number",
+            "https://a.test:8080/x",
+            ("a.test:8080 speaks no TLS", "Try http://a.test:8080/."),
         ),
         ("no_such_host", "https://nowhere.test/", ("there is no host called nowhere.test", "Check the name.")),
     ],
@@ -206,7 +210,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {},
             {},
             Wait(
-                "example.com is blocked (403 Forbidden again and again)",
+                "example.com is blocked (it answers 403 Forbidden)",
                 LATER,
                 "`holdfast domain-reset example.com` ends that",
             ),
@@ -216,7 +220,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {},
             {},
             Wait(
-                "example.com is blocked (403 Forbidden again and again)",
+                "example.com is blocked (it answers 403 Forbidden)",
                 None,
                 "only `holdfast domain-reset example.com` ends that",
             ),
