@@ -39,10 +39,9 @@ class Terminal:
         self._socket = f"holdfast-captures-{os.getpid()}-{columns}"
         self._folder = folder
         self._columns = columns
-        self._data = data
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", "30", "bash", "--norc")
         self._tmux("set-option", "-g", "default-terminal", "tmux-256color")
-        self.type("PS1='$ '; clear")
+        self.type(f"export PS1='$ ' PATH={Path(sys.executable).parent}:$PATH HOLDFAST_DATA={data}; clear")
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(["tmux", "-L", self._socket, *words], capture_output=True, text=True, check=True)
@@ -58,7 +57,8 @@ class Terminal:
     def holdfast(self, *words: str) -> None:
         """Run `holdfast` with these words."""
         self.type("clear")
-        self.type(shlex.join([str(Path(sys.executable).parent / "holdfast"), "--data", str(self._data), *words]))
+        time.sleep(0.5)
+        self.type(shlex.join(["holdfast", *words]))
 
     def capture(self, state: str) -> None:
         """Keep what is on the screen."""
@@ -107,12 +107,13 @@ def running_and_waiting(shown: Terminal, *options: str) -> None:
     shown.wait("next attempt in")
     time.sleep(1.5)
     shown.capture("waiting")
-    with Pages(answers, port=port):
+    with Pages(site(delay=3), port=port):
         shown.wait("Fetching", 90)
+        time.sleep(1.5)
         shown.press("C-c")
-        time.sleep(0.4)
+        time.sleep(0.6)
         shown.capture("stopping")
-        shown.wait("The same command", 60)
+        shown.wait("so far.", 60)
         time.sleep(0.5)
         shown.capture("stopped")
 
@@ -123,11 +124,9 @@ def blocked(shown: Terminal) -> None:
     refused = Page(b"no", 403, {"Content-Type": "text/plain", "Connection": "close"}, 0.3)
     with Pages({path: page if path == "/" else refused for path, page in answers.items()}) as server:
         shown.holdfast("crawl", server.url("/", "localhost"), "--allow-private", "--job", "refused", "--delay", "0.5")
-        shown.wait("error")
-        time.sleep(2)
+        shown.wait("Errors", 30)
         shown.capture("refused")
-        shown.wait("$ ", 5)
-        shown.wait("blocked", 60)
+        shown.wait("is blocked", 60)
         time.sleep(1)
         shown.capture("blocked")
 

@@ -1,17 +1,24 @@
 """`holdfast status`: how things stand, at a glance."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from holdfast.cli import output, session
 from holdfast.cli.help import Command
 from holdfast.cli.output import counted
+from holdfast.control.live import live_wait
 from holdfast.control.status import Overview, overview
+from holdfast.model.activity import Activity
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.store import RemoteOverview
+
+
+_MOST_LINES: Final = 5
+"""URLs in flight that are named, and waits."""
+_MOST_OF_A_WORKER: Final = 2
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(context: typer.Context, as_json: output.Json = False) -> None:
-    """Show how things stand: jobs, workers, domains, pace, and what is due next.
+    """Show how things stand: jobs, workers, what they fetch, why domains wait, pace, and what is due next.
 
     Examples:
         holdfast status
@@ -56,6 +63,7 @@ def _print(found: "Overview | RemoteOverview") -> None:
         ("Workers", _workers(found)),
         ("Database", size(found.database_bytes)),
     ]
+    facts += _now(found)
     facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due)]
     if found.stay_blocked:
         facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
@@ -97,6 +105,28 @@ def _workers(found: "Overview | RemoteOverview") -> str:
     held = sum(worker["held"] for worker in alive)
     window = sum(worker["in_window"] for worker in alive)
     return f"{len(alive):,} alive, {counted(held, 'domain')} held, {counted(window, 'URL')} in memory"
+
+
+def _now(found: "Overview | RemoteOverview") -> list[tuple[str, str]]:
+    """What workers fetch at this moment, and why domains that they hold wait."""
+    jobs = {job["id"]: str(job["name"]) for job in found.jobs}
+    requests, fetching, waits = 0, list[str](), list[str]()
+    for worker in found.workers:
+        at = worker["activity_at"]
+        activity = Activity.from_json(worker["activity"], (found.now - at).total_seconds() if at else 0.0)
+        requests += sum(activity.requests.values())
+        fetching += [f"{fetch.url} ({worker['name']})" for fetch in activity.fetching[:_MOST_OF_A_WORKER]]
+        waits += [
+            f"{live_wait(wait).text(found.now)} (job {jobs.get(wait.job_id, wait.job_id)})" for wait in activity.waits
+        ]
+    facts = []
+    if requests:
+        facts.append(("Fetching", f"{counted(requests, 'request')} in flight"))
+        facts += [("", url) for url in fetching[:_MOST_LINES]]
+    facts += [("Waits" if not number else "", wait) for number, wait in enumerate(waits[:_MOST_LINES])]
+    if len(waits) > _MOST_LINES:
+        facts.append(("", f"and {len(waits) - _MOST_LINES:,} more"))
+    return facts
 
 
 def _due(row: dict[str, Any], now: datetime) -> str:

@@ -174,6 +174,11 @@ class Job:
 class JobProgress(Job):
     """The figures of a job that is being watched, whenever they change."""
 
+    requests: int = field(default=0, kw_only=True)
+    """In flight, of all workers."""
+    waits: list[str] = field(default_factory=list, kw_only=True)
+    """Why domains of it wait at this moment, and what the job as a whole waits for."""
+
 
 @dataclass(frozen=True, slots=True)
 class BadSeed:
@@ -290,3 +295,7 @@ class Worker:
     errors: int
     bytes: int
     in_window: int
+    activity: dict[str, Any] | None = None
+    """What it does at this moment: `requests` in flight by job, some of them (`fetching`), and `waits` of domains that it holds."""
+    activity_at: datetime | None = None
+    """When that was written; seconds in it count from then."""

@@ -3,6 +3,7 @@
 The rule: asking for the same again goes on where it was. Nothing here is needed for that to be true; the store knows.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -229,7 +230,10 @@ class CrawlDesk:
     def stands(self, job: Job, *, completed: bool) -> CrawlSummary:
         """How a job stands that others crawl, with the URLs that were not crawled by reason."""
         with self.database.session() as connection:
-            return summarize(connection, job, completed=completed)
+            summary = summarize(connection, job, completed=completed)
+        # Its sentences are of `crawl`; the command that was given here only looks.
+        step = summary.next_step.replace(", and so does the same command", "")
+        return replace(summary, next_step=re.sub("(?i)the same command", f"`holdfast crawl --job {job.name}`", step))
 
     def left(self, job: Job, done: reports.Progress) -> CrawlSummary:
         """What an interrupted crawl has left to do. Looks at counters only."""

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from holdfast.control.reasons import Wait, waits, why, why_not
 from holdfast.errors import NotFound
+from holdfast.model.activity import Activity
 from holdfast.model.domain import Seed
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
 from holdfast.model.seeds import make_seed
 from holdfast.model.url import Dropped, UrlRules, dropped_parameters, url_key
 from holdfast.politeness.robots import ALLOW_ALL, NOT_NOW, PRODUCT, Robots, product_token
-from holdfast.store import domains, explain, proxy_reports
+from holdfast.store import domains, explain, proxy_reports, workers
 from holdfast.store.connect import Connection, Database
 from holdfast.store.proxy_reports import PoolState
 
@@ -127,7 +128,7 @@ class Explainer:
                 return self._outside(connection, text, seed, denied)
             domain = domains.get(connection, seed.domain)
             robots = explain.robots_of(connection, domain["id"])
-            moment = explain.moment(connection, domain["id"], silence=SILENCE)
+            moment = _moment(connection, domain)
             pool = self._pool(connection, domain["id"])
             return UrlStory(
                 now=moment["now"],
@@ -165,7 +166,7 @@ class Explainer:
         with self.database.session() as connection:
             domain = domains.get(connection, canonical_domain(text, registrable=self.registrable))
             robots = explain.robots_of(connection, domain["id"])
-            moment = explain.moment(connection, domain["id"], silence=SILENCE)
+            moment = _moment(connection, domain)
             work = explain.of_domain(connection, domain["id"])
             pool = self._pool(connection, domain["id"])
             for row in work:
@@ -220,6 +221,15 @@ class Explainer:
             f"{sentence}{domain}: no link to it was found on the pages that were crawled so far (of each page the first "
             f"`crawl.links_per_page` links are read). `holdfast seeds add {url}` makes it known."
         )
+
+
+def _moment(connection: Connection, domain: dict[str, Any]) -> dict[str, Any]:
+    """The present, with the wait (`live`) that the worker tells of which holds the domain."""
+    moment = explain.moment(connection, domain["id"], silence=SILENCE)
+    if domain["claimed_by"]:
+        activity = workers.active(connection, silence=SILENCE).get(domain["claimed_by"], Activity())
+        moment["live"] = next((wait for wait in activity.waits if wait.domain == domain["domain"]), None)
+    return moment
 
 
 def _entry(

@@ -3,10 +3,10 @@
 The rule: only what the store holds, so `crawl`, `jobs watch`, `status` and the API see the same. `control/reasons` has the words.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from holdfast.control.reasons import visit_wait, why_not
 from holdfast.control.status import SILENCE
@@ -14,6 +14,7 @@ from holdfast.control.summary import waits_now
 from holdfast.model.activity import Activity, Fetching, VisitWait
 from holdfast.model.wait import WaitKind
 from holdfast.store import crawls, explain, live, workers
+from holdfast.store import jobs as rows
 from holdfast.store.connect import Connection, Database
 from holdfast.store.live import JobFigures
 
@@ -108,6 +109,39 @@ def _look(
         (*for_people, *waits),
         {why_not(outcome).label: count for outcome, count in causes.items()},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What a job does at this moment, as far as that is known without going over its domains."""
+
+    requests: int
+    """In flight."""
+    waits: list[str]
+    """Reasons, without times: they stay the same while only time passes."""
+
+
+def glances(database: Database, jobs: Sequence[Mapping[str, Any]]) -> dict[int, Glance]:
+    """What these jobs (rows of `JobDesk`) do at this moment, by id."""
+    with database.session() as connection:
+        activities = workers.active(connection, silence=SILENCE).values()
+        serving = live.serving(connection, [job["id"] for job in jobs], silence=SILENCE)
+        now = rows.now(connection)
+        found = {}
+        for job in jobs:
+            figures = JobFigures(
+                *(now, job["id"], job["name"], job["state"], job["schedule"], job["next_run_at"], None, job["crawl"]),
+                *(None, job["max_pages"], serving.get(job["id"], 0)),
+                open=job["domains"] - job["done"] - job["spent"],
+            )
+            requests = sum(activity.requests.get(job["id"], 0) for activity in activities)
+            waits = _for_people(figures)
+            waits += [live_wait(w) for activity in activities for w in activity.waits if w.job_id == job["id"]]
+            if figures.open and figures.workers and not (requests or waits) and figures.state in RUNNABLE:
+                waits += _for_other_jobs(connection, figures)
+            told = [wait.what if wait.change is None else f"{wait.what}; {wait.change}" for wait in waits]
+            found[figures.job_id] = Glance(requests, told)
+        return found
 
 
 def live_wait(wait: VisitWait) -> LiveWait:

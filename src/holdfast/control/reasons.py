@@ -5,7 +5,7 @@ that were read. `REASONS` has an entry for every outcome and for every other rea
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait
@@ -446,6 +446,8 @@ def waits(
 
 
 def _for_its_holder(domain: dict[str, Any], work: dict[str, Any], moment: dict[str, Any]) -> Wait:
+    if live := moment.get("live"):
+        return Wait(visit_wait(live), None if live.seconds is None else moment["now"] + timedelta(seconds=live.seconds))
     worker, holder = domain["claimed_by"], moment.get("held_for")
     if holder and holder != work["job"]:
         return Wait(f"worker {worker} crawls the domain for job {holder}; jobs on one domain take turns")
@@ -552,6 +554,8 @@ def visit_wait(wait: VisitWait) -> str:
     match wait.kind:
         case WaitKind.CIRCUIT if answered:
             return f"{wait.domain} failed several times in a row{detail}"
+        case WaitKind.CIRCUIT if wait.seconds is None:
+            return f"{wait.domain} did not answer{detail}, and one request tries it now"
         case WaitKind.CIRCUIT:
             return f"{wait.domain} does not answer{detail}"
         case WaitKind.BACK_OFF:

@@ -5,6 +5,7 @@ over all of the job's domains: next to nothing for thousands, half a second for 
 where it is slow.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -32,6 +33,12 @@ SELECT d.status::text, count(*) AS domains, sum(jd.pages)::bigint AS pages_in_al
        count(*) FILTER (WHERE jd.ready) AS ready, count(*) FILTER (WHERE jd.state = 'open') AS open,
        count(*) FILTER (WHERE d.claimed_by IS NOT NULL AND jd.state = 'open') AS held
 FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.job_id = %(job)s GROUP BY d.status
+"""
+_SERVING: Final = """
+SELECT j.id, count(r.id) FROM unnest(%(jobs)s::bigint[]) AS j(id) LEFT JOIN (
+    SELECT r.id, r.job_id FROM crawl_runs r JOIN workers w ON w.name = r.worker
+    WHERE r.status = 'running' AND w.heartbeat_at > clock_timestamp() - %(silence)s) r ON r.job_id IS NULL OR r.job_id = j.id
+GROUP BY j.id
 """
 _HELD: Final = """
 SELECT d.id, d.domain FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
@@ -102,6 +109,11 @@ def figures(connection: psycopg.Connection, job_id: int, *, silence: timedelta) 
         domains={row["status"]: row["domains"] for row in rows},
         **{name: sum(row[name] for row in rows) for name in _SUMS},
     )
+
+
+def serving(connection: psycopg.Connection, job_ids: Sequence[int], *, silence: timedelta) -> dict[int, int]:
+    """How many worker processes serve each of these jobs."""
+    return dict(connection.execute(_SERVING, {"jobs": list(job_ids), "silence": silence}).fetchall())
 
 
 def held(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[int, str]]:

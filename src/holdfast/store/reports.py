@@ -75,7 +75,8 @@ _ONE_BY_ONE: Final = _BY_BITMAPS | {"enable_seqscan": "off", "plan_cache_mode": 
 _WORKERS: Final = """
 SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at,
        (r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s) AS alive,
-       COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window
+       COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window,
+       CASE WHEN r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s THEN w.activity END AS activity, w.activity_at
 FROM workers w
 LEFT JOIN (SELECT claimed_by, count(*) AS held FROM domains WHERE claimed_by IS NOT NULL GROUP BY claimed_by) h ON h.claimed_by = w.name
 LEFT JOIN (SELECT worker, sum(pages_crawled)::bigint AS pages, sum(in_window)::bigint AS in_window

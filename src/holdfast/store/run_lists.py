@@ -90,6 +90,10 @@ class WorkerRow:
     errors: int
     bytes: int
     in_window: int
+    activity: dict[str, Any] | None
+    """What it does at this moment (model/activity.py); None: nothing, or it is not alive."""
+    activity_at: datetime | None
+    """When that was written; seconds in it count from then."""
 
 
 _RUNNING: Final = """
@@ -105,7 +109,8 @@ WORKERS: Final = Listing(
     "workers",
     f"""
     t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, r.worker IS NOT NULL AND {_HEARD_OF}, h.held, h.expired,
-    COALESCE(r.runs, 0), COALESCE(r.pages, 0), COALESCE(r.errors, 0), COALESCE(r.bytes, 0), COALESCE(r.in_window, 0)
+    COALESCE(r.runs, 0), COALESCE(r.pages, 0), COALESCE(r.errors, 0), COALESCE(r.bytes, 0), COALESCE(r.in_window, 0),
+    CASE WHEN r.worker IS NOT NULL AND {_HEARD_OF} THEN t.activity END, t.activity_at
     """,
     WorkerRow,
     {

@@ -4,7 +4,7 @@ The rule: a route asks the office for a desk and calls it; it decides nothing it
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -18,6 +18,7 @@ from holdfast.control.domains import DomainDesk
 from holdfast.control.explain import Explainer
 from holdfast.control.frontier import FrontierDesk
 from holdfast.control.jobs import JobDesk
+from holdfast.control.live import glances
 from holdfast.control.operations import OperationDesk
 from holdfast.control.pages import PagesDesk
 from holdfast.control.products import ProductDesk
@@ -37,7 +38,7 @@ from holdfast.store.entering import Limits
 from holdfast.store.pooled import PooledDatabase
 from holdfast.web.hub import Figures, Hub
 from holdfast.web.limits import Limiter, Tier
-from holdfast.web.views import JobView, Stats
+from holdfast.web.views import JobProgressView, Stats
 
 
 @dataclass
@@ -126,8 +127,10 @@ class Office:
     def job_figures(self) -> Figures:
         """Jobs, for listeners."""
 
-        def look(keys: Collection[int]) -> Mapping[int, JobView]:
-            return {row["id"]: JobView.of(row) for row in JobDesk(self.database, "").some(keys)}
+        def look(keys: Collection[int]) -> Mapping[int, JobProgressView]:
+            rows = JobDesk(self.database, "").some(keys)
+            now = glances(self.database, rows)
+            return {row["id"]: JobProgressView.of(row | asdict(now[row["id"]])) for row in rows}
 
         return Figures(look)
 

@@ -88,6 +88,15 @@ class JobView(View):
     """The names of headers that are sent to the origins of its seeds; their values are never shown."""
 
 
+class JobProgressView(JobView):
+    """A job that is being watched."""
+
+    requests: int
+    """In flight, of all workers."""
+    waits: list[str]
+    """Why domains of it wait at this moment, and what the job as a whole waits for; at most a few."""
+
+
 class OperationView(View):
     """Long work, where it is, and what came of it."""
 

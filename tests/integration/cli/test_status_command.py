@@ -5,8 +5,10 @@ import re
 import pytest
 
 from holdfast.errors import NotFound
+from holdfast.model.activity import Activity, Fetching, VisitWait
 from holdfast.model.domain import Event
-from holdfast.store import reports
+from holdfast.model.wait import WaitKind
+from holdfast.store import reports, workers
 from holdfast.store.connect import Database
 from tests.support.cli import Cli
 from tests.support.crawled import Crawl, crawl_a_little
@@ -82,3 +84,20 @@ def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
     with pytest.raises(NotFound):
         reports.progress(store.connection, store.job, 999)
     assert reports.spread_of(store.connection, 999) == reports.Spread()
+
+
+def test_what_runs_now_is_told(cli: Cli, crawl: Crawl) -> None:
+    store = crawl.store
+    workers.hold_name(store.connection, crawl.worker)
+    waits = (VisitWait("b.example", store.job, WaitKind.CIRCUIT, 12.0, "Connection refused: Failed to connect"),) * 9
+    fetching = (Fetching("https://a.example/\x1b", store.job, 0.5),)
+    workers.tell(store.connection, crawl.worker, Activity({store.job: 3}, fetching, 9, waits))
+    out = cli("status").out
+    assert re.search(
+        rf"^Fetching +3 requests in flight\n +https://a.example/\ufffd \({crawl.worker}\)$", out, re.MULTILINE
+    )
+    told = r"^Waits +b.example does not answer \(connection refused\), next attempt in 1[012] s \(job default\)$"
+    assert re.search(told, out, re.MULTILINE)
+    assert re.search(r"^ +and 4 more$", out, re.MULTILINE)
+    (worker,) = [worker for worker in cli("status", "--json").json["workers"] if worker["name"] == crawl.worker]
+    assert worker["activity"]["requests"] == {str(store.job): 3}

@@ -4,11 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.control.live import JobWatch, LiveJob
+from holdfast.control.explain import Explainer
+from holdfast.control.jobs import JobDesk
+from holdfast.control.live import Glance, JobWatch, LiveJob, glances
 from holdfast.errors import NotFound
 from holdfast.model.activity import Activity, Fetching, VisitWait
 from holdfast.model.domain import Event
 from holdfast.model.job import JobAction, JobSpec
+from holdfast.model.url import UrlRules
 from holdfast.model.wait import WaitKind
 from holdfast.store import crawls as crawl_rows
 from holdfast.store import jobs, runs, workers
@@ -99,6 +102,32 @@ def test_waits_of_workers_and_of_the_store_are_told_with_trouble_first(database:
     assert circuit.startswith("b.example does not answer (connection refused), next attempt in 1")
     assert delay.startswith("c.example: the delay between two requests, next attempt in ")
     assert [wait.meant for wait in live.waits] == [False, False, True]
+
+
+def test_a_watcher_of_the_api_hears_the_same_reasons(database: Database, store: Store) -> None:
+    store.seed("b.example")
+
+    def glance() -> Glance:
+        return glances(database, JobDesk(database, "").some([store.job]))[store.job]
+
+    assert glance() == Glance(0, ["no worker is running; `holdfast serve` or `holdfast worker` starts one"])
+    running(store, "w1")
+    assert glance() == Glance(0, [])
+    wait = VisitWait("b.example", store.job, WaitKind.BACK_OFF, 12.0, "HTTP 429")
+    workers.tell(store.connection, "w1", Activity({store.job: 4}, (), 1, (wait,)))
+    assert glance() == Glance(4, ["b.example asked for fewer requests (HTTP 429)"]), "without the time, which changes"
+
+
+def test_explain_says_the_same_of_a_domain_that_is_held(database: Database, store: Store) -> None:
+    store.seed("b.example")
+    store.claim("w1")
+    running(store, "w1")
+    wait = VisitWait("b.example", store.job, WaitKind.CIRCUIT, 12.0, "Connection refused: Failed to connect")
+    workers.tell(store.connection, "w1", Activity({}, (), 1, (wait,)))
+    story = Explainer(database, UrlRules()).domain("b.example")
+    (told,) = story.work[0]["waits"]
+    assert told.what == "b.example does not answer (connection refused)"
+    assert 10 < (told.until - story.now).total_seconds() <= 12
 
 
 def test_the_figures_count_what_a_worker_fetches_that_serves_all_jobs(crawls: Crawls) -> None:

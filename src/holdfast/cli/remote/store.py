@@ -18,7 +18,19 @@ from holdfast.control.verify import Step
 from holdfast.errors import HoldfastError
 from holdfast.store.verify import Finding
 
-_WORKER: Final = ("name", "host", "pid", "started_at", "heartbeat_at", "alive", "held", "pages", "in_window")
+_WORKER: Final = (
+    "name",
+    "host",
+    "pid",
+    "started_at",
+    "heartbeat_at",
+    "alive",
+    "held",
+    "pages",
+    "in_window",
+    "activity",
+    "activity_at",
+)
 _WORKERS_READ: Final = 10_000
 _WORKERS_SHOWN: Final = 50
 _LOOK: Final = 0.3

@@ -1,7 +1,7 @@
 """Operating: claims, runs, workers, verification, long work."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -128,6 +128,11 @@ class WorkerView(View):
     errors: int
     bytes: int
     in_window: int
+    activity: dict[str, Any] | None
+    """What it does at this moment: `requests` in flight by job, some of them (`fetching`), and `waits` of domains that it holds, each with
+    its kind, a detail, and the seconds until the next attempt. None: nothing, or it is not alive."""
+    activity_at: datetime | None
+    """When that was written; seconds in it count from then."""
 
 
 class Verify(Body):
