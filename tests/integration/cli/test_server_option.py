@@ -175,7 +175,7 @@ def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path, monke
     assert both.far("tasks", "stats", "--last", "7d").refused(2).startswith("A server looks back for a day")
 
 
-def test_domains(both: Both, database: Database, store: Store) -> None:
+def test_domains(both: Both, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     crawl_a_little(database, store)
     store.seed("b.example", "c.example")
     store.become("b.example", Status.BLOCKED)
@@ -212,6 +212,16 @@ def test_domains(both: Both, database: Database, store: Store) -> None:
     assert {column: changed["b.example"][column] for column in same} == {
         column: changed["c.example"][column] for column in same
     }
+    given = ["header=X-Key: canary", "cookie=env:SHOP_COOKIE", "delay=3"]
+    monkeypatch.setenv("SHOP_COOKIE", "a=canary")
+    secrets = both.far("domain-set", "http://c.example", *given)
+    near = both.near("domain-set", "http://b.example", *given)
+    assert (near.code, "Other secrets are sealed by a key that is not in" in near.err) == (5, True)
+    assert secrets.out.startswith(
+        "c.example: set header=***, cookie=***, delay=3.\nSent to c.example by https and http"
+    )
+    assert both.far("domain-info", "c.example").out.count("Cookie, X-Key") == 1
+    assert store.value("SELECT DISTINCT array_length(origins, 1) FROM domain_secrets") == 4
     both.far("domain-set", "c.example", "window=", "proxy=", "proxy_sticky=", "user_agent=")
     assert store.row("c.example")["maintenance_window"] is store.row("c.example")["proxy_sticky"] is None
     assert_alike(

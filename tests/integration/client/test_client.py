@@ -111,6 +111,18 @@ def test_a_job_is_made_paused_resumed_scheduled_cancelled_and_deleted(client: Cl
     assert store.value("SELECT count(*) FROM audit_log WHERE object_kind = 'job' AND action = 'delete'") == 1
 
 
+def test_secrets_go_in_and_their_names_come_out(client: Client, store: Store) -> None:
+    made = client.create_job("wiki", ["https://a.example/"], secrets={"headers": ["X-Key: canary"]}, user_agent="W/1")
+    assert (made.secrets, made.spec["user_agent"]) == (["X-Key"], "W/1")
+    assert client.set_secrets(made, headers=[], cookies=["a=canary"]).secrets == ["Cookie"]
+    facts = client.configure_domain("a.example", basic_auth="bob:canary")
+    assert facts.facts["secrets"] == ["Authorization"]
+    assert "canary" not in repr((client.job(made), client.domain("a.example")))
+    with pytest.raises(holdfast.UsageError, match="The header Host cannot be set"):
+        client.set_secrets(made, headers=["Host: x"])
+    assert store.value("SELECT count(*) FROM job_secrets") == store.value("SELECT count(*) FROM domain_secrets") == 1
+
+
 def test_lists_are_followed_to_their_end(client: Client, store: Store, small_pages: None) -> None:
     store.seed(*(f"{name}.example" for name in "abcdefghi"))
     names = [domain.domain for domain in client.domains()]
