@@ -37,6 +37,8 @@ from tests.support.severing import Cut
 PAGES = 480
 FULL = 300
 """Faults of the largest columns; the others are scaled with them."""
+SMALL_SHARE = {"domains.max_pages_per_run": "2"}
+"""So that there are enough rounds to be killed in."""
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30
 
@@ -111,6 +113,7 @@ def _at_point(name: str, count: int, proxied: bool, trials: Trials, tell: Tell) 
     crawl = AtPoints(points(name, count, seed=1))
     plan = trials.make(1, len(crawl.orders), 1, Fault.KILL_ALL)
     with _migrated(trials.folder / f"point-{name}") as ground:
+        ground.more = SMALL_SHARE if name == "round_raised" else {}
         way = Through(1, crawl) if proxied else crawl
         report = trial.with_faults(plan, trials.reference, ground, tell, crawl=way)
     if crawl.reached[name] < count:

@@ -61,7 +61,7 @@ class Through:
         assert isinstance(ground, BorrowedGround)
         with running(ground.folder) as processes, ground.database().session() as connection:
             register(connection, processes, ground.data, self._limit)
-            ground.more = SETTINGS
+            ground.more = ground.more | SETTINGS
             with nullcontext() if self._limit else self._gremlin(processes):
                 suffered = self._crawl(plan, ground, web, tell)
             if self._limit:
