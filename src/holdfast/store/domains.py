@@ -39,6 +39,11 @@ EDITABLE: Final[frozenset[str]] = frozenset(
     },
 )
 _BUDGET: Final = "max_pages_per_run"
+# Work that ended at the limit before goes on; its next visit asks for what the new one leaves.
+_LIFT: Final = """
+UPDATE job_domains SET state = 'open', limit_reached = NULL
+WHERE domain_id = %s AND state = 'spent' AND limit_reached = 'domain_budget'
+"""
 _OF_PROXIES: Final = "proxy_"
 """What all columns begin with that may let a domain go on which waits for a proxy."""
 
@@ -212,6 +217,8 @@ def edit(
             columns = sql.SQL(", ").join([*assignments, sql.SQL("version = version + 1")])
             query = sql.SQL("UPDATE domains SET {} WHERE id = %s").format(columns)
             connection.execute(query, [*changes.values(), row[0]])
+            if _BUDGET in changes:
+                connection.execute(_LIFT, (row[0],))
             if any(name.startswith(_OF_PROXIES) for name in changes):
                 end_waits(connection, [row[0]])
             else:

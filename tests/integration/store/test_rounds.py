@@ -287,6 +287,11 @@ def test_a_limit_of_the_domain_is_named_and_the_smallest_limit_holds(store: Stor
     assert visit(worker, claim, job, domain_budget=5) == [3, 2]
     assert standing(store, job).limits == (crawls.LimitReached(Limit.DOMAIN_BUDGET, 5, 1, 5),)
     assert not rounds.advance(store.connection, job.id, job.crawl_id or 0)
+    domains.edit(store.connection, "a.example", {"max_pages_per_run": 7})
+    (claim,) = store.claim(job=job.id)
+    assert visit(worker, claim, job, domain_budget=7) == [1, 1], (
+        "a person raised it: the rest of a share, and one of the next"
+    )
 
 
 def test_exactly_as_many_pages_as_a_person_said_on_one_domain(store: Store, worker: Worker) -> None:

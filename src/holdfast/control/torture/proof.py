@@ -131,8 +131,8 @@ def _untruths(expected: Sequence[ExpectedPage], found: Ends) -> Iterator[str]:
         end = found.get((urlsplit(page.url).netloc, page.url))
         states = _STATES.get(page.kind)
         if states is None:  # hidden or by taste
-            if page.kind is Kind.HIDDEN and end is not None:
-                yield f"I1 {page.url} must not be known, and is: {_end(end)}"
+            if page.kind is Kind.HIDDEN and end is not None and end.state != "denied":
+                yield f"I1 {page.url} must not be crawled, and is: {_end(end)}"
         elif end is None:
             yield f"I1 {page.url} is lost"
         elif end.rows > 1:
