@@ -4,7 +4,7 @@ The rule: every address on a page becomes a row, waiting or denied with its reas
 as they were written drops most repeats before they cost anything; the unique key in the store drops the rest.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,10 +13,11 @@ from holdfast.model.batch import FoundUrl, Waiting
 from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
+from holdfast.model.work import Growth
 from holdfast.politeness.pagination import Pagination, end_of_chain
 from holdfast.politeness.priority import url_priority
 from holdfast.politeness.scope import ScopeRules
-from holdfast.politeness.traps import TemplateCounter, trap
+from holdfast.politeness.traps import Counted, TemplateCounter, trap
 from holdfast.settings import Crawl
 
 _LONGEST_REMEMBERED: Final = 300
@@ -28,6 +29,7 @@ MEMORY: Final = 32 * 1024 * 1024
 and again: with a tenth of that, a site of 50 000 pages took half as much time again."""
 _NOFOLLOW_MEMORY: Final = 256 * 1024
 """Bytes of nofollow addresses that a visit remembers, apart from the others: they may be linked without nofollow elsewhere."""
+_NOT_HERE: Final = Counted(over=False, template=None)
 _LONGEST_KEPT: Final = 2000
 """Characters of a refused address that the store keeps."""
 
@@ -169,8 +171,13 @@ class LinkFinder:
         max_depth: int,
         this_year: int,
         memory: LinkMemory,
+        templates: Mapping[int, int] | None = None,
     ) -> None:
-        """`rules` hold for all links of the job, `own_rules` for URLs of this domain, which may drop more parameters."""
+        """Prepare to judge the links of one visit.
+
+        `rules` hold for all links of the job, `own_rules` for URLs of this domain, which may drop more parameters. `templates`: what
+        the store knows of the job on this domain, by template.
+        """
         self._job_id = job_id
         self._site = site
         self._scope = scope
@@ -183,7 +190,7 @@ class LinkFinder:
         self._this_year = this_year
         self._recent = RecentLinks(memory)
         self._recent_nofollow = RecentLinks(LinkMemory(_NOFOLLOW_MEMORY))
-        self._templates = TemplateCounter(limits.template_cap)
+        self._templates = TemplateCounter(limits.template_cap, templates)
 
     def find(
         self,
@@ -215,6 +222,13 @@ class LinkFinder:
             unseen = self._recent_nofollow.unseen(nofollow, start, 0)
             found += [url for href in unseen if (url := self._not_followed(start, href, key, depth, why)) is not None]
         return found
+
+    def committed(self, growth: Growth) -> None:
+        """A commit has added this to the frontier."""
+        if growth.templates:
+            self._templates.committed(
+                {template: urls for (job, template), urls in growth.templates.items() if job == self._job_id}
+            )
 
     def follow(self, page: Waiting, target: str, hops: int) -> FoundUrl:
         """Where a redirect leads to. A seed's redirect is followed wherever it leads: that is where the site is now."""
@@ -313,14 +327,18 @@ class LinkFinder:
                 outcome, why = denial
                 return self._denied(outcome, why, url, key, page_key, depth)
         why_not = trap(url, self._limits, self._this_year)
-        if why_not is None and site.domain == self._site.domain and self._templates.over(url):
-            why_not = "too many URLs of this pattern"
+        counted = _NOT_HERE
+        if why_not is None and site.domain == self._site.domain:
+            counted = self._templates.count(url)
+            if counted.over:
+                why_not = f"{self._limits.template_cap} URLs of this pattern are known"
         if why_not is not None:
             return self._denied(Outcome.TRAP, why_not, url, key, page_key, depth)
         priority = url_priority(url, depth)
         if site.domain == self._site.domain:
-            if steps:
-                return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, steps=steps)
+            if steps or counted.template is not None:
+                template = counted.template
+                return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, steps=steps, template=template)
             return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops)
         return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, UrlState.WAITING, None, *site)
 

@@ -137,6 +137,7 @@ class Visit:
             max_depth=settings.crawl.max_depth if spec.max_depth is None else spec.max_depth,
             this_year=datetime.now(UTC).year,
             memory=tools.memory,
+            templates=state.templates,
         )
         take: Callable[..., Taken] = partial(frontier.take, domain_id=claim.domain_id, job_id=job.id)
         if self.for_tasks:
@@ -459,6 +460,7 @@ class Visit:
         self._uncommitted -= len(outcomes)
         self._noted = self._noted and not noted
         self._window.settled(outcome.url_key for outcome in outcomes if not outcome.again)
+        self.links.committed(growth)
         if growth.added:
             self._added_elsewhere += growth.elsewhere
             self.turns.pace.discovered(growth.added, growth.waiting + self._added_elsewhere, self.tools.clock.now())

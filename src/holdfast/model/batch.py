@@ -54,6 +54,8 @@ class FoundUrl(NamedTuple):
     steps: int = 0
     """As in `Waiting`; likewise `barren`."""
     barren: int = 0
+    template: int | None = None
+    """Under which the store counts it if it is new; None: it does not."""
 
 
 class Place(NamedTuple):

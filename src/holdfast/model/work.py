@@ -3,8 +3,11 @@
 The rule: these are differences, never totals. The store adds them under the fence, once.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from holdfast.model.batch import Clocks
@@ -41,10 +44,14 @@ class Growth(NamedTuple):
     """Those of them that belong to other domains."""
     waiting: int = 0
     """URLs that wait on this domain after the commit."""
+    templates: Mapping[tuple[int, int], int] = MappingProxyType({})
+    """By (job, template): URLs that were really added here and are counted by their template."""
 
     def then(self, later: "Growth") -> "Growth":
         """Both commits together."""
-        return Growth(self.added + later.added, self.elsewhere + later.elsewhere, later.waiting)
+        templates = Counter(self.templates)
+        templates.update(later.templates)
+        return Growth(self.added + later.added, self.elsewhere + later.elsewhere, later.waiting, templates)
 
 
 NO_GROWTH: Final = Growth()

@@ -4,8 +4,10 @@ The rule: a trap is known from the URL alone, and the reason is told. What is cu
 what is not cut may cost the whole crawl of it.
 """
 
+import hashlib
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from holdfast.settings import Crawl
 
@@ -95,34 +97,77 @@ def template(url: str) -> str:
     return url[:start] + _NUMBERS.sub("#", target)
 
 
-class TemplateCounter:
-    """How many different URLs of each template a visit has met, in bounded memory.
+def template_key(url: str) -> int | None:
+    """A number of 64 bits for the template of a normalized URL, the same in every process; None: there is no number in the URL."""
+    if not _DIGIT.search(url, max(url.find("/", 8), 0)):
+        return None
+    digest = hashlib.blake2b(template(url).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
-    A URL that was counted is never over, however often it is met. Up to a few URLs in a thousand beyond the cap go through, because
-    many URLs are remembered by a few bits each.
+
+class Counted(NamedTuple):
+    """What counting a URL said."""
+
+    over: bool
+    """There are enough of its template already."""
+    template: int | None
+    """Under which the store counts it, once it is inserted; None: it is the only one of its template that this visit has met."""
+
+
+_NOT_COUNTED: Final = Counted(over=False, template=None)
+
+
+class TemplateCounter:
+    """How many different URLs of each template a job knows on a domain, in bounded memory.
+
+    Both the number in the store (as it was loaded, and raised by what commits really inserted) and the number of different URLs that
+    this visit has met are at most the true one, and the larger counts. So one batch of URLs beyond the cap may go through, and no
+    URL below it is cut. A URL that this visit has counted is never over, however often it is met.
     """
 
-    __slots__ = ("_cap", "_seen")
+    __slots__ = ("_cap", "_fresh", "_seen", "_stored")
 
     MAX_TEMPLATES: Final = 2000
-    """Of which the newest are remembered."""
+    """Of each kind: the biggest in the store, and the newest of this visit."""
 
-    def __init__(self, cap: int) -> None:
-        """`cap`: `crawl.template_cap`."""
+    def __init__(self, cap: int, stored: Mapping[int, int] | None = None) -> None:
+        """`cap`: `crawl.template_cap`; `stored`: URLs by template that the store knows, the biggest ones."""
         self._cap = cap
+        self._stored = dict(stored or {})
+        self._fresh: dict[int, int] = {}
+        """Like `_stored`, of templates that were not loaded."""
         self._seen: dict[int, _Seen] = {}
 
-    def over(self, url: str) -> bool:
-        """Count the URL with its template; True: there were enough of them before this one. One without numbers never is."""
-        if not _DIGIT.search(url, max(url.find("/", 8), 0)):
-            return False
-        key = hash(template(url))
+    def count(self, url: str) -> Counted:
+        """Count the URL with its template. One without numbers is never over."""
+        key = template_key(url)
+        if key is None:
+            return _NOT_COUNTED
         seen = self._seen.get(key)
         if seen is None:
-            if len(self._seen) >= self.MAX_TEMPLATES:
-                del self._seen[next(iter(self._seen))]
+            _make_room(self._seen, self.MAX_TEMPLATES)
             seen = self._seen[key] = _Seen()
-        return seen.over(hash(url), self._cap)
+        known = self._stored.get(key)
+        if known is None:
+            known = self._fresh.get(key)
+        cap = self._cap if known is None or known < self._cap else 0
+        over = seen.over(hash(url), cap)
+        return Counted(over, key if known is not None or seen.several else None)
+
+    def committed(self, inserted: Mapping[int, int]) -> None:
+        """So many URLs by template are in the store now that were not before."""
+        for key, count in inserted.items():
+            if key in self._stored:
+                self._stored[key] += count
+            else:
+                if key not in self._fresh:
+                    _make_room(self._fresh, self.MAX_TEMPLATES)
+                self._fresh[key] = self._fresh.get(key, 1) + count  # the first one was not counted
+
+
+def _make_room(remembered: dict[int, Any], most: int) -> None:
+    if len(remembered) >= most:
+        del remembered[next(iter(remembered))]
 
 
 class _Seen:
@@ -155,6 +200,11 @@ class _Seen:
             self._few.clear()
         self._set(self._bits, url)
         return False
+
+    @property
+    def several(self) -> bool:
+        """More than one was counted."""
+        return self._count > 1
 
     def _known(self, url: int) -> bool:
         bits = self._bits

@@ -136,7 +136,10 @@ class Crawl(Group):
         default=3, ge=1, le=1000, description="URLs that repeat a path segment more often are traps."
     )
     template_cap: Count = Field(
-        default=10_000, ge=1, le=INT4, description="URLs of a domain that differ only in numbers; more are a trap."
+        default=10_000,
+        ge=1,
+        le=INT4,
+        description="URLs of a job on a domain that differ only in numbers; more are a trap.",
     )
     patience: Duration = Field(
         default=60 * _SECOND, le=ONE_DAY, description="A crawl ends rather than wait longer than this for a domain."

@@ -23,7 +23,7 @@ from holdfast.model.work import Growth, Progress
 from holdfast.store import arrays, claims, enqueue, jobs, outcomes, proxy_use, readiness, task_frontier
 from holdfast.store.connect import first_line
 from holdfast.store.domains import NewDomains
-from holdfast.store.enqueue import Added
+from holdfast.store.enqueue import Added, Enqueued
 from holdfast.store.outcomes import Settled
 from holdfast.store.proxy_use import STANDARD
 from holdfast.store.transaction import Connect, GiveUp, never, settled
@@ -177,13 +177,23 @@ def _write(
     waiting = claims.flush(connection, progress=progress, lease=lease)
     _count_run(connection, batch.run_id, news.values())
     proxy_use.record(connection, parts, changed.by_proxy, rests)
-    committed.growth = {
+    committed.growth = _growth(enqueued, waiting)
+
+
+def _growth(enqueued: Enqueued, waiting: Mapping[int, int]) -> dict[int, Growth]:
+    """By own domain, what its pages and others added to the frontier. `waiting`: URLs that wait on own domains now."""
+    templates: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    for (domain_id, job_id, template), urls in enqueued.templates.items():
+        templates[domain_id][job_id, template] = urls
+    here, elsewhere = enqueued.here, enqueued.elsewhere
+    return {
         domain_id: Growth(
-            enqueued.here[domain_id] + enqueued.elsewhere[domain_id],
-            enqueued.elsewhere[domain_id],
+            here[domain_id] + elsewhere[domain_id],
+            elsewhere[domain_id],
             waiting.get(domain_id, 0),
+            templates.get(domain_id, {}),
         )
-        for domain_id in enqueued.here.keys() | enqueued.elsewhere.keys()
+        for domain_id in here.keys() | elsewhere.keys() | templates.keys()
     }
 
 

@@ -48,6 +48,10 @@ WHERE id = %(id)s
 
 _LOCK_REMOVED: Final = "SELECT FROM domains WHERE id = %(id)s AND removed_at IS NOT NULL FOR UPDATE"
 _NO_WAKES: Final = "DELETE FROM domain_wakes WHERE domain_id = %(id)s"
+# Fewer than the URLs that it had, and as many at a time: they are gone with the last of these.
+_NO_TEMPLATES: Final = """
+DELETE FROM url_templates WHERE ctid = ANY(ARRAY(SELECT ctid FROM url_templates WHERE domain_id = %(id)s LIMIT %(rows)s))
+"""
 _FORGET: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT job_id, url_key FROM url_frontier WHERE domain_id = %(id)s ORDER BY job_id, url_key LIMIT %(rows)s
@@ -182,6 +186,7 @@ def _forget(connection: psycopg.Connection, key: dict[str, Any]) -> int | None:
             return None
         readiness.fold_counts(connection, [key["id"]])
         connection.execute(_NO_WAKES, key)
+        connection.execute(_NO_TEMPLATES, key)
         row = connection.execute(_FORGET, key).fetchone()
         if row and row[0]:
             return int(row[0])

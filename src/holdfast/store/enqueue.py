@@ -89,6 +89,12 @@ SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FI
 FROM added GROUP BY domain_id, job_id
 """
 
+_TEMPLATES: Final = """
+INSERT INTO url_templates AS t (domain_id, job_id, template, urls)
+SELECT * FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(templates)s::bigint[], %(urls)s::int[])
+ON CONFLICT (domain_id, job_id, template) DO UPDATE SET urls = t.urls + excluded.urls
+"""
+
 # A shorter way to a URL that is known: what depends on its depth is judged by the shortest. And a URL that was denied because of the
 # link where it was met (nofollow, too deep …) waits as soon as another link may be followed. Own rows only; nobody else changes them.
 _NEARER: Final = """
@@ -135,6 +141,8 @@ class Enqueued:
     """By the domain of the page that has the link: new URLs that wait, on the same domain."""
     elsewhere: Counter[int] = field(default_factory=Counter)
     """The same, on other domains."""
+    templates: Counter[tuple[int, int, int]] = field(default_factory=Counter)
+    """By (domain, job, template), of domains that are held: new URLs that are counted by their template."""
 
 
 def add(
@@ -194,8 +202,11 @@ def add(
         for i in range(0, len(keys), _KEY):
             key = (domain_id, job_id, keys[i : i + _KEY])
             new.add(key)
-            source = placed[key][0]
+            source, url = placed[key]
+            if url.template is not None and domain_id in own:
+                result.templates[domain_id, job_id, url.template] += 1
             (result.here if source == domain_id else result.elsewhere)[source] += 1
+    _count_templates(connection, result.templates)
     known = {
         key: url
         for key, (_, url) in placed.items()
@@ -205,6 +216,19 @@ def add(
         one = added.get((domain_id, job_id), Added(0, 0))
         added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
     return result
+
+
+def _count_templates(connection: psycopg.Connection, templates: Mapping[tuple[int, int, int], int]) -> None:
+    """Raise the counts of templates. Before: the domains are held."""
+    if templates:
+        rows = sorted(templates.items())
+        parameters = {
+            "domains": arrays.numbers(key[0] for key, _ in rows),
+            "jobs": arrays.numbers(key[1] for key, _ in rows),
+            "templates": arrays.numbers(key[2] for key, _ in rows),
+            "urls": arrays.numbers(urls for _, urls in rows),
+        }
+        connection.execute(_TEMPLATES, parameters)
 
 
 def _bring_nearer(connection: psycopg.Connection, known: Mapping[_Key, FoundUrl]) -> list[tuple[int, int, int]]:

@@ -85,6 +85,11 @@ WITH chunk AS MATERIALIZED (
 )
 SELECT domain_id, urls, gone, jobs FROM sums ORDER BY domain_id
 """
+# How many there were of each template is not known any more: counting begins anew.
+_NO_TEMPLATES: Final = """
+DELETE FROM url_templates WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM url_templates WHERE domain_id = ANY(%(ids)s) AND job_id = ANY(%(jobs)s) LIMIT %(rows)s))
+"""
 # By proof, in a statement that begins after all inserters were waited for.
 _DONE: Final = """
 UPDATE job_domains jd SET state = 'done', ready = false, not_before = NULL
@@ -196,6 +201,7 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Mea
         if meant.links:
             connection.execute(_NOT_AGAIN, key)
         rows = connection.execute(_CLEAR, key, prepare=False).fetchall()
+        connection.execute(_NO_TEMPLATES, key | {"ids": [row[0] for row in rows if row[2]]})
         taken = [row[0] for row in rows if row[0] in held]
         sweep.take_away(connection, taken, why="forced")
         # Whoever is on a domain of which nothing went may be about to find more: its end is his to prove.

@@ -116,6 +116,9 @@ SELECT COALESCE(sum(rows), 0)::bigint FROM counts
 _FORGET_WORK: Final = """
 WITH wakes AS (
     DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s
+), templates AS (
+    DELETE FROM url_templates WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM url_templates WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s LIMIT %(rows)s))
 )
 DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(job)s
   AND NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id)

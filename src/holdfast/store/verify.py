@@ -78,6 +78,11 @@ STRUCTURE: Final[dict[str, str]] = {
                                   FROM job_domains GROUP BY domain_id) jd ON jd.domain_id = d.id
         WHERE d.pages_discovered <> COALESCE(jd.discovered, 0) OR d.frontier_size <> COALESCE(jd.waiting, 0)
     """,
+    "I1 templates count no more URLs than there are": """
+        SELECT domain_id, job_id, t.urls, COALESCE(jd.discovered, 0) AS discovered
+        FROM (SELECT domain_id, job_id, sum(urls)::bigint AS urls FROM url_templates GROUP BY domain_id, job_id) t
+        LEFT JOIN job_domains jd USING (domain_id, job_id) WHERE t.urls > COALESCE(jd.discovered, 0)
+    """,
     "I1 no domain is exhausted with a URL waiting and no wake to say so": """
         SELECT d.id AS domain_id FROM domains d WHERE d.status = 'exhausted'
         AND EXISTS (SELECT FROM url_frontier f JOIN crawl_jobs j ON j.id = f.job_id

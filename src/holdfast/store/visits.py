@@ -30,6 +30,12 @@ SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_con
        CASE WHEN parser_chosen THEN parser_name END, strip_params
 FROM domains WHERE id = ANY(%(ids)s)
 """
+_TEMPLATES: Final = """
+SELECT d.id, t.template, t.urls FROM unnest(%(ids)s::bigint[]) AS d(id), LATERAL (
+    SELECT template, urls FROM url_templates WHERE domain_id = d.id AND job_id = %(job)s ORDER BY urls DESC LIMIT %(most)s) t
+"""
+MOST_TEMPLATES: Final = 2000
+"""Of a domain that a visit knows."""
 _SAID: Final = """
 SELECT maintenance_window, clock_timestamp(), proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky
 FROM (SELECT %(id)s::bigint AS id) wanted LEFT JOIN domains USING (id)
@@ -93,6 +99,8 @@ class VisitState:
     clocks: Clocks
     strip_params: tuple[str, ...] = ()
     """Parameters to drop from its URLs."""
+    templates: dict[int, int] = field(default_factory=dict)
+    """URLs that the job knows there by their template: the biggest templates."""
     robots: dict[str, StoredRobots] = field(default_factory=dict)
     """By the address of the file: each origin of a domain has its own."""
     pool: list[MappingRow] = field(default_factory=list)
@@ -121,6 +129,11 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int 
     if job_id is not None and (of_job := request_secrets.of_job(connection, job_id)):
         for state in states.values():
             state.secrets.extend(of_job)
+    if job_id is not None:
+        wanted = parameters | {"job": job_id, "most": MOST_TEMPLATES}
+        for domain_id, template, urls in connection.execute(_TEMPLATES, wanted):
+            if domain_id in states:
+                states[domain_id].templates[template] = urls
     return states
 
 

@@ -129,3 +129,17 @@ def test_what_was_too_deep_is_gone_on_with_also_on_other_domains(crawls: Crawls)
         assert site.paths("other.localhost") == ["/x", "/y"]
     assert reasons(crawls) == {"other_domain": 1}
     crawls.verify()
+
+
+def test_urls_of_one_pattern_are_counted_over_all_visits_of_a_job(crawls: Crawls) -> None:
+    """Each crawl is a visit of its own, and a known URL is never cut."""
+    crawls.set(crawl={"template_cap": 10})
+    with Pages({f"/item/{n}": html("/") for n in range(40)}) as site:
+        for first, last in ((0, 6), (6, 9), (9, 15), (20, 40)):
+            site.answers["/"] = html(*(f"/item/{n}" for n in range(first, last)))
+            assert crawls.crawl(site.url(), job="shop", again=True).completed
+        assert len(set(site.paths())) == 1 + 15, "one batch went beyond the cap, and nothing after it"
+    assert reasons(crawls) == {"trap": 20}
+    crawls.verify()
+    assert crawls.command("jobs", "delete", "shop", "--yes") == 0
+    assert crawls.value("SELECT count(*) FROM url_templates") == 0

@@ -11,7 +11,7 @@ from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.page import ArchiveRef
 from holdfast.model.url import url_key
 from holdfast.model.work import Growth
-from holdfast.store import crawls, frontier, sweep, visits
+from holdfast.store import crawls, domain_removal, frontier, frontier_clear, sweep, visits
 from holdfast.store.connect import Database
 from tests.support.batches import Worker, found, links, outcome
 from tests.support.factories import LEASE, Store
@@ -370,4 +370,39 @@ def test_a_url_that_two_own_domains_lead_to_is_revived_once_by_the_shorter_way(
     work = store.work("b.example")
     assert (work["discovered"], work["waiting"], work["denied"]) == (2, 2, 0)
     assert store.value("SELECT depth FROM url_frontier WHERE url LIKE '%%/deep'") == 2
+    assert_invariants(store.connection)
+
+
+def test_urls_are_counted_by_template_once_and_only_those_that_are_new(store: Store, worker: Worker) -> None:
+    store.seed("https://a.example/", "https://b.example/")
+    held = {claim.domain: claim for claim in store.claim(count=2)}
+    here, there = held["a.example"], held["b.example"]
+    urls = [found(f"https://a.example/{n}", store.job, template=-5) for n in range(4)]
+    denied = found("https://a.example/no", store.job, template=-5, state=UrlState.DENIED, reason="trap: x")
+    other = found("https://a.example/x", store.job, template=7)
+    done = worker.commit(worker.part(here, [], [*urls, denied, other]))
+    assert done.growth[here.domain_id].templates == {(store.job, -5): 4, (store.job, 7): 1}
+    assert worker.commit(worker.part(here, [], urls)).growth == {}
+    from_there = found("https://a.example/9", store.job, domain="a.example", template=-5)
+    done = worker.commit(worker.part(here, [], urls[:1]), worker.part(there, [], [from_there]))
+    assert done.growth[here.domain_id].templates == {(store.job, -5): 1}
+    state = visits.load(store.connection, [here.domain_id, there.domain_id], store.job)
+    assert (state[here.domain_id].templates, state[there.domain_id].templates) == ({-5: 5, 7: 1}, {})
+    assert visits.load(store.connection, [here.domain_id], store.new_job("other"))[here.domain_id].templates == {}
+    assert_invariants(store.connection)
+
+
+def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worker) -> None:
+    store.domains(2)
+    for claim in store.claim(count=2):
+        urls = [found(f"https://{claim.domain}/{n}", store.job, template=n % 2) for n in range(4)]
+        worker.commit(worker.part(claim, [outcome(f"https://{claim.domain}/", store.job)], urls))
+        store.release(claim)
+    one, two = (store.row(name)["id"] for name in ("d0.example", "d1.example"))
+    frontier_clear.clear(store.connection, [one], frontier_clear.Meant([store.job]))
+    assert store.value("SELECT array_agg(DISTINCT domain_id) FROM url_templates") == [two]
+    domain_removal.remove(store.connection, "d1.example")
+    while domain_removal.forget(store.connection, two) is not None:
+        pass
+    assert store.value("SELECT count(*) FROM url_templates") == 0
     assert_invariants(store.connection)

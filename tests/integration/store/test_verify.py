@@ -30,6 +30,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I1 a domain discovered what its jobs discovered, and waits for what waits in them": (
         "UPDATE domains SET frontier_size = frontier_size + 1",
     ),
+    "I1 templates count no more URLs than there are": (
+        f"INSERT INTO url_templates VALUES ({EXAMPLE}, (SELECT min(id) FROM crawl_jobs), 1, 1000000)",
+    ),
     "I1 no domain is exhausted with a URL waiting and no wake to say so": (
         f"UPDATE domains SET status = 'exhausted', status_reason = 'x', next_crawl_after = now() WHERE id = {EXAMPLE}",
     ),

@@ -111,7 +111,7 @@ def test_too_many_of_one_pattern() -> None:
     links = finder()
     found = find(links, *(f"/item/{i}" for i in range(7)))
     assert [url.state for url in found] == [UrlState.WAITING] * 5 + [UrlState.DENIED] * 2
-    assert found[-1].reason == "trap: too many URLs of this pattern"
+    assert found[-1].reason == "trap: 5 URLs of this pattern are known"
 
 
 def test_an_address_is_dealt_with_once_a_visit() -> None:

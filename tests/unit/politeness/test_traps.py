@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.politeness.traps import TemplateCounter, template, trap
+from holdfast.politeness.traps import TemplateCounter, template, template_key, trap
 from holdfast.settings import Crawl
 
 YEAR = 2026
@@ -86,33 +86,55 @@ def test_templates(path: str, expected: str) -> None:
 
 def test_a_template_is_over_after_its_cap_and_others_are_not() -> None:
     counter = TemplateCounter(cap=100)
-    assert not any(counter.over(f"{SITE}/item/{i}") for i in range(100))
-    assert sum(counter.over(f"{SITE}/item/{i}") for i in range(100, 1100)) >= 980
-    assert not counter.over(f"{SITE}/other/1")
+    assert not any(counter.count(f"{SITE}/item/{i}").over for i in range(100))
+    assert sum(counter.count(f"{SITE}/item/{i}").over for i in range(100, 1100)) >= 980
+    assert not counter.count(f"{SITE}/other/1").over
 
 
 def test_a_url_met_again_counts_once_and_stays_in() -> None:
     counter = TemplateCounter(cap=1000)
     for _ in range(5):
-        assert not any(counter.over(f"{SITE}/item/{i}") for i in range(900))
+        assert not any(counter.count(f"{SITE}/item/{i}").over for i in range(900))
 
 
 def test_a_cap_below_the_few_that_are_remembered_one_by_one() -> None:
     counter = TemplateCounter(cap=1)
-    assert [counter.over(f"{SITE}/item/{i}") for i in (1, 2, 1, 3)] == [False, True, False, True]
+    assert [counter.count(f"{SITE}/item/{i}").over for i in (1, 2, 1, 3)] == [False, True, False, True]
 
 
 def test_urls_without_numbers_never_are() -> None:
     counter = TemplateCounter(cap=1)
-    assert not any(counter.over(f"https://h1.example.com/{'x' * i}") for i in range(100))
+    assert not any(counter.count(f"https://h1.example.com/{'x' * i}").over for i in range(100))
 
 
 def test_memory_is_bounded() -> None:
     counter = TemplateCounter(cap=10_000)
     for i in range(3 * TemplateCounter.MAX_TEMPLATES):
-        counter.over(f"{SITE}/{'x' * (i % 100)}/{'y' * (i // 100)}/1")
+        counter.count(f"{SITE}/{'x' * (i % 100)}/{'y' * (i // 100)}/1")
     assert len(counter._seen) == TemplateCounter.MAX_TEMPLATES
     one = TemplateCounter(cap=2**31 - 1)
     for i in range(1000):
-        one.over(f"{SITE}/{i}")
+        one.count(f"{SITE}/{i}")
     assert [len(seen._bits or b"") for seen in one._seen.values()] == [2**20 // 8 + 1]
+
+
+def test_a_template_has_the_same_number_in_every_process() -> None:
+    assert template_key(f"{SITE}/item/1?page=2") == template_key(f"{SITE}/item/77?page=345") == 7612148655162585582
+    assert template_key(f"{SITE}/item") is None
+
+
+def test_what_the_store_knows_counts_and_what_was_met_is_never_over() -> None:
+    key = template_key(f"{SITE}/item/1")
+    assert key is not None
+    counter = TemplateCounter(10, {key: 8})
+    assert counter.count(f"{SITE}/item/1") == (False, key), "one that is in the store is counted from its first URL on"
+    counter.committed({key: 2})
+    assert counter.count(f"{SITE}/item/2") == (True, key)
+    assert not counter.count(f"{SITE}/item/1").over
+    assert counter.count(f"{SITE}/thing/1") == (False, None), "the only one of its kind costs no row"
+    assert counter.count(f"{SITE}/thing/1") == (False, None)
+    second = counter.count(f"{SITE}/thing/2")
+    assert second.template is not None
+    assert not second.over
+    counter.committed({second.template: 9})
+    assert counter.count(f"{SITE}/thing/3").over

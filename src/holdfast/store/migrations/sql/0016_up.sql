@@ -7,3 +7,13 @@ COMMENT ON COLUMN url_frontier.steps IS 'Of a pagination, one after the other, t
 COMMENT ON COLUMN url_frontier.barren IS 'Pages of that pagination before this one, in a row, that led to no other new URL.';
 ALTER TABLE domain_wakes ADD COLUMN deeper smallint, ADD CHECK (deeper IS NULL OR again_after IS NOT NULL);
 COMMENT ON COLUMN domain_wakes.deeper IS 'Not NULL: URLs behind again_after that were too deep, and are not deeper than this, wait again.';
+
+CREATE TABLE url_templates (
+    domain_id bigint NOT NULL,
+    job_id    bigint NOT NULL,
+    template  bigint NOT NULL,
+    urls      integer NOT NULL,
+    PRIMARY KEY (domain_id, job_id, template)
+) WITH (fillfactor = 80);
+COMMENT ON TABLE url_templates IS 'How many URLs of a job on a domain differ in their numbers only: what crawl.template_cap limits. Those with the only URL of their kind have none.';
+COMMENT ON COLUMN url_templates.template IS 'Of 64 bits, a hash of the URL with its numbers replaced.';
