@@ -33,11 +33,21 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "src" / "holdfast"
 DOCS: Final = ROOT / "docs"
 
-OUTSIDE: Final = ("../shared/conformance", ".venv/", ".holdfast", "postgres/", "postgres.socket/", "logs/")
+OUTSIDE: Final = (
+    "./shop.py",
+    "./bookshop.py",
+    "../shared/conformance",
+    ".venv/",
+    ".holdfast",
+    "postgres/",
+    "postgres.socket/",
+    "logs/",
+)
 """Paths that exist only where Holdfast is set up or runs."""
 SYSTEM: Final = ("/var/lib/holdfast", "/srv/holdfast", "/tmp", "/dev/shm", "/etc/passwd", "/root")
 """The only absolute paths that a page may name."""
 FILES: Final = {
+    *("shop.py", "shop_spider.py"),
     *("holdfast.toml", "holdfast.conf", "postgresql.conf", "pg_hba.local.conf", "pg_ident.local.conf"),
     *("postgres.start.log", "postgres.location", "postgres.password", "postgres.lock"),
 }

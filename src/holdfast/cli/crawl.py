@@ -94,6 +94,7 @@ def crawl(
     basic_auth: secret_options.BasicAuth = None,
     user_agent: wishes.UserAgent = None,
     parser: wishes.Parser = None,
+    items_file: extraction.ItemsFile = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every URL with its outcome.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the end.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Start anew, also where nothing is left to do.")] = False,
@@ -113,12 +114,13 @@ def crawl(
         holdfast crawl --seeds sites.txt --job news --scope domain --text
         holdfast crawl --job news
         holdfast crawl https://wiki.example --basic-auth @login.txt --cookie lang=en
-        holdfast crawl https://shop.example --parser ./shop.py
+        holdfast crawl https://shop.example --parser ./shop.py -o items.jsonl
     """
     if verbose and quiet:
         raise UsageError("--verbose lists every URL and --quiet prints nothing but the end; give one of them.")
     of = session.of(context)
     chosen = extraction.chosen(of, parser, no_archive=no_archive)
+    extraction.check_file(items_file)
     options = wishes.spec(
         max_pages=max_pages,
         max_pages_per_domain=max_pages_per_domain,
@@ -144,7 +146,7 @@ def crawl(
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
-    extraction.check_job(of, begun.job, chosen)
+    extraction.check_job(of, begun.job, chosen, items_file)
     _announce(begun, quiet=quiet)
     told_contact = as_json or quiet or begun.resumed or _names_contact(of.settings, begun.job)
     if not told_contact and desk.is_first(begun.job):
@@ -179,7 +181,7 @@ def crawl(
         raise typer.Exit(INTERRUPTED)
     for url in desk.over_http(wish, begun.job):
         say(f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}.")
-    extraction.finish(of, begun.job, chosen)
+    extraction.finish(of, begun.job, chosen, items_file)
     ended = desk.end(begun.job)
     stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
     with _note_after(SLOW_COUNT, "Counting the URLs that were not crawled …"):

@@ -1,17 +1,32 @@
 """Parsers of crawls on the command line: the option --parser, and what is parsed and said at the end of a crawl."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from holdfast import wiring
 from holdfast.cli import output
 from holdfast.cli.output import counted, safe
 from holdfast.cli.session import Session, say
+from holdfast.control import export as exports
+from holdfast.control.export import Exporter, Wanted
 from holdfast.errors import UsageError
 from holdfast.model.job import Job
 
 if TYPE_CHECKING:
     from holdfast.control.extraction import ExtractionService
     from holdfast.control.parsers import ChosenParser
+
+
+ItemsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the items to FILE.jsonl, FILE.csv or FILE.parquet when the crawl ends.",
+    ),
+]
 
 
 def chosen(of: Session, text: str | None, *, no_archive: bool) -> "ChosenParser | None":
@@ -28,8 +43,16 @@ def chosen(of: Session, text: str | None, *, no_archive: bool) -> "ChosenParser 
     return parser
 
 
-def check_job(of: Session, job: Job, parser: "ChosenParser | None") -> None:
-    """Raise UsageError if a job that was made before is for a parser that is not known here."""
+def check_file(file: str | None) -> None:
+    """Raise UsageError for a file that items cannot be written to."""
+    if file is not None:
+        exports.check(file, Wanted("items"))
+
+
+def check_job(of: Session, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
+    """Raise UsageError if a job that was made before is for a parser that is not known here, or has none to find items for `file`."""
+    if file is not None and job.spec.parser is None:
+        raise UsageError("--output writes the items that a parser finds; name the parser with --parser.")
     if job.spec.parser is None or parser is not None:
         return
     from holdfast.control.parsers import check_known
@@ -48,8 +71,8 @@ def service(of: Session, parser: "ChosenParser | None" = None) -> "ExtractionSer
     return ExtractionService(of.store(), wiring.archive_folder(of.settings), of.settings.parsing, file)
 
 
-def finish(of: Session, job: Job, parser: "ChosenParser | None") -> None:
-    """Parse what is still due for the job on this machine, and say what its parser found."""
+def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
+    """Parse what is still due for the job on this machine, write its items to `file`, and say what its parser found."""
     parsing = service(of, parser)
     if parser is not None:
         parsing.make_due(job.id, parser.name)
@@ -61,10 +84,11 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None") -> None:
     if not (standing.parsed or standing.failed or standing.due):
         return
     name = safe(job.name)
-    say(
-        f"{counted(standing.items, 'item')} from {counted(standing.parsed, 'page')}; "
-        f"`holdfast export items FILE --job {name}` writes them to a file."
-    )
+    then = f"`holdfast export items FILE --job {name}` writes them to a file"
+    if file is not None:
+        *_, written = Exporter(of.store(), of.settings.domains.registrable).write(file, Wanted("items", job=job.name))
+        then = f"{counted(written, 'line')} in {safe(file)}"
+    say(f"{counted(standing.items, 'item')} from {counted(standing.parsed, 'page')}; {then}.")
     if standing.failed:
         say(
             f"{counted(standing.failed, 'page')} could not be parsed; for example: {safe(standing.error or '')} "

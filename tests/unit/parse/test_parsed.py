@@ -256,6 +256,7 @@ def test_the_documentation_knows_the_limits() -> None:
         "bytes of a whole result as JSON": parsed.MAX_RESULT_BYTES,
         "levels in `data`": parsed.MAX_DEPTH,
         "products of a page": MAX_PRODUCTS,
+        "items that are returned": MAX_ITEMS,
         "images of a product": MAX_IMAGES,
         "characters of a name": MAX_NAME,
         "characters of a brand": parsed.MAX_BRAND,
