@@ -274,6 +274,8 @@ def _announce(begun: Begun, *, quiet: bool) -> None:
         say(f"not a seed: {output.safe(bad.problem)}")
     if begun.loaded.stopped:
         raise HoldfastError(begun.loaded.stopped)
+    if begun.not_job is not None:
+        say(f"The seed file has no seed in common with job {output.safe(begun.not_job)}: this is another job.")
     for held in begun.held_back:
         say(f"{output.safe(held.domain)} asked for a pause until {output.when(held.until)} UTC; that still holds.")
     how = "Going on with" if begun.known else "Crawling"

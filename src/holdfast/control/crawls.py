@@ -3,15 +3,27 @@
 The rule: asking for the same again goes on where it was. Nothing here is needed for that to be true; the store knows.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from holdfast.control.request_secrets import SecretSealer
-from holdfast.control.seeds import Loaded, Sower, fingerprint, open_seeds, read_seeds
+from holdfast.control.seeds import (
+    BATCH,
+    Loaded,
+    Sower,
+    file_mark,
+    fingerprint,
+    open_seeds,
+    read_seeds,
+    rules_of,
+    sow_again,
+)
 from holdfast.control.summary import CrawlSummary, summarize
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
@@ -19,7 +31,7 @@ from holdfast.model.job import Job, JobKind, JobSpec, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
-from holdfast.store import crawls, jobs, reports, retry_now
+from holdfast.store import crawls, job_seeds, jobs, reports, retry_now
 from holdfast.store.connect import Connection, Database
 
 STDIN: Final = "-"
@@ -51,6 +63,30 @@ class Begun:
     loaded: Loaded
     held_back: tuple[retry_now.HeldBack, ...] = ()
     """Domains that are not tried yet because their servers asked for a pause; the first ones."""
+    not_job: str | None = None
+    """The job that this seed file was known for, but shares no seed with any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that was found or made, with its seeds."""
+
+    job: Job
+    known: bool
+    """The job was there before."""
+    loaded: Loaded
+    not_job: str | None = None
+    """As in `Begun`."""
+
+
+class _Found(NamedTuple):
+    """What the seeds of a command lead to."""
+
+    job: Job | None
+    """None: it has to be made."""
+    fingerprint: bytes | None = None
+    file: job_seeds.SeedFile | None = None
+    not_job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +120,10 @@ class CrawlDesk:
 
         `watch` hears how far the seeds are. `while_paused` is called again and again while the job is paused; None: it is Refused then.
         """
-        job, known, loaded = self.make(wish, watch)
+        prepared = self.make(wish, watch)
+        job, known = prepared.job, prepared.known
+        if known:
+            self._sow_again(job)
         held_back = self.retry(job, logged_in=bool(wish.secrets and wish.secrets.given()))
         with self.database.session() as connection:
             if self.sealer is not None:
@@ -97,7 +136,7 @@ class CrawlDesk:
             crawl_id, resumed = crawls.begin(connection, job.id)
             # Its number as it was given: where nothing is left to do, the sweep of a worker may have finished the crawl by now.
             begun = replace(crawls.get(connection, job.id), crawl_id=crawl_id)
-            return Begun(begun, resumed, known, loaded, tuple(held_back))
+            return Begun(begun, resumed, known, prepared.loaded, tuple(held_back), prepared.not_job)
 
     def retry(self, job: Job, *, logged_in: bool = False) -> list[retry_now.HeldBack]:
         """Try again what failed on the job's domains, since a person asks for them; those that wait for what their server asked for.
@@ -107,8 +146,8 @@ class CrawlDesk:
         with self.database.session() as connection:
             return retry_now.ask(connection, job.id, crawls.get(connection, job.id).spec, logged_in=logged_in)
 
-    def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> tuple[Job, bool, Loaded]:
-        """Find or make the job of this wish and sow its seeds, without a crawl of it: the job, whether it was there, and the seeds."""
+    def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> Prepared:
+        """Find or make the job of this wish and sow its seeds, without a crawl of it."""
         said = JobSpec(**(wish.options or {}))
         compile_rules(said)  # a pattern that is none is refused before anything is made
         _check_parser(said)
@@ -116,12 +155,12 @@ class CrawlDesk:
         if not (seeds or wish.seeds_file or wish.job) and wish.urls:
             raise BadUrl(f"{bad.bad_lines[0].problem} Write it as https://example.com/path.")
         with self.database.session() as connection:
-            job = self._find(connection, wish, seeds)
-            known = job is not None
+            found = self._find(connection, wish, seeds)
+            job, known = found.job, found.job is not None
             if job is not None and job.kind is JobKind.TASKS:
                 raise Refused(f"Job {job.name} is the one of all tasks; workers serve it (`holdfast serve`).")
             if job is None:
-                job = self._create(connection, wish, seeds)
+                job = self._create(connection, wish, seeds, found)
             else:
                 spec = self._spec(wish, job.spec)
                 _check_parser(spec)
@@ -129,8 +168,9 @@ class CrawlDesk:
                     crawls.deepen(connection, job.id, depth)  # first: if this dies here, the same command does it again
                 crawls.set_spec(connection, job.id, spec)
             self._give_secrets(connection, job, wish, seeds)  # before its seeds, which workers may fetch at once
-        loaded = self._sow(job, wish, seeds, bad, watch)
-        return job, known, loaded
+            if found.file is not None:
+                job_seeds.know_file(connection, job.id, found.file)
+        return Prepared(job, known, self._sow(job, wish, seeds, bad, watch), found.not_job)
 
     def _depth(self, spec: JobSpec) -> int:
         return self.max_depth if spec.max_depth is None else spec.max_depth
@@ -256,33 +296,66 @@ class CrawlDesk:
         by_name = wish.job is not None or not (wish.urls or wish.seeds_file)
         return replace(before if by_name else JobSpec(), **(wish.options or {}))
 
-    def _find(self, connection: Any, wish: Wish, seeds: list[Seed]) -> Job | None:
+    def _find(self, connection: Connection, wish: Wish, seeds: list[Seed]) -> _Found:
         if wish.job is not None:
             found = crawls.find(connection, name=wish.job)
             if found is None and not seeds and wish.seeds_file is None:
                 raise NotFound(
                     f"There is no job called {wish.job!r}: `holdfast jobs list` shows all. With a URL or --seeds it is made."
                 )
-            return found
-        if not seeds and wish.seeds_file is None:
-            return crawls.find(connection, name=jobs.DEFAULT)
-        return crawls.by_fingerprint(connection, self._fingerprint(wish, seeds))
+            return _Found(found)
+        if wish.seeds_file is not None:
+            return self._find_by_file(connection, wish, wish.seeds_file, seeds)
+        if not seeds:
+            return _Found(crawls.find(connection, name=jobs.DEFAULT))
+        rules = rules_of(JobSpec(**(wish.options or {})))
+        mark = fingerprint({seed.url_key: seed for seed in seeds}.values(), *rules)
+        return _Found(crawls.by_fingerprint(connection, mark), mark)
 
-    def _create(self, connection: Any, wish: Wish, seeds: list[Seed]) -> Job:
+    def _find_by_file(self, connection: Connection, wish: Wish, name: str, seeds: list[Seed]) -> _Found:
+        """By its path, if it still has a seed of that job; else by its content. The file is read once, whatever its length."""
+        if name == STDIN:
+            raise UsageError("Seeds from standard input need --job NAME, so that the crawl can be found again.")
+        path = os.path.abspath(name)  # noqa: PTH100 — not resolved: a symbolic link is a name of its own
+        spec = JobSpec(**(wish.options or {}))
+        mark = file_mark(path, seeds, spec)
+        by_path = job_seeds.by_file(connection, mark)
+        shared = by_path is not None and job_seeds.has_none(connection, by_path)
+        empty = True
+
+        def looked_at() -> Iterator[Seed]:
+            nonlocal shared, empty
+            everything = self._everything(wish, seeds)
+            while batch := list(islice(everything, BATCH)):
+                empty = False
+                if by_path is not None and not shared:
+                    shared = job_seeds.has_any(connection, by_path, [seed.url_key for seed in batch])
+                yield from batch
+
+        content = fingerprint(looked_at(), *rules_of(spec))
+        file = job_seeds.SeedFile(mark, os.fsencode(path).decode(errors="replace"), content)
+        if by_path is not None and (shared or empty):
+            return _Found(crawls.get(connection, by_path), content, file)
+        by_content = job_seeds.by_content(connection, content)
+        job = crawls.by_fingerprint(connection, content) if by_content is None else crawls.get(connection, by_content)
+        return _Found(job, content, file, None if by_path is None else crawls.get(connection, by_path).name)
+
+    def _create(self, connection: Connection, wish: Wish, seeds: list[Seed], found: _Found) -> Job:
         spec = JobSpec(**(wish.options or {}))
         if wish.job is not None:
             if wish.job.isascii() and wish.job.isdigit():
                 raise UsageError(f"A job cannot be called {wish.job}: jobs are also named by their ids. Add a letter.")
             return crawls.create(connection, name=wish.job, spec=spec, fingerprint=None)
-        mark = self._fingerprint(wish, seeds)
+        assert found.fingerprint is not None  # noqa: S101 — a job without a name is known by its seeds
         what = seeds[0].domain if seeds else "seeds"
-        return crawls.create(connection, name=f"{what[:80]}-{mark.hex()[:6]}", spec=spec, fingerprint=mark)
+        name = f"{what[:80]}-{found.fingerprint.hex()[:6]}"
+        return crawls.create(connection, name=name, spec=spec, fingerprint=found.fingerprint)
 
-    def _fingerprint(self, wish: Wish, seeds: list[Seed]) -> bytes:
-        if wish.seeds_file == STDIN:
-            raise UsageError("Seeds from standard input need --job NAME, so that the crawl can be found again.")
-        spec = JobSpec(**(wish.options or {}))
-        return fingerprint(self._everything(wish, seeds), spec.scope, *spec.include, "but", *spec.exclude)
+    def _sow_again(self, job: Job) -> None:
+        """A job whose frontier is gone starts from its seeds, since a person starts it."""
+        sower = self.sower
+        with self.database.session() as connection:
+            sow_again(connection, job.id, rules=sower.rules, registrable=sower.registrable, defaults=sower.defaults)
 
     def _everything(self, wish: Wish, seeds: list[Seed]) -> Iterator[Seed]:
         """The seeds that were given as arguments, and those of the file."""

@@ -71,8 +71,9 @@ class JobDesk:
         with self.database.session() as connection:
             if jobs.is_named(connection, name):
                 raise Refused(f"There is a job called {name!r} already.")
-        job, known, loaded = crawls.make(wish, watch)
-        if known:  # somebody made it in this moment
+        made = crawls.make(wish, watch)
+        job, loaded = made.job, made.loaded
+        if made.known:  # somebody made it in this moment
             raise Refused(f"There is a job called {name!r} already.")
         crawls.retry(job)
         with self.database.session() as connection, connection.transaction():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from holdfast.control.seeds import sow_again
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed
 from holdfast.model.schedule import next_run, parse
@@ -72,6 +73,13 @@ class Scheduler:
             for job in jobs.due(connection) if alone else ():
                 if job.idle:
                     jobs.begins(connection, job.job_id)
+                    sow_again(
+                        connection,
+                        job.job_id,
+                        rules=self.rules,
+                        registrable=self.registrable,
+                        defaults=self.defaults,
+                    )
                     crawls.again(connection, job.job_id)
                     begun += 1
                 following = next_run(parse(job.schedule), job.due, job.now)

@@ -21,9 +21,10 @@ from holdfast.control.lists import Damaged, Progress, lines, opened
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.host import canonical_domain
+from holdfast.model.job import JobSpec
 from holdfast.model.seeds import LineReader, make_seed
 from holdfast.model.url import UrlRules
-from holdfast.store import domains, jobs, seeding, sweep
+from holdfast.store import domains, job_seeds, jobs, seeding, sweep
 from holdfast.store.connect import Connection, Database
 from holdfast.store.domains import NewDomains
 
@@ -169,13 +170,48 @@ def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterato
 
 
 def fingerprint(seeds: Iterable[Seed], *extra: str) -> bytes:
-    """What a job is known by that was not named: its seeds, in any order, and how they are to be crawled."""
+    """What a job is known by that was not named: its seeds, in any order, and how they are to be crawled.
+
+    A scheme that was guessed counts as https, whether the site turns out to speak it or not.
+    """
     total = count = 0
     for seed in seeds:
         total = (total + int.from_bytes(seed.url_key)) % 2**128
         count += 1
     text = "\n".join((total.to_bytes(16).hex(), str(count), *extra))
     return hashlib.sha256(text.encode()).digest()[:16]
+
+
+def rules_of(spec: JobSpec) -> tuple[str, ...]:
+    """What of a spec makes another job of the same seeds: not limits, delay or headers."""
+    stripped = ("without", *spec.strip_params) if spec.strip_params else ()
+    return (spec.scope, *spec.include, "but", *spec.exclude, *stripped)
+
+
+def file_mark(path: str, urls: Iterable[Seed], spec: JobSpec) -> bytes:
+    """What a job with a seed file is known by: the file's absolute path, the URLs that were given beside it, and the rules."""
+    keys = sorted(seed.url_key.hex() for seed in urls)
+    text = b"\n".join((b"file", os.fsencode(path), *(part.encode() for part in (*keys, "rules", *rules_of(spec)))))
+    return hashlib.sha256(text).digest()[:16]
+
+
+def sow_again(
+    connection: Connection, job_id: int, *, rules: UrlRules, registrable: bool, defaults: NewDomains
+) -> seeding.Seeded:
+    """Put the seeds of a job whose frontier is gone into it again; what was added. Nothing, if it has a frontier.
+
+    Before: no transaction is open; a person or a schedule starts the job.
+    """
+    added = seeding.Seeded()
+    if not job_seeds.frontier_is_gone(connection, job_id):
+        return added
+    for chunk in job_seeds.chunks(connection, job_id):
+        seeds = [
+            make_seed(kept.url, rank=kept.rank, rules=rules, registrable=registrable)._replace(guessed=kept.guessed)
+            for kept in chunk
+        ]
+        added += seeding.add(connection, seeds, job_id=job_id, source="seeds", defaults=defaults)
+    return added
 
 
 def open_seeds(name: str) -> tuple[BinaryIO, int | None, str]:

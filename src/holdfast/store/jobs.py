@@ -316,6 +316,7 @@ def delete(connection: psycopg.Connection, job_id: int) -> str:
     if name in STANDING:
         raise Refused(f"Job {name} is a standing one and cannot be deleted; `holdfast jobs pause {name}` stops it.")
     connection.execute(_DELETE, {"job": job_id})
+    job_seeds.forget_files(connection, job_id)
     request_secrets.forget_job(connection, job_id)
     connection.execute(_END_CRAWL, {"job": job_id})
     return name

@@ -17,12 +17,14 @@ ORDER BY f.job_id, f.url_key
 ON CONFLICT DO NOTHING;
 
 CREATE TABLE job_seed_files (
-    mark   bytea PRIMARY KEY,
-    job_id bigint NOT NULL,
-    path   text NOT NULL
+    mark    bytea PRIMARY KEY,
+    job_id  bigint NOT NULL,
+    path    text NOT NULL,
+    content bytea NOT NULL
 );
 CREATE INDEX job_seed_files_job ON job_seed_files (job_id);
-COMMENT ON TABLE job_seed_files IS 'Files that jobs are known by: mark is a hash of the absolute path, scope, include, exclude and strip-param.';
+CREATE INDEX job_seed_files_content ON job_seed_files (content);
+COMMENT ON TABLE job_seed_files IS 'Files that jobs are known by: mark is a hash of the absolute path, scope, include, exclude and strip-param; content one of its seeds as last read, and the same.';
 
 -- A person asks for another attempt.
 ALTER TABLE domain_wakes ADD COLUMN retry text[], ADD CHECK (retry IS NULL OR again_after IS NOT NULL);
