@@ -116,9 +116,9 @@ def test_a_crawl_that_finds_nothing_to_do_ends_when_a_sweep_has_completed_its_jo
     crawls.crawl(web.url(), job="news", delay=0)
     with crawls.start(*CRAWL) as program:
         with patient_connection.transaction():
-            patient_connection.execute("LOCK TABLE domain_wakes")  # what there is to do can be seen only after this
-            looks = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'domain_wakes'::regclass AND NOT granted)"
-            wait_for(lambda: crawls.value(looks), "its first look")
+            patient_connection.execute("LOCK TABLE proxies")  # looked at between the beginning and what there is to do
+            looks = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'proxies'::regclass AND NOT granted)"
+            wait_for(lambda: crawls.value(looks), "its look at the proxies")
             assert state(crawls) == "processing"
             assert store_crawls.finish_idle(patient_connection) == 1
         answer = has_ended(program)
