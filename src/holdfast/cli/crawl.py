@@ -151,7 +151,7 @@ def crawl(
     told_contact = as_json or quiet or begun.resumed or _names_contact(of.settings, begun.job)
     if not told_contact and desk.is_first(begun.job):
         say(
-            "The User-Agent names nobody that sites could write to: set crawl.contact, for example with "
+            "The User-Agent has no contact address for the operators of sites: set crawl.contact, for example with "
             "`export HOLDFAST_CRAWL_CONTACT=you@example.org`."
         )
     proxies = ProxyDesk.of(of.settings, of.store())

@@ -214,7 +214,7 @@ class DomainDesk:
         """Change a domain's secrets; what the audit log is told of it."""
         if not secrets:
             return {}
-        assert self.sealer is not None  # noqa: S101 — whoever gives secrets has one
+        assert self.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
         origins = origins_of_domain(row["domain"], plain_http=plain_http)
         names = self.sealer.give_domain(connection, row["id"], secrets, origins)
         return {"secrets": ", ".join(names), "secrets_for": ", ".join(origins)}

@@ -98,7 +98,7 @@ class JobDesk:
 
     def give_secrets(self, crawls: CrawlDesk, job_id: int, secrets: RequestSecrets) -> list[str]:
         """Change the headers, cookies and credentials of a job, for its next visits; the names of those that it has."""
-        assert crawls.sealer is not None  # noqa: S101 — whoever gives secrets has one
+        assert crawls.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
         with self.database.session() as connection, connection.transaction():
             names = crawls.sealer.give_job(connection, job_id, secrets, ())
             self._record(connection, "secrets", job_id, {"secrets": names})

@@ -114,6 +114,8 @@ class Transfer:
         option(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         option(pycurl.HTTP09_ALLOWED, 0)
         option(pycurl.FOLLOWLOCATION, 0)
+        # Headers for the site, which may be secrets, are not for a proxy that is asked for a tunnel. It is libcurl's default, too.
+        option(pycurl.HEADEROPT, pycurl.HEADER_SEPARATE)
         option(pycurl.PATH_AS_IS, 1)
         option(pycurl.ACCEPT_ENCODING, ACCEPT_ENCODING)
         option(pycurl.SSL_VERIFYPEER, 1)

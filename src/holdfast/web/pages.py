@@ -69,7 +69,7 @@ def home(request: Request) -> Response:
 
 
 def docs(who: Principal) -> Response:
-    """The documentation, for somebody who may see it."""
+    """The documentation, for a user who may see it."""
     name = "without authentication" if who.via == "no-auth" else f"{who.name} ({who.role})"
     return _page("docs.html", who=name)
 

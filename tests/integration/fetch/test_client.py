@@ -14,6 +14,7 @@ import uvloop
 from holdfast.fetch.transfer import OTHER_BYTES
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
+from holdfast.model.request_secrets import SecretHeaders
 from tests.support.web import Answer, Certificate, Web, ask, client, http2, response, then_close
 
 
@@ -47,6 +48,27 @@ def test_a_page() -> None:
     assert (result.address, result.http_version) == ("127.0.0.1", "1.1")
     assert result.duration > 0
     assert heard == ["sent", "answered"]
+
+
+def test_secret_headers_are_sent_once_and_kept_without_their_values() -> None:
+    """Also on a connection, and by a handle, that the next request uses again."""
+    secret = SecretHeaders((b"Accept: text/x-own", b"X-Key: canary \xe4", b"Cookie: a=canary"))
+
+    async def run() -> tuple[Web, list[FetchResult]]:
+        async with Web({"/": response(b"hi")}) as web, client() as one:
+            requests = [ask(web.url(), secret=secret), ask(web.url()), ask(web.url(), secret=secret, etag='"x"')]
+            return web, [await one.fetch(request) for request in requests]
+
+    web, results = asyncio.run(run())
+    assert web.connections == 1
+    assert [head.count(b"canary") for head in web.heads] == [2, 0, 2]
+    assert [head.count(b"Accept: ") for head in web.heads] == [1, 1, 1]
+    assert b"X-Key: canary \xe4\r\n" in web.heads[0]
+    assert b'If-None-Match: "x"\r\n' in web.heads[2]
+    assert results[0].request_head.endswith(b"Accept: [redacted]\r\nX-Key: [redacted]\r\nCookie: [redacted]\r\n\r\n")
+    assert results[1].request_head == web.heads[1]
+    assert b"canary" not in b"".join(result.request_head for result in results)
+    assert "canary" not in repr(results)
 
 
 def test_conditional_headers_are_one_line_each() -> None:

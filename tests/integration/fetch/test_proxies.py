@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
+from holdfast.model.request_secrets import SecretHeaders
 from tests.support import debian
 from tests.support.proxied import PASSWORD, PROTOCOLS, PROXY, SITE, Site, certificate, ground, route
 from tests.support.web import Certificate, Web, ask, client, http2, response
@@ -123,6 +124,23 @@ def test_socks_is_offered_no_kerberos(user: str | None) -> None:
 
     asyncio.run(run())
     assert set(greetings[0][2:]) == ({0, 2} if user else {0})
+
+
+def test_a_proxy_that_is_asked_for_a_tunnel_is_told_no_secret() -> None:
+    told = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+
+    async def run() -> None:
+        secret = SecretHeaders((b"X-Key: canary", b"Authorization: Basic canary"))
+        async with Web(script=listen) as proxy, client() as one:
+            await one.fetch(ask("https://127.0.0.1:9/", route=route(proxy.port), secret=secret))
+
+    asyncio.run(run())
+    assert told[0].startswith(b"CONNECT 127.0.0.1:9 ")
+    assert b"canary" not in told[0]
 
 
 # connections
