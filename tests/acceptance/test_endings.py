@@ -96,7 +96,7 @@ def word(number: int) -> str:
     [
         (barren, 20, r"pagination|page chain"),
         (fruitful, 4000, r"pagination|page chain"),
-        (calendar, 20_000, r"pagination|page chain|template"),
+        (calendar, 22_000, r"pagination|page chain|template"),
         (sessions, 41, None),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
