@@ -4,6 +4,7 @@ import getpass
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final, Protocol
 
@@ -17,6 +18,7 @@ from holdfast.cli.output import counted, size
 from holdfast.control.crawls import Wish
 from holdfast.control.jobs import JobDesk, Made, Watch
 from holdfast.control.seeds import Loaded
+from holdfast.control.summary import CrawlSummary
 from holdfast.control.summary import lines as summary_lines
 from holdfast.errors import UsageError
 from holdfast.store.jobs import Acted
@@ -39,6 +41,8 @@ class Jobs(Protocol):
     def all(self) -> list[dict[str, Any]]: ...
 
     def show(self, text: str | int) -> dict[str, Any]: ...
+
+    def summary(self, text: str | int) -> CrawlSummary: ...
 
     def schedule(self, text: str | int, when: str | None) -> datetime | None: ...
 
@@ -112,17 +116,22 @@ def listed(context: typer.Context, as_json: output.Json = False) -> None:
 
 @app.command("show", cls=Command)
 def show(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
-    """Show one job: where it is, what it has done and what is left.
+    """Show one job: where it is, what it has done, which URLs were not crawled and why, and what it waits for.
 
     Examples:
         holdfast jobs show news
         holdfast jobs show 3 --json
     """
-    found = _desk(context).show(job)
+    desk = _desk(context)
+    found = desk.show(job)
+    summary = desk.summary(found["id"])
     if as_json:
-        output.print_json(found)
-    else:
-        output.print_facts(_facts(found))
+        output.print_json(found | {"summary": asdict(summary)})
+        return
+    output.print_facts(_facts(found))
+    output.print_line()
+    for line in summary_lines(summary):
+        output.print_line(output.safe(line))
 
 
 @app.command("create", cls=Command)

@@ -4,7 +4,6 @@ The rule: asking for the same again goes on where it was. Nothing here is needed
 """
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from holdfast.control.seeds import (
     rules_of,
     sow_again,
 )
-from holdfast.control.summary import CrawlSummary, summarize
+from holdfast.control.summary import CrawlSummary, stands, summarize
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.job import Job, JobKind, JobSpec, JobState
@@ -270,10 +269,7 @@ class CrawlDesk:
     def stands(self, job: Job, *, completed: bool) -> CrawlSummary:
         """How a job stands that others crawl, with the URLs that were not crawled by reason."""
         with self.database.session() as connection:
-            summary = summarize(connection, job, completed=completed)
-        # Its sentences are of `crawl`; the command that was given here only looks.
-        step = summary.next_step.replace(", and so does the same command", "")
-        return replace(summary, next_step=re.sub("(?i)the same command", f"`holdfast crawl --job {job.name}`", step))
+            return stands(connection, job, completed=completed)
 
     def left(self, job: Job, done: reports.Progress) -> CrawlSummary:
         """What an interrupted crawl has left to do. Looks at counters only."""

@@ -10,11 +10,13 @@ from typing import Any
 
 from holdfast.control.crawls import CrawlDesk, Wish
 from holdfast.control.seeds import Loaded
+from holdfast.control.summary import CrawlSummary, stands
 from holdfast.errors import NotFound, Refused
-from holdfast.model.job import Job, JobAction
+from holdfast.model.job import Job, JobAction, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
 from holdfast.store import audit, jobs, reports
+from holdfast.store import crawls as store_crawls
 from holdfast.store.connect import Connection, Database
 
 Watch = Callable[[int], None]
@@ -59,6 +61,13 @@ class JobDesk:
         if not found:
             raise NotFound(f"There is no job called {text!r} any more.")
         return found[0]
+
+    def summary(self, text: str | int) -> CrawlSummary:
+        """How one job stands: URLs not crawled by reason, what waits until when, and the next step. Goes over all of its URLs."""
+        with self.database.session() as connection:
+            job_id = _id(connection, text)
+            state = jobs.state(connection, job_id)
+            return stands(connection, store_crawls.get(connection, job_id), completed=state is JobState.COMPLETED)
 
     def create(
         self, crawls: CrawlDesk, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None = None

@@ -4,8 +4,9 @@ The rule: every ending names its cause, its numbers, and the option or command t
 `crawl`, for `--json` and for `jobs show`; `lines` puts it into words.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -15,7 +16,7 @@ from holdfast.control.status import SILENCE
 from holdfast.model.job import Job
 from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import explain, summaries
+from holdfast.store import crawls, explain, summaries
 from holdfast.store.connect import Connection
 from holdfast.store.crawls import LimitReached
 from holdfast.store.summaries import ReasonCount, WaitCount
@@ -26,6 +27,8 @@ _WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP, Outcome.TRAP})
 """Reasons of which one example says what the limit is."""
 _ASKED_AT_ONCE: Final = frozenset({"robots", "unreachable", "attempt", "circuit"})
 """Waits that end when a person runs the command again."""
+_GOES_ON: Final = frozenset({"ready", "held", "parked"})
+"""Waits of domains that are crawled, or will be when a worker comes."""
 MOST_WAITS: Final = 5
 """Groups of waits that are named."""
 
@@ -113,9 +116,11 @@ def summarize(
     interrupted: bool = False,
     limits: Sequence[LimitReached] = (),
     without_proxy: Sequence[str] = (),
+    looking: bool = False,
 ) -> CrawlSummary:
     """How a job stands now. `pages`: of the crawl that ended; `completed`: that nothing is left is proven; `limits`: of a person, that
-    keep URLs waiting; `without_proxy`: domains, some if they are many, for which no proxy can be used.
+    keep URLs waiting; `without_proxy`: domains, some if they are many, for which no proxy can be used; `looking`: the crawl
+    may go on by itself, so that there is no page yet is no failure.
 
     It goes over all of the job's URLs, but for an interrupted crawl, which has to end at once.
     """
@@ -128,14 +133,14 @@ def summarize(
     stuck = [_for_a_proxy(without_proxy)] if without_proxy else []
     if interrupted:
         ending = Ending.INTERRUPTED
-    elif not in_all:
+    elif not in_all and not (looking and any(wait.kind in _GOES_ON for wait in found)):
         ending = Ending.NO_PAGE
         told, step = (stuck[0].what, f"{stuck[0].change}.") if stuck else _why_no_page(connection, job, reasons, found)
     elif completed:
         ending = Ending.COMPLETE
     elif limit:
         ending = Ending.LIMIT
-    elif any(wait.kind in {"ready", "held"} for wait in found):
+    elif any(wait.kind in _GOES_ON for wait in found):
         ending = Ending.UNFINISHED
     else:
         ending = Ending.WAITS if found else Ending.COMPLETE
@@ -154,6 +159,19 @@ def summarize(
         cause=told,
         next_step=step or _next_step(ending, job, pages, waits),
     )
+
+
+def stands(connection: Connection, job: Job, *, completed: bool) -> CrawlSummary:
+    """How a job stands, whichever process crawls it or crawled it; the command that was given only looks."""
+    limits = crawls.limits_reached(connection, job.id)
+    found = summarize(connection, job, completed=completed, limits=limits, looking=True)
+    go_on = f"`holdfast crawl --job {job.name}`"
+
+    def said(text: str) -> str:
+        return re.sub("(?i)the same command", go_on, text.replace(", and so does the same command", ""))
+
+    waits = [replace(wait, change=wait.change and said(wait.change)) for wait in found.waits]
+    return replace(found, next_step=said(found.next_step), waits=waits)
 
 
 _SAID_BY_CAUSE: Final = frozenset({"robots", "proxy", "unreachable"})

@@ -390,8 +390,18 @@ def standing(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Stan
     standing = Standing(*row)
     if not standing.spent:
         return standing
+    return replace(standing, limits=limits_reached(connection, job_id, crawl_id))
+
+
+def limits_reached(
+    connection: psycopg.Connection, job_id: int, crawl_id: int | None = None
+) -> tuple[LimitReached, ...]:
+    """Limits of a person that keep URLs of a crawl waiting. None: of the job's newest crawl."""
+    if crawl_id is None:
+        row = connection.execute("SELECT max(id) FROM crawls WHERE job_id = %s", (job_id,)).fetchone()
+        crawl_id = row[0] if row else None
     found = connection.execute(_LIMITS, {"job": job_id, "crawl": crawl_id}).fetchall()
-    return replace(standing, limits=tuple(LimitReached(Limit(name), *counts) for name, *counts in found))
+    return tuple(LimitReached(Limit(name), *counts) for name, *counts in found)
 
 
 def stop(connection: psycopg.Connection, crawl_id: int) -> None:

@@ -98,6 +98,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,
     "GET /api/jobs/{job}": _READ,
+    "GET /api/jobs/{job}/summary": _READ,
     "DELETE /api/jobs/{job}": _CRAWL,
     "POST /api/jobs/{job}/pause": _CRAWL,
     "POST /api/jobs/{job}/resume": _CRAWL,

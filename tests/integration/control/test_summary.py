@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.summary import CrawlSummary, Ending, lines, summarize
+from holdfast.control.summary import CrawlSummary, Ending, lines, stands, summarize
 from holdfast.model.domain import Event
 from holdfast.model.job import Job, JobSpec
 from holdfast.model.limits import Limit
@@ -147,3 +147,13 @@ def test_an_interrupted_crawl_says_what_is_left_and_what_goes_on(crawl: Crawl) -
 def test_a_job_without_urls(database: Database, store: Store) -> None:
     found = summary_of(Crawl(database, store), pages=0, completed=True)
     assert (found.cause, found.exit_code) == ("the job has no URLs", 1)
+
+
+def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: Store) -> None:
+    """A look at a job is not the end of a crawl; its sentences name the command that goes on."""
+    crawl = Crawl(database, store)
+    store.seed(HOME)
+    job = Job(store.job, "default", JobSpec(), crawl.crawl_id)
+    found = stands(store.connection, job, completed=False)
+    assert (found.ending, found.cause, found.exit_code) == (Ending.UNFINISHED, None, 0)
+    assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` goes on where it was."]

@@ -14,12 +14,14 @@ from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client
 from holdfast.client.call import at
 from holdfast.client.crawled import JobSpec as Spec
+from holdfast.client.reading import read
 from holdfast.client.values import Job as RemoteJob
 from holdfast.control import lists
 from holdfast.control.crawls import Wish
 from holdfast.control.jobs import Made, Watch
 from holdfast.control.lists import BadLine
 from holdfast.control.seeds import LONGEST_LINE, Loaded, open_seeds
+from holdfast.control.summary import CrawlSummary
 from holdfast.errors import UsageError
 from holdfast.model.job import Job, JobSpec, JobState
 from holdfast.store.jobs import Acted
@@ -40,6 +42,10 @@ class RemoteJobs:
     def show(self, text: str | int) -> rows.Row:
         """One job, by its name or id."""
         return rows.row(self.client.request("GET", at("/api/jobs/{}", text)), _KNOWN)
+
+    def summary(self, text: str | int) -> CrawlSummary:
+        """How one job stands: URLs not crawled by reason, what waits until when, and the next step."""
+        return read(CrawlSummary, rows.revived(self.client.request("GET", at("/api/jobs/{}/summary", text))))
 
     def create(self, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None = None) -> Made:
         """Make a job. Seeds of a file are read here and sent in portions, without their ranks."""

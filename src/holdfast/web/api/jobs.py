@@ -1,5 +1,6 @@
 """Jobs: what is to be crawled."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
@@ -9,6 +10,7 @@ from pydantic import Field
 from holdfast.control.crawls import Wish
 from holdfast.control.parsers import check_known
 from holdfast.control.queries import JobQuery
+from holdfast.control.summary import Ending
 from holdfast.errors import UsageError
 from holdfast.model.job import JobState, Scope
 from holdfast.web import live
@@ -84,6 +86,55 @@ class MadeJob(View):
     """The first ones."""
 
 
+class NotCrawledView(View):
+    """URLs that were not crawled for one reason."""
+
+    reason: str
+    label: str
+    count: int
+    """URLs."""
+    change: str | None
+    """The option or setting that changes it."""
+    example: str
+    """One of them."""
+    detail: str | None
+    """What is known of that one."""
+
+
+class WaitingView(View):
+    """Domains that wait for the same."""
+
+    kind: str
+    what: str
+    until: datetime | None
+    change: str | None
+    domains: int
+    urls: int
+    """That wait on them."""
+
+
+class JobSummary(View):
+    """How a job stands."""
+
+    now: datetime
+    job: str
+    ending: Ending
+    """`complete`, `limit`, `waits`, `unfinished` or `no_page`."""
+    pages: int
+    pages_in_all: int
+    """Of every crawl of the job."""
+    waiting: int
+    """URLs."""
+    redirects: int
+    not_crawled: list[NotCrawledView]
+    waits: list[WaitingView]
+    limit: str | None
+    """The limit of a person that keeps URLs waiting."""
+    cause: str | None
+    """Why there is no page at all."""
+    next_step: str
+
+
 class Schedule(Body):
     """When a job is crawled again."""
 
@@ -134,6 +185,13 @@ def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> Ma
 def show(job: JobName, office: TheOffice) -> JobView:
     """By name or id."""
     return JobView.of(office.browser.job(job))
+
+
+@router.get("/api/jobs/{job}/summary", summary="How a job stands, and why", responses=documented(404))
+def summary(job: JobName, office: TheOffice, who: Who) -> JobSummary:
+    """URLs that were not crawled by reason, each with the option that changes it; what waits until when; the next step. It goes over all
+    URLs of the job: about a second for a million of them."""
+    return JobSummary.of(office.jobs(who).summary(job))
 
 
 @router.delete("/api/jobs/{job}", summary="Delete a job", status_code=204, responses=documented(404))
