@@ -140,8 +140,8 @@ def crawl(
         parser=None if chosen is None else chosen.name,
     )
     show = Show(verbose=verbose, quiet=quiet)
-    desk = wishes.desk(of)
     secrets = secret_options.secrets(header, cookie, basic_auth)
+    desk = wishes.desk(of)
     wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         patience = _Patience(desk)
@@ -281,6 +281,8 @@ def _announce(begun: Begun, *, quiet: bool) -> None:
     how = "Going on with" if begun.known else "Crawling"
     if not quiet:
         say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command goes on.")
+        if begun.secrets:
+            say(f"It sends {', '.join(map(output.safe, begun.secrets))} to the sites of its seeds, as set before.")
 
 
 def _work(of: Session, job: Job, count: int, show: Show, parser_file: Path | None = None) -> bool:

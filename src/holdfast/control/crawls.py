@@ -64,6 +64,8 @@ class Begun:
     """Domains that are not tried yet because their servers asked for a pause; the first ones."""
     not_job: str | None = None
     """The job that this seed file was known for, but shares no seed with any more."""
+    secrets: tuple[str, ...] = ()
+    """Headers that an earlier command gave to the job, by name, and that are still sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,7 @@ class CrawlDesk:
             self._sow_again(job)
         held_back = self.retry(job, logged_in=bool(wish.secrets and wish.secrets.given()))
         with self.database.session() as connection:
-            if self.sealer is not None:
-                self.sealer.check(connection, job.id)
+            names = () if self.sealer is None else tuple(self.sealer.check(connection, job.id))
             if wish.again and known:
                 crawls.again(connection, job.id)
         while while_paused is not None and self.state(job) is JobState.PAUSED:
@@ -135,7 +136,8 @@ class CrawlDesk:
             crawl_id, resumed = crawls.begin(connection, job.id)
             # Its number as it was given: where nothing is left to do, the sweep of a worker may have finished the crawl by now.
             begun = replace(crawls.get(connection, job.id), crawl_id=crawl_id)
-            return Begun(begun, resumed, known, prepared.loaded, tuple(held_back), prepared.not_job)
+            before = () if wish.secrets else names
+            return Begun(begun, resumed, known, prepared.loaded, tuple(held_back), prepared.not_job, before)
 
     def retry(self, job: Job, *, logged_in: bool = False) -> list[retry_now.HeldBack]:
         """Try again what failed on the job's domains, since a person asks for them; those that wait for what their server asked for.

@@ -42,10 +42,12 @@ class SecretSealer:
         request_secrets.change_of_domain(connection, domain_id, given, secrets.removed())
         return _names([secret for _, secret in request_secrets.of_domains(connection, [domain_id])])
 
-    def check(self, connection: Connection, job_id: int) -> None:
-        """Raise SettingsError if no key opens what a job's requests are to carry."""
-        for secret in request_secrets.of_job(connection, job_id):
+    def check(self, connection: Connection, job_id: int) -> list[str]:
+        """The names of the headers that a job's requests carry. Raises SettingsError if no key opens them."""
+        secrets = request_secrets.of_job(connection, job_id)
+        for secret in secrets:
             self.safe.open(secret.sealed)
+        return _names(secrets)
 
     def _sealed(self, connection: Connection, secrets: RequestSecrets, origins: Sequence[str]) -> list[SealedSecret]:
         texts = secrets.given()

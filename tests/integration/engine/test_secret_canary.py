@@ -105,7 +105,7 @@ def test_secrets_reach_the_site_and_nothing_else(
         assert secret not in dump
 
 
-def test_secrets_change_by_name_and_act_on_the_next_visit(crawls: Crawls) -> None:
+def test_secrets_change_by_name_and_act_on_the_next_visit(crawls: Crawls, capsys: pytest.CaptureFixture[str]) -> None:
     with Pages({"/": html()}) as site:
         url = site.url("/", "127.0.0.1")
         crawls.command("crawl", url, "--job", "wiki", "--allow-private", "--header", "X-Key: one", "--cookie", "a=1")
@@ -113,6 +113,7 @@ def test_secrets_change_by_name_and_act_on_the_next_visit(crawls: Crawls) -> Non
             assert crawls.command("crawl", "--job", "wiki", "--again", *options) == 0
         seen = [values(headers)[:2] for path, headers in site.headers if path.endswith("/")]
     assert seen == [("one", "a=1"), ("two", "a=1"), ("two", None), ("two", None)]
+    assert capsys.readouterr().err.count("It sends X-Key to the sites of its seeds, as set before.") == 1
     crawls.command("jobs", "delete", "wiki", "--yes")
     assert crawls.value("SELECT count(*) FROM job_secrets") == 0
 
