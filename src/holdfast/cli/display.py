@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -26,7 +26,7 @@ from holdfast.cli.output import size
 from holdfast.cli.session import say
 from holdfast.cli.url_lines import UrlLine, render
 from holdfast.control.live import LiveJob, LiveWait
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.settings import render_duration
 
 LIVE_EVERY: Final = 1.0
@@ -78,8 +78,9 @@ def block(view: View, width: int) -> list[Text]:
     job = view.job
     if job is not None:
         lines.append(_figures(view, job, width))
-        lines += _fetching(view, job, width)
-        lines += _waits(view, job, width)
+        if not view.trouble:  # else they are of before
+            lines += _fetching(view, job, width)
+            lines += _waits(view, job, width)
         if job.causes:
             told = ", ".join(f"{count:,} {label}" for label, count in job.causes.items())
             lines += _field("Errors", [Text(f"{told} (last minute)", "red")], width)
@@ -90,6 +91,7 @@ def block(view: View, width: int) -> list[Text]:
         lines += _field("Waits", [Text(output.safe(view.trouble), "yellow")], width)
     if view.note:
         lines += _wrapped(Text(f"  {view.note}", "bold yellow"), width)
+    lines.append(Text(""))  # for the ^C that the terminal writes, which must not make a full line two
     return lines
 
 
@@ -103,7 +105,7 @@ def plain(view: View) -> str:
         parts.append(", ".join(_numbers(view, job, short=True)))
         if figures.domains:
             parts.append(f"domains: {_statuses(job)}; {figures.held:,} held")
-        shown = _shown_waits(view, job)
+        shown = [] if view.trouble else _shown_waits(view, job)
         parts += [f"waits: {wait.text(figures.now)}" for wait in shown[:3]]
         if len(shown) > 3:
             parts.append(f"{len(shown) - 3:,} more waits")
@@ -143,7 +145,7 @@ def _share(job: LiveJob | None) -> tuple[float | None, str]:
         return None, ""
     # Not "100 %" as long as something waits.
     share = (known - figures.waiting) / known
-    return min(share, 0.99) if figures.waiting else share, f"{known:,} URLs known so far"
+    return min(share, 0.99) if figures.waiting else share, f"{output.counted(known, 'URL')} known so far"
 
 
 def _numbers(view: View, job: LiveJob, *, short: bool = False) -> list[str]:
@@ -227,7 +229,7 @@ def _waits(view: View, job: LiveJob, width: int) -> list[Text]:
     lines = []
     for wait in shown[:most]:
         passed = None if wait.seconds is None else max(0.0, wait.seconds - view.age)
-        told = LiveWait(wait.what, passed, wait.change).text(job.figures.now)
+        told = replace(wait, seconds=passed).text(job.figures.now)
         lines.append(Text(output.safe(told), "dim" if wait.meant else "yellow"))
     if len(shown) > most:
         lines.append(Text(f"and {len(shown) - most:,} more", "dim"))
@@ -391,6 +393,9 @@ class Display:
         try:
             self._job = self._look()
             self._trouble = ""
+        except StoreUnavailable:
+            self._trouble = "the database does not answer; nothing is lost, and workers go on when it is back"
+            self._marks.clear()
         except HoldfastError as problem:
             self._trouble = str(problem)
         else:

@@ -44,7 +44,7 @@ class LiveWait:
         """What, until when, and what changes it."""
         told = self.what
         if self.seconds is not None and self.seconds < _SOON:
-            told += f", next attempt in {max(1.0, self.seconds):.0f} s"
+            told += f", next {'request' if self.meant else 'attempt'} in {max(1.0, self.seconds):.0f} s"
         elif self.seconds is not None:
             told += f", until {(now + timedelta(seconds=self.seconds)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         return told if self.change is None else f"{told}; {self.change}"

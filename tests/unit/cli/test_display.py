@@ -12,6 +12,7 @@ from rich.text import Text
 from holdfast.cli.display import Display, View, block, plain
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine, encode, render
 from holdfast.control.live import LiveJob, LiveWait
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.model.activity import Fetching
 from holdfast.model.batch import UrlOutcome
 from holdfast.model.outcome import Outcome, UrlState
@@ -76,6 +77,7 @@ def test_a_running_crawl_at_80_columns() -> None:
         "            https://a.example/b",
         "            and 30 more requests in flight",
         "  Domains   2 active, 1 blocked; 2 held by 2 workers",
+        "",
     ]
 
 
@@ -136,6 +138,29 @@ def test_what_came_from_the_web_steers_no_terminal() -> None:
     for text in (shown(block(view(evil), 80)), plain(view(evil))):
         assert "\x1b" not in text
         assert "\x07" not in text
+
+
+def test_while_the_database_is_away_it_says_so_and_shows_nothing_stale() -> None:
+    looks: list[LiveJob | HoldfastError] = [
+        replace(RUNNING, waits=(REFUSED,)),
+        StoreUnavailable("It does not answer: a long story."),
+    ]
+
+    def look() -> LiveJob:
+        found = looks.pop(0)
+        if isinstance(found, HoldfastError):
+            raise found
+        return found
+
+    display = Display(look, "Job docs")
+    display._ask()
+    display._look_at = 0.0
+    display._ask()
+    text = shown(block(display.view(), 140))
+    assert "Waits     the database does not answer; nothing is lost, and workers go on when it is back" in text
+    assert "Fetching" not in text
+    assert "example.org" not in text
+    assert "1,472 pages" in text
 
 
 def test_the_first_figures_have_no_rate() -> None:
