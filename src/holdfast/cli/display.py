@@ -106,7 +106,7 @@ def plain(view: View) -> str:
         if figures.domains:
             parts.append(f"domains: {_statuses(job)}; {figures.held:,} held")
         shown = [] if view.trouble else _shown_waits(view, job)
-        parts += [f"waits: {wait.text(figures.now)}" for wait in shown[:3]]
+        parts += [f"waits: {wait.text(figures.now).removeprefix('waits ')}" for wait in shown[:3]]
         if len(shown) > 3:
             parts.append(f"{len(shown) - 3:,} more waits")
     if view.trouble:
@@ -229,7 +229,7 @@ def _waits(view: View, job: LiveJob, width: int) -> list[Text]:
     lines = []
     for wait in shown[:most]:
         passed = None if wait.seconds is None else max(0.0, wait.seconds - view.age)
-        told = replace(wait, seconds=passed).text(job.figures.now)
+        told = replace(wait, seconds=passed).text(job.figures.now).removeprefix("waits ")
         lines.append(Text(output.safe(told), "dim" if wait.meant else "yellow"))
     if len(shown) > most:
         lines.append(Text(f"and {len(shown) - most:,} more", "dim"))
@@ -376,8 +376,9 @@ class Display:
         self._wake.clear()
 
     def _print_urls(self, write: Callable[..., None]) -> None:
-        for line in self._drained():
-            write(render(line), soft_wrap=True)
+        lines = [render(line) for line in self._drained()]
+        if lines:  # all at once: each write draws the block below them anew
+            write(Text("\n").join(lines), soft_wrap=True)
 
     def _drained(self) -> Iterator[UrlLine]:
         while True:
