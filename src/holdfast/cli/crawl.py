@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -181,12 +181,12 @@ def crawl(
         raise typer.Exit(INTERRUPTED)
     for url in desk.over_http(wish, begun.job):
         say(f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}.")
-    extraction.finish(of, begun.job, chosen, items_file)
+    extracted = extraction.finish(of, begun.job, chosen, items_file)
     ended = desk.end(begun.job)
     stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
     with _note_after(SLOW_COUNT, "Counting the URLs that were not crawled …"):
         summary = desk.summary(begun.job, ended, stuck)
-    _report(summary, ended, stuck, as_json)
+    _report(summary, ended, stuck, as_json, extracted)
 
 
 def worker(
@@ -333,10 +333,12 @@ def _figures(done: Progress) -> dict[str, Any]:
     return {"pages": done.pages, "errors": done.errors, "bytes": done.bytes, **spread}
 
 
-def _report(summary: CrawlSummary, ended: Ended, stuck: Sequence[str], as_json: bool) -> None:
-    """`stuck`: domains, some if they are many, that wait for a proxy."""
+def _report(
+    summary: CrawlSummary, ended: Ended, stuck: Sequence[str], as_json: bool, extracted: Mapping[str, int]
+) -> None:
+    """`stuck`: domains, some if they are many, that wait for a proxy; `extracted`: figures of the job's parser."""
     if as_json:
-        found = {**_figures(ended.progress), "completed": ended.completed, **asdict(summary)}
+        found = {**_figures(ended.progress), "completed": ended.completed, **asdict(summary), **extracted}
         output.print_json(found | ({"waiting_for_a_proxy": stuck} if stuck else {}))
     else:
         _print_lines([f"{_pages(summary, ended.progress)}.", *summary_lines(summary)])

@@ -71,8 +71,11 @@ def service(of: Session, parser: "ChosenParser | None" = None) -> "ExtractionSer
     return ExtractionService(of.store(), wiring.archive_folder(of.settings), of.settings.parsing, file)
 
 
-def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
-    """Parse what is still due for the job on this machine, write its items to `file`, and say what its parser found."""
+def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | None = None) -> dict[str, int]:
+    """Parse what is still due for the job on this machine, write its items to `file`, and say what its parser found.
+
+    The figures are for programs; without a parser there are none.
+    """
     parsing = service(of, parser)
     if parser is not None:
         parsing.make_due(job.id, parser.name)
@@ -82,7 +85,7 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | Non
             parsing.parse_due(job_id=job.id, watch=lambda done: bar.show(done.pages + done.failed, done.pages, due))
     standing = parsing.standing(job.id)
     if not (standing.parsed or standing.failed or standing.due):
-        return
+        return {}
     name = safe(job.name)
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
     if file is not None:
@@ -102,3 +105,9 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | Non
             say(
                 f"{counted(left.elsewhere, 'page')} wait in archives of other machines; `holdfast parse` there parses them."
             )
+    return {
+        "items": standing.items,
+        "pages_parsed": standing.parsed,
+        "pages_not_parsed": standing.failed,
+        "pages_due": standing.due,
+    }

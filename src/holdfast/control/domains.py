@@ -331,6 +331,11 @@ def _sticky(text: str) -> timedelta | None:
     return span
 
 
+def _parser(text: str) -> str | None:
+    """None: as if nobody had set one; crawls have none then."""
+    return _word(text) if text else None
+
+
 def _budget(text: str) -> int | None:
     return _whole(1, 2**31 - 1)(text) if text else None
 
@@ -338,7 +343,7 @@ def _budget(text: str) -> int | None:
 KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "delay": ("crawl_delay_seconds", _delay),
     "concurrency": ("max_concurrent_requests", _whole(1, 1000)),
-    "parser": ("parser_name", _word),
+    "parser": ("parser_name", _parser),
     "user_agent": ("user_agent", _user_agent),
     "active": ("is_active", _yes_or_no),
     "budget": ("max_pages_per_run", _budget),

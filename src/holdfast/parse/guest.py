@@ -36,7 +36,7 @@ OUT_OF_MEMORY: Final = b"m"
 RAISED: Final = b"r"
 BAD_RESULT: Final = b"x"
 
-NICE: Final = 5
+NICE: Final = 10
 """By how much a guest stands back behind those who fetch."""
 GRACE: Final = 2
 """Seconds that the parent has to be first."""

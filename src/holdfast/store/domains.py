@@ -44,6 +44,7 @@ _LIFT: Final = """
 UPDATE job_domains SET state = 'open', limit_reached = NULL
 WHERE domain_id = %s AND state = 'spent' AND limit_reached = 'domain_budget'
 """
+_PARSER: Final = "parser_name"
 _OF_PROXIES: Final = "proxy_"
 """What all columns begin with that may let a domain go on which waits for a proxy."""
 
@@ -211,9 +212,10 @@ def edit(
         else:
             if _BUDGET in changes:  # what a person says is a limit; nothing said is the size of a share
                 changes = {**changes, "max_pages_is_limit": changes[_BUDGET] is not None}
+            if _PARSER in changes:  # what a person sets is for crawls, too, not only for tasks
+                parser = changes[_PARSER]
+                changes = {**changes, _PARSER: parser or NewDomains().parser, "parser_chosen": parser is not None}
             assignments: list[sql.Composable] = [sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes]
-            if "parser_name" in changes:  # said by a person, so it is for crawls, too
-                assignments.append(sql.SQL("parser_chosen = true"))
             columns = sql.SQL(", ").join([*assignments, sql.SQL("version = version + 1")])
             query = sql.SQL("UPDATE domains SET {} WHERE id = %s").format(columns)
             connection.execute(query, [*changes.values(), row[0]])

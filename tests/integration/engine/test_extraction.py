@@ -114,6 +114,8 @@ def test_without_a_parser_nothing_is_due_and_a_persons_word_for_a_domain_counts(
     assert crawls.crawl(web.url(0), delay=0, job="other").completed
     assert urls_with_items(crawls)
     assert items.count_due(crawls.connection) == {}
+    domains.edit(crawls.connection, name, {"parser_name": None})
+    assert crawls.rows("SELECT parser_name, parser_chosen FROM domains") == [("generic", False)]
 
 
 def test_a_parser_that_is_not_known_here_leaves_its_pages_due(crawls: Crawls, web: WebProcess, folder: Path) -> None:
