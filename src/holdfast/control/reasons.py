@@ -35,6 +35,7 @@ class Reason(NamedTuple):
 _ALLOW_PRIVATE: Final = "`--allow-private`"
 _NO_ROBOTS: Final = "`--no-robots`, for your own sites only"
 _AGAIN: Final = "`--again` tries once more"
+_SAME_COMMAND: Final = "the same command tries again"
 _CHECK_URL: Final = "Check the URL, or crawl another page of the site."
 
 REASONS: Final[dict[str, Reason]] = {
@@ -143,7 +144,7 @@ REASONS: Final[dict[str, Reason]] = {
     Outcome.DNS_FAILURE: Reason(
         "of hosts whose name server does not answer",
         "the name server did not answer",
-        _AGAIN,
+        _SAME_COMMAND,
         "the name server did not answer for {host}",
         "Check the network of this machine, then run the same command again.",
     ),
@@ -156,14 +157,14 @@ REASONS: Final[dict[str, Reason]] = {
     Outcome.CONNECTION_FAILED: Reason(
         "without a connection",
         "no connection could be made",
-        _AGAIN,
+        _SAME_COMMAND,
         "{host} cannot be connected to ({detail})",
         "Check that the server runs, then run the same command again.",
     ),
     Outcome.TLS_FAILURE: Reason(
         "without a secure connection (TLS)",
         "no secure connection could be made",
-        _AGAIN,
+        _SAME_COMMAND,
         "{host} offers no secure connection ({detail})",
         "Check the certificate of the server, or its scheme: perhaps it speaks http only.",
     ),

@@ -168,8 +168,8 @@ _RUNNABLE: Final = f"""
 """
 # A crawl that was interrupted goes on, too: else no sweep would end it.
 _TAKEN_UP: Final = """
-WITH going_on AS (UPDATE crawls SET state = 'running' WHERE job_id = ANY(%(jobs)s) AND state = 'stopped')
-UPDATE crawl_jobs SET state = 'processing' WHERE id = ANY(%(jobs)s) AND state = 'pending'
+WITH taken AS (UPDATE crawl_jobs SET state = 'processing' WHERE id = ANY(%(jobs)s) AND state = 'pending' RETURNING id)
+UPDATE crawls SET state = 'running' WHERE job_id IN (SELECT id FROM taken) AND state = 'stopped'
 """
 _URGENT: Final = """
 SELECT j.id FROM crawl_jobs j WHERE j.kind = 'tasks' AND EXISTS (
