@@ -40,6 +40,8 @@ LOOK_SHARE: Final = 10.0
 NARROW: Final = 100
 """Columns; a wider terminal gets more URLs and more waits."""
 LABEL: Final = 10
+STILL: Final = 2.0
+"""Seconds after which a display says why nothing is fetched."""
 SLOW: Final = 4.0
 """Seconds after which a request is shown with its age."""
 _MOST_LINES_OF_A_WAIT: Final = 2
@@ -104,7 +106,8 @@ def plain(view: View) -> str:
         figures = job.figures
         parts.append(", ".join(_numbers(view, job, short=True)))
         if figures.domains:
-            parts.append(f"domains: {_statuses(job)}; {figures.held:,} held")
+            flight = f"; {output.counted(job.requests, 'request')} in flight" if job.requests else ""
+            parts.append(f"domains: {_statuses(job)}; {figures.held:,} held{flight}")
         shown = [] if view.trouble else _shown_waits(view, job)
         parts += [f"waits: {wait.text(figures.now).removeprefix('waits ')}" for wait in shown[:3]]
         if len(shown) > 3:
@@ -213,14 +216,22 @@ def _shown_waits(view: View, job: LiveJob) -> list[LiveWait]:
     trouble = [wait for wait in waits if not wait.meant]
     if trouble or job.requests:
         return trouble
-    return waits or ([_UNKNOWN] if _stands_still(view, job) else [])
+    if waits or not _stands_still(view, job):
+        return waits
+    return [_STARTS if view.starts else _WRITES if job.figures.held else _UNKNOWN]
 
 
 _UNKNOWN: Final = LiveWait("URLs wait for a worker that takes them", None, "`holdfast explain DOMAIN` says more")
 
 
+_WRITES: Final = LiveWait(
+    "no request is in flight; workers that hold domains parse pages, write them, or begin", meant=True
+)
+_STARTS: Final = LiveWait("worker processes are starting", meant=True)
+
+
 def _stands_still(view: View, job: LiveJob) -> bool:
-    return bool(job.figures.waiting and view.speed == 0.0 and not view.starts)
+    return bool(job.figures.waiting and not view.speed and view.elapsed > STILL)
 
 
 def _waits(view: View, job: LiveJob, width: int) -> list[Text]:

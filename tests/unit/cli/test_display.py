@@ -117,9 +117,15 @@ def test_a_delay_is_told_only_where_nothing_else_is_done() -> None:
 
 
 def test_where_nothing_is_fetched_and_nothing_is_known_it_says_so() -> None:
-    assert "URLs wait for a worker" in shown(block(view(LiveJob(FIGURES), speed=0.0), 80))
+    idle = LiveJob(replace(FIGURES, held=0))
+    assert "URLs wait for a worker" in shown(block(view(idle, speed=0.0), 80))
+    assert "no request is in flight" in shown(block(view(LiveJob(FIGURES), speed=0.0), 80))
     assert "Waits" not in shown(block(view(LiveJob(replace(FIGURES, waiting=0)), speed=0.0), 80))
-    assert "Waits" not in shown(block(view(LiveJob(FIGURES), speed=None), 80)), "it has only begun"
+    begun = view(idle, speed=None, elapsed=1.0)
+    assert "Waits" not in shown(block(begun, 80)), "it has only begun"
+    assert "URLs wait for a worker" in shown(block(replace(begun, elapsed=3.0), 80))
+    assert "Waits     worker processes are starting" in shown(block(replace(begun, elapsed=3.0, starts=True), 80))
+    assert "2 held; 32 requests in flight" in plain(view(RUNNING))
 
 
 def test_times_that_are_far_off_are_told_as_times() -> None:
