@@ -24,7 +24,7 @@ _PANELS: Final = {
     "Limits": ("max_pages", "max_pages_per_domain", "rounds", "max_depth"),
     "Pace": ("delay", "concurrency", "workers"),
     "Requests": ("allow_private", "no_robots", "header", "cookie", "basic_auth", "user_agent"),
-    "Results": ("no_archive", "text", "parser"),
+    "Results": ("no_archive", "text", "parser", "items_file"),
     "Output": ("verbose", "quiet", "as_json", "help"),
 }
 """The options of a command with many of them, by subject."""
