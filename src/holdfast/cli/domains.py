@@ -267,11 +267,11 @@ def domain_set(
 ) -> None:
     """Configure how a domain is crawled.
 
-    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (pages a run) whole numbers, active is yes or
-    no, window the time of day when it is left alone, strip_params the names of parameters to drop from its URLs. proxy is
+    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (at most so many pages a crawl) whole numbers,
+    active is yes or no, window the time of day when it is left alone, strip_params the names of parameters to drop from its URLs. proxy is
     direct, pool or any; proxy_direct (it may be asked without one) and proxy_resolves (the proxy looks up names) are yes
     or no; proxy_country is a code, proxy_sticky a duration.
-    With nothing behind the =, budget, user_agent, window and all of proxies are as the settings say.
+    With nothing behind the =, budget is no limit; user_agent, window and all of proxies are as the settings say.
 
     header ("Name: value"), cookie (name=value) and basic_auth (user:password) are sent with every request to the domain,
     over https only unless it is named as http://DOMAIN. @FILE or env:NAME behind the = reads the value from there, header

@@ -354,10 +354,7 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("Completed", output.when(job["completed_at"])),
         ("URLs", f"{job['discovered']:,}: {ends}"),
         ("Fetched", f"{job['pages']:,}{budget} pages, {size(job['bytes'])}, {counted(job['errors'], 'error')}"),
-        (
-            "Domains",
-            f"{job['domains']:,}: {_count(job['done'])} done, {job['ready']:,} ready, {_count(job['spent'])} out of budget",
-        ),
+        ("Domains", f"{job['domains']:,}: {_of_domains(job)}"),
         ("Depth", job["depth"]),
         ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),
         ("Asked for", spec or "nothing but the defaults"),
@@ -369,9 +366,14 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
     ]
 
 
+def _of_domains(job: dict[str, Any]) -> str:
+    spent = f"{_count(job['spent'])} at a limit or waiting for a round"
+    return f"{_count(job['done'])} done, {job['ready']:,} ready, {spent}"
+
+
 def _state(job: dict[str, Any]) -> str:
     if job["out_of_budget"]:
-        return f"{job['state']}, out of budget; `holdfast crawl --job {job['name']}` goes on with a new one"
+        return f"{job['state']}, stopped at a limit; `holdfast crawl --job {job['name']}` goes on with a new crawl"
     return str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
 
 

@@ -151,7 +151,7 @@ def schedule(job: JobRef, when: str | None) -> Call[Job]:
 
 
 def watch(job: JobRef) -> Stream[News]:
-    """What happens to a job, and its figures whenever they change, until it is completed, cancelled, failed, deleted or out of budget.
+    """What happens to a job, and its figures whenever they change, until it is completed, cancelled, failed, deleted or at a limit.
 
     The last of its figures are the end; what happened in the same moment may not be heard any more.
     """

@@ -156,11 +156,11 @@ class Job:
     failed: int
     depth: int
     spent: int = field(default=0, kw_only=True)
-    """Domains whose budget of this crawl is used up."""
+    """Domains that reached a limit, or used their share and wait for the next round."""
     done: int = field(default=0, kw_only=True)
     """Domains with nothing left to do."""
     out_of_budget: bool = field(default=False, kw_only=True)
-    """Its budget is used up, and nothing is fetched until it is crawled anew."""
+    """It reached a limit that a person gave, and nothing is fetched until it is crawled anew."""
     secrets: list[str] = field(default_factory=list, kw_only=True)
     """The names of headers that are sent to the origins of its seeds; their values are never shown."""
 

@@ -148,7 +148,7 @@ class Spread:
     denied: int = 0
     failed: int = 0
     spent: int = 0
-    """Domains whose budget of this crawl is used up."""
+    """Domains that reached a limit, or used their share and wait for the next round."""
     finished: int = 0
     """Domains with nothing left to do."""
     ready: int = 0

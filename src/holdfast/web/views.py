@@ -73,7 +73,7 @@ class JobView(View):
     ready: int
     """Domains that could be worked on now."""
     spent: int
-    """Domains whose budget of this crawl is used up."""
+    """Domains that reached a limit, or used their share and wait for the next round."""
     done: int
     """Domains with nothing left to do."""
     discovered: int
@@ -83,7 +83,7 @@ class JobView(View):
     failed: int
     depth: int
     out_of_budget: bool
-    """Its budget is used up: nothing is fetched until it is crawled anew, by its schedule or `holdfast crawl`, or gets URLs elsewhere."""
+    """A limit that a person gave is reached: nothing is fetched until it is crawled anew, by its schedule or `holdfast crawl`."""
     secrets: list[str]
     """The names of headers that are sent to the origins of its seeds; their values are never shown."""
 
