@@ -183,7 +183,12 @@ MISHAPS: Final = (
     Mishap("an unknown job", plain("crawl", "--job", "nothing"), 4, ("'nothing'", "`holdfast jobs list`")),
     Mishap("a bad pattern", plain("crawl", "https://example.com", "--exclude", "("), 2, ("exclude pattern", "regular")),
     Mishap("no URL", plain("crawl", "http://bad host/"), 2, ("bad host", "https://example.com")),
-    Mishap("seeds that are not there", plain("crawl", "--seeds", "no-such-file.txt"), 2, ("no-such-file.txt",)),
+    Mishap(
+        "seeds that are not there",
+        plain("crawl", "--seeds", "no-such-file.txt"),
+        2,
+        ("no-such-file.txt", "Check the path"),
+    ),
     Mishap("seeds that are none", lambda town: ["crawl", "--seeds", town.file("none.txt", "")], 1, ("no URLs",)),
     Mishap(
         "seeds that are all bad",
@@ -199,6 +204,9 @@ MISHAPS: Final = (
         lambda _: {"HOLDFAST_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"},
     ),
     Mishap(
-        "an export that cannot be written", plain("export", "pages", "/proc/pages.jsonl"), 1, ("/proc/pages.jsonl",)
+        "an export that cannot be written",
+        plain("export", "pages", "/proc/pages.jsonl"),
+        1,
+        ("/proc/pages.jsonl", "another place"),
     ),
 )

@@ -235,7 +235,9 @@ class Exporter:
                 os.fsync(stream.fileno())
             part.replace(path)
         except OSError as problem:
-            raise HoldfastError(f"{file!r} cannot be written: {problem.strerror or problem}.") from problem
+            raise HoldfastError(
+                f"{file!r} cannot be written: {problem.strerror or problem}. Write to another place."
+            ) from problem
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)

@@ -65,7 +65,7 @@ def opened(name: str, what: str, *, is_a: str = "") -> tuple[BinaryIO, int | Non
         file = path.open("rb")
         found = os.fstat(file.fileno())
     except OSError as problem:
-        raise UsageError(f"{is_a}{name} cannot be read: {problem.strerror}.") from problem
+        raise UsageError(f"{is_a}{name} cannot be read: {problem.strerror}. Check the path.") from problem
     return file, found.st_size if stat.S_ISREG(found.st_mode) else None
 
 

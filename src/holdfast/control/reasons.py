@@ -172,7 +172,7 @@ REASONS: Final[dict[str, Reason]] = {
         "without an answer in time",
         "it took longer than `fetch.timeout`",
         "`fetch.timeout`",
-        "{host} did not answer in time ({detail})",
+        "{host} did not answer in time",
         "Run the same command again, or raise `fetch.timeout`.",
     ),
     Outcome.TOO_SLOW: Reason(
@@ -547,10 +547,15 @@ def _for_a_worker(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
     return Wait("a worker that claims the domain, when its turn comes")
 
 
+def _inside(text: str) -> str:
+    """Text as it stands inside a sentence; "TLS …" and "HTTP 500" stay as they are."""
+    return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
+
+
 def visit_wait(wait: VisitWait) -> str:
     """Why a worker does not ask a domain that it holds at this moment: a sentence without its end and without the time."""
-    short = wait.detail.partition(": ")[0]  # "Connection refused: Failed to connect to …" as libcurl says it
-    detail = f" ({short[0].lower()}{short[1:]})" if short and not short.startswith("HTTP") else short and f" ({short})"
+    short = _inside(wait.detail.partition(": ")[0])  # "Connection refused: Failed to connect to …" as libcurl says it
+    detail = short and f" ({short})"
     answered = short.startswith("HTTP")
     match wait.kind:
         case WaitKind.CIRCUIT if answered:

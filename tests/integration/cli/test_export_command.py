@@ -207,7 +207,7 @@ def test_a_failure_leaves_what_was_there(cli: Cli, crawl: Crawl, monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr("holdfast.control.export.os.fsync", breaks)
             answer = cli("export", "pages", name)
-        assert answer.refused(1) == f"'{name}' cannot be written: No space left on device."
+        assert answer.refused(1) == f"'{name}' cannot be written: No space left on device. Write to another place."
         with monkeypatch.context() as patch:
             patch.setattr(exports.Exporter, "_shown", breaks)
             assert cli("export", "pages", name).code == 1

@@ -101,7 +101,7 @@ def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli) -> None:
         (["unassign", SITE], "Say which to take out: proxies by their names, or --all."),
         (["test"], "Say which to try: proxies by their names, or --all."),
         (["test", "1", "--url", "ftp://x"], "'ftp://x' is not an http or https URL."),
-        (["import", "nowhere.txt"], "nowhere.txt cannot be read: No such file or directory."),
+        (["import", "nowhere.txt"], "nowhere.txt cannot be read: No such file or directory. Check the path."),
         (["advise", "inf"], "URLs an hour and a buffer cannot be negative, and a proxy must be good for something."),
         (["advise", "100", "--each", "0"], "URLs an hour and a buffer cannot be negative, and a proxy must be good"),
     ],

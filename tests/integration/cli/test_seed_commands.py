@@ -173,9 +173,9 @@ def test_a_file_that_cannot_be_read_after_all(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("missing.txt", "The seed file missing.txt cannot be read: No such file or directory."),
-        (".", "The seed file . cannot be read: Is a directory."),
-        ("a\x1b.txt", "The seed file a\\x1b.txt cannot be read: No such file or directory."),
+        ("missing.txt", "The seed file missing.txt cannot be read: No such file or directory. Check the path."),
+        (".", "The seed file . cannot be read: Is a directory. Check the path."),
+        ("a\x1b.txt", "The seed file a\\x1b.txt cannot be read: No such file or directory. Check the path."),
     ],
 )
 def test_a_file_that_cannot_be_opened(bare_cli: Cli, name: str, sentence: str) -> None:

@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_read_after_all(cli: Cli) -> None:
             "A time is written with its time zone, and lies after 1970 and before the year 9999.",
         ),
         (["a.example", "--parser", "../x"], "A parser is one word of letters, digits, dots and dashes."),
-        (["--file", "missing"], "The seed file missing cannot be read: No such file or directory."),
+        (["--file", "missing"], "The seed file missing cannot be read: No such file or directory. Check the path."),
     ],
 )
 def test_tasks_that_cannot_be_meant_need_no_database(bare_cli: Cli, arguments: list[str], sentence: str) -> None:

@@ -16,13 +16,16 @@ from holdfast.control.reasons import (
     cause,
     describe_wait,
     in_words,
+    visit_wait,
     waits,
     why,
     why_not,
 )
+from holdfast.model.activity import VisitWait
 from holdfast.model.domain import STOPPING
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyRules, Use
+from holdfast.model.wait import WaitKind
 from holdfast.settings import Settings
 from holdfast.store import proxy_pools
 from holdfast.store.proxy_reports import PoolState
@@ -333,7 +336,7 @@ def test_a_pause_of_the_url_itself() -> None:
 
 def test_robots_that_could_not_be_had() -> None:
     (wait,) = waits(DOMAIN, WORK, [ROBOTS], MOMENT)
-    expected = "robots.txt is not available: example.com did not answer in time (it took longer than `fetch.timeout`)"
+    expected = "robots.txt is not available: example.com did not answer in time"
     assert wait == Wait(expected, LATER)
     for row in (ROBOTS | {"reachable": True}, ROBOTS | {"content": "an older copy"}, ROBOTS | {"expires_at": BEFORE}):
         assert [wait.until for wait in waits(DOMAIN, WORK, [row], MOMENT)] == [None]
@@ -372,3 +375,16 @@ def test_what_a_domain_without_a_proxy_waits_for(
 
 def test_every_reason_of_a_proxy_has_its_words() -> None:
     assert set(re.findall(r"THEN '(\w+)'", proxy_pools.CAN_NOT)) == set(CAN_NOT)
+
+
+@pytest.mark.parametrize(
+    ("detail", "told"),
+    [
+        ("Connection refused: Failed to connect", "(connection refused)"),
+        ("TLS connect error: error:0A00010B", "(TLS connect error)"),
+        ("HTTP 500", "(HTTP 500)"),
+    ],
+)
+def test_what_a_library_says_stands_inside_a_sentence(detail: str, told: str) -> None:
+    wait = VisitWait("example.com", 1, WaitKind.ROBOTS, 3.0, detail)
+    assert visit_wait(wait) == f"example.com: robots.txt is not available {told}"
