@@ -61,9 +61,9 @@ class Run:
     name: str
     pages: int
     crawled: float
-    """Seconds until the last page was committed."""
-    whole: float
-    """Seconds until the command ended, without the start of the database."""
+    """Seconds from the first page to the last."""
+    behind: float
+    """Seconds from the last page to the end of the command."""
     items: list[str]
     kills: int = 0
     errors: int = 0
@@ -94,7 +94,7 @@ def main() -> int:
     )
     for run in runs:
         print(
-            f"{run.name:<24} {run.pages:>6} {run.pages / run.crawled:>8.0f} {run.crawled:>10.1f} {run.whole - run.crawled:>12.1f} "
+            f"{run.name:<24} {run.pages:>6} {run.pages / run.crawled:>8.0f} {run.crawled:>10.1f} {run.behind:>12.1f} "
             f"{len(run.items):>7} {run.errors:>7} {run.kills:>6}"
         )
     return judged(*runs[1:])
@@ -131,7 +131,6 @@ def crawl(folder: Path, name: str, urls: list[str], parser: Path | None, kills: 
     run("status")
     command = ["crawl", *urls, *OPTIONS, *(["--parser", str(parser)] if parser else [])]
     killed = 0
-    begun = time.time()
     while True:
         process = subprocess.Popen(
             [*program, *command],
@@ -149,13 +148,16 @@ def crawl(folder: Path, name: str, urls: list[str], parser: Path | None, kills: 
             continue
         break
     ended = time.time()
-    query = "SELECT count(*), extract(epoch FROM max(crawled_at)) FROM crawled_pages WHERE outcome = 'ok'"
-    pages, last = run("db", "psql", "-At", "-c", query).strip().split("|")
+    query = """
+        SELECT count(*), extract(epoch FROM max(crawled_at)), extract(epoch FROM max(crawled_at) - min(crawled_at))
+        FROM crawled_pages WHERE outcome = 'ok'
+    """
+    pages, last, crawled = run("db", "psql", "-At", "-c", query).strip().split("|")
     errors = run("db", "psql", "-At", "-c", "SELECT count(*) FROM page_parses WHERE error IS NOT NULL").strip()
     items = sorted(map(plain, run("export", "items", "-", "--job", "bench").splitlines()))
     run("verify")
     run("db", "stop")
-    return Run(name, int(pages), float(last) - begun, ended - begun, items, killed, int(errors))
+    return Run(name, int(pages), float(crawled), ended - float(last), items, killed, int(errors))
 
 
 def end_all(pid: int) -> None:
