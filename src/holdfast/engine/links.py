@@ -14,7 +14,7 @@ from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
 from holdfast.model.work import Growth
-from holdfast.politeness.pagination import Pagination, end_of_chain
+from holdfast.politeness.pagination import Pagination, end_of_chain, has_numbers
 from holdfast.politeness.priority import url_priority
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.traps import Counted, TemplateCounter, trap
@@ -214,9 +214,11 @@ class LinkFinder:
         fresh = self._recent.unseen(hrefs, start, page.depth)
         found: list[FoundUrl] = []
         if fresh:
-            chain = _Chain(Pagination(page.url), page.steps + 1, frozenset(following))
+            chain = None
+            if following or has_numbers(page.url):
+                chain = _Chain(Pagination(page.url), page.steps + 1, frozenset(following))
             found = [self._judge(start, href, key, depth, chain) for href in fresh]
-            if chain.taken:
+            if chain is not None and chain.taken:
                 self._go_on(page, start, fresh, found)
         if nofollow:
             unseen = self._recent_nofollow.unseen(nofollow, start, 0)
@@ -336,10 +338,10 @@ class LinkFinder:
             return self._denied(Outcome.TRAP, why_not, url, key, page_key, depth)
         priority = url_priority(url, depth)
         if site.domain == self._site.domain:
-            if steps or counted.template is not None:
-                template = counted.template
-                return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, steps=steps, template=template)
-            return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops)
+            return FoundUrl(
+                *(self._job_id, key, url, depth, priority, page_key, hops, UrlState.WAITING, None, None, None, None),
+                *(steps, 0, counted.template),
+            )
         return FoundUrl(self._job_id, key, url, depth, priority, page_key, hops, UrlState.WAITING, None, *site)
 
     def _denied(self, outcome: Outcome, why: str, url: str, key: bytes, page_key: bytes, depth: int) -> FoundUrl:

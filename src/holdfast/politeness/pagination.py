@@ -14,7 +14,13 @@ MOST_BARREN: Final = 3
 """Pages of a chain in a row without any other new URL, after which it ends."""
 
 _DIGITS: Final = b"0123456789"
+_DIGIT: Final = re.compile(r"[0-9]")
 _SPLIT: Final = re.compile(r"([0-9]+)")
+
+
+def has_numbers(url: str) -> bool:
+    """Whether there is a number behind the host of a normalized URL. One without is no page of a pagination, unless rel=next says so."""
+    return _DIGIT.search(url, url.index("/", 8)) is not None
 
 
 class Pagination:

@@ -48,7 +48,7 @@ class ScopeRules:
                 return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not {source_domain}")
             if self.scope is Scope.DOMAIN and target_parent != source_parent:
                 return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not under {source_parent}")
-        if (denial := self.matches(url)) is not None:
+        if (self.exclude or self.include) and (denial := self.matches(url)) is not None:
             return denial
         if depth > max_depth:
             return Denial(Outcome.TOO_DEEP, f"depth {depth} is more than {max_depth}")

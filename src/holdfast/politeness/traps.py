@@ -99,10 +99,11 @@ def template(url: str) -> str:
 
 def template_key(url: str) -> int | None:
     """A number of 64 bits for the template of a normalized URL, the same in every process; None: there is no number in the URL."""
-    if not _DIGIT.search(url, max(url.find("/", 8), 0)):
-        return None
-    digest = hashlib.blake2b(template(url).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return _number(template(url)) if _DIGIT.search(url, max(url.find("/", 8), 0)) else None
+
+
+def _number(pattern: str) -> int:
+    return int.from_bytes(hashlib.blake2b(pattern.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 class Counted(NamedTuple):
@@ -140,13 +141,17 @@ class TemplateCounter:
 
     def count(self, url: str) -> Counted:
         """Count the URL with its template. One without numbers is never over."""
-        key = template_key(url)
-        if key is None:
+        if not _DIGIT.search(url, max(url.find("/", 8), 0)):
             return _NOT_COUNTED
-        seen = self._seen.get(key)
+        pattern = template(url)
+        short = hash(
+            pattern
+        )  # of this process; the number for the store takes as long as all the rest, hence once a template
+        seen = self._seen.get(short)
         if seen is None:
             _make_room(self._seen, self.MAX_TEMPLATES)
-            seen = self._seen[key] = _Seen()
+            seen = self._seen[short] = _Seen(_number(pattern))
+        key = seen.key
         known = self._stored.get(key)
         if known is None:
             known = self._fresh.get(key)
@@ -173,13 +178,15 @@ def _make_room(remembered: dict[int, Any], most: int) -> None:
 class _Seen:
     """Different URLs of one template: first each, then a Bloom filter with 16 bits for each that may come."""
 
-    __slots__ = ("_bits", "_count", "_few")
+    __slots__ = ("_bits", "_count", "_few", "key")
 
     FEW: Final = 64
     MOST_BITS: Final = 1 << 20
     HASHES: Final = 4
 
-    def __init__(self) -> None:
+    def __init__(self, key: int) -> None:
+        """`key`: the number of the template in the store."""
+        self.key = key
         self._few: set[int] = set()
         self._bits: bytearray | None = None
         self._count = 0
