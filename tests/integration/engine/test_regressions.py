@@ -194,8 +194,10 @@ def test_a_worker_that_is_refused_does_not_make_a_finished_crawl_a_failure(
     made = []
 
     class OneIsRefused(Supervisor):
-        def __init__(self, command: Callable[[int], Sequence[str]], count: int, folder: Path) -> None:
-            super().__init__(lambda number: command(1) if number == 1 else ["sh", "-c", "exit 5"], count, folder)
+        def __init__(self, command: Callable[[int], Sequence[str]], count: int, folder: Path, **more: Any) -> None:
+            super().__init__(
+                lambda number: command(1) if number == 1 else ["sh", "-c", "exit 5"], count, folder, **more
+            )
             made.append(self)
 
     monkeypatch.setattr(crawl_command, "Supervisor", OneIsRefused)
