@@ -104,7 +104,7 @@ def running_and_waiting(shown: Terminal, *options: str) -> None:
         time.sleep(4)
         shown.capture("running")
         port = server.port
-    shown.wait("next attempt in")
+    shown.wait("next attempt")
     time.sleep(1.5)
     shown.capture("waiting")
     with Pages(site(delay=3), port=port):
