@@ -51,13 +51,19 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture
-def report(request: pytest.FixtureRequest, figure: Callable[[str], None]) -> Callable[[str], None]:
+def results() -> Path:
+    """The folder that keeps what the scenarios print."""
+    folder = RESULTS / "acceptance"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest, results: Path, figure: Callable[[str], None]) -> Callable[[str], None]:
     """Print a text at the end of the run, and keep it in `.prove/acceptance/`."""
 
     def write(text: str) -> None:
-        folder = RESULTS / "acceptance"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{request.node.name}.txt").write_text(text + "\n")
+        (results / f"{request.node.name}.txt").write_text(text + "\n")
         figure(text)
 
     return write

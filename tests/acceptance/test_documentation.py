@@ -1,5 +1,6 @@
 """Whole documentation trees: one command takes every page that `wget -r -l inf` finds, without a stop, and each difference is explained."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ _REQUISITE = re.compile(r"\.(css|js|png|jpe?g|gif|svg|ico|woff2?|ttf|eot|xml|web
 
 @pytest.mark.parametrize("tree", TREES)
 def test_one_command_takes_the_whole_tree(
-    tree: str, holdfast: Holdfast, tmp_path: Path, report: Callable[[str], None]
+    tree: str, holdfast: Holdfast, tmp_path: Path, report: Callable[[str], None], results: Path
 ) -> None:
     root, _ = TREES[tree]
     with nginx.served(tmp_path / "nginx", {"_": nginx.static(root)}) as server:
@@ -39,19 +40,26 @@ def test_one_command_takes_the_whole_tree(
         scrapy = server.requests()
     reasons = reasons_of(holdfast, server)
     ours, theirs, spider = answered(mine), answered(wget), answered(scrapy)
-    table = [
+    gap = nginx.longest_gap(mine)
+    found = [
         f"{tree}: {len(html(ours))} pages by Holdfast, {len(html(theirs))} by wget, {len(html(spider))} by Scrapy",
-        *times(tree, mine, crawled.took, wget_took, len(theirs), scrapy_took, len(spider)),
         *differences("wget", ours, theirs, reasons),
         *differences("Scrapy", ours, spider, reasons),
+        f"longest time without a request: {gap:.1f} s",
         f"the last lines of `holdfast crawl`:\n{crawled.said.strip()}",
     ]
-    report("\n".join(table))
+    times = {
+        "Holdfast": (crawled.took, len(mine)),
+        "of it, first to last request": (mine[-1].at - mine[0].at, len(mine)),
+        "wget, 1 connection": (wget_took, len(wget)),
+        "Scrapy, 32 connections": (scrapy_took, len(scrapy)),
+    }
+    report("\n".join([*found, *one_table(tree, times, results)]))
     assert crawled.code == 0
-    assert not [line for line in table if "NOT EXPLAINED" in line]
+    assert not [line for line in found if "NOT EXPLAINED" in line]
     assert html(theirs) <= ours
     assert len(html(ours)) == PAGES[tree]
-    assert nginx.longest_gap(mine) < LONGEST_GAP
+    assert gap < LONGEST_GAP
     assert max(Counter(request.path for request in mine).values()) == 1
     holdfast.verify()
 
@@ -73,18 +81,21 @@ def reasons_of(holdfast: Holdfast, server: Server) -> dict[str, str]:
     return {unquote(row["url"].removeprefix(start)): f"{row['state']}: {row['reason']}" for row in rows}
 
 
-def times(tree: str, mine: list[Request], took: float, wget: float, files: int, scrapy: float, found: int) -> list[str]:
-    """The table of times. Holdfast's own includes the start of its database, which is created in this run."""
-    crawling = mine[-1].at - mine[0].at
-    gap = nginx.longest_gap(mine)
-    return [
-        f"{'':24}{'seconds':>9}{'requests':>10}{'requests/s':>12}",
-        f"{'Holdfast':24}{took:>9.1f}{len(mine):>10}{len(mine) / took:>12.0f}",
-        f"{'  first to last request':24}{crawling:>9.1f}{len(mine):>10}{len(mine) / crawling:>12.0f}",
-        f"{'wget, 1 connection':24}{wget:>9.1f}{files:>10}{files / wget:>12.0f}",
-        f"{'Scrapy, 32':24}{scrapy:>9.1f}{found:>10}{found / scrapy:>12.0f}",
-        f"longest time without a request on {tree}: {gap:.1f} s",
-    ]
+def one_table(tree: str, times: dict[str, tuple[float, int]], results: Path) -> list[str]:
+    """The times of all trees that have been crawled so far; `times.txt` has it, too.
+
+    Holdfast's own time includes the start of its database, which is created in this run.
+    """
+    (results / f"{tree}.json").write_text(json.dumps(times))
+    lines = [f"{'tree':12}{'':30}{'seconds':>9}{'requests':>10}{'requests/s':>12}"]
+    for name in TREES:
+        if (file := results / f"{name}.json").exists():
+            lines += [
+                f"{name:12}{who:30}{seconds:>9.1f}{requests:>10}{requests / seconds:>12.0f}"
+                for who, (seconds, requests) in json.loads(file.read_text()).items()
+            ]
+    (results / "times.txt").write_text("\n".join([*lines, ""]))
+    return lines
 
 
 def differences(peer: str, ours: set[str], theirs: set[str], reasons: dict[str, str]) -> list[str]:

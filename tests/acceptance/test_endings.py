@@ -99,7 +99,7 @@ def word(number: int) -> str:
         (calendar, 22_000, r"pagination|page chain|template"),
         (sessions, 41, None),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=["barren", "fruitful", "calendar", "sessions"],
 )
 def test_a_site_without_an_end_is_crawled_to_an_end_that_is_named(
     endless: Callable[[str], str], most: int, why: str | None, holdfast: Holdfast, report: Report
