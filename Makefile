@@ -66,7 +66,7 @@ prove: setup     ## The long proofs, from where they were: hours of kills; COLUM
 	@$(BIN)/python -m tests.prove --kills $(PROVE_KILLS) --column "$(COLUMN)"
 	@test -n "$(COLUMN)" || $(MAKE) --no-print-directory accept
 
-accept: setup    ## Real documentation trees beside wget and Scrapy, and sites without an end (about 10 minutes; skips what passed at this commit)
+accept: setup    ## Real documentation trees beside wget and Scrapy, and sites without an end (about 15 minutes; skips what passed at this commit)
 	@$(BIN)/python -m tests.acceptance
 
 test: lint unit  ## Everything a landing must pass
