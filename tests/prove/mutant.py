@@ -16,19 +16,20 @@ from holdfast.engine.lease import Heartbeat
 from holdfast.store import claims, enqueue
 from holdfast.store.connect import Connection
 
-_SLEEPS_AT = 25
-"""Robots.txt of ten sites is kept under the fence as well; then come commits."""
+_SLEEPS_AT = 4
+"""Of the fences of several domains, which only commits have: robots.txt and budgets are asked for one."""
 
 
 Fence = Callable[..., set[int]]
 
 
 def _asleep_before(fence: Fence) -> Fence:
-    """The second time, freeze before asking: the worst moment, when the batch is made and its transaction has begun."""
+    """After a few commits, freeze before asking: the worst moment, when the batch is made and its transaction has begun."""
     calls = itertools.count(1)
 
     def ask(connection: Connection, *, worker: str, held: Iterable[tuple[int, int]]) -> set[int]:
-        if next(calls) == _SLEEPS_AT:
+        held = list(held)
+        if len(held) > 1 and next(calls) == _SLEEPS_AT:
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(0.2)  # another thread may be the one that is stopped first
         return fence(connection, worker=worker, held=held)

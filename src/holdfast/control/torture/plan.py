@@ -71,7 +71,7 @@ class Plan:
     @property
     def domains_per_worker(self) -> int:
         """So few that all workers get some, and enough that some can take over another's. One alone leaves some for the next round."""
-        return self.web.sites - 2 if self.workers == 1 else math.ceil(self.web.sites / self.workers) + 1
+        return max(1, self.web.sites - 2) if self.workers == 1 else math.ceil(self.web.sites / self.workers) + 1
 
     def lost_at_most(self, strokes: tuple[Stroke, ...]) -> int:
         """Fetches that these faults may cost again, all together."""
