@@ -263,6 +263,7 @@ class CrawlDesk:
                 connection,
                 job,
                 pages=ended.progress.pages,
+                errors=ended.progress.errors,
                 completed=ended.completed,
                 limits=ended.standing.limits,
                 without_proxy=without_proxy,

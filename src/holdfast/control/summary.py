@@ -112,14 +112,15 @@ def summarize(
     job: Job,
     *,
     pages: int | None = None,
+    errors: int = 0,
     completed: bool = False,
     interrupted: bool = False,
     limits: Sequence[LimitReached] = (),
     without_proxy: Sequence[str] = (),
     looking: bool = False,
 ) -> CrawlSummary:
-    """How a job stands now. `pages`: of the crawl that ended; `completed`: that nothing is left is proven; `limits`: of a person, that
-    keep URLs waiting; `without_proxy`: domains, some if they are many, for which no proxy can be used; `looking`: the crawl
+    """How a job stands now. `pages`, `errors`: of the crawl that ended; `completed`: that nothing is left is proven; `limits`: of a
+    person, that keep URLs waiting; `without_proxy`: domains, some if they are many, for which no proxy can be used; `looking`: the crawl
     may go on by itself, so that there is no page yet is no failure.
 
     It goes over all of the job's URLs, but for an interrupted crawl, which has to end at once.
@@ -157,7 +158,7 @@ def summarize(
         waits=waits,
         limit=limit,
         cause=told,
-        next_step=step or _next_step(ending, job, pages, waits),
+        next_step=step or _next_step(ending, job, pages, errors, waits),
     )
 
 
@@ -268,9 +269,11 @@ def _domains(number: int, example: str) -> str:
     return example if number == 1 else f"{example} and {number - 1:,} more"
 
 
-def _next_step(ending: Ending, job: Job, pages: int | None, waits: Iterable[Waiting]) -> str:
+def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: Iterable[Waiting]) -> str:
     go_on = f"`holdfast crawl --job {job.name}`"
     match ending:
+        case Ending.COMPLETE if pages == 0 and errors:
+            return "The same command tries again what the network kept from being fetched; `--again` tries all."
         case Ending.COMPLETE if pages == 0:
             return "Nothing was left to do; `--again` crawls it anew."
         case Ending.COMPLETE:
@@ -328,4 +331,6 @@ def wait_line(wait: Waiting, now: datetime) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text[0].isalpha() and "." not in text.split(" ", 1)[0] else f"{text}."
+    """A sentence of these words; one that begins with the name of a host keeps it as it is written."""
+    host = any(mark in text.split(" ", 1)[0].rstrip(":") for mark in ".:")
+    return f"{text}." if host else f"{text[0].upper()}{text[1:]}."

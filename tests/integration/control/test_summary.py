@@ -1,10 +1,11 @@
 """How a crawl ended: URLs not crawled by reason and option, what waits until when, the cause where there is no page."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast.control.summary import CrawlSummary, Ending, lines, stands, summarize
+from holdfast.control.summary import CrawlSummary, Ending, Waiting, lines, stands, summarize
 from holdfast.model.domain import Event
 from holdfast.model.job import Job, JobSpec
 from holdfast.model.limits import Limit
@@ -43,6 +44,18 @@ def test_the_lines_name_every_number(crawl: Crawl) -> None:
     assert "  1  out of scope: `--scope domain` or `--scope any`" in told
     assert any("example.com waits for the next attempt on URLs that failed, until 20" in line for line in told)
     assert told[-1] == "`holdfast crawl --job default` goes on where it was, and so does the same command."
+
+
+def test_a_crawl_that_only_failed_is_not_called_one_without_work(crawl: Crawl) -> None:
+    failed, idle = (summary_of(crawl, pages=0, errors=errors, completed=True).next_step for errors in (2, 0))
+    assert failed.startswith("The same command tries again")
+    assert idle.startswith("Nothing was left to do")
+
+
+def test_the_name_of_a_host_is_written_as_it_is(crawl: Crawl) -> None:
+    waits = [Waiting("blocked", what, None, None, 1, 0) for what in ("localhost:80 is blocked", "all is blocked")]
+    told = list(lines(replace(summary_of(crawl), waits=waits)))
+    assert {"localhost:80 is blocked.", "All is blocked."} <= set(told)
 
 
 def test_redirects_are_counted_apart(crawl: Crawl) -> None:
