@@ -92,6 +92,18 @@ WHERE d.id = w.domain_id;
 
 DROP TABLE benchmark_urls
 """
+# A parser for every fifth page, with three items on each.
+_ITEMS = """
+INSERT INTO page_parses (domain_id, job_id, url_key, fetched_at, parsed_at, archive_offset, archive_length, items, due, payload_digest,
+                         parser, parser_version, archive_segment)
+SELECT domain_id, job_id, url_key, crawled_at, crawled_at, 0, 1000, 3, false, content_hash,
+       CASE WHEN links_count % 10 = 0 THEN 'rare' ELSE 'shop' END, '1', 'machine/1.warc.gz'
+FROM crawled_pages WHERE links_count % 5 = 0;
+
+INSERT INTO items (domain_id, job_id, url_key, fetched_at, position, parser, parser_version, data)
+SELECT domain_id, job_id, url_key, fetched_at, n, parser, '1', jsonb_build_object('name', 'lamp', 'place', n)
+FROM page_parses, generate_series(0, 2) n
+"""
 _TASKS = """
 INSERT INTO crawl_batches (name) SELECT 'batch ' || n FROM generate_series(1, 500) n;
 
@@ -136,6 +148,7 @@ STEPS = {
     "jobs, workers, runs": _JOBS,
     "domains": _DOMAINS,
     "URLs and pages": _URLS,
+    "items": _ITEMS,
     "tasks, products, webhooks": _TASKS,
     "proxies, audit log": _PROXIES,
 }

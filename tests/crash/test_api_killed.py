@@ -133,7 +133,7 @@ def test_told_to_stop_it_ends_in_order(stage: tuple[BorrowedGround, Served, Clie
         served.terminate()
         for listener in listeners:  # they are sent home while it waits
             listener.thread.join(PATIENCE)
-        wait_for(lambda: "stopping" in served.said(), "it does not hear that it is to stop")
+        wait_for(lambda: "Stopping" in served.said(), "it does not hear that it is to stop")
     asking.join(PATIENCE)
     assert served.end() == INTERRUPTED
     assert [listener.problem for listener in listeners] == [None] * 3

@@ -113,7 +113,7 @@ def test_what_a_parser_is_given(at: Archived, run: Callable[..., object]) -> Non
             "The parser 'missing' gave nothing (unknown parser): no parser is called 'missing'; there are: ",
         ),
         ("raises", "raise ValueError('no\\x1b price')", "(raised): ValueError: "),
-        ("lies", "return 7", "(bad result): the parser returned a value of type int instead of Extracted"),
+        ("lies", "return 7", "(bad result): the parser returned a value of type int instead of items or an Extracted"),
         ("dies", "os.abort()", "(died): "),
     ],
 )
