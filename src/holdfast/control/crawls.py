@@ -161,14 +161,16 @@ class CrawlDesk:
             if job is not None and job.kind is JobKind.TASKS:
                 raise Refused(f"Job {job.name} is the one of all tasks; workers serve it (`holdfast serve`).")
             if job is None:
-                job = self._create(connection, wish, seeds, found)
+                with connection.transaction():  # a job whose secrets are refused is not made: its name stays free
+                    job = self._create(connection, wish, seeds, found)
+                    self._give_secrets(connection, job, wish, seeds)  # before its seeds, which are fetched at once
             else:
                 spec = self._spec(wish, job.spec)
                 _check_parser(spec)
+                self._give_secrets(connection, job, wish, seeds)  # first: if they are refused, the job stays as it is
                 if (depth := self._depth(spec)) > self._depth(job.spec):
-                    crawls.deepen(connection, job.id, depth)  # first: if this dies here, the same command does it again
+                    crawls.deepen(connection, job.id, depth)  # before the spec: the same command repeats it
                 crawls.set_spec(connection, job.id, spec)
-            self._give_secrets(connection, job, wish, seeds)  # before its seeds, which workers may fetch at once
             if found.file is not None:
                 job_seeds.know_file(connection, job.id, found.file)
         return Prepared(job, known, self._sow(job, wish, seeds, bad, watch), found.not_job)

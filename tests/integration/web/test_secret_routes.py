@@ -91,3 +91,13 @@ def test_a_refusal_does_not_repeat_the_value(api: Api, secrets: dict[str, object
     assert answer.status_code == 422
     assert sentence in answer.text
     assert CANARY not in answer.text
+
+
+def test_a_job_whose_secrets_are_refused_is_not_made(api: Api, connection: psycopg.Connection) -> None:
+    """Otherwise the corrected request is refused because of the name, and a job without seeds stays."""
+    two = {"headers": [f"Authorization: {CANARY}"], "basic_auth": f"bob:{CANARY}"}
+    refused = api.admin.post("/api/jobs", json={**JOB, "secrets": two})
+    assert (refused.status_code, "keep one of them" in refused.json()["detail"]) == (422, True)
+    assert connection.execute("SELECT count(*) FROM crawl_jobs WHERE name = 'wiki'").fetchone() == (0,)
+    made = api.admin.post("/api/jobs", json={**JOB, "secrets": SECRETS})
+    assert (made.status_code, made.json().get("seeds")) == (201, 2), made.text
