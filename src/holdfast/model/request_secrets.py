@@ -290,6 +290,10 @@ def _basic_auth(text: str) -> str:
         raise UsageError("The user or the password has a line break, a NUL or another control character in it.")
     if len(text) > MAX_VALUE // 2:
         raise UsageError("The user and the password are too long.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of an argument or a variable that are no text
+        raise UsageError("The user or the password is not UTF-8 text.") from None
     return text
 
 

@@ -115,6 +115,7 @@ def test_headers_that_are_ours_are_refused(name: str) -> None:
         (None, [f"a={VALUE}\N{SNOWMAN}"], None, "not in ISO 8859-1"),
         (None, None, VALUE, "written 'user:password'"),
         (None, None, f"bob:{VALUE}\n", "has a line break, a NUL"),
+        (None, None, f"bob:{VALUE}\udcff", "is not UTF-8 text"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_without_its_value(
