@@ -169,7 +169,8 @@ def stands(connection: Connection, job: Job, *, completed: bool) -> CrawlSummary
     go_on = f"`holdfast crawl --job {job.name}`"
 
     def said(text: str) -> str:
-        return re.sub("(?i)the same command", go_on, text.replace(", and so does the same command", ""))
+        # By a function: in a replacement text a backslash of the job's name would be an escape.
+        return re.sub("(?i)the same command", lambda _: go_on, text.replace(", and so does the same command", ""))
 
     waits = [replace(wait, change=wait.change and said(wait.change)) for wait in found.waits]
     return replace(found, next_step=said(found.next_step), waits=waits)

@@ -170,3 +170,9 @@ def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: St
     found = stands(store.connection, job, completed=False)
     assert (found.ending, found.cause, found.exit_code) == (Ending.UNFINISHED, None, 0)
     assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` goes on where it was."]
+
+
+def test_a_job_may_be_called_anything(crawl: Crawl) -> None:
+    job = Job(crawl.store.job, r"C:\docs\1", JobSpec(), crawl.crawl_id)
+    found = stands(crawl.store.connection, job, completed=False)
+    assert found.next_step == r"`holdfast crawl --job C:\docs\1` goes on where it was."
