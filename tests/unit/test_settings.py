@@ -414,3 +414,8 @@ def test_both_names_of_the_contact_must_agree() -> None:
     )
     Path("holdfast.toml").write_text(both.format("ann"), encoding="utf-8")
     assert load(environ={}).crawl.contact == "ann@a.example"
+
+
+def test_a_setting_that_is_written_in_two_ways_must_agree() -> None:
+    (sentence,) = complaints('"crawl.max_depth" = 3\n[crawl]\nmax_depth = 4\n')
+    assert sentence.startswith('crawl.max_depth and "crawl.max_depth" (in holdfast.toml) set the same thing')

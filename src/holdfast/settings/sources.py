@@ -142,9 +142,8 @@ def _known(content: Mapping[str, Any], source: Source, where: str, problems: lis
     for written, value in _leaves(content):
         name = former.get(written, written)
         if name in given and value not in (None, given[name].value):
-            problems.append(
-                f"{name} and {FORMER_NAMES[name]} ({where}) set the same thing to different values; keep one of them."
-            )
+            other = FORMER_NAMES.get(name, f'"{name}"')  # else a key with a dot in quotes, beside the table
+            problems.append(f"{name} and {other} ({where}) set the same thing to different values; keep one of them.")
         if name in groups():
             problems.append(f"{name} ({where}) is a group of settings, not a setting.")
         elif name not in known:
