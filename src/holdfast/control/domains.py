@@ -249,7 +249,9 @@ def parse_assignments(words: Sequence[str]) -> dict[str, object]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in KEYS:
-            raise UsageError(f"{word!r} is not a setting of a domain; write key=value with one of: {_ALL_KEYS}.")
+            # The value is not repeated: behind a key that was misspelt (headers=, password=) it may be a secret.
+            said = re.split("[=:]", word, maxsplit=1)[0]
+            raise UsageError(f"{said!r} is not a setting of a domain; write key=value with one of: {_ALL_KEYS}.")
         column, read = KEYS[key]
         try:
             changes[column] = read(value.strip())

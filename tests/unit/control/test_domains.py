@@ -87,6 +87,13 @@ def test_words_that_cannot(word: str, problem: str) -> None:
     assert str(caught.value) == f"{word!r} cannot be set: {problem}."
 
 
+@pytest.mark.parametrize("word", ["headers=X-Key: canary", "Cookie=a=canary", "password=canary", "header: canary"])
+def test_a_misspelt_key_does_not_show_what_may_be_a_secret(word: str) -> None:
+    with pytest.raises(UsageError, match="is not a setting of a domain") as caught:
+        parse_assignments([word])
+    assert "canary" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("window", "sentence"),
     [
