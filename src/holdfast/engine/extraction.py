@@ -22,6 +22,7 @@ from holdfast.archive.warc import Exchange
 from holdfast.engine.desk import Away, Desk
 from holdfast.engine.waiting import heard
 from holdfast.errors import HoldfastError
+from holdfast.model.outcome import Outcome
 from holdfast.model.parsed import Document, FailureKind, ParseFailed
 from holdfast.parse.registry import scan
 from holdfast.parse.runner import Runner
@@ -127,15 +128,17 @@ class Extraction:
         self._feeding.add_done_callback(self._watch)
 
     def offer(self, page: Due, exchange: Exchange) -> None:
-        """A page was committed that a parser is for. Returns at once; if there is no room, the page is parsed later, from the archive."""
-        size = len(exchange.result.body)
-        if self._closed or self._in_memory + size > self._settings.buffer:
+        """A page was committed that a parser is for. Returns at once.
+
+        If there is no room, the page is parsed later, from the archive; so is one that was not modified, if it is due at all.
+        """
+        result = exchange.result
+        size = len(result.body)
+        if self._closed or result.outcome is Outcome.NOT_MODIFIED or self._in_memory + size > self._settings.buffer:
             self._left = True
             return
-        headers = exchange.result.headers
-        document = Document(
-            exchange.url, exchange.result.body, headers.get("content-type"), headers, exchange.fetched_at
-        )
+        headers = result.headers
+        document = Document(exchange.url, result.body, headers.get("content-type"), headers, exchange.fetched_at)
         self._in_memory += size
         self._add(_Work(page, document, size))
 

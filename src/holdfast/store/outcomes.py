@@ -108,8 +108,8 @@ GREATEST(transaction_timestamp() - GREATEST(o.age, 0) * interval '1 second',
          (SELECT l.claimed_at FROM claim_log l WHERE l.domain_id = o.domain_id AND l.epoch = o.epoch)) AS crawled_at
 """
 
-# What a parser is for is due in the transaction that commits it. "Not modified" leaves the answer that is archived: it is due only if
-# that parser never had it.
+# What a parser is for is due in the transaction that commits it. "Not modified" has a record in the archive, but no body: the answer from
+# before is what there is to parse, and it is due only if that parser never had it.
 # The subselect 'waiting' keeps the planner from the partial index of what waits, which it would search once for each priority and
 # depth. IS TRUE makes it look earlier attempts up in a hash, not join them row by row; they all ended as waiting.
 _SETTLE: Final = f"""
@@ -148,12 +148,15 @@ WITH changed AS (
 ), to_parse AS (
     INSERT INTO page_parses AS r (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
                                   payload_digest)
-    SELECT s.domain_id, s.job_id, s.url_key, s.parser, CASE WHEN p.url_key IS NULL THEN s.crawled_at ELSE p.crawled_at END,
-           COALESCE(s.archive_segment, p.archive_segment), COALESCE(s.archive_offset, p.archive_offset),
-           COALESCE(s.archive_length, p.archive_length), COALESCE(s.payload_digest, p.payload_digest)
-    FROM changed s LEFT JOIN crawled_pages p
-      ON s.archive_segment IS NULL AND p.domain_id = s.domain_id AND p.job_id = s.job_id AND p.url_key = s.url_key
-    WHERE s.has_row AND s.parser IS NOT NULL AND COALESCE(s.payload_digest, p.payload_digest) IS NOT NULL
+    SELECT s.domain_id, s.job_id, s.url_key, s.parser, a.*
+    FROM changed s CROSS JOIN LATERAL (
+        SELECT s.crawled_at, s.archive_segment, s.archive_offset, s.archive_length, s.payload_digest
+        WHERE s.outcome <> '{Outcome.NOT_MODIFIED}'
+        UNION ALL
+        SELECT p.crawled_at, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest FROM crawled_pages p
+        WHERE s.outcome = '{Outcome.NOT_MODIFIED}' AND p.domain_id = s.domain_id AND p.job_id = s.job_id AND p.url_key = s.url_key
+    ) a
+    WHERE s.has_row AND s.parser IS NOT NULL AND a.payload_digest IS NOT NULL
     ORDER BY s.domain_id, s.job_id, s.url_key, s.parser
     ON CONFLICT (domain_id, job_id, url_key, parser) DO UPDATE SET due = true, attempts = 0, error = NULL, product_keys = '{{}}',
         fetched_at = excluded.fetched_at, archive_segment = excluded.archive_segment, archive_offset = excluded.archive_offset,

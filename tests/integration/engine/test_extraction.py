@@ -67,6 +67,17 @@ def test_a_crawl_with_a_parser_ends_with_the_items_of_all_pages(crawls: Crawls, 
     crawls.verify()
 
 
+def test_pages_that_were_not_modified_keep_their_items(crawls: Crawls, web: WebProcess, folder: Path) -> None:
+    write_parser(folder, "shop", ITEM)
+    assert crawls.crawl(web.url(0), delay=0, parser="shop").completed
+    before = urls_with_items(crawls)
+    assert crawls.crawl(web.url(0), delay=0, parser="shop", again=True).completed
+    assert crawls.value("SELECT count(*) > 0 FROM crawl_log WHERE outcome = 'not_modified'")
+    assert crawls.value("SELECT count(*) FROM items WHERE data->>'size' = '0'") == 0
+    assert urls_with_items(crawls) == before
+    crawls.verify()
+
+
 def test_pages_that_memory_has_no_room_for_are_parsed_from_the_archive(
     crawls: Crawls, web: WebProcess, folder: Path
 ) -> None:
