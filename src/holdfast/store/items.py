@@ -75,6 +75,7 @@ _NEW_ANSWER: Final = """
     attempts = 0, error = NULL, product_keys = '{}', fetched_at = excluded.fetched_at, archive_segment = excluded.archive_segment,
     archive_offset = excluded.archive_offset, archive_length = excluded.archive_length, payload_digest = excluded.payload_digest
     WHERE (r.archive_segment, r.archive_offset) IS DISTINCT FROM (excluded.archive_segment, excluded.archive_offset)
+      AND r.fetched_at <= excluded.fetched_at  -- a commit that we have waited for has a newer one than we saw
 """
 # A page that was never due for this parser, or whose answer is another one by now.
 _MAKE_DUE: Final = f"""

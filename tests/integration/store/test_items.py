@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.store.items import FIRST, Due, PageKey, Parsed
 from tests.support.crawled import HOME, Crawl
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
+from tests.support.races import beside, wait_until_blocked
 
 
 class Site:
@@ -212,6 +214,31 @@ def test_pages_that_a_job_crawled_before_it_had_a_parser_can_be_made_due(site: S
     site.save({"a": 1}, page=site.page(ref))
     assert items.make_job_due(site.connection, site.store.job, "shop") == 0
     assert site.due() == []
+
+
+@pytest.mark.parametrize("how", ["job", "pages"])
+def test_who_makes_old_pages_due_does_not_take_back_an_answer_that_comes_meanwhile(
+    site: Site, database: Database, how: str
+) -> None:
+    site.fetch(parser=None)
+    new = ArchiveRef("w1/1.warc.gz", 99, 9, b"d" * 32)
+    key = site.page(new).key
+    with beside(database) as (other, thread):
+        with site.connection.transaction():  # as a commit does
+            site.connection.execute("UPDATE crawled_pages SET crawled_at = clock_timestamp(), archive_offset = 99")
+            site.connection.execute(
+                """INSERT INTO page_parses (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset,
+                                            archive_length, payload_digest)
+                   SELECT domain_id, job_id, url_key, 'shop', crawled_at, archive_segment, archive_offset, archive_length,
+                          payload_digest FROM crawled_pages"""
+            )
+            make: Callable[[], object] = partial(items.make_known, other.connection, [key])
+            if how == "job":
+                make = partial(items.make_job_due, other.connection, key.job_id, "shop")
+            making = thread.submit(make)
+            assert wait_until_blocked(site.connection, other.connection, making)
+        making.result(timeout=20)
+    assert site.due() == [site.page(new)], "not the older answer, which the other one still saw"
 
 
 def test_pages_that_were_never_parsed_can_be(site: Site) -> None:
