@@ -201,7 +201,10 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Mea
         if meant.links:
             connection.execute(_NOT_AGAIN, key)
         rows = connection.execute(_CLEAR, key, prepare=False).fetchall()
-        connection.execute(_NO_TEMPLATES, key | {"ids": [row[0] for row in rows if row[2]]})
+        counted = key | {"ids": [row[0] for row in rows if row[2]]}
+        # All of them: no other call comes back for the rest.
+        while connection.execute(_NO_TEMPLATES, counted).rowcount == ROWS:
+            pass
         taken = [row[0] for row in rows if row[0] in held]
         sweep.take_away(connection, taken, why="forced")
         # Whoever is on a domain of which nothing went may be about to find more: its end is his to prove.

@@ -406,3 +406,20 @@ def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worke
         pass
     assert store.value("SELECT count(*) FROM url_templates") == 0
     assert_invariants(store.connection)
+
+
+def test_counts_of_templates_go_however_many_there_are(
+    store: Store, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier_clear, "ROWS", 6)
+    store.domains(2)
+    many, one = store.claim(count=2)
+    urls = [found(f"https://{many.domain}/{n}", store.job, template=n) for n in range(8)]
+    worker.commit(worker.part(many, [outcome(f"https://{many.domain}/", store.job)], urls))
+    worker.commit(worker.part(many, [outcome(url.url, store.job) for url in urls[1:]]))
+    urls = [found(f"https://{one.domain}/{n}", store.job, template=1) for n in range(5)]
+    worker.commit(worker.part(one, [outcome(f"https://{one.domain}/", store.job)], urls))
+    ids = [many.domain_id, one.domain_id]
+    assert frontier_clear.clear(store.connection, ids, frontier_clear.Meant([store.job])).forgotten == 6
+    assert store.value("SELECT count(*) FROM url_templates") == 0
+    assert_invariants(store.connection)
