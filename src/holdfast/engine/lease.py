@@ -182,9 +182,13 @@ class Heartbeat:
             self._tell(connection)
 
     def _tell(self, connection: Connection) -> None:
-        """Write down what the worker does, if that has changed."""
-        activity = self._activity()
-        fingerprint = activity.fingerprint(self._clock.now())
+        """Write down what the worker does, if that has changed. A fault in looking at it costs the display, and no lease."""
+        try:
+            activity = self._activity()
+            fingerprint = activity.fingerprint(self._clock.now())
+        except Exception:
+            log.exception("what the worker does could not be looked at")
+            return
         if fingerprint != self._told and workers.tell(connection, self.name, activity):
             self._told = fingerprint
 

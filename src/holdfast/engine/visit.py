@@ -448,8 +448,8 @@ class Visit:
 
     def wait_reason(self) -> tuple[Wait, str] | None:
         """Why nothing is asked for at this moment, and the detail; None: no reason, or none is known. For any thread."""
-        if self.tools.committer.trouble is not None:
-            return Wait(WaitKind.STORE, NEVER), self.tools.committer.trouble
+        if (trouble := self.tools.committer.trouble) is not None:
+            return Wait(WaitKind.STORE, NEVER), trouble
         if (robots := self._permission.wait_reason()) is not None:
             return robots
         reason = self.turns.wait_reason()

@@ -31,11 +31,12 @@ class CircuitBreaker:
         return self._open_until is None
 
     def wait(self, now: float) -> float:
-        """Seconds until a request may start: 0 is now, infinity is not before the probe has ended."""
-        if self._open_until is None:
+        """Seconds until a request may start: 0 is now, infinity is not before the probe has ended. For any thread."""
+        until = self._open_until
+        if until is None:
             return 0.0
-        if now < self._open_until:
-            return self._open_until - now
+        if now < until:
+            return until - now
         return math.inf if self._probing else 0.0
 
     def started(self) -> int:

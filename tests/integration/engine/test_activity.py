@@ -1,7 +1,11 @@
 """What a worker does at this moment can be seen in the store, from any process: requests in flight, and why a domain waits."""
 
 from datetime import timedelta
+from itertools import count
 
+import pytest
+
+from holdfast.engine import worker
 from holdfast.model.activity import Activity
 from holdfast.model.wait import WaitKind
 from holdfast.store import workers
@@ -63,3 +67,16 @@ def test_a_server_that_is_gone_is_named_with_what_it_said(crawls: Crawls) -> Non
         assert "refused" in wait.detail.lower() or "connect" in wait.detail.lower()
     finally:
         thread.__exit__(None, None, None)
+
+
+def test_a_fault_in_looking_at_the_worker_costs_no_crawl(crawls: Crawls, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = count()
+
+    def fails(*_: object) -> Activity:
+        raise TypeError(f"look {next(looks)}")
+
+    monkeypatch.setattr(worker, "observe", fails)
+    slow = Page(html().body, delay=2.5, headers={"Content-Type": "text/html"})
+    with Pages({"/": html("/slow"), "/slow": slow}) as site:
+        assert crawls.crawl(site.url("/"), delay=0).completed
+    assert next(looks) > 1

@@ -33,6 +33,18 @@ def opened(now: float = 0.0) -> CircuitBreaker:
     return breaker
 
 
+def test_another_thread_may_ask_while_it_closes() -> None:
+    class Closing(CircuitBreaker):
+        """Closes as soon as somebody has looked."""
+
+        looks = iter([5.0, None, None])
+
+        def __getattribute__(self, name: str) -> object:
+            return next(Closing.looks) if name == "_open_until" else super().__getattribute__(name)
+
+    assert Closing(RULES, Clocks(), 0.0).wait(1.0) == 4.0
+
+
 def test_it_opens_after_five_failures_in_a_row() -> None:
     breaker = fresh()
     run(breaker, [F, F, F, F, S, F, F, N, F, F])
