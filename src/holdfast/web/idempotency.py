@@ -29,7 +29,7 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
 _AGAIN: Final = 3
 _PATIENCE: Final = timedelta(seconds=5)
-_SECRET_NAMES: Final = (b"secrets", b"headers", b"cookies", b"basic_auth")
+_SECRET_NAMES: Final = frozenset({"secrets", "headers", "cookies", "basic_auth"})
 """Fields of bodies; see `shapes.SecretFields`."""
 _KEPT_HEADERS: Final = ("content-type", "location", "etag")
 
@@ -76,15 +76,15 @@ def fingerprint(*parts: str | bytes) -> bytes:
 
 def _without_secrets(body: bytes) -> bytes:
     """A body without what must not be kept, not even as a hash to guess at: requests that differ in these only are one and the same."""
-    if not any(name in body for name in _SECRET_NAMES):
+    if b"\\" not in body and not any(name.encode() in body for name in _SECRET_NAMES):
         return body
     try:
         given = json.loads(body)
-    except ValueError:  # it will be refused
-        return b""
+    except (ValueError, RecursionError):  # lines of another format, or it will be refused and leave nothing
+        return body
     if not isinstance(given, dict):
         return body
-    return json.dumps({name: value for name, value in given.items() if name.encode() not in _SECRET_NAMES}).encode()
+    return json.dumps({name: value for name, value in given.items() if name not in _SECRET_NAMES}).encode()
 
 
 def keep_instead(request: Request, answer: BaseModel) -> None:

@@ -101,3 +101,25 @@ def test_a_job_whose_secrets_are_refused_is_not_made(api: Api, connection: psyco
     assert connection.execute("SELECT count(*) FROM crawl_jobs WHERE name = 'wiki'").fetchone() == (0,)
     made = api.admin.post("/api/jobs", json={**JOB, "secrets": SECRETS})
     assert (made.status_code, made.json().get("seeds")) == (201, 2), made.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name": "wiki", "urls": ["https://a.example/"], "secrets": {}, "\\ud800": 1}',
+        b'{"secrets": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused_also_with_a_key(api: Api, body: bytes) -> None:
+    headers = {"Idempotency-Key": "once", "Content-Type": "application/json"}
+    answer = api.admin.post("/api/jobs", content=body, headers=headers)
+    assert answer.status_code in (400, 422), answer.text
+
+
+def test_a_secret_behind_an_escaped_name_is_not_hashed(api: Api) -> None:
+    body = '{"name": "wiki", "urls": ["https://a.example/"], "sec\\u0072ets": {"b\\u0061sic_auth": "bob:%s"}}'
+    headers = {"Idempotency-Key": "once", "Content-Type": "application/json"}
+    client = api.admin
+    first, second = (client.post("/api/jobs", content=body % value, headers=headers) for value in "ab")
+    assert (first.status_code, first.json()["job"]["secrets"]) == (201, ["Authorization"])
+    assert second.json() == first.json()
