@@ -38,6 +38,7 @@ from holdfast.store.entering import Limits
 from holdfast.store.pooled import PooledDatabase
 from holdfast.web.hub import Figures, Hub
 from holdfast.web.limits import Limiter, Tier
+from holdfast.web.summaries import Summaries
 from holdfast.web.views import JobProgressView, Stats
 
 
@@ -97,6 +98,11 @@ class Office:
     def jobs(self, who: Principal) -> JobDesk:
         """Jobs, on behalf of somebody."""
         return JobDesk(self.database, who.name)
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """How jobs stand, with the URLs that were not crawled by reason."""
+        return Summaries(JobDesk(self.database, "").summary)
 
     @cached_property
     def sower(self) -> Sower:

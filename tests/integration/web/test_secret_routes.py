@@ -123,3 +123,10 @@ def test_a_secret_behind_an_escaped_name_is_not_hashed(api: Api) -> None:
     first, second = (client.post("/api/jobs", content=body % value, headers=headers) for value in "ab")
     assert (first.status_code, first.json()["job"]["secrets"]) == (201, ["Authorization"])
     assert second.json() == first.json()
+
+
+def test_the_summary_of_a_job(api: Api) -> None:
+    api.admin.post("/api/jobs", json={**JOB, "name": "a\\d"})
+    found = api.reader.get("/api/jobs/a%5Cd/summary")
+    assert (found.status_code, found.json()["ending"], found.json()["waiting"]) == (200, "unfinished", 2), found.text
+    assert api.reader.get("/api/jobs/other/summary").status_code == 404

@@ -188,10 +188,10 @@ def show(job: JobName, office: TheOffice) -> JobView:
 
 
 @router.get("/api/jobs/{job}/summary", summary="How a job stands, and why", responses=documented(404))
-def summary(job: JobName, office: TheOffice, who: Who) -> JobSummary:
+def summary(job: JobName, office: TheOffice) -> JobSummary:
     """URLs that were not crawled by reason, each with the option that changes it; what waits until when; the next step. It goes over all
-    URLs of the job: about a second for a million of them."""
-    return JobSummary.of(office.jobs(who).summary(job))
+    URLs of the job (about a second for a million of them), so it may be some seconds old (`now`), and one is made at a time (429)."""
+    return JobSummary.of(office.summaries.of(office.browser.job(job).id))
 
 
 @router.delete("/api/jobs/{job}", summary="Delete a job", status_code=204, responses=documented(404))

@@ -1,0 +1,64 @@
+"""Summaries of jobs that many ask for: made once at a time, and no request waits long for those of others."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from holdfast.control.summary import CrawlSummary, Ending
+from holdfast.errors import TooMany
+from holdfast.web.summaries import Summaries
+
+
+def summary(name: str) -> CrawlSummary:
+    return CrawlSummary(datetime.now(UTC), name, Ending.COMPLETE, 1, 1, 0, 0)
+
+
+def test_a_summary_that_took_long_serves_all_who_ask_soon() -> None:
+    now, made = [0.0], []
+
+    def make(job_id: int) -> CrawlSummary:
+        made.append(job_id)
+        now[0] += 2.0
+        return summary(f"{job_id} {len(made)}")
+
+    summaries = Summaries(make, clock=lambda: now[0])
+    assert [summaries.of(1).job, summaries.of(1).job, summaries.of(2).job] == ["1 1", "1 1", "2 2"]
+    now[0] += 19.0  # of the second one; the first is older than 20 s
+    assert [summaries.of(2).job, summaries.of(1).job] == ["2 2", "1 3"]
+
+
+def test_a_request_does_not_wait_for_the_summaries_of_others() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make(job_id: int) -> CrawlSummary:
+        begun.set()
+        assert go_on.wait(30)
+        return summary(str(job_id))
+
+    summaries = Summaries(make, patience=0.01)
+    first = threading.Thread(target=summaries.of, args=(1,))
+    first.start()
+    try:
+        assert begun.wait(30)
+        with pytest.raises(TooMany, match="ask again in a few seconds"):
+            summaries.of(2)
+    finally:
+        go_on.set()
+        first.join()
+    assert summaries.of(2).job == "2"
+
+
+def test_what_goes_wrong_is_not_kept() -> None:
+    asked: list[int] = []
+
+    def make(job_id: int) -> CrawlSummary:
+        asked.append(job_id)
+        if len(asked) == 1:
+            raise OSError("away")
+        return summary("a")
+
+    summaries = Summaries(make)
+    with pytest.raises(OSError, match="away"):
+        summaries.of(1)
+    assert summaries.of(1).job == "a"
