@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from holdfast.model.parsed import line
-from holdfast.parse.registry import GROUP, Kind, Source
+from holdfast.parse.registry import GROUP, Kind, Source, is_open_to_all
 
 _MAX_VERSION = 50
 
@@ -54,9 +54,10 @@ def judged(name: str, candidate: object) -> Loaded:
 
 
 def _from_file(source: Source) -> object:
-    """Before: nothing. After: modules beside the file can be imported too, if no other module has their name."""
+    """Before: nothing. After: modules beside the file can be imported too, if no other module has their name, and if not every user can
+    put one there."""
     path = Path(source.target)
-    if str(path.parent) not in sys.path:
+    if str(path.parent) not in sys.path and not is_open_to_all(path.parent.stat()):
         sys.path.append(str(path.parent))
     name = f"holdfast_parser_{source.name}"
     spec = importlib.util.spec_from_file_location(name, path)

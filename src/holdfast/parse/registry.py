@@ -130,12 +130,19 @@ def _file(path: Path) -> Source | Broken:
 
 def _untrusted(path: Path) -> str | None:
     """Why the code of a file may not be run: another user wrote it, or could."""
-    status = path.stat()
-    if status.st_uid not in (0, os.geteuid()):
+    status, link, folder = path.stat(), path.lstat(), path.absolute().parent.stat()
+    if not {status.st_uid, link.st_uid} <= {0, os.geteuid()}:
         return "belongs to another user"
     if status.st_mode & stat.S_IWOTH:
         return "can be written by every user"
+    if is_open_to_all(folder) and not folder.st_mode & stat.S_ISVTX:
+        return "is in a folder where every user can replace it"
     return None
+
+
+def is_open_to_all(folder: os.stat_result) -> bool:
+    """Whether every user can put a file into a folder, such as a module that a parser would import."""
+    return bool(folder.st_mode & stat.S_IWOTH)
 
 
 def _packages() -> Iterator[Source | Broken]:

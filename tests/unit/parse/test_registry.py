@@ -1,12 +1,13 @@
 """Which parsers are found, under which names, and what is said of the rest."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.parsed import FailureKind, ParseFailed
-from holdfast.parse.loading import NotAParser, judged
-from holdfast.parse.registry import BUILT_IN, GROUP, Broken, Kind, Registry, scan
+from holdfast.parse.loading import NotAParser, judged, load
+from holdfast.parse.registry import BUILT_IN, GROUP, Broken, Kind, Registry, Source, scan
 
 
 def installed(folder: Path, package: str, points: str) -> None:
@@ -147,3 +148,32 @@ def test_a_class_and_an_object_are_parsers() -> None:
 def test_what_is_no_parser(candidate: object, words: str) -> None:
     with pytest.raises(NotAParser, match=words):
         judged("right", candidate)
+
+
+def test_a_file_that_another_user_could_replace_is_not_run(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text("version = '1'\ndef parse(document): return {}\n", encoding="utf-8")
+    assert isinstance(scan(tmp_path).find("shop"), Source)
+    tmp_path.chmod(0o777)
+    for found in (scan(tmp_path), scan(None, file)):
+        refused = found.find("shop")
+        assert isinstance(refused, ParseFailed)
+        assert "is in a folder where every user can replace it" in refused.reason
+    tmp_path.chmod(0o1777)  # as /tmp is: others can put files there, but not replace this one
+    assert isinstance(scan(None, file).find("shop"), Source)
+    file.chmod(0o666)
+    assert isinstance(scan(None, file).find("shop"), ParseFailed)
+
+
+def test_nothing_is_imported_from_a_folder_where_every_user_can_put_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted_helper.py").write_text("", encoding="utf-8")
+    file = tmp_path / "shop.py"
+    file.write_text("import planted_helper\nversion = '1'\ndef parse(document): return {}\n", encoding="utf-8")
+    monkeypatch.setattr("sys.path", list(sys.path))
+    tmp_path.chmod(0o1777)
+    with pytest.raises(ModuleNotFoundError, match="planted_helper"):
+        load(Source("shop", Kind.FILE, str(file)))
+    tmp_path.chmod(0o755)
+    assert load(Source("shop", Kind.FILE, str(file))).version == "1"
