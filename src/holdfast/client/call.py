@@ -37,7 +37,8 @@ class Call(Generic[T]):
     read: Callable[[httpx.Response], T]
     query: Mapping[str, object] = field(default_factory=dict)
     """None is left out, a list is said several times."""
-    body: object = None
+    body: object = field(default=None, repr=False)
+    """It may hold a password."""
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: bool = False
     """The answer is given on before its body is there."""
