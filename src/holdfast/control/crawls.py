@@ -168,9 +168,11 @@ class CrawlDesk:
                 spec = self._spec(wish, job.spec)
                 _check_parser(spec)
                 self._give_secrets(connection, job, wish, seeds)  # first: if they are refused, the job stays as it is
-                if (depth := self._depth(spec)) > self._depth(job.spec):
+                if is_deeper := (depth := self._depth(spec)) > self._depth(job.spec):
                     crawls.deepen(connection, job.id, depth)  # before the spec: the same command repeats it
                 crawls.set_spec(connection, job.id, spec)
+                if is_deeper:  # once more: visits that began before it still judge by the depth of before
+                    crawls.deepen(connection, job.id, depth)
             if found.file is not None:
                 job_seeds.know_file(connection, job.id, found.file)
         return Prepared(job, known, self._sow(job, wish, seeds, bad, watch), found.not_job)

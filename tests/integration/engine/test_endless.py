@@ -4,8 +4,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from holdfast.model.job import Scope
-from tests.support.crawls import Crawls
+from holdfast.store import crawls as store_crawls
+from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 
 
@@ -100,6 +103,28 @@ def test_a_session_in_every_link_is_one_page_each(crawls: Crawls) -> None:
     with site_of(make) as site:
         assert crawls.crawl(site.url("/a")).completed
         assert sorted(site.paths()) == ["/a", "/b", "/c"]
+    crawls.verify()
+
+
+def test_what_a_worker_finds_too_deep_while_the_depth_is_raised_is_gone_on_with(
+    crawls: Crawls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_spec = store_crawls.set_spec
+
+    def set_late(*given: Any) -> None:
+        """A worker for all jobs crawls what waits again, by the depth of before, until then."""
+        monkeypatch.setattr(store_crawls, "set_spec", set_spec)
+        with crawls.worker(None):
+            wait_for(lambda: "/b" in site.paths() and not crawls.value("SELECT sum(waiting) FROM job_domains"))
+        set_spec(*given)
+
+    with Pages({"/": html("/a"), "/a": html("/b"), "/b": html("/c"), "/c": html()}) as site:
+        assert crawls.crawl(site.url(), max_depth=1).completed
+        crawls.connection.execute("UPDATE crawl_jobs SET state = 'pending' WHERE kind = 'crawl'")
+        monkeypatch.setattr(store_crawls, "set_spec", set_late)
+        assert crawls.crawl(site.url(), max_depth=9).completed
+        assert site.paths() == ["/", "/a", "/b", "/c"]
+    assert reasons(crawls) == {}
     crawls.verify()
 
 
