@@ -4,6 +4,7 @@ The rule: every list is read in the same way: which rows (`control/queries`), in
 about the same wherever it is; what that takes is in `store/listing`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -61,6 +62,10 @@ from holdfast.store.webhooks import Delivery
 _RULES: Final = UrlRules()
 MOST: Final = 500
 """Rows of one page."""
+MOST_OF_ITEMS: Final = 4 << 20
+"""Bytes of items after which a page of them ends."""
+_ITEMS_AT_ONCE: Final = 50
+"""Items that are read before their length is looked at."""
 
 LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "domains": domain_lists.DOMAINS,
@@ -127,7 +132,7 @@ class Browser:
     def items(
         self, query: ItemQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
     ) -> Page[ItemRow]:
-        """What parsers found on the pages of crawls."""
+        """What parsers found on the pages of crawls. A page of long items is short: it ends behind `MOST_OF_ITEMS`."""
         given = _given(query)
         if "url" in given:
             seed = make_seed(str(given.pop("url")), rules=self.rules, registrable=self.registrable)
@@ -137,7 +142,17 @@ class Browser:
             ):
                 raise UsageError(f"{seed.url} is a page of {seed.domain}, not of {given['domain']}.")
             given |= {"domain": seed.domain, "url_key": seed.url_key}
-        return self._page(items.ITEMS, given, order, after, limit)
+        _check(limit)
+        rows: list[ItemRow] = []
+        length = 0
+        while True:
+            asked = min(_ITEMS_AT_ONCE, limit - len(rows))
+            page: Page[ItemRow] = self._page(items.ITEMS, given, order, after, asked)
+            rows += page.rows
+            length += sum(len(json.dumps(row.data)) for row in page.rows)
+            after = page.next
+            if after is None or len(rows) >= limit or len(page.rows) < asked or length >= MOST_OF_ITEMS:
+                return Page(rows, after)
 
     def urls(
         self, query: UrlQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100

@@ -16,6 +16,7 @@ from holdfast.control.queries import (
     ClaimQuery,
     DeliveryQuery,
     DomainQuery,
+    ItemQuery,
     JobQuery,
     NameQuery,
     ProxyQuery,
@@ -34,6 +35,7 @@ from holdfast.store.connect import Database
 from holdfast.store.webhooks import State
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
+from tests.support.furnished import put_items
 from tests.support.pools import Pools
 from tests.support.tasks import S, Tasks
 
@@ -363,3 +365,23 @@ def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
     assert browsing.kinds("pages", "newest") == (datetime, int, int, bytes)
     with pytest.raises(UsageError, match="no order 'price'"):
         browsing.kinds("products", "price")
+
+
+# Items ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_of_long_items_is_short_and_the_next_goes_on(browser: Browser, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    put_items(store.connection, HOME, *({"n": n, "text": "x" * 200_000} for n in range(120)))
+    found, after, lengths = list[int](), None, list[int]()
+    while True:
+        page = browser.items(ItemQuery(domain="example.com"), after=after, limit=500)
+        found += [row.data["n"] for row in page.rows]
+        lengths.append(len(page.rows))
+        if (after := page.next) is None:
+            break
+    assert found == list(range(120)), "each once, in its order"
+    assert lengths == [50, 50, 20]
+    small = browser.items(ItemQuery(parser="shop"), limit=7)
+    assert ([row.position for row in small.rows], small.next is None) == (list(range(7)), False)
+    assert browser.items(ItemQuery(parser="other"), limit=7).rows == []
