@@ -14,9 +14,9 @@ from holdfast.model.host import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
 from holdfast.model.work import Growth
-from holdfast.politeness.pagination import Pagination, end_of_chain, has_numbers
+from holdfast.politeness.pagination import MOST_BARREN, Pagination, end_of_chain, has_numbers
 from holdfast.politeness.priority import url_priority
-from holdfast.politeness.scope import ScopeRules
+from holdfast.politeness.scope import ScopeRules, beyond_depth
 from holdfast.politeness.traps import Counted, TemplateCounter, trap
 from holdfast.settings import Crawl
 
@@ -240,20 +240,27 @@ class LinkFinder:
     def _go_on(self, page: Waiting, start: str, hrefs: list[str], found: list[FoundUrl]) -> None:
         """Carry a pagination on, or end it.
 
-        Before: `found` is what `hrefs` on the page mean. After: its steps say how barren the pagination was, or are denied.
+        Before: `found` is what `hrefs` on the page mean. After: its steps say how barren the pagination was; after too many barren
+        pages they count as depth again, and those beyond a limit are denied.
         """
         others = any(url.state is UrlState.WAITING and not url.steps for url in found)
         barren = 0 if others else page.barren + 1
         for at, url in enumerate(found):
             if not url.steps:
                 continue
-            why = end_of_chain(url.steps, barren, self._limits.max_pagination)
-            if why is None:
+            why = end_of_chain(url.steps, self._limits.max_pagination)
+            if why is None and barren < MOST_BARREN:
                 found[at] = url._replace(barren=barren)
-            else:
-                # Another page may lead there otherwise, so it is as if it had not been met.
-                self._recent.forget(hrefs[at], start)
-                found[at] = self._denied(Outcome.PAGINATION, why, url.url, url.url_key, url.parent_key, url.depth)
+                continue
+            depth = page.depth + 1  # the chain has ended, and this is a link like any other
+            if why is None and depth <= self._max_depth:
+                found[at] = url._replace(barren=barren, depth=depth, priority=url_priority(url.url, depth))
+                continue
+            # Another page may lead there otherwise, so it is as if it had not been met.
+            self._recent.forget(hrefs[at], start)
+            outcome = Outcome.PAGINATION if why else Outcome.TOO_DEEP
+            told = why or beyond_depth(depth, self._max_depth)
+            found[at] = self._denied(outcome, told, url.url, url.url_key, url.parent_key, depth)
 
     def elsewhere(self, item: Waiting) -> FoundUrl | None:
         """A waiting URL as one of its own domain, if that is not the domain of this visit; None: it is.

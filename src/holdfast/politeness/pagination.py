@@ -2,7 +2,7 @@
 
 The rule: a step is a link on the same host whose URL differs from its page's in one number that grows, or a rel=next link of the same
 template. It keeps its page's depth. So that endless chains end, they are cut after a number of steps, and after a few pages in a row
-that led to no other new URL.
+that led to no other new URL each further step counts as depth, like any other link.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.politeness.traps import template
 
 MOST_BARREN: Final = 3
-"""Pages of a chain in a row without any other new URL, after which it ends."""
+"""Pages of a chain in a row without any other new URL, after which its steps count as depth."""
 
 _DIGITS: Final = b"0123456789"
 _DIGIT: Final = re.compile(r"[0-9]")
@@ -57,10 +57,6 @@ class Pagination:
         return int(there[different[0]]) > int(here[different[0]])
 
 
-def end_of_chain(steps: int, barren: int, most: int) -> str | None:
-    """Why a chain ends before its step number `steps`, after `barren` pages without any other new URL; None: it goes on."""
-    if steps > most:
-        return f"step {steps} of a pagination, more than {most}"
-    if barren >= MOST_BARREN:
-        return f"{barren} pages of this pagination in a row led to no other new URL"
-    return None
+def end_of_chain(steps: int, most: int) -> str | None:
+    """Why a chain ends before its step number `steps`; None: it goes on."""
+    return f"step {steps} of a pagination, more than {most}" if steps > most else None

@@ -1,6 +1,6 @@
 """Which links a job follows.
 
-The rule: a link is judged from the page it stands on. Seeds are not judged: somebody asked for them.
+The rule: a link is judged from the page it stands on. Seeds are not judged: a person gave them.
 """
 
 import re
@@ -18,6 +18,11 @@ class Denial(NamedTuple):
 
     outcome: Outcome
     reason: str
+
+
+def beyond_depth(depth: int, max_depth: int) -> str:
+    """The reason of a URL that is too deep."""
+    return f"depth {depth} is more than {max_depth}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class ScopeRules:
         if (self.exclude or self.include) and (denial := self.matches(url)) is not None:
             return denial
         if depth > max_depth:
-            return Denial(Outcome.TOO_DEEP, f"depth {depth} is more than {max_depth}")
+            return Denial(Outcome.TOO_DEEP, beyond_depth(depth, max_depth))
         return None
 
     def matches(self, url: str) -> Denial | None:

@@ -114,8 +114,8 @@ class Crawl(Group):
         default=1000,
         ge=0,
         le=32_000,
-        description="Steps along a pagination, which do not count as depth; a chain of them ends there, or after 3 pages in a row "
-        "without any other new URL.",
+        description="Steps along a pagination, which do not count as depth; a chain of them ends there. After 3 pages in a row "
+        "without any other new URL they count.",
     )
     links_per_page: Count = Field(default=1000, ge=1, le=100_000, description="Links of a page that are followed.")
     discovered_per_second: Count = Field(

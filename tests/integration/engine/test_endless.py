@@ -59,8 +59,25 @@ def test_a_list_without_end_ends_where_it_leads_to_nothing_new(crawls: Crawls) -
     with site_of(lambda path: html("/", "/about", f"/list?page={int(path.partition('=')[2] or 0) + 1}")) as site:
         assert crawls.crawl(site.url("/list?page=1")).completed
         pages = [path for path in site.paths() if "page=" in path]
-    assert len(pages) < 12
-    assert reasons(crawls) == {"pagination": 1}
+    assert len(pages) < 16
+    assert reasons(crawls) == {"too_deep": 1}
+    crawls.verify()
+
+
+def test_chapters_that_lead_only_to_the_next_one_are_crawled_as_deep_as_other_links(crawls: Crawls) -> None:
+    """A chain that leads to nothing else may be a book as well as a list without end."""
+
+    def make(path: str) -> Page | None:
+        chapter = int(path.removeprefix("/chapter-") or 0) if path != "/" else 0
+        return html("/", *([f"/chapter-{chapter + 1}"] if chapter < 20 else []))
+
+    with site_of(make) as site:
+        assert crawls.crawl(site.url()).completed
+        assert len(set(site.paths())) == 13
+        assert reasons(crawls) == {"too_deep": 1}
+        assert crawls.crawl(site.url(), max_depth=20).completed
+        assert len(set(site.paths())) == 21
+    assert reasons(crawls) == {}
     crawls.verify()
 
 
@@ -89,8 +106,8 @@ def test_a_calendar_without_years_ends_in_both_directions(crawls: Crawls) -> Non
 
     with site_of(make) as site:
         assert crawls.crawl(site.url("/cal?m=5")).completed
-        assert len(set(site.paths())) < 40
-    assert "pagination" in reasons(crawls)
+        assert len(set(site.paths())) < 60
+    assert reasons(crawls).keys() == {"too_deep"}
     crawls.verify()
 
 

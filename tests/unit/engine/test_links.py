@@ -225,16 +225,22 @@ def test_a_step_of_a_pagination_keeps_its_page_s_depth() -> None:
     assert chained(finder(), dated, "/2024/01")["/2024/01"].depth == 3
 
 
-def test_a_chain_ends_with_a_reason_and_another_link_leads_on() -> None:
+def test_a_barren_chain_counts_as_depth_and_another_link_leads_on() -> None:
     links = finder()
-    page = waiting("https://www.example.com/l?page=4", 1)._replace(steps=3, barren=2)
-    ended = chained(links, page, "?page=5")["/l?page=5"]
-    assert (ended.state, ended.reason) == (
-        UrlState.DENIED,
-        "pagination: 3 pages of this pagination in a row led to no other new URL",
-    )
-    assert chained(links, waiting("https://www.example.com/map", 1), "/l?page=5")["/l?page=5"].state is UrlState.WAITING
-    late = chained(finder(), page._replace(steps=1000, barren=0), "?page=5", "/post")["/l?page=5"]
+    page = waiting("https://www.example.com/l?page=4", 9)._replace(steps=3, barren=2)
+    deeper = chained(links, page, "?page=5")["/l?page=5"]
+    assert (deeper.state, deeper.depth, deeper.steps, deeper.barren) == (UrlState.WAITING, 10, 4, 3)
+    page = waiting("https://www.example.com/l?page=5", 10)._replace(steps=4, barren=3)
+    ended = chained(links, page, "?page=6")["/l?page=6"]
+    assert (ended.state, ended.depth, ended.reason) == (UrlState.DENIED, 11, "too_deep: depth 11 is more than 10")
+    assert chained(links, waiting("https://www.example.com/map", 1), "/l?page=6")["/l?page=6"].state is UrlState.WAITING
+    revived = chained(finder(), page._replace(depth=9), "?page=6", "/post")["/l?page=6"]
+    assert (revived.depth, revived.barren) == (9, 0)
+
+
+def test_a_chain_ends_after_its_steps_with_a_reason() -> None:
+    page = waiting("https://www.example.com/l?page=4", 1)._replace(steps=1000)
+    late = chained(finder(), page, "?page=5", "/post")["/l?page=5"]
     assert (late.state, late.reason) == (UrlState.DENIED, "pagination: step 1001 of a pagination, more than 1000")
 
 

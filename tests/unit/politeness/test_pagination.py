@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.politeness.pagination import MOST_BARREN, Pagination, end_of_chain
+from holdfast.politeness.pagination import Pagination, end_of_chain
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,6 @@ def test_rel_next_is_a_step_within_its_template_only() -> None:
     assert not Pagination("https://h/intro").leads_to("https://h/usage", is_next=True)
 
 
-def test_a_chain_ends_after_its_steps_or_where_it_leads_to_nothing_else() -> None:
-    assert end_of_chain(1000, MOST_BARREN - 1, 1000) is None
-    assert end_of_chain(1001, 0, 1000) == "step 1001 of a pagination, more than 1000"
-    assert end_of_chain(5, MOST_BARREN, 1000) == "3 pages of this pagination in a row led to no other new URL"
+def test_a_chain_ends_after_its_steps() -> None:
+    assert end_of_chain(1000, 1000) is None
+    assert end_of_chain(1001, 1000) == "step 1001 of a pagination, more than 1000"
