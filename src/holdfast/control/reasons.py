@@ -4,6 +4,7 @@ The rule: one vocabulary for the last lines of a crawl, `explain`, `jobs show`, 
 that were read. `REASONS` has an entry for every outcome and for every other reason that the frontier keeps.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -89,7 +90,7 @@ REASONS: Final[dict[str, Reason]] = {
         "forbidden (403)",
         "the server forbids it (403)",
         cause="{host} forbids {url} (403)",
-        step="Open it in a browser. If it is open to everybody, ask the operator of the site to let this crawler in.",
+        step="Open it in a browser. If it opens there, ask the operator of the site to let this crawler in.",
     ),
     Outcome.CAPTCHA: Reason(
         "behind a captcha",
@@ -187,7 +188,7 @@ REASONS: Final[dict[str, Reason]] = {
         "its address is not of the public internet (`fetch.allow_private`)",
         _ALLOW_PRIVATE,
         "the address of {host} is private ({detail})",
-        "If that is meant, run the same command with `--allow-private`.",
+        "To crawl it all the same, run the same command with `--allow-private`.",
     ),
     Outcome.PROXY_FAILED: Reason(
         "through a proxy that failed",
@@ -232,11 +233,10 @@ REASONS: Final[dict[str, Reason]] = {
         "Raise `--max-depth`.",
     ),
     Outcome.TRAP: Reason(
-        "that look endless (traps)",
-        "it looks like a trap: URLs without end",
-        "`crawl.template_cap`, `crawl.max_segments`, `crawl.max_repeats`",
-        "{url} looks endless ({detail})",
-        "Raise the setting, or crawl another page of the site.",
+        "of an endless pattern",
+        "it looks like one of URLs without end",
+        cause="{url} looks endless ({detail})",
+        step="Crawl another page of the site.",
     ),
     Outcome.URL_REFUSED: Reason(
         "that are no URLs to crawl (mailto:, javascript:, …)",
@@ -247,7 +247,7 @@ REASONS: Final[dict[str, Reason]] = {
     Outcome.NOFOLLOW: Reason(
         "only linked with nofollow",
         "the link or the page says nofollow, so it is not followed",
-        "a seed is crawled all the same: `holdfast crawl URL`",
+        "`holdfast crawl` with such a URL crawls it",
         "{url} is only linked with nofollow",
         "Crawl that URL itself.",
     ),
@@ -257,10 +257,10 @@ REASONS: Final[dict[str, Reason]] = {
         "`--strip-param`, or `strip_params` of the domain",
     ),
     Outcome.PAGINATION: Reason(
-        "beyond the end of a pagination",
-        "it is a further page of a pagination that ended",
+        "after too many steps of a pagination",
+        "it comes after more steps of a pagination than `crawl.max_pagination`",
         "`crawl.max_pagination`",
-        "{url} is beyond the end of a pagination ({detail})",
+        "{url} comes after too many steps of a pagination ({detail})",
         "Crawl that URL itself.",
     ),
     Outcome.OTHER_DOMAIN: Reason(
@@ -287,6 +287,24 @@ REASONS: Final[dict[str, Reason]] = {
     ),
 }
 """Every reason that the frontier keeps, by the word that it begins with."""
+
+_TRAPS: Final[tuple[tuple[re.Pattern[str], str, str | None], ...]] = (
+    (
+        re.compile(r"(\d+) URLs of this pattern"),
+        "of an endless pattern (more than {0} URLs that differ only in numbers)",
+        "`crawl.template_cap`",
+    ),
+    (re.compile(r"path segments, more than (\d+)"), "with more than {0} path segments", "`crawl.max_segments`"),
+    (
+        re.compile(r"path repeats .* more than (\d+) times"),
+        "with a part of the path more than {0} times in a row",
+        "`crawl.max_repeats`",
+    ),
+    (re.compile(r"parameters, more than (\d+)"), "with more than {0} parameters", None),
+    (re.compile(r"the parameter .* more than (\d+) times"), "with one parameter more than {0} times", None),
+    (re.compile(r"a calendar to the year"), "of a calendar without end", None),
+)
+"""The kinds of traps by their details (`politeness/traps`): the label, with the limit, and the setting that changes it."""
 
 _UNKNOWN: Final = Reason("for an unrecorded reason", "the reason was not recorded")
 _FAULT: Final = "a fault of ours"
@@ -328,8 +346,21 @@ class Wait:
 
 def why_not(reason: str | None) -> Reason:
     """What a reason as the frontier keeps it ("outcome: detail") means, and what changes it."""
-    name, _ = _parts(reason)
+    name, detail = _parts(reason)
+    if name == Outcome.TRAP:
+        return _trap(detail or "")
     return REASONS.get(name) or (_UNKNOWN if not name else Reason(name.replace("_", " "), name))
+
+
+def _trap(detail: str) -> Reason:
+    """What a trap means, by its kind."""
+    reason = REASONS[Outcome.TRAP]
+    for pattern, label, change in _TRAPS:
+        if found := pattern.search(detail):
+            step = f"Raise {change}, or crawl another page of the site." if change else reason.step
+            limits = (f"{int(limit):,}" for limit in found.groups())
+            return reason._replace(label=label.format(*limits), change=change, step=step)
+    return reason
 
 
 def _parts(reason: str | None) -> tuple[str, str | None]:
@@ -403,10 +434,10 @@ def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | No
     reason, detail = in_words(row["reason"])
     if row["state"] == "waiting":
         if row["attempts"]:
-            return f"it was tried {_times(row['attempts'])}, and is to be tried again: {reason}", detail
+            return f"it was tried {_times(row['attempts'])}, and will be tried again: {reason}", detail
         if row["kind"] == "refresh":
-            return "it was crawled, and is to be looked at again", None
-        return f"it is to be crawled: {reason}" if row["reason"] else "it is to be crawled", detail
+            return "it was crawled, and will be crawled again", None
+        return f"it was not crawled yet: {reason}" if row["reason"] else "it was not crawled yet", detail
     if row["state"] == "done" and not row["reason"]:
         return REASONS.get(page["outcome"] if page else Outcome.OK, REASONS[Outcome.OK]).meaning, None
     return reason, detail

@@ -21,9 +21,11 @@ from holdfast.store.connect import Connection
 from holdfast.store.crawls import LimitReached
 from holdfast.store.summaries import ReasonCount, WaitCount
 
-_NOT_LEFT_OUT: Final = frozenset({Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT})
-"""Reasons of URLs that were crawled, or whose target is a URL of its own."""
-_WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP, Outcome.TRAP})
+_NOT_LEFT_OUT: Final = frozenset(
+    {Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN}
+)
+"""Reasons of URLs that were crawled, or in whose place another one is."""
+_WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP})
 """Reasons of which one example says what the limit is."""
 _ASKED_AT_ONCE: Final = frozenset({"robots", "unreachable", "attempt", "circuit"})
 """Waits that end when a person runs the command again."""
@@ -199,7 +201,7 @@ def _limit(reached: LimitReached) -> str:
 def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
     for count in reasons:
         if count.state != "waiting" and count.reason not in _NOT_LEFT_OUT:
-            reason = why_not(count.reason)
+            reason = why_not(count.detail)
             yield NotCrawled(
                 count.reason, reason.label, count.urls, reason.change, count.example, in_words(count.detail)[1]
             )
@@ -310,7 +312,7 @@ def lines(summary: CrawlSummary) -> Iterator[str]:
         case Ending.LIMIT:
             left = f"; {summary.waiting:,} URLs wait" if summary.waiting else ""
             yield f"Stopped at {summary.limit}{left}."
-        case Ending.INTERRUPTED | Ending.UNFINISHED if summary.waiting:
+        case Ending.INTERRUPTED | Ending.UNFINISHED if summary.waiting > sum(wait.urls for wait in waits):
             yield f"{summary.waiting:,} {'URL waits' if summary.waiting == 1 else 'URLs wait'}."
     yield summary.next_step
 

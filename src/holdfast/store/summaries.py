@@ -12,13 +12,16 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import class_row, dict_row
 
+# Traps are counted by kind, as each has a limit of its own: their details without what differs from URL to URL.
 # The example is a URL with its own reason: one text, as a row of two has no minimum before PostgreSQL 18.
 _BY_REASON: Final = """
 SELECT f.state::text AS state, split_part(f.reason, ':', 1) AS reason, count(*) AS urls,
        min((f.url || chr(1) || f.reason) COLLATE "C") AS example
 FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
 WHERE jd.job_id = %(job)s AND f.reason IS NOT NULL
-GROUP BY f.state, split_part(f.reason, ':', 1) ORDER BY urls DESC, reason
+GROUP BY f.state, split_part(f.reason, ':', 1),
+         CASE WHEN f.reason LIKE 'trap:%%' THEN regexp_replace(f.reason, '[0-9]+|(repeats|parameter|year) .*', '', 'g') END
+ORDER BY urls DESC, reason
 """
 _FIGURES: Final = """
 SELECT clock_timestamp() AS now, COALESCE(sum(pages), 0)::bigint AS pages, COALESCE(sum(discovered), 0)::bigint AS discovered,

@@ -66,7 +66,7 @@ def test_denied_failed_and_redirected(cli: Cli, crawl: Crawl) -> None:
 
 def test_what_a_url_waits_for(cli: Cli, crawl: Crawl) -> None:
     told = facts(cli("explain", f"{HOME}slow").out)
-    assert told["State"] == "waiting: it was tried once, and is to be tried again: it took longer than `fetch.timeout`."
+    assert told["State"] == "waiting: it was tried once, and will be tried again: it took longer than `fetch.timeout`."
     assert told["Detail"] == "no answer within 30 s"
     assert re.search(rf"a pause before attempt 2 on this URL, until {TIME} UTC", told["Waits for"])
     waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]

@@ -38,6 +38,26 @@ def test_urls_that_were_not_crawled_have_their_number_and_option(crawl: Crawl) -
     assert example == "https://outside.example/"
 
 
+def test_traps_are_counted_by_kind_each_with_its_own_limit(crawl: Crawl) -> None:
+    connection, job = crawl.store.connection, crawl.store.job
+    connection.execute("UPDATE url_frontier SET reason = NULL WHERE job_id = %s", (job,))
+    details = [f"it has {n} path segments, more than 20" for n in (21, 35)]
+    details += [f"its path repeats {part} more than 3 times" for part in ("a", "b/c", "9")]
+    details += ["10000 URLs of this pattern are known"]
+    connection.execute(
+        "INSERT INTO url_frontier (job_id, domain_id, url_key, url, depth, priority, state, reason)"
+        " SELECT %(job)s, (SELECT min(domain_id) FROM job_domains WHERE job_id = %(job)s), substring(sha256(detail::bytea) FOR 16),"
+        " 'https://h/', 1, 1, 'denied', 'trap: ' || detail FROM unnest(%(details)s::text[]) detail",
+        {"job": job, "details": details},
+    )
+    told = [line for line in lines(summary_of(crawl, pages=3)) if line.startswith("  ")]
+    assert told == [
+        "  3  with a part of the path more than 3 times in a row: `crawl.max_repeats`",
+        "  2  with more than 20 path segments: `crawl.max_segments`",
+        "  1  of an endless pattern (more than 10,000 URLs that differ only in numbers): `crawl.template_cap`",
+    ]
+
+
 def test_the_lines_name_every_number(crawl: Crawl) -> None:
     told = list(lines(summary_of(crawl, pages=3)))
     assert told[0].startswith("Not crawled: 3 URLs")

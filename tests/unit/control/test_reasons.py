@@ -26,7 +26,8 @@ from holdfast.model.domain import STOPPING
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyRules, Use
 from holdfast.model.wait import WaitKind
-from holdfast.settings import Settings
+from holdfast.politeness.traps import trap
+from holdfast.settings import Crawl, Settings
 from holdfast.store import proxy_pools
 from holdfast.store.proxy_reports import PoolState
 
@@ -159,23 +160,23 @@ def test_a_reason_in_words(reason: str | None, words: tuple[str, str | None]) ->
 @pytest.mark.parametrize(
     ("row", "page", "words"),
     [
-        ({"state": "waiting"}, None, "it is to be crawled"),
-        ({"state": "waiting", "kind": "refresh"}, None, "it was crawled, and is to be looked at again"),
+        ({"state": "waiting"}, None, "it was not crawled yet"),
+        ({"state": "waiting", "kind": "refresh"}, None, "it was crawled, and will be crawled again"),
         (
             {"state": "waiting", "attempts": 3, "reason": "server_error"},
             None,
-            "it was tried 3 times, and is to be tried again: the server failed",
+            "it was tried 3 times, and will be tried again: the server failed",
         ),
         (
             {"state": "waiting", "reason": "robots_unavailable: asked again later"},
             None,
-            "it is to be crawled: robots.txt could not be fetched, and is asked for again",
+            "it was not crawled yet: robots.txt could not be fetched, and is asked for again",
         ),
         ({"state": "done"}, {"outcome": "not_modified"}, "it has not changed since the time before"),
         ({"state": "done"}, None, "it was fetched, and is a page"),
         ({"state": "done", "reason": "not_found: 404"}, None, "the server has no such page"),
         ({"state": "failed", "reason": "no_such_host"}, None, "the host's name is not known"),
-        ({"state": "denied", "reason": "trap: too many"}, None, "it looks like a trap: URLs without end"),
+        ({"state": "denied", "reason": "trap: too many"}, None, "it looks like one of URLs without end"),
     ],
 )
 def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | None, words: str) -> None:
@@ -388,3 +389,26 @@ def test_every_reason_of_a_proxy_has_its_words() -> None:
 def test_what_a_library_says_stands_inside_a_sentence(detail: str, told: str) -> None:
     wait = VisitWait("example.com", 1, WaitKind.ROBOTS, 3.0, detail)
     assert visit_wait(wait) == f"example.com: robots.txt is not available {told}"
+
+
+@pytest.mark.parametrize(
+    ("url", "label", "change"),
+    [
+        ("https://h/a/a/a/a/a", "with a part of the path more than 3 times in a row", "`crawl.max_repeats`"),
+        ("https://h/" + "/".join(map(str, range(40))), "with more than 20 path segments", "`crawl.max_segments`"),
+        ("https://h/?" + "&".join(f"p{n}=1" for n in range(30)), "with more than 20 parameters", None),
+        ("https://h/?" + "&".join(["p=1"] * 7), "with one parameter more than 5 times", None),
+        ("https://h/calendar/2999/", "of a calendar without end", None),
+    ],
+)
+def test_a_trap_is_named_by_its_kind_with_its_limit(url: str, label: str, change: str | None) -> None:
+    detail = trap(url, Crawl(), 2026)
+    assert detail is not None
+    found = why_not(f"trap: {detail}")
+    assert (found.label, found.change) == (label, change)
+
+
+def test_a_pattern_with_too_many_urls_is_named_with_its_limit() -> None:
+    found = why_not("trap: 10000 URLs of this pattern are known")
+    assert found.label == "of an endless pattern (more than 10,000 URLs that differ only in numbers)"
+    assert found.change == "`crawl.template_cap`"
