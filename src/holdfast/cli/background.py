@@ -10,7 +10,7 @@ from holdfast import failpoints, wiring
 from holdfast.cli import output, session
 from holdfast.cli.crawl import cores
 from holdfast.cli.help import Command
-from holdfast.cli.session import INTERRUPTED, say
+from holdfast.cli.session import INTERRUPTED, Stopped, say
 from holdfast.cli.supervising import look_after, program
 from holdfast.control.accounts import FIRST, AccountDesk
 from holdfast.engine.supervisor import Supervisor
@@ -118,7 +118,8 @@ def serve(
         told_to_stop = look_after(supervisor, say)
     if not told_to_stop:
         raise HoldfastError(f"The processes end as soon as they begin; what is in {folder} says why.")
-    raise typer.Exit(INTERRUPTED)
+    say("Stopped; jobs go on when workers run again.")
+    raise Stopped
 
 
 def front(

@@ -16,7 +16,7 @@ from holdfast.cli import extraction, output, secret_options, session, wishes
 from holdfast.cli.display import Display
 from holdfast.cli.help import Command
 from holdfast.cli.output import size
-from holdfast.cli.session import INTERRUPTED, Session, say
+from holdfast.cli.session import INTERRUPTED, Session, Stopped, say
 from holdfast.cli.supervising import background_beside, look_after, program
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
@@ -158,6 +158,7 @@ def crawl(
     locked, why = proxies.locked()
     if locked:
         say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
+    news = _OverHttp(desk, wish, begun.job)
     resumed = patience.waited
     while True:
         patience.while_paused(begun.job)
@@ -165,7 +166,12 @@ def crawl(
             time.sleep(AFTER_PAUSE)
         since = desk.now()
         told = desk.has_work(begun.job, of.settings.crawl.patience) and _work(
-            of, begun.job, workers or _default_workers(desk, begun.job), show, None if chosen is None else chosen.file
+            of,
+            begun.job,
+            workers or _default_workers(desk, begun.job),
+            show,
+            news,
+            None if chosen is None else chosen.file,
         )
         # Its workers end when there is nothing more to do, and also when it is paused.
         resumed = not told and desk.was_paused(begun.job, since)
@@ -178,9 +184,9 @@ def crawl(
             output.print_json({**_figures(done), "completed": False, "interrupted": True, **asdict(left)})
         else:
             _print_lines([f"{_pages(left, done)} so far.", *summary_lines(left)])
-        raise typer.Exit(INTERRUPTED)
-    for url in desk.over_http(wish, begun.job):
-        say(f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}.")
+        raise Stopped
+    for line in news():
+        say(line)
     extracted = extraction.finish(of, begun.job, chosen, items_file)
     ended = desk.end(begun.job)
     stuck = proxies.without_a_proxy(begun.job.id, direct=of.settings.proxies.direct) if ended.standing.delayed else []
@@ -254,6 +260,20 @@ class _Patience:
         time.sleep(PAUSE_LOOK)
 
 
+class _OverHttp:
+    """Which URLs of the command, given without a scheme, are crawled over http; a line each, once."""
+
+    def __init__(self, desk: CrawlDesk, wish: Wish, job: Job) -> None:
+        self._desk, self._wish, self._job = desk, wish, job
+        self._told: set[str] = set()
+
+    def __call__(self) -> list[str]:
+        """The lines that are new."""
+        found = [url for url in self._desk.over_http(self._wish, self._job) if url not in self._told]
+        self._told.update(found)
+        return [f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}." for url in found]
+
+
 def _names_contact(settings: Settings, job: Job) -> bool:
     """Whether a person has said what the User-Agent is, or whom it names."""
     return bool(settings.crawl.contact or settings.domains.user_agent or job.spec.user_agent)
@@ -285,13 +305,15 @@ def _announce(begun: Begun, *, quiet: bool) -> None:
             say(f"It sends {', '.join(map(output.safe, begun.secrets))} to the sites of its seeds, as set before.")
 
 
-def _work(of: Session, job: Job, count: int, show: Show, parser_file: Path | None = None) -> bool:
-    """Run the workers until they end; True if they were told to stop."""
+def _work(
+    of: Session, job: Job, count: int, show: Show, news: Callable[[], list[str]], parser_file: Path | None = None
+) -> bool:
+    """Run the workers until they end; True if they were told to stop. `news`: lines to be shown as soon as there are some."""
     log.set_up(wiring.log_folder(of.settings) / "crawl.log")
     beside = background_beside(of) if has_anything_to_do(of.store()) else nullcontext()
     title = f"Job {output.safe(job.name)}"
     drain = of.settings.worker.drain
-    with beside, Display(watched(of, job.id), title, quiet=show.quiet, drain=drain) as display:
+    with beside, Display(watched(of, job.id), title, quiet=show.quiet, drain=drain, news=news) as display:
         if count > 1 or not of.settings.rollout.claim_protocol:
             return _supervise(of, job, count if of.settings.rollout.claim_protocol else 1, display, show, parser_file)
         plan = wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id, parser_file)

@@ -301,12 +301,14 @@ class Display:
         *,
         quiet: bool = False,
         drain: timedelta | None = None,
+        news: Callable[[], list[str]] = list,
     ) -> None:
-        """`quiet`: show nothing; `drain`: how long requests in flight are waited for when this process is told to stop. None: it does
-        not crawl, it only watches."""
+        """`quiet`: show nothing; `drain`: how long requests in flight are waited for when this process is told to stop, None: it does
+        not crawl, it only watches; `news`: lines to be printed once above the figures, asked for with them."""
         self._look = look
         self._title = title
         self._drain = drain
+        self._news = news
         self._quiet = quiet
         self._console = Console(stderr=True, highlight=False)
         self._terminal = output.is_terminal(sys.stderr) and not self._console.is_dumb_terminal
@@ -322,6 +324,7 @@ class Display:
         self._told = 0
         self._note = ""
         self._urls: queue.SimpleQueue[UrlLine] = queue.SimpleQueue()
+        self._lines: list[str] = []
 
     def __enter__(self) -> Self:
         if not self._quiet:
@@ -387,7 +390,8 @@ class Display:
         self._wake.clear()
 
     def _print_urls(self, write: Callable[..., None]) -> None:
-        lines = [render(line) for line in self._drained()]
+        news, self._lines = self._lines, []
+        lines = [Text(line) for line in news] + [render(line) for line in self._drained()]
         if lines:  # all at once: each write draws the block below them anew
             write(Text("\n").join(lines), soft_wrap=True)
 
@@ -404,6 +408,7 @@ class Display:
             return
         try:
             self._job = self._look()
+            self._lines += self._news()
             self._trouble = ""
         except StoreUnavailable:
             self._trouble = "the database does not answer; nothing is lost, and workers go on when it is back"

@@ -324,9 +324,13 @@ def watch(context: typer.Context, job: Which, as_json: output.Json = False) -> N
         output.print_json_line(look())
         return
     if _goes_on(found):
-        with Display(look, f"Job {output.safe(found['name'])}"):
-            while _goes_on(found := desk.show(found["id"])):
-                time.sleep(_LOOK)
+        try:
+            with Display(look, f"Job {output.safe(found['name'])}"):
+                while _goes_on(found := desk.show(found["id"])):
+                    time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            session.say(f"Stopped watching; job {output.safe(found['name'])} itself was not stopped.")
+            raise session.Stopped from None
     crawl_desk = wishes.desk(of)
     summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=found["state"] == "completed")
     pages = f"{counted(summary.pages, 'page')}, {size(found['bytes'])}, {counted(found['errors'], 'error')}"

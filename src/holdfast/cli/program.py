@@ -14,7 +14,7 @@ import typer
 from holdfast import __version__, cli
 from holdfast.cli import output
 from holdfast.cli.help import Overview
-from holdfast.cli.session import INTERRUPTED, Session, say
+from holdfast.cli.session import INTERRUPTED, Session, Stopped, say
 from holdfast.errors import HoldfastError, UsageError
 
 
@@ -250,6 +250,8 @@ def run(arguments: Sequence[str]) -> int:
         front, rest = in_front(arguments)
         program = _runnable(rest[0] if rest else "")
         code = int(program.main(front + rest, prog_name="holdfast", standalone_mode=False) or 0)
+    except Stopped:
+        return INTERRUPTED
     except HoldfastError as problem:
         for line in str(problem).split("\n"):
             output.print_error(line)

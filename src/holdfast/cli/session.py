@@ -24,6 +24,10 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
 
 
+class Stopped(Exception):
+    """Ctrl-C ended the command, and the command has said how things stand. The exit code is `INTERRUPTED`."""
+
+
 def say(sentence: str) -> None:
     """Tell the person something that is not the answer."""
     output.write(sys.stderr, (sentence, "\n"))

@@ -91,9 +91,21 @@ def test_ctrl_c_is_answered_while_requests_are_in_flight(crawls: Crawls, site: P
     assert "Stopping: 1 request in flight, up to 20s; Ctrl-C again stops at once." in screen.text
     assert "\x1b[32m" in screen.raw, "green"
     assert screen.raw.rindex("\x1b[?25h") > screen.raw.rindex("\x1b[?25l"), "the cursor is shown again"
+    assert "goes on where it was" in screen.text
+    assert "Interrupted" not in screen.text, "the last lines of the crawl say it already"
     lines = re.findall(r"200 ok +[\d.]+ s +[\d.]+ k?B  (\S+)", screen.text)
     asked = site.paths()
     assert sorted(lines) == sorted(site.url(path) for path in asked), "each URL once, the slow one too"
+
+
+def test_ctrl_c_stops_watching_and_says_that_the_job_goes_on(crawls: Crawls, site: Pages) -> None:
+    assert crawls.command("jobs", "create", "later", site.url("/")) == 0
+    screen = Screen(crawls, "jobs", "watch", "later")
+    wait_for(lambda: "Job later" in screen.text, "the display")
+    screen.press(b"\x03")
+    assert screen.end() == 130
+    assert "Stopped watching; job later itself was not stopped." in screen.text
+    assert "Interrupted" not in screen.text
 
 
 def test_the_second_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(crawls: Crawls, site: Pages) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -195,6 +196,19 @@ def test_ctrl_c_is_answered_with_what_follows() -> None:
     display.told_to_stop(1)
     assert display.view().note == "Stopping: 32 requests in flight, up to 20s; Ctrl-C again stops at once."
     assert "Stopping: 32 requests" in shown(block(display.view(), 80))
+
+
+def test_news_is_printed_once_while_the_crawl_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["https://h/ does not answer TLS; crawling http://h/."]
+    asked = threading.Event()
+
+    def news() -> list[str]:
+        asked.set()
+        return [lines.pop()] if lines else []
+
+    with Display(lambda: RUNNING, "Job docs", news=news):
+        assert asked.wait(10)
+    assert capsys.readouterr().err.splitlines() == ["https://h/ does not answer TLS; crawling http://h/."]
 
 
 def test_a_url_with_its_outcome() -> None:
