@@ -1,5 +1,6 @@
 """Parsers of crawls on the command line: the option --parser, and what is parsed and said at the end of a crawl."""
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,7 +87,7 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | Non
     standing = parsing.standing(job.id)
     if not (standing.parsed or standing.failed or standing.due):
         return {}
-    name = safe(job.name)
+    name = safe(quote(job.name))
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
     if file is not None:
         *_, written = Exporter(of.store(), of.settings.domains.registrable).write(file, Wanted("items", job=job.name))

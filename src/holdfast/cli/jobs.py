@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
+from shlex import quote
 from typing import Annotated, Any, Final, Protocol
 
 import typer
@@ -211,7 +212,7 @@ def create(
     else:
         output.print_line(
             f"Made job {output.safe(made.job.name)} with {counted(made.loaded.seeds, 'seed')}; workers take it up, "
-            f"or `holdfast crawl --job {output.safe(made.job.name)}`."
+            f"or `holdfast crawl --job {output.safe(quote(made.job.name))}`."
         )
     if made.loaded.bad:
         raise typer.Exit(1)
@@ -334,7 +335,7 @@ def watch(context: typer.Context, job: Which, as_json: output.Json = False) -> N
     crawl_desk = wishes.desk(of)
     summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=found["state"] == "completed")
     pages = f"{counted(summary.pages, 'page')}, {size(found['bytes'])}, {counted(found['errors'], 'error')}"
-    again = f"`holdfast crawl --job {found['name']} --again` starts it anew"
+    again = f"`holdfast crawl --job {quote(found['name'])} --again` starts it anew"
     cancelled = [f"Job {found['name']} was cancelled; {again}."] if found["state"] == "cancelled" else None
     for line in (f"{pages}.", *(cancelled or summary_lines(summary))):
         output.print_line(output.safe(line))
@@ -377,7 +378,9 @@ def _of_domains(job: dict[str, Any]) -> str:
 
 def _state(job: dict[str, Any]) -> str:
     if job["out_of_budget"]:
-        return f"{job['state']}, stopped at a limit; `holdfast crawl --job {job['name']}` goes on with a new crawl"
+        return (
+            f"{job['state']}, stopped at a limit; `holdfast crawl --job {quote(job['name'])}` goes on with a new crawl"
+        )
     return str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
 
 

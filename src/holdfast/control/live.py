@@ -6,6 +6,7 @@ The rule: only what the store holds, so `crawl`, `jobs watch`, `status` and the 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from shlex import quote
 from typing import Any, Final
 
 from holdfast.control.reasons import visit_wait, why_not
@@ -173,7 +174,7 @@ def _for_people(figures: JobFigures) -> list[LiveWait]:
     """What the job as a whole waits for."""
     name = figures.job
     if figures.state == "paused":
-        return [LiveWait(f"job {name} is paused", None, f"`holdfast jobs resume {name}` goes on")]
+        return [LiveWait(f"job {name} is paused", None, f"`holdfast jobs resume {quote(name)}` goes on")]
     if figures.state not in RUNNABLE:
         return []
     if figures.open and not figures.workers:

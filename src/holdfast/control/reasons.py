@@ -7,6 +7,7 @@ that were read. `REASONS` has an entry for every outcome and for every other rea
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait
@@ -489,7 +490,7 @@ def _for_its_holder(domain: dict[str, Any], work: dict[str, Any], moment: dict[s
 def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
     found = []
     if work["job_state"] not in {"pending", "processing"}:
-        resume = f"`holdfast jobs resume {work['job']}`" if work["job_state"] == "paused" else None
+        resume = f"`holdfast jobs resume {quote(work['job'])}`" if work["job_state"] == "paused" else None
         found.append(Wait(f"the job {work['job']} is {work['job_state']}", None, resume))
     elif work["work_state"] == "parked":
         found.append(Wait(f"the job {work['job']} was paused, and its work here is not taken up yet"))
@@ -515,7 +516,7 @@ def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
 
 def _for_pages(domain: str, work: dict[str, Any]) -> Wait:
     """Work that is spent: it reached a limit that a person gave, or used its share of the round."""
-    by, again = work["limit_reached"], f"`holdfast crawl --job {work['job']}` goes on with a new crawl"
+    by, again = work["limit_reached"], f"`holdfast crawl --job {quote(work['job'])}` goes on with a new crawl"
     if by == "domain_budget":
         change = f"`holdfast domain-set {domain} budget=` lifts it"
         return Wait(f"the domain's own limit of {work['budget_limit']:,} pages a crawl is reached", None, change)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from shlex import quote
 from typing import Final
 
 from holdfast.control.reasons import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
@@ -168,7 +169,7 @@ def stands(connection: Connection, job: Job, *, completed: bool) -> CrawlSummary
     """How a job stands, whichever process crawls it or crawled it; the command that was given only looks."""
     limits = crawls.limits_reached(connection, job.id)
     found = summarize(connection, job, completed=completed, limits=limits, looking=True)
-    go_on = f"`holdfast crawl --job {job.name}`"
+    go_on = f"`holdfast crawl --job {quote(job.name)}`"
 
     def said(text: str) -> str:
         # By a function: in a replacement text a backslash of the job's name would be an escape.
@@ -249,7 +250,9 @@ def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
         case "inactive":
             return Wait(f"{where} is switched off", None, f"`holdfast domain-set {count.example} active=yes`")
         case "parked":
-            return Wait(f"{where} waits for the job, which was paused", None, f"`holdfast jobs resume {job.name}`")
+            return Wait(
+                f"{where} waits for the job, which was paused", None, f"`holdfast jobs resume {quote(job.name)}`"
+            )
         case "robots" if count.robots_url:
             one = robots_wait(count.robots_url, count.problem, count.until)
             return Wait(f"{where}: {one.what}", one.until, "the same command asks at once")
@@ -273,14 +276,14 @@ def _domains(number: int, example: str) -> str:
 
 
 def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: Iterable[Waiting]) -> str:
-    go_on = f"`holdfast crawl --job {job.name}`"
+    go_on = f"`holdfast crawl --job {quote(job.name)}`"
     match ending:
         case Ending.COMPLETE if pages == 0 and errors:
             return "The same command tries again what the network kept from being fetched; `--again` tries all."
         case Ending.COMPLETE if pages == 0:
             return "Nothing was left to do; `--again` crawls it anew."
         case Ending.COMPLETE:
-            return f"`holdfast export pages pages.jsonl --job {job.name}` writes them to a file."
+            return f"`holdfast export pages pages.jsonl --job {quote(job.name)}` writes them to a file."
         case Ending.LIMIT:
             return "The same command goes on with as many again."
         case Ending.WAITS if any(wait.kind in _ASKED_AT_ONCE for wait in waits):

@@ -1,5 +1,6 @@
 """How a crawl ended: URLs not crawled by reason and option, what waits until when, the cause where there is no page."""
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -192,7 +193,10 @@ def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: St
     assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` goes on where it was."]
 
 
-def test_a_job_may_be_called_anything(crawl: Crawl) -> None:
-    job = Job(crawl.store.job, r"C:\docs\1", JobSpec(), crawl.crawl_id)
+@pytest.mark.parametrize("name", [r"C:\docs\1", "my shop", "x; reboot", "it's"])
+def test_a_job_may_be_called_anything(crawl: Crawl, name: str) -> None:
+    """The command that goes on can be copied as it is."""
+    job = Job(crawl.store.job, name, JobSpec(), crawl.crawl_id)
     found = stands(crawl.store.connection, job, completed=False)
-    assert found.next_step == r"`holdfast crawl --job C:\docs\1` goes on where it was."
+    command = found.next_step.removesuffix(" goes on where it was.").strip("`")
+    assert shlex.split(command) == ["holdfast", "crawl", "--job", name]
