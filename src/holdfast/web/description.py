@@ -21,7 +21,7 @@ TAGS: Final = {
     "auth": "Logging in and out, one's own sessions and API keys.",
     "accounts": "Users, keys and the audit log.",
     "figures": "Statistics, time series, metrics, live events and alerts.",
-    "jobs": "What is to be crawled: made, looked at, paused, resumed, cancelled, deleted.",
+    "jobs": "What is crawled: made, looked at, paused, resumed, cancelled, deleted.",
     "frontier": "URLs that wait.",
     "pages": "What was fetched, exports, and why a URL is where it is.",
     "items": "What parsers found on the pages of crawls.",

@@ -27,33 +27,33 @@ _CHALLENGE: Final = 'Bearer realm="holdfast"'
 
 KINDS: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
     errors.HoldfastError: (500, "failed", "It failed"),
-    errors.UsageError: (422, "unusable", "This cannot be meant"),
+    errors.UsageError: (422, "unusable", "The request is not valid"),
     errors.StoreError: (500, "store", "The database refused"),
     errors.StoreUnavailable: (503, "unavailable", "The database does not answer"),
     errors.SchemaMismatch: (503, "schema", "The database has another schema"),
     errors.RolledBack: (503, "rolled-back", "Nothing was done"),
-    errors.NotFound: (404, "not-found", "There is no such thing"),
-    errors.Refused: (409, "refused", "The state of things forbids it"),
-    errors.Changed: (412, "changed", "Somebody changed it meanwhile"),
+    errors.NotFound: (404, "not-found", "Not found"),
+    errors.Refused: (409, "refused", "The present state forbids it"),
+    errors.Changed: (412, "changed", "It was changed meanwhile"),
     errors.UnderWay: (409, "under-way", "The same request is still being done"),
     errors.Denied: (403, "denied", "You may not do this"),
-    errors.Unauthenticated: (401, "unauthenticated", "Nobody knows who you are"),
+    errors.Unauthenticated: (401, "unauthenticated", "Not logged in"),
     errors.TooMany: (429, "too-many", "Too many requests"),
 }
 """Status, name and title of each error; one that is not named is what its parent is."""
 PLAIN: Final[Mapping[int, tuple[str, str]]] = {
     400: ("bad-request", "The request cannot be read"),
-    401: ("unauthenticated", "Nobody knows who you are"),
+    401: ("unauthenticated", "Not logged in"),
     403: ("denied", "You may not do this"),
-    404: ("not-found", "There is no such thing"),
-    405: ("method", "It cannot be asked like this"),
-    406: ("not-acceptable", "It cannot be had like this"),
+    404: ("not-found", "Not found"),
+    405: ("method", "This method is not allowed here"),
+    406: ("not-acceptable", "It is not available in that format"),
     408: ("slow", "The body did not come in time"),
-    409: ("refused", "The state of things forbids it"),
-    412: ("changed", "Somebody changed it meanwhile"),
+    409: ("refused", "The present state forbids it"),
+    412: ("changed", "It was changed meanwhile"),
     413: ("too-long", "The request is too long"),
     415: ("media-type", "The body is of the wrong kind"),
-    422: ("unusable", "This cannot be meant"),
+    422: ("unusable", "The request is not valid"),
     428: ("if-match", "Say which version you mean"),
     429: ("too-many", "Too many requests"),
     500: ("failed", "It failed"),
@@ -86,7 +86,7 @@ class Problem(BaseModel):
             "examples": [
                 {
                     "type": "urn:holdfast:problem:not-found",
-                    "title": "There is no such thing",
+                    "title": "Not found",
                     "status": 404,
                     "detail": "There is no job called 'shop'.",
                 }
@@ -186,4 +186,4 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _fault(found: Mapping[str, Any]) -> Fault:
     where = ".".join(str(part) for part in found.get("loc", ()))
-    return Fault(where=where[:200] or "request", what=str(found.get("msg", "cannot be meant"))[:300])
+    return Fault(where=where[:200] or "request", what=str(found.get("msg", "is not valid"))[:300])

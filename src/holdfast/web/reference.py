@@ -29,8 +29,8 @@ log in: it shows every request, and sends those that you fill in. `holdfast.Clie
 - **Who asks**: `Authorization: Bearer hfk_…` with an API key (`holdfast keys add`), or the cookie of
   `/api/auth/login`. Who changes something with a cookie repeats the `csrf` of the login in the header `X-CSRF-Token`.
 - **Errors** are problems of RFC 9457 (`application/problem+json`): `type` is for programs, `detail` says what to do.
-  401: nobody knows who you are; 403: you may not; 404: there is no such thing; 409: its state forbids it; 412:
-  somebody changed it since you looked; 422: it cannot be meant, and `errors` says which part; 429: too often, and
+  401: not logged in; 403: not allowed; 404: not found; 409: its present state forbids it; 412:
+  it was changed since you read it; 422: the request is not valid, and `errors` says which part; 429: too often, and
   `Retry-After` says how long to wait; 503: the database is away.
 - **Lists** come in pages of `limit` (100; 500 at the most). `next`, and the `Link` header, is the cursor of the next
   one: send it as `cursor` with the same filters and order. null means that there is no more; a page may be short
@@ -47,7 +47,7 @@ log in: it shows every request, and sends those that you fill in. `holdfast.Clie
   UNKEPT.
 - **Secrets for sites**: `secrets` of a job and `headers`, `cookies` and `basic_auth` of a domain are sealed when they are
   stored; answers have the names of the headers ([sites that need a login](operations.md#sites-that-need-a-login)).
-- **Long work** is answered with 202 and the `Location` of an operation, which says how far it is and what came of it.
+- **Long work** is answered with 202 and the `Location` of an operation, which says how far it is and how it ended.
 - **Live**: `/api/events`, `/api/stats/events` and `/api/jobs/{job}/events` are Server-Sent Events. Each event has an
   id; who was away sends it as `Last-Event-ID` and misses nothing for a day. After `reset` look at everything anew.
   A user may have as many of them open as `web.user_listeners` says.
