@@ -94,9 +94,11 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | Non
         then = f"{counted(written, 'line')} in {safe(file)}"
     say(f"{counted(standing.items, 'item')} from {counted(standing.parsed, 'page')}; {then}.")
     if standing.failed:
+        by = f" --with {safe(str(parser.file))}" if parser is not None and parser.file is not None else ""
+        example = safe(standing.error or "the reason is unknown").rstrip(".")
         say(
-            f"{counted(standing.failed, 'page')} could not be parsed; for example: {safe(standing.error or '')} "
-            f"`holdfast parse --again --job {name} --apply` tries all pages again."
+            f"{counted(standing.failed, 'page')} could not be parsed; for example: {example}. "
+            f"`holdfast parse --again --job {name}{by} --apply` parses all pages again."
         )
     if standing.due:
         left = parsing.left(job_id=job.id)

@@ -191,7 +191,9 @@ def _told(error: BaseException) -> str:
         message = str(error)
     except Exception:  # noqa: BLE001 — it is a class of the parser's
         message = ""
-    places = traceback.extract_tb(error.__traceback__)
+    places = (
+        [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
+    )  # its message has the place
     place = f" ({os.path.basename(places[-1].filename)}, line {places[-1].lineno})" if places else ""  # noqa: PTH119
     return line(f"{type(error).__name__}: {message}"[:_MAX_REASON]).rstrip(": ") + place
 

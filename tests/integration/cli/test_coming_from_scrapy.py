@@ -69,3 +69,17 @@ def test_one_file_and_one_command_make_items(cli: Cli, shop: Site, tmp_path: Pat
     assert {row["_parser_version"] for row in rows} == {"2"}
     assert {row["title"] for row in rows} == set(by_name)
     assert shop.log == [], "parsing does not ask the site again"
+
+
+def test_a_page_that_cannot_be_parsed_is_named_with_a_command_that_works(cli: Cli, shop: Site, tmp_path: Path) -> None:
+    """The parser is known by its file only, so the command has to name the file."""
+    (tmp_path / "shop.py").write_text(PARSER.replace('"h2"', '"h9"'))
+    options = ("--max-depth", "0", "--delay", "0", "--allow-private", "--workers", "1", "--job", "lamps")
+    crawled = cli("crawl", shop.url, "--parser", "./shop.py", *options)
+    assert crawled.code == 0
+    assert re.search(r"1 page could not be parsed; for example: .* \(shop.py, line \d+\)\. `holdfast", crawled.err)
+    told = re.search(r"`holdfast (parse --again .*) --apply` parses all pages again\.", crawled.err)
+    assert told is not None
+    (tmp_path / "shop.py").write_text(PARSER)
+    assert cli(*told[1].split(), "--apply").code == 0
+    assert cli("export", "items", "-", "--job", "lamps").out.count("\n") == EACH

@@ -158,6 +158,7 @@ def test_parsers_that_cannot_be_loaded_are_told_by_name_with_the_reason(folder: 
         assert loaded == ["generic", "good", "product"]
         reasons = {one.name: one.reason for one in survey if isinstance(one, Broken)}
         assert set(reasons) == set(BROKEN)
+        assert reasons["syntax"].endswith("cannot be used: SyntaxError: invalid syntax (syntax.py, line 1)")
         assert {name for name, (_, words) in BROKEN.items() if words not in reasons[name]} == set()
         assert await good(runner)
 
