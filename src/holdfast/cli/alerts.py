@@ -22,7 +22,7 @@ def alerts(
     limit: written.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
-    """Show what somebody should look at, the newest first. A background looks for it every ten seconds. Times are in UTC.
+    """Show problems that need attention, the newest first. A background looks for it every ten seconds. Times are in UTC.
 
     Examples:
         holdfast alerts

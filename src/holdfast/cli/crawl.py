@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -255,7 +256,10 @@ class _Patience:
     def wait(self, job: Job) -> None:
         """A moment, while it is paused."""
         if not self._said:
-            say(f"Job {output.safe(job.name)} is paused: `holdfast jobs resume` goes on, Ctrl-C leaves it as it is.")
+            say(
+                f"Job {output.safe(job.name)} is paused: `holdfast jobs resume {output.safe(quote(job.name))}` goes on, "
+                "Ctrl-C leaves it as it is."
+            )
             self._said = self.waited = True
         time.sleep(PAUSE_LOOK)
 

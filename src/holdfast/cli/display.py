@@ -253,7 +253,7 @@ def _statuses(job: LiveJob) -> str:
 
 def _domains(job: LiveJob) -> str:
     figures = job.figures
-    return f"{_statuses(job)}; {figures.held:,} held by {output.counted(figures.workers, 'worker')}"
+    return f"{_statuses(job)}; {figures.held:,} held; {output.counted(figures.workers, 'worker')}"
 
 
 def _field(label: str, values: Sequence[Text], width: int) -> list[Text]:

@@ -201,7 +201,7 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
         ("Domain", info["domain"]),
         ("Part of", info["parent_domain"]),
         ("Status", info["status"] + (f" ({info['status_reason']})" if info["status_reason"] else "")),
-        ("Held by", held if info["claimed_by"] else "nobody"),
+        ("Held by", held if info["claimed_by"] else "no worker"),
         (
             "Pages",
             f"{info['pages_crawled']} crawled of {info['pages_discovered']} discovered, depth {info['crawl_depth_reached']}",
@@ -311,9 +311,10 @@ def domain_reset(
     ] = "by hand",
     as_json: output.Json = False,
 ) -> None:
-    """Start a domain over: all its pages are to be crawled again.
+    """Clear a domain's blocks; crawl all its pages again.
 
-    It is pending again, its cool-down and its blocks are forgotten. A worker that holds it loses it; what that worker
+    It is pending again, its cool-down and its blocks are forgotten. Its pages are crawled by jobs that are open; one that was complete
+    goes on with `holdfast crawl --job NAME`. A worker that holds it loses it; what that worker
     still writes is refused.
 
     Examples:

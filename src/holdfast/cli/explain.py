@@ -28,7 +28,7 @@ def explain(
     ],
     as_json: output.Json = False,
 ) -> None:
-    """Say why a URL was or was not crawled: where it came from, what came of it, what it waits for.
+    """Say why a URL was or was not crawled: where it was found, how its requests ended, what it waits for.
 
     Of a domain it says what each job waits for, and why its URLs are where they are.
 
@@ -150,7 +150,7 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _print_domain(story: DomainStory) -> None:
-    held = f"{story.held_by} until {output.when(story.held_until)} UTC" if story.held_by else "nobody"
+    held = f"{story.held_by} until {output.when(story.held_until)} UTC" if story.held_by else "no worker"
     facts: list[tuple[str, object]] = [
         ("Domain", story.domain),
         ("Status", story.status + (f" ({story.status_reason})" if story.status_reason else "")),
@@ -167,11 +167,11 @@ def _print_domain(story: DomainStory) -> None:
     facts += [(("Robots" if not number else ""), _robots(row)) for number, row in enumerate(story.robots)]
     output.print_facts(facts)
     if story.outcomes:
-        output.print_line("\nWhat came of requests")
+        output.print_line("\nRequests by outcome")
         rows = [(o["outcome"], f"{o['times']:,}", output.when(o["last_at"])) for o in story.outcomes]
         output.print_table(["OUTCOME", "TIMES", "LAST"], rows, right="TIMES")
     if story.reasons:
-        output.print_line("\nWhy URLs are where they are")
+        output.print_line("\nURLs by reason")
         reasons = [(r["state"], r["reason"], f"{r['urls']:,}", r["example"]) for r in story.reasons]
         output.print_table(["STATE", "REASON", "URLS", "EXAMPLE"], reasons, right="URLS")
 

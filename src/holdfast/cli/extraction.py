@@ -94,7 +94,7 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | Non
         then = f"{counted(written, 'line')} in {safe(file)}"
     say(f"{counted(standing.items, 'item')} from {counted(standing.parsed, 'page')}; {then}.")
     if standing.failed:
-        by = f" --with {safe(str(parser.file))}" if parser is not None and parser.file is not None else ""
+        by = f" --with {safe(quote(str(parser.file)))}" if parser is not None and parser.file is not None else ""
         example = safe(standing.error or "the reason is unknown").rstrip(".")
         say(
             f"{counted(standing.failed, 'page')} could not be parsed; for example: {example}. "

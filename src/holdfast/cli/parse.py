@@ -59,7 +59,7 @@ def parse(
         typer.Option(metavar="VERSION", callback=session.readable, help="Only what an older version parsed."),
     ] = None,
     after: Annotated[int, typer.Option(metavar="TASK", min=0, help="Go on behind this task.")] = 0,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many pages.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most N pages.")] = None,
     examples: Annotated[
         int, typer.Option(metavar="N", min=0, max=_MOST_EXAMPLES, help="Pages that are shown, of those that differ.")
     ] = 10,

@@ -11,7 +11,7 @@ from holdfast.cli.help import Command, Group
 from holdfast.control.seeds import Loaded, Sower, open_seeds
 from holdfast.errors import HoldfastError
 
-app = typer.Typer(cls=Group, help="Say what is to be crawled.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Add start URLs, or load a list of them.", no_args_is_help=True)
 
 _BAD_LINES_SHOWN = 20
 

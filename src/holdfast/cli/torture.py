@@ -23,7 +23,7 @@ def torture(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the data folders, to look at them.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Kill a crawl again and again, and prove that nothing came of it. Exit code 1 if something did.
+    """Kill a crawl again and again, and prove that nothing was lost or doubled. Exit code 1 if something was.
 
     A web is made up and served on this machine; nothing leaves it, and your own data is not touched. It is crawled once
     in peace and once under faults: kill -9 of everything, of single workers, workers frozen past their lease. Then both

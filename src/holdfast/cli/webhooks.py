@@ -62,7 +62,7 @@ def show(
     message: Annotated[int, typer.Argument(metavar="ID", min=1, max=_LAST_ID, help="The message.")],
     as_json: output.Json = False,
 ) -> None:
-    """Show one message: what is in it, and what came of it.
+    """Show one message: what is in it, and how sending it ended.
 
     Examples:
         holdfast webhooks show 7

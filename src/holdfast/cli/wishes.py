@@ -17,10 +17,10 @@ Name = Annotated[
     str | None,
     typer.Option(metavar="NAME", callback=session.readable, help="Give the job a name, or go on with it by its name."),
 ]
-MaxPages = Annotated[int | None, typer.Option(min=1, help="Stop after so many pages in all; domains share them.")]
-MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Stop after so many pages of each domain.")]
+MaxPages = Annotated[int | None, typer.Option(min=1, help="Stop after N pages in all; domains share them.")]
+MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Stop after N pages of each domain.")]
 Rounds = Annotated[
-    int | None, typer.Option(min=1, help="Stop after so many shares (domains.max_pages_per_run) of each domain.")
+    int | None, typer.Option(min=1, help="Stop after N shares (domains.max_pages_per_run) of each domain.")
 ]
 MaxDepth = Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")]
 Delay = Annotated[float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")]
@@ -39,7 +39,7 @@ NoRobots = Annotated[bool, typer.Option("--no-robots", help="Do not ask for robo
 NoArchive = Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")]
 UserAgent = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="The name that requests bear; robots.txt is read for it. Not a secret."),
+    typer.Option(metavar="TEXT", help="The User-Agent of requests, also for robots.txt. Not a secret."),
 ]
 Parser = Annotated[
     str | None,

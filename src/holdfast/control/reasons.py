@@ -484,13 +484,17 @@ def _for_its_holder(domain: dict[str, Any], work: dict[str, Any], moment: dict[s
     worker, holder = domain["claimed_by"], moment.get("held_for")
     if holder and holder != work["job"]:
         return Wait(f"worker {worker} crawls the domain for job {holder}; jobs on one domain take turns")
-    return Wait(f"worker {worker} holds the domain and takes its URLs in turn", domain["claim_expires_at"])
+    return Wait(f"worker {worker} holds the domain and takes its URLs in turn")
 
 
 def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
     found = []
     if work["job_state"] not in {"pending", "processing"}:
-        resume = f"`holdfast jobs resume {quote(work['job'])}`" if work["job_state"] == "paused" else None
+        job = quote(work["job"])
+        resume = {
+            "paused": f"`holdfast jobs resume {job}`",
+            "cancelled": f"`holdfast crawl --job {job} --again` starts it anew",
+        }.get(work["job_state"], f"`holdfast crawl --job {job}` goes on")
         found.append(Wait(f"the job {work['job']} is {work['job_state']}", None, resume))
     elif work["work_state"] == "parked":
         found.append(Wait(f"the job {work['job']} was paused, and its work here is not taken up yet"))
@@ -603,7 +607,7 @@ def visit_wait(wait: VisitWait) -> str:
         case WaitKind.FLOOD_GUARD:
             return f"{wait.domain}: flood guard, its pages add URLs faster than `crawl.discovered_per_second`"
         case WaitKind.RETRY:
-            return f"{wait.domain}: every URL that is left waits for its next attempt{detail}"
+            return f"{wait.domain}: the URLs that are left failed{detail}"
         case WaitKind.ROBOTS:
             return f"{wait.domain}: robots.txt is not available{detail}"
         case WaitKind.PROXY:

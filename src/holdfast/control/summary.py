@@ -14,10 +14,10 @@ from typing import Final
 
 from holdfast.control.reasons import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
 from holdfast.control.status import SILENCE
-from holdfast.model.job import Job
+from holdfast.model.job import Job, JobState
 from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import crawls, explain, summaries
+from holdfast.store import crawls, explain, jobs, summaries
 from holdfast.store.connect import Connection
 from holdfast.store.crawls import LimitReached
 from holdfast.store.summaries import ReasonCount, WaitCount
@@ -176,7 +176,10 @@ def stands(connection: Connection, job: Job, *, completed: bool) -> CrawlSummary
         return re.sub("(?i)the same command", lambda _: go_on, text.replace(", and so does the same command", ""))
 
     waits = [replace(wait, change=wait.change and said(wait.change)) for wait in found.waits]
-    return replace(found, next_step=said(found.next_step), waits=waits)
+    step = said(found.next_step)
+    if jobs.state(connection, job.id) is JobState.PAUSED:
+        step = f"The job is paused; `holdfast jobs resume {quote(job.name)}` goes on."
+    return replace(found, next_step=step, waits=waits)
 
 
 _SAID_BY_CAUSE: Final = frozenset({"robots", "proxy", "unreachable"})

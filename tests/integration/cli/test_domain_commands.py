@@ -93,7 +93,7 @@ def test_domain_info_tells_everything(cli: Cli, story: Store) -> None:
     assert answer.code == 0
     assert facts["Domain"] == "dead-domain.invalid"
     assert facts["Status"] == "unreachable (dns_failure: no such name\\x1b[2J)"
-    assert facts["Held"] == "by         nobody"
+    assert facts["Held"] == "by         no worker"
     assert facts["Pages"] == "0 crawled of 1 discovered, depth 0"
     assert facts["Priority"].endswith(" (rank 9)")
     assert facts["Active"] == "no: switched off"

@@ -82,7 +82,7 @@ def test_what_a_held_and_a_stopped_domain_waits_for(cli: Cli, crawl: Crawl) -> N
     (claim,) = crawl.store.claim("w\x1b7")
     assert claim.domain == "other.example"
     waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
-    assert re.fullmatch(rf"worker w\\x1b7 holds the domain and takes its URLs in turn, until {TIME} UTC", waits)
+    assert waits == r"worker w\x1b7 holds the domain and takes its URLs in turn"
     crawl.store.release(claim, "w\x1b7", event=Event.FORBIDDEN)
     waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
     reset = "`holdfast domain-reset other.example` ends that"

@@ -193,6 +193,13 @@ def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: St
     assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` goes on where it was."]
 
 
+def test_a_paused_job_goes_on_when_it_is_resumed(crawl: Crawl) -> None:
+    crawl.store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (crawl.store.job,))
+    job = Job(crawl.store.job, "default", JobSpec(), crawl.crawl_id)
+    found = stands(crawl.store.connection, job, completed=False)
+    assert found.next_step == "The job is paused; `holdfast jobs resume default` goes on."
+
+
 @pytest.mark.parametrize("name", [r"C:\docs\1", "my shop", "x; reboot", "it's"])
 def test_a_job_may_be_called_anything(crawl: Crawl, name: str) -> None:
     """The command that goes on can be copied as it is."""

@@ -77,7 +77,7 @@ def test_a_running_crawl_at_80_columns() -> None:
     assert lines[3:] == [
         "            https://a.example/b",
         "            and 30 more requests in flight",
-        "  Domains   2 active, 1 blocked; 2 held by 2 workers",
+        "  Domains   2 active, 1 blocked; 2 held; 2 workers",
         "",
     ]
 

@@ -310,7 +310,7 @@ def test_clocks_count_only_while_they_run(clock: str) -> None:
 
 def test_a_held_domain_is_its_workers() -> None:
     held = DOMAIN | {"claimed_by": "w1", "claim_expires_at": LATER}
-    expected = Wait("worker w1 holds the domain and takes its URLs in turn", LATER)
+    expected = Wait("worker w1 holds the domain and takes its URLs in turn")
     assert waits(held, WORK | {"ready": False}, [], MOMENT) == [expected]
 
 
