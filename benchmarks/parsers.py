@@ -56,7 +56,7 @@ OPTIONS = [
 
 @dataclass
 class Run:
-    """What came of one crawl."""
+    """The result of one crawl."""
 
     name: str
     pages: int

@@ -354,7 +354,7 @@ class Display:
             os.write(2, _SHOW_CURSOR)
 
     def listed(self, lines: Iterable[UrlLine]) -> None:
-        """Print what became of these URLs."""
+        """Print the outcomes of these URLs."""
         for line in lines:
             self._urls.put(line)
 

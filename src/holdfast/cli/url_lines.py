@@ -1,6 +1,6 @@
-"""What became of each URL, a line each (`crawl -v`): from the process that crawls to the one that has the terminal.
+"""The outcome of each URL, a line each (`crawl -v`): sent from the process that crawls to the one that has the terminal.
 
-The rule: a worker reports a URL after its outcome is committed, and never waits for whoever reads: a thread writes to the pipe. Worker
+The rule: a worker reports a URL after its outcome is committed, and never waits for the reader: a thread writes to the pipe. Worker
 processes share one pipe; a line is shorter than what a pipe takes as a whole, so lines of several workers do not mix.
 """
 
@@ -30,7 +30,7 @@ _WHOLE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class UrlLine:
-    """What became of one URL."""
+    """The outcome of one URL."""
 
     url: str
     outcome: str

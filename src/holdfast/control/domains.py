@@ -198,7 +198,7 @@ class DomainDesk:
         plain_http: bool = False,
     ) -> dict[str, Any]:
         """Change columns of a domain's configuration (see `parse_assignments`) and what is sent with requests to it; the domain
-        afterwards, with the names of `secrets`. With `version` only if nobody else has changed it since: Changed.
+        afterwards, with the names of `secrets`. With `version` only if it has not been changed since, else Changed.
 
         `plain_http`: the secrets are sent over http, too.
         """
@@ -334,7 +334,7 @@ def _sticky(text: str) -> timedelta | None:
 
 
 def _parser(text: str) -> str | None:
-    """None: as if nobody had set one; crawls have none then."""
+    """None: takes the parser back; crawls have none then."""
     return _word(text) if text else None
 
 

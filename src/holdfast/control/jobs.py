@@ -82,7 +82,7 @@ class JobDesk:
                 raise Refused(f"There is a job called {name!r} already.")
         made = crawls.make(wish, watch)
         job, loaded = made.job, made.loaded
-        if made.known:  # somebody made it in this moment
+        if made.known:  # it was made by another process in this moment
             raise Refused(f"There is a job called {name!r} already.")
         crawls.retry(job)
         with self.database.session() as connection, connection.transaction():

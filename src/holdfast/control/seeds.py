@@ -170,7 +170,7 @@ def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterato
 
 
 def fingerprint(seeds: Iterable[Seed], *extra: str) -> bytes:
-    """What a job is known by that was not named: its seeds, in any order, and how they are to be crawled.
+    """The fingerprint of a job without a name: its seeds, in any order, and the rules of their crawl.
 
     A scheme that was guessed counts as https, whether the site turns out to speak it or not.
     """

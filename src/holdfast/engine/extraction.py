@@ -268,7 +268,7 @@ class Extraction:
                 await self._saved.wait()
 
     async def _parse(self, work: _Work) -> Parsed | None:
-        """What came of a page; None: it stays due."""
+        """The result of a page; None: it stays due."""
         page, parser = work.page, work.page.key.parser
         runner = await self._ready()
         document = work.document

@@ -141,7 +141,7 @@ class RequestSecrets:
         return found
 
     def removed(self) -> list[SecretKind]:
-        """The kinds that are to be removed."""
+        """The kinds to remove."""
         return [kind for kind in SecretKind if getattr(self, kind) is not None and not getattr(self, kind)]
 
 

@@ -241,7 +241,7 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
     """Start a domain over, from any status; its id.
 
     After: it is pending and free under a higher epoch (a former holder is fenced off), cool-down, blocks, error streak, circuit and
-    a robots.txt that could not be had are forgotten, the reason is recorded, and a wake says that all its pages are to be crawled
+    a robots.txt that could not be fetched are forgotten, the reason is recorded, and a wake says that all its pages are to be crawled
     again. `store/sweep.wake_now` or the next sweep makes it ready. A pause that the server asked for (Retry-After) stays.
     """
     with connection.transaction():

@@ -114,7 +114,7 @@ class VisitState:
 def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int | None = None) -> dict[int, VisitState]:
     """The state of these domains, by id, for a visit of this job.
 
-    Before: the caller holds them, so nothing of it changes under his hands but by people."""
+    Before: the caller holds them, so only people change it meanwhile."""
     parameters = {"ids": list(domain_ids)}
     states = {row[0]: _state(row) for row in connection.execute(_LOAD, parameters)}
     for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
