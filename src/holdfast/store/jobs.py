@@ -55,6 +55,8 @@ _PARKED: Final = """
 SELECT parked_after FROM crawl_jobs WHERE id = %(job)s AND parked_after IS NOT NULL AND state IN ('pending', 'processing')
 FOR NO KEY UPDATE
 """
+# With many workers, each of them would wait here for the others, and a person who pauses the job again for all of them.
+_PARKED_IF_FREE: Final = f"{_PARKED.rstrip()} SKIP LOCKED"
 _PARKED_WORK: Final = """
 SELECT d.id FROM domains d WHERE d.id IN (
     SELECT domain_id FROM job_domains WHERE job_id = %(job)s AND state = 'open' AND NOT ready AND domain_id > %(after)s
@@ -289,14 +291,15 @@ def parked(connection: psycopg.Connection) -> list[int]:
     return [row[0] for row in connection.execute(_PARKED_JOBS)]
 
 
-def unpark(connection: psycopg.Connection, job_id: int) -> int | None:
-    """Make a chunk of what was put aside ready; how many domains. None: that was the last of it, or there was nothing.
+def unpark(connection: psycopg.Connection, job_id: int, *, wait: bool = True) -> int | None:
+    """Make a chunk of what was put aside ready; how many domains. None: that was the last of it, or there was nothing; without `wait`,
+    or another process is at it.
 
     Before: no transaction is open. After: when it has been called until it said None, also by several at once, all work of the job
     that can be claimed is ready, but for what transactions that saw it paused have not committed yet; the sweep finds that.
     """
     with connection.transaction():
-        row = connection.execute(_PARKED, {"job": job_id}).fetchone()
+        row = connection.execute(_PARKED if wait else _PARKED_IF_FREE, {"job": job_id}).fetchone()
         if row is None:
             return None
         given = {"job": job_id, "after": row[0], "chunk": CHUNK}

@@ -7,6 +7,7 @@ reported; it does not stop the rest. Any worker may sweep; an advisory lock lets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import psycopg
@@ -243,7 +244,7 @@ def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
     """Finish what was begun by whoever resumed or deleted a job, or removed a domain, a few pieces a sweep; how many."""
     done = 0
     for what, step, ids in (
-        ("job", jobs.unpark, jobs.parked(connection)),
+        ("job", partial(jobs.unpark, wait=False), jobs.parked(connection)),
         ("job", jobs.forget, jobs.graves(connection)),
         ("domain", domain_removal.forget, domain_removal.graves(connection)),
     ):

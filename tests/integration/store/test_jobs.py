@@ -8,6 +8,7 @@ from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Claim, Status
 from holdfast.model.job import JobAction, JobState
 from holdfast.store import crawls, jobs, notices, sweep
+from holdfast.store.connect import Database
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
@@ -95,6 +96,19 @@ def test_who_saw_it_paused_and_commits_after_the_resume_is_found(store: Store) -
     store.connection.execute("UPDATE crawl_jobs SET resumed_at = resumed_at - interval '1 hour'")
     sweep.sweep(store.connection, run_silence=SILENCE)
     assert jobs.parked(store.connection) == []
+
+
+def test_sweeps_do_not_queue_up_for_the_row_of_a_resumed_job(store: Store, database: Database) -> None:
+    """A person who pauses it again would have to wait behind all of them."""
+    park(store, 2)
+    jobs.act(store.connection, store.job, JobAction.RESUME)
+    with database.connect() as other, other.transaction():
+        other.execute("SELECT FROM crawl_jobs WHERE id = %s FOR NO KEY UPDATE", (store.job,))
+        store.connection.execute("SET lock_timeout = '5s'")
+        swept = sweep.sweep(store.connection, run_silence=SILENCE)
+        assert (swept.faults, store.claim()) == ([], [])
+    sweep.sweep(store.connection, run_silence=SILENCE)
+    assert len(store.claim(count=5)) == 2
 
 
 def test_a_pause_in_the_middle_of_a_resume_begins_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
