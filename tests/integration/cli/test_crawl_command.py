@@ -23,7 +23,7 @@ PAGES = 20
 SLOWLY = ("--delay", "0.2")
 """Seconds are left to do something about a crawl that has got its first page."""
 CRAWL = ("crawl", "--job", "news", "--workers", "1", "--json")
-PAUSED = "Job news is paused: `holdfast jobs resume` goes on, Ctrl-C leaves it as it is.\n"
+PAUSED = "Job news is paused: `holdfast jobs resume news` goes on, Ctrl-C leaves it as it is.\n"
 
 
 @pytest.fixture(scope="module")

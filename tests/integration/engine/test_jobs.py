@@ -49,7 +49,7 @@ def test_a_crawl_that_is_paused_waits_and_goes_on_and_ends_as_if_it_had_not(craw
         assert crawls.command("jobs", "resume", "news") == 0
         answer = program.end()
     assert answer.code == 0, answer
-    assert "Job news is paused: `holdfast jobs resume` goes on" in answer.err
+    assert "Job news is paused: `holdfast jobs resume news` goes on" in answer.err
     assert (answer.json["completed"], answer.json["done"]) == (True, 3 * PAGES)
     assert crawls.value("SELECT count(*) FROM crawls") == 1  # one crawl, with one budget
     seen = hits(web, since=since)
