@@ -1,0 +1,14 @@
+"""What people change while a visit is under way."""
+
+from holdfast.store.migrations.plain import run_sql
+
+revision = "0023"
+down_revision = "0022"
+
+
+def upgrade() -> None:
+    run_sql("0023_up.sql")
+
+
+def downgrade() -> None:
+    run_sql("0023_down.sql")
