@@ -15,8 +15,9 @@ from charset_normalizer import from_bytes
 
 UTF8: Final = "utf-8"
 _FALLBACK: Final = "windows-1252"
-_META_BYTES: Final = 4096
-"""Where `meta` is looked for. The standard says 1024; pages with a long head before it are read rightly by browsers all the same."""
+_META_BYTES: Final = 16 * 1024
+"""The part of a page that is searched for `meta`. The standard's prescan ends at 1024 bytes, but browsers also change the encoding when
+their parser meets a declaration later in the head."""
 _SAMPLE_BYTES: Final = 20_000
 _GUESS_BYTES: Final = 2000
 """What the guess looks at, without tags: a few milliseconds at most."""
@@ -74,7 +75,7 @@ _ENCODINGS: Final = {
     "windows-1252": (
         "cp1252",
         """ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 iso_8859-1
-        iso_8859-1:1987 l1 latin1 us-ascii x-cp1252 x-user-defined""",
+        iso_8859-1:1987 l1 latin1 us-ascii x-cp1252""",
     ),
     "windows-1253": ("cp1253", "cp1253 x-cp1253"),
     "windows-1254": (
@@ -86,6 +87,7 @@ _ENCODINGS: Final = {
     "windows-1257": ("cp1257", "cp1257 x-cp1257"),
     "windows-1258": ("cp1258", "cp1258 x-cp1258"),
     "x-mac-cyrillic": ("mac_cyrillic", "x-mac-ukrainian"),
+    "x-user-defined": ("latin_1", ""),
     "gbk": ("gb18030", "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 iso-ir-58 x-gbk"),
     "gb18030": ("gb18030", ""),
     "big5": ("big5hkscs", "big5-hkscs cn-big5 csbig5 x-x-big5"),
@@ -99,6 +101,12 @@ _ENCODINGS: Final = {
     "utf-16be": ("utf-16-be", "unicodefffe"),
     "utf-16le": ("utf-16-le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16"),
 }
+_DIFFERENT: Final = {
+    "koi8-u": {0xAE: "\u045e", 0xBE: "\u040e"},
+    "windows-1255": {0xCA: "\u05ba"},
+    "x-user-defined": {byte: chr(0xF700 + byte) for byte in range(0x80, 0x100)},
+}
+"""Bytes that the standard decodes in another way than Python's codec."""
 LABELS: Final = {label: name for name, (_, labels) in _ENCODINGS.items() for label in (name, *labels.split())}
 _MANY_BYTES: Final = frozenset(
     {"utf-8", "gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "utf-16be", "utf-16le"}
@@ -107,9 +115,27 @@ _BOMS: Final = ((codecs.BOM_UTF8, UTF8), (codecs.BOM_UTF16_BE, "utf-16be"), (cod
 _SCRIPTS: Final = ["cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1253", "cp1255", "cp1256"]
 
 _HEADER: Final = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
-_META: Final = re.compile(rb"<meta(?=[\s/])([^<>]*)", re.IGNORECASE)
-_META_CHARSET: Final = re.compile(rb"charset\s*=\s*[\"']?\s*([^\s\"'/>;]+)", re.IGNORECASE)
-_COMMENT: Final = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+# The prescan of the HTML standard. Possessive, hence linear. A value whose quote does not end, and a tag or comment that does not end,
+# match as `unfinished`, which ends the prescan.
+_SPACE: Final = rb"\t\n\f\r "
+_ATTRIBUTE: Final = (
+    rb"[%(s)s/]*+([^%(s)s/>][^%(s)s/>=]*+)"
+    rb"(?:[%(s)s]*+=[%(s)s]*+(\"[^\"]*+\"|'[^']*+'|[^%(s)s>\"'][^%(s)s>]*+|(?=>))|(?![%(s)s]*+=))" % {b"s": _SPACE}
+)
+_ATTRIBUTES: Final = re.compile(_ATTRIBUTE)
+_MARKUP: Final = re.compile(
+    rb"<(?:meta(?=[%(s)s/])(?P<meta>(?:%(a)s)*+)[%(s)s/]*+>"
+    rb"|/?[a-z][^%(s)s>]*+(?:%(a)s)*+[%(s)s/]*+>"
+    rb"|!(?=--).*?-->"
+    rb"|(?:!(?!--)|/(?![a-z])|\?)[^>]*+>"
+    rb"|(?P<unfinished>[a-z!/?]))" % {b"s": _SPACE, b"a": _ATTRIBUTE},
+    re.IGNORECASE | re.DOTALL,
+)
+_IN_CONTENT: Final = re.compile(
+    rb"charset[%(s)s]*+=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s;\"'][^%(s)s;]*+))?" % {b"s": _SPACE},
+    re.IGNORECASE,
+)
+_XML: Final = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*+=[\x00-\x20]*+(["'])([^\x00-\x20>"']*+)\1""")
 _TAG: Final = re.compile(rb"<[^<>]*>?")
 _LETTER: Final = re.compile(rb"[A-Za-z\x80-\xff]")
 _HIGH: Final = re.compile(rb"[\x80-\xff]")
@@ -133,7 +159,7 @@ def detect(body: bytes, content_type: str | None) -> Encoded:
         if body.startswith(bom):
             return Encoded(marked, len(bom))
     header = _HEADER.search(content_type) if content_type else None
-    if name := (header and known(header[1])) or _declared(body[:_META_BYTES]):
+    if name := (header and known(header[1])) or _declared(body):
         return Encoded(name)
     try:
         body.decode()
@@ -147,14 +173,36 @@ def decode(data: bytes, name: str) -> str:
     return _DECODERS[name](data).replace("\0", "\ufffd")
 
 
-def _declared(head: bytes) -> str | None:
-    if b"<!--" in head:
-        head = _COMMENT.sub(b"", head)
-    for tag in _META.finditer(head):
-        if (found := _META_CHARSET.search(tag[1])) and (name := known(found[1].decode("ascii", "replace"))):
-            # Whoever can read the label "utf-16" in single bytes is not reading UTF-16.
-            return UTF8 if name.startswith("utf-16") else name
-    return None
+def _declared(body: bytes) -> str | None:
+    """The encoding that the page declares: by `meta` with charset, by `meta` with http-equiv and content, or by its XML declaration."""
+    if body.find(b"charset", 0, _META_BYTES) >= 0 or b"charset" in body[:_META_BYTES].lower():
+        for found in _MARKUP.finditer(body, 0, _META_BYTES):
+            if (attributes := found["meta"]) and (name := _of_meta(attributes)):
+                return name
+            if found["unfinished"]:
+                break
+    return _readable(xml[2]) if (xml := _XML.match(body, 0, _META_BYTES)) else None
+
+
+def _of_meta(written: bytes) -> str | None:
+    """The encoding that a `meta` with these attributes declares. The first of two attributes with the same name counts."""
+    attributes: dict[bytes, bytes] = {}
+    for name, value in _ATTRIBUTES.findall(written):
+        attributes.setdefault(name.lower(), value[1:-1] if value[:1] in (b'"', b"'") else value)
+    if b"charset" in attributes:
+        return _readable(attributes[b"charset"])
+    if attributes.get(b"http-equiv", b"").lower() != b"content-type":
+        return None
+    found = _IN_CONTENT.search(attributes.get(b"content", b""))
+    return _readable(found[1] or found[2] or found[3] or b"") if found else None
+
+
+def _readable(label: bytes) -> str | None:
+    """The encoding that a label means which could be read in single bytes: a page in UTF-16 would not have shown it."""
+    name = known(label.decode("ascii", "replace"))
+    if name in ("utf-16be", "utf-16le"):
+        return UTF8
+    return _FALLBACK if name == "x-user-defined" else name
 
 
 def _guess(sample: bytes) -> str:
@@ -174,11 +222,11 @@ def _decoder(name: str, codec: str) -> Callable[[bytes], str]:
     if name in _MANY_BYTES:
         return partial(_decode_many, codec)
     # A table of our own: bytes that the codec does not know cost it a third of a microsecond each.
+    different = _DIFFERENT.get(name, {})
     table = "".join(
-        decoded
-        if (decoded := bytes([byte]).decode(codec, "replace")) != "\ufffd" or byte < 0x80
-        else _undefined(name, byte)
+        different.get(byte) or (_undefined(name, byte) if decoded == "\ufffd" else decoded)
         for byte in range(256)
+        for decoded in (bytes([byte]).decode(codec, "replace"),)
     )
     return partial(_decode_single, table)
 

@@ -27,7 +27,8 @@ RUSSIAN = "Привет, это обычная страница на русск�
         (b"<meta charset=nonsense><meta charset=big5>", None, "big5"),
         (b"<meta charset=utf-16>", None, "utf-8"),
         (b" " * 2000 + b"<meta charset=big5>", None, "big5"),
-        (b" " * 5000 + b"<meta charset=big5>", None, "utf-8"),
+        (b" " * 15_000 + b"<meta charset=big5>", None, "big5"),
+        (b" " * 17_000 + b"<meta charset=big5>", None, "utf-8"),
         ("é".encode(), None, "utf-8"),
         (b"caf\xe9 and a long tail of plain letters", None, "windows-1252"),
         (RUSSIAN.encode("windows-1251") * 5, None, "windows-1251"),
@@ -37,6 +38,39 @@ RUSSIAN = "Привет, это обычная страница на русск�
 )
 def test_who_is_believed(body: bytes, content_type: str | None, name: str) -> None:
     assert detect(body, content_type).name == name
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"<meta name=description content='How to set charset=iso-8859-1'><meta charset=utf-8>", "utf-8"),
+        (b"<meta name=description content='charset=koi8-r'>", "utf-8"),
+        (b"<meta content='text/html; charset=koi8-r'>", "utf-8"),
+        (b"<meta content='text/html; charset=koi8-r' http-equiv=Content-Type>", "koi8-r"),
+        (b"<meta content='text/html; charset=koi8-r' http-equiv='Content-Type '>", "utf-8"),
+        (b"<meta http-equiv=Content-Style-Type content='text/css; charset=koi8-r'>", "utf-8"),
+        (b"<meta/http-equiv=content-type\ncontent='x; charset x charset = \"koi8-r\" '/>", "koi8-r"),
+        (b"<meta http-equiv=content-type content='charset=\"koi8-r'>", "utf-8"),
+        (b"<meta http-equiv=content-type content='charset=koi8-r' charset=big5>", "big5"),
+        (b"<meta charset=big5 charset=koi8-r>", "big5"),
+        (b'<meta charset=koi8-r"><p>"', "utf-8"),
+        (b"<meta charset='koi8-r><p>\"", "utf-8"),
+        (b"<p title='x><meta charset=koi8-r>", "utf-8"),
+        (b"<p title='x><meta charset=koi8-r>'><meta charset=big5>", "big5"),
+        (b"<meta x='>' charset=koi8-r>", "koi8-r"),
+        (b"<metacharset=koi8-r>", "utf-8"),
+        (b"<meta charset=koi8-r", "utf-8"),
+        (b"<!-- <meta charset=koi8-r>", "utf-8"),
+        (b"<!--><meta charset=koi8-r>-->", "koi8-r"),
+        (b"<? <meta charset=koi8-r><meta charset=big5>", "big5"),
+        (b"1 < 2 <META CharSet = KOI8-R>", "koi8-r"),
+        (b"<meta charset=x-user-defined>", "windows-1252"),
+        (b"<?xml version='1.0' encoding='koi8-r'?><html>", "koi8-r"),
+        (b"<?xml version='1.0' encoding='koi8-r'?><meta charset=big5>", "big5"),
+    ],
+)
+def test_a_declaration_is_found_as_the_standard_says(head: bytes, name: str) -> None:
+    assert detect(head, None).name == name
 
 
 def test_a_mark_is_no_text() -> None:
@@ -78,6 +112,9 @@ def test_codecs_that_are_no_encoding_of_the_web_are_unknown(label: str) -> None:
         ("ks_c_5601-1987", b"\xc7\xd1", "한"),
         ("utf-8", b"a\xff\x00b\xed\xa0\x80", "a\ufffd\ufffdb\ufffd\ufffd\ufffd"),
         ("utf-16le", b"\x00\xd8a\x00", "\ufffd"),
+        ("windows-1255", b"\xca", "\u05ba"),
+        ("koi8-u", b"\xae\xbe", "\u045e\u040e"),
+        ("x-user-defined", b"a\x80\xff", "a\uf780\uf7ff"),
     ],
 )
 def test_decoding(label: str, data: bytes, text: str) -> None:
