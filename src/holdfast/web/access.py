@@ -19,6 +19,10 @@ class Counted(StrEnum):
     """That of whoever asks."""
     SEED = "seed"
     """That, and the one of adding seeds."""
+    LOGIN = "login"
+    """That of logins from an address, and no other: other requests from there must not keep a user from logging in."""
+    LOGOUT = "logout"
+    """That of whoever asks, but a session that has none left is let through: it ends with this request."""
     FREE = "free"
     """None: who watches a server must not be turned away by it."""
 
@@ -67,8 +71,8 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /metrics": _METRICS,
     "GET /api/openapi.json": _READ,
     # Who asks
-    "POST /api/auth/login": Access(Role.ANONYMOUS, None, keeps=False),
-    "POST /api/auth/logout": Access(Role.USER, None, keeps=False),
+    "POST /api/auth/login": Access(Role.ANONYMOUS, None, Counted.LOGIN, keeps=False),
+    "POST /api/auth/logout": Access(Role.USER, None, Counted.LOGOUT, keeps=False),
     "GET /api/auth/me": _READ,
     "POST /api/auth/password": Access(Role.USER, None, keeps=False),
     "GET /api/auth/sessions": _SELF,

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from holdfast import __version__
-from holdfast.web import description, pages, problems
+from holdfast.web import description, guard, pages, problems
 from holdfast.web.access import ROUTES
 from holdfast.web.envelope import Envelope
 from holdfast.web.gate import Gates
@@ -88,7 +88,7 @@ def bare() -> FastAPI:
 
 class _Ways:
     """Finds the route of a request among those that begin alike, since to ask a hundred of them costs as much as a statement does. What
-    is found at none of them goes the usual way: the router knows what to say."""
+    is found at none of them is counted and goes the usual way: the router knows what to say."""
 
     def __init__(self, router: APIRouter) -> None:
         self._router = router
@@ -106,6 +106,7 @@ class _Ways:
                     scope.update(found)
                     await route.handle(scope, receive, send)
                     return
+            await guard.count_unserved(Request(scope))
         await self._router.app(scope, receive, send)
 
 

@@ -1,18 +1,19 @@
 """Around every request and answer: what is too long or no text is turned away, and every answer has the headers that keep it safe.
 
-The rule: it touches no body that it lets through, so that streams stay streams.
+The rule: it touches no body that it lets through, so that streams stay streams. What it turns away counts for the rate limits.
 """
 
 import logging
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from fastapi import HTTPException
+from fastapi import HTTPException, Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web import problems
+from holdfast.web import guard, problems
 from holdfast.web.limits import Standing
+from holdfast.web.line import UNREADABLE
 
 log: Final = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Envelope:
         refusal = self._refusal(scope)
         if refusal is not None:
             status, detail = refusal
-            await problems.plain(status, detail)(scope, receive, sealed)
+            await (await guard.counted_refusal(Request(scope), status, detail))(scope, receive, sealed)
             return
         try:
             await self._app(scope, counted, sealed)
@@ -76,6 +77,9 @@ class Envelope:
             await failed(scope, receive, sealed)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        if (unreadable := scope["state"].get(UNREADABLE)) is not None:
+            status, sentence = unreadable
+            return status, sentence
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._most:
             return 413, f"A body may have {self._most} bytes at most."

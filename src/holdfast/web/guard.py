@@ -1,13 +1,14 @@
 """The guard before every route: who asks, how often, whether they may, and whether it is really them.
 
 The rule: nothing of a request's body is read, and nothing of a route is run, before the table of `access` has allowed it. What changes
-something on the strength of a cookie must prove that our own pages or programs sent it.
+something on the strength of a cookie must prove that our own pages or programs sent it. A request that no route serves counts, too.
 """
 
 import asyncio
 import hmac
 import ipaddress
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from inspect import Parameter, iscoroutinefunction, signature
@@ -22,10 +23,10 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from holdfast.control.tokens import Kind
-from holdfast.errors import Denied, TooMany, Unauthenticated
+from holdfast.errors import Denied, StoreUnavailable, TooMany, Unauthenticated
 from holdfast.model.account import ANONYMOUS, EVERYBODY, Principal, Role
 from holdfast.settings import Web
-from holdfast.web import idempotency
+from holdfast.web import idempotency, problems
 from holdfast.web.access import ROUTES, Access, Counted
 from holdfast.web.gate import Gates, finished
 from holdfast.web.limits import Standing
@@ -39,6 +40,8 @@ _LONGEST_ACTOR: Final = 100
 """Characters of a name in the audit log."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_UNSERVED: Final = Access(Role.ANONYMOUS, None)
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -83,6 +86,8 @@ class GuardedRoute(APIRoute):
                 request.state.who = EVERYBODY if office.no_auth else ANONYMOUS
                 check_origin(request, request.state.who, proven=False)
                 return await handler(request) if is_quick else await run_in_threadpool(answer)
+
+            _enter_refused(office, access, request)
 
             def enter() -> None:
                 _enter(office, access, request)
@@ -180,16 +185,62 @@ def _hostname(host: str) -> str | None:
 def _enter(office: Office, access: Access, request: Request) -> None:
     """Raise what keeps somebody out. After: the request says who sent it."""
     credentials = asked(request)
-    who, standing = _counted(office, credentials)
+    if access.counted is Counted.LOGIN:
+        who = identify(office, credentials)
+        standing = office.limiter.hit(office.login_tier, _counted_as(ANONYMOUS, credentials))
+    else:
+        who, standing = _counted(office, credentials)
     standings = [standing]
     if access.counted is Counted.SEED and standing.allowed:
         standings.append(office.limiter.hit(office.seed_tier, _counted_as(who, credentials)))
     request.state.who, request.state.standings = who, standings
+    if not (access.counted is Counted.LOGOUT and who.via == "session"):
+        _refuse(standings)
+    check(access, who)
+    check_origin(request, who, proven=access.role is not Role.ANONYMOUS)
+
+
+def _enter_refused(office: Office, access: Access, request: Request) -> None:
+    """Raise TooMany for a caller without credentials whose address is known to have no request left. It takes no thread and no connection,
+    so that a flood keeps none from others."""
+    credentials = asked(request)
+    if office.no_auth or not (credentials.bearer is None and credentials.cookie is None):
+        return
+    tier = office.login_tier if access.counted is Counted.LOGIN else office.tiers[Role.ANONYMOUS]
+    if (standing := office.limiter.refusal(tier, _counted_as(ANONYMOUS, credentials))) is not None:
+        request.state.standings = [standing]
+        _refuse([standing])
+
+
+def _refuse(standings: list[Standing]) -> None:
     for standing in standings:
         if not standing.allowed:
             raise TooMany(_too_many(standing), retry_after=standing.reset)
-    check(access, who)
-    check_origin(request, who, proven=access.role is not Role.ANONYMOUS)
+
+
+async def count_unserved(request: Request) -> None:
+    """Count a request that no route serves, like all others. Raises TooMany. With the database away it is not counted: its refusal needs
+    no database."""
+    office: Office = request.app.state.office
+    gates: Gates = request.app.state.gates
+
+    def count() -> None:
+        with office.database.kept():
+            request.state.standings = [_counted(office, asked(request))[1]]
+
+    _enter_refused(office, _UNSERVED, request)
+    with suppress(StoreUnavailable):
+        await gates.reads.work(count)
+        _refuse(request.state.standings)
+
+
+async def counted_refusal(request: Request, status: int, detail: str) -> Response:
+    """The answer to a request that cannot be served, or that the caller has asked too often."""
+    try:
+        await count_unserved(request)
+    except TooMany as problem:
+        return problems.of_error(problem)
+    return problems.plain(status, detail)
 
 
 def _counted(office: Office, asked: _Asked) -> tuple[Principal, Standing]:

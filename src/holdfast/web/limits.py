@@ -27,6 +27,8 @@ _AWAY: Final = 10.0
 """Seconds for which Redis is left alone after it failed `_FAILURES` times in a row."""
 _FAILURES: Final = 5
 _REDIS_TIMEOUT: Final = 1.0
+_REMEMBERED: Final = 10_000
+"""Refusals that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Limiter:
         self._lock = threading.Lock()
         self._failures = 0
         self._away_until = 0.0
+        self._refusals: dict[tuple[str, str], tuple[float, Tier]] = {}
+        """Until when, by tier and caller."""
 
     @property
     def is_local(self) -> bool:
@@ -85,10 +89,31 @@ class Limiter:
 
     def hit(self, tier: Tier, who: str) -> Standing:
         """Count a request of somebody, if the tier has room for it."""
+        standing = self._hit(tier, who)
+        if not standing.allowed and standing.reset > 0:
+            self._remember(tier, who, standing)
+        return standing
+
+    def refusal(self, tier: Tier, who: str) -> Standing | None:
+        """The refusal that another request would get, as the last one did: the window has no room before its oldest request leaves it.
+        A caller that goes on asking costs neither the database nor Redis anything. None: it has to be counted."""
+        found = self._refusals.get((tier.name, who))
+        left = 0.0 if found is None or found[1] != tier else found[0] - time.monotonic()
+        return Standing(tier, allowed=False, remaining=0, reset=left) if left > 0 else None
+
+    def _remember(self, tier: Tier, who: str, standing: Standing) -> None:
+        with self._lock:
+            refusals = self._refusals
+            refusals.pop((tier.name, who), None)
+            if len(refusals) >= _REMEMBERED:
+                del refusals[next(iter(refusals))]
+            refusals[tier.name, who] = time.monotonic() + standing.reset, tier
+
+    def _hit(self, tier: Tier, who: str) -> Standing:
         redis = self._redis
         if redis is not None and not self.is_local:
             try:
-                standing = _hit(redis, tier, who)
+                standing = _hit_redis(redis, tier, who)
             except StorageError as problem:
                 self._failed(problem)
             else:
@@ -130,7 +155,7 @@ def _redis(settings: Settings) -> MovingWindowRateLimiter | None:
     return MovingWindowRateLimiter(RedisStorage(uri, **options))
 
 
-def _hit(limiter: MovingWindowRateLimiter, tier: Tier, who: str) -> Standing:
+def _hit_redis(limiter: MovingWindowRateLimiter, tier: Tier, who: str) -> Standing:
     item = RateLimitItemPerSecond(tier.most, tier.seconds, namespace="holdfast")
     allowed = limiter.hit(item, tier.name, who)
     window = limiter.get_window_stats(item, tier.name, who)

@@ -86,6 +86,11 @@ class Office:
         return {role: Tier(str(role), most[role], web.window) for role in Role}
 
     @cached_property
+    def login_tier(self) -> Tier:
+        """The limit of logins from one address."""
+        return Tier("login", self.settings.web.anonymous_limit, self.settings.web.window)
+
+    @cached_property
     def limits(self) -> Limits:
         """The same, as the store takes them."""
         return Limits(self.seed_tier.seconds, **{str(role): tier.most for role, tier in self.tiers.items()})

@@ -52,8 +52,10 @@ log in: it shows every request, and sends those that you fill in. `holdfast.Clie
   id; who was away sends it as `Last-Event-ID` and misses nothing for a day. After `reset` look at everything anew.
   A user may have as many of them open as `web.user_listeners` says.
 - **Limits**: so many requests a minute as the settings `web.anonymous_limit`, `web.user_limit` and `web.admin_limit`
-  say, in a window that slides; the headers `RateLimit` and `RateLimit-Policy` say where you stand. Bodies end at
-  `web.body_bytes`.
+  say, in a window that slides; the headers `RateLimit` and `RateLimit-Policy` say where you stand. Requests that no route
+  serves, that ask for another protocol or are no HTTP at all count as well. Logins have the limit `web.anonymous_limit`
+  for themselves, so that other requests from the same address do not use it up, and a session can always log out. `/`,
+  `/health` and `/health/ready` are not counted. The head of a request ends at 64 KiB, a body at `web.body_bytes`.
 - **Times** are UTC in ISO 8601, durations too (`PT6H`; seconds are understood as well), bytes are hexadecimal digits.
 
 ## Routes

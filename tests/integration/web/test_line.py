@@ -31,16 +31,22 @@ def _connected(api: Api) -> Iterator[socket.socket]:
 
 
 def _answer(line: socket.socket) -> bytes:
-    """A whole answer."""
-    got = b""
-    while b"\r\n\r\n" not in got:
-        got += line.recv(65536)
-    head, _, body = got.partition(b"\r\n\r\n")
+    """The head of one whole answer."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += _some(line, 1)
     length = re.search(rb"content-length: (\d+)", head.lower())
     assert length is not None
-    while len(body) < int(length[1]):
-        body += line.recv(65536)
+    left = int(length[1])
+    while left:
+        left -= len(_some(line, left))
     return head
+
+
+def _some(line: socket.socket, most: int) -> bytes:
+    got = line.recv(most)
+    assert got, "the connection was closed in the middle of an answer"
+    return got
 
 
 @pytest.mark.parametrize(
@@ -69,6 +75,22 @@ def test_a_head_without_end_is_not_read_to_its_end(api: Api) -> None:
         for _ in range(LONGEST_HEAD // 1024 + 1):
             line.sendall(b"x" * 1024)
         assert _answer(line).startswith(b"HTTP/1.1 431 ")
+
+
+def _head(length: int) -> bytes:
+    """A request whose head has so many bytes."""
+    before = WHOLE[:-2] + b"X-Long: "
+    return before + b"x" * (length - len(before) - 4) + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE], ids=["alone", "after another request"])
+def test_the_limit_of_a_head_is_exact_when_it_comes_in_one_piece(api: Api, before: bytes) -> None:
+    for length, status in ((LONGEST_HEAD, b"200"), (LONGEST_HEAD + 1, b"431"), (70_000, b"431")):
+        with _connected(api) as line:
+            line.sendall(before + _head(length))
+            if before:
+                assert _answer(line).startswith(b"HTTP/1.1 200 ")
+            assert _answer(line).startswith(b"HTTP/1.1 " + status + b" "), length
 
 
 def test_a_long_body_is_no_long_head(api: Api) -> None:
@@ -100,3 +122,39 @@ def test_trailers_without_end_are_not_read_to_their_end(api: Api, trailer: bytes
 def _send(line: socket.socket, piece: bytes, count: int) -> None:
     for _ in range(count):
         line.sendall(piece)
+
+
+ODD = {
+    "upgrade": (404, b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
+    "no HTTP": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
+    "HTTP/2": (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "CONNECT": (400, b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"),
+    "asterisk": (404, b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"),
+    "long head": (431, b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * LONGEST_HEAD + b"\r\n\r\n"),
+    "two lengths": (400, b"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+    "unknown path": (404, b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"),
+    "unknown method": (405, b"DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n"),
+    "no text": (400, b"GET /api/stats?%00 HTTP/1.1\r\nHost: x\r\n\r\n"),
+    "long body": (413, b"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"),
+}
+
+
+def test_odd_requests_count_like_others_and_write_no_log(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(database, settings(tmp_path, anonymous_limit=2 * len(ODD))) as api:
+        answered = [_statuses(api) for _ in range(3)]
+        assert api.anybody.get("/api/stats").status_code == 429
+        assert api.anybody.get("/health").status_code == 200
+    expected = {kind: status for kind, (status, _) in ODD.items()}
+    assert answered == [expected, expected, dict.fromkeys(ODD, 429)]
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def _statuses(api: Api) -> dict[str, int]:
+    found = {}
+    for kind, (_, sent) in ODD.items():
+        with _connected(api) as line:
+            line.sendall(sent)
+            found[kind] = int(_answer(line).split()[1])
+    return found
