@@ -43,6 +43,7 @@ def background(
 
     log.set_up()
     of = session.of(context)
+    log.keep_small(wiring.log_folder(of.settings))
     database = of.store()
     if run_background(database, lambda: wiring.crew(of.settings, database), supervised=supervised) and not supervised:
         raise typer.Exit(INTERRUPTED)
@@ -142,6 +143,7 @@ def front(
     if failpoint is not None:
         failpoints.arm(failpoint)
     of = session.of(context)
+    log.keep_small(wiring.log_folder(of.settings))
     database = of.store()
     server.run(
         of.settings,

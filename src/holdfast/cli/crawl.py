@@ -223,6 +223,7 @@ def worker(
         place, _, nth = point.partition(":")
         failpoints.arm(place, int(nth or 1))
     of = session.of(context)
+    log.keep_small(wiring.log_folder(of.settings))
     database = of.store()
     job_id = wishes.desk(of).job(job).id if job is not None else None
     plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id, parser_file)

@@ -1,5 +1,6 @@
 """Processes of this invocation, and the signals that are for them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from holdfast import wiring
 from holdfast.cli import output
 from holdfast.cli.session import Session
 from holdfast.engine.supervisor import Supervisor
+from holdfast.telemetry.files import open_log
 
 TICK: Final = 0.1
 GRACE: Final = 15.0
@@ -30,7 +32,7 @@ def background_beside(of: Session) -> Iterator[None]:
     """A background for as long as something else runs. If we die, it sees the end of its standard input, and stops."""
     folder = wiring.log_folder(of.settings)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "background.log").open("ab") as log:
+    with os.fdopen(open_log(folder / "background.log"), "ab") as log:
         process = subprocess.Popen(
             program(of, "background", "--supervised"),
             stdin=subprocess.PIPE,

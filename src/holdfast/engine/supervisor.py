@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from holdfast.telemetry.files import open_log
+
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.2
@@ -124,7 +126,7 @@ class Supervisor:
                 os.setpriority(os.PRIO_PROCESS, place.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
 
     def _open_log(self, place: _Place) -> IO[bytes]:
-        return self.log_file(place.number).open("ab")
+        return os.fdopen(open_log(self.log_file(place.number)), "ab")
 
     def _ended(self, place: _Place, code: int, now: float) -> None:
         if place.process is not None and place.process.stdin is not None:
