@@ -52,6 +52,27 @@ from holdfast.parse.money import read_currency, read_money, read_number
         ("Gratis", "0", None),
         ("0", "0", None),
         ("5.12345678", "5.123456", None),
+        ("423.923 KD", "423.923", "KWD"),
+        ("12.500 BD", "12.500", "BHD"),
+        ("1.250,500 DT", "1250.500", "TND"),
+        ("د.ك 4.750", "4.750", "KWD"),
+        ("25,000 IQD", "25000", "IQD"),
+        ("$.750.30", "750.30", "USD"),
+        ("$..75", "0.75", "USD"),
+        ("1.298.00 €", "1298.00", "EUR"),
+        ("35€ 99", "35.99", "EUR"),
+        ("35€99 TTC", "35.99", "EUR"),
+        ("1.250€ 60", "1250.60", "EUR"),
+        ("35€ 12 pieces", "35", "EUR"),
+        ("€5 €10", "5", "EUR"),
+        ("$ 8. 94", "8.94", "USD"),
+        ("1.837, 32 €", "1837.32", "EUR"),
+        ("118, 99 TL", "118.99", "TRY"),
+        ("10, 20, 30 €", "10", "EUR"),
+        ("12.99, 15.99", "12.99", None),
+        ("12.99, 15", "12.99", None),
+        ("15.08.2017: 9,99 €", "9.99", "EUR"),
+        ("6 300 Р", "6300", "RUB"),  # noqa: RUF001
     ],
 )
 def test_prices(text: str, amount: str, currency: str | None) -> None:
@@ -61,7 +82,24 @@ def test_prices(text: str, amount: str, currency: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "call us", "-5.00", "\u22125", "-20%", "9" * 13, "9" * 500, "1 " * 150, "€", "\u066c"]
+    "text",
+    [
+        "",
+        "call us",
+        "-5.00",
+        "\u22125",
+        "-20%",
+        "9" * 13,
+        "9" * 500,
+        "1 " * 150,
+        "€",
+        "\u066c",
+        "15.08.2017",
+        "2017-08-15",
+        "15.08.17",
+        "1,2,3",
+        "12.34,56",
+    ],
 )
 def test_what_is_no_price(text: str) -> None:
     assert read_money(text) is None
