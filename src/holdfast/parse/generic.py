@@ -16,7 +16,7 @@ from holdfast.parse.page import is_plain
 from holdfast.parse.plugin import join, text, tree
 from holdfast.parse.words import folded
 
-version: Final = "1"
+version: Final = "2"
 
 MAX_TEXT: Final = 150_000
 """Characters, which are at most four bytes each."""
@@ -62,7 +62,7 @@ def parse(document: Document) -> Extracted:
         "language": _language(page),
         "canonical": join(base, parsed.canonical),
         "meta": _meta(page),
-        "headings": [folded(node.text(deep=True))[:1000] for node in page.css("h1, h2")[:MAX_LISTED]],
+        "headings": [structured.seen_text(node)[:1000] for node in page.css("h1, h2")[:MAX_LISTED]],
         "images": _absolute(base, parsed.images)[:MAX_LISTED],
         "links": links,
         "links_left_out": parsed.links_cut + len(parsed.links) - len(links),

@@ -53,9 +53,13 @@ def _values(text: str) -> list[Any]:
 
 
 def _next(text: str, place: int) -> int:
-    while place < len(text) and text[place] in " \t\r\n,;":
-        place += 1
-    return place
+    """Where the next value can begin: after white space, commas and HTML comments."""
+    while True:
+        while place < len(text) and text[place] in " \t\r\n,;":
+            place += 1
+        if not text.startswith("<!--", place) or (end := text.find("-->", place)) < 0:
+            return place
+        place = end + 3
 
 
 def _plain(text: str) -> str:
@@ -63,7 +67,9 @@ def _plain(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    text = _BEFORE.sub("", text, count=1) if _BEFORE.match(text) else text
+    after = _next(text, 0)  # a comment may stand before the one, or the CDATA, that the value is in
+    if before := _BEFORE.match(text, after) or _BEFORE.match(text):
+        text = text[before.end() :]
     return text[:-_TAIL] + _AFTER.sub("", text[-_TAIL:]).rstrip()
 
 

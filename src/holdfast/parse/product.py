@@ -31,7 +31,7 @@ from holdfast.parse.offers import best_offer, read_availability
 from holdfast.parse.plugin import join, tree
 from holdfast.parse.structured import Item
 
-version: Final = "1"
+version: Final = "2"
 
 _PRODUCTS: Final = frozenset(
     {"Product", "ProductGroup", "ProductModel", "IndividualProduct", "SomeProducts", "Vehicle", "Car"}

@@ -23,10 +23,14 @@ _ADDRESS_IN: Final = {
     "a": "href", "area": "href", "link": "href", "img": "src", "audio": "src", "embed": "src", "iframe": "src", "source": "src",
     "track": "src", "video": "src", "object": "data",
 }  # fmt: skip
-_VALUE_IN: Final = {"data": "value", "meter": "value", "time": "datetime"}
+_VALUE_IN: Final = {"data": "value", "input": "value", "meter": "value", "time": "datetime"}
 _WORDED: Final = frozenset({"name", "brand", "manufacturer", "description", "price", "sku", "category", "author"})
 """Properties that are words even on a link."""
-_GRAPH_PREFIXES: Final = ("og:", "product:", "article:", "book:", "profile:")
+_GRAPH_PREFIXES: Final = ("og:", "product:", "article:", "book:", "fb:", "music:", "profile:", "video:")
+"""Of names that stand in `name`; in `property`, where Open Graph has them, every prefix is kept."""
+_MAX_REFERENCED: Final = 20_000
+"""Elements that are walked for all `itemref` of a page: many items may name the same large part of it."""
+_UNSEEN: Final = "script, style, template"
 
 
 @dataclass(slots=True)
@@ -75,9 +79,11 @@ def _open_graph(tree: LexborHTMLParser) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in tree.tags("meta")[:_MAX_ITEMS]:
         attributes = node.attributes
-        name = (attributes.get("property") or attributes.get("name") or "").strip().lower()
+        written = (attributes.get("property") or "").strip().lower()
+        prefixed = ":" in written and "://" not in written and not written.startswith("twitter:")
+        name = written if prefixed else (written or attributes.get("name") or "").strip().lower()
         content = folded(attributes.get("content") or "")[:_MAX_TEXT]
-        if content and name.startswith(_GRAPH_PREFIXES):
+        if content and (prefixed or name.startswith(_GRAPH_PREFIXES)):
             found.setdefault(name, []).append(content)
     return found
 
@@ -114,7 +120,22 @@ def _content(node: LexborNode, name: str, base: str) -> str:
         return join(base, address) or folded(address)[:_MAX_TEXT]
     if tag == "img":
         return folded(attributes.get("alt") or "")[:_MAX_TEXT]
-    return folded(node.text(deep=True))[:_MAX_TEXT]
+    return seen_text(node)[:_MAX_TEXT]
+
+
+def seen_text(node: LexborNode) -> str:
+    """The text of an element without that of scripts, styles and templates in it."""
+    if node.css_first(_UNSEEN) is None:
+        return folded(node.text(deep=True))
+    found: list[str] = []
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.is_text_node:
+            found.append(part.text(deep=False))
+        elif part.tag not in ("script", "style", "template"):
+            stack.extend(reversed(list(part.iter(include_text=True))))
+    return folded("".join(found))
 
 
 class _Walk:
@@ -124,12 +145,14 @@ class _Walk:
         self.items: list[Item] = []
         self.base = base
         self.kept = 0
+        self.walked = 0
         self.walk(tree.root, None)
 
     def walk(self, root: LexborNode | None, item: Item | None) -> None:
         """Before: nothing. After: what stands below `root` is in `items` or in `item`, up to the limit."""
         inside: list[tuple[int, Item]] = []  # the items that we stand in, with the depth of their elements
         for node, depth in _elements(root):
+            self.walked += 1
             while inside and inside[-1][0] >= depth:
                 inside.pop()
             new = self.met(node, inside[-1][1] if inside else item)
@@ -154,15 +177,19 @@ class _Walk:
 
 class _Microdata(_Walk):
     def __init__(self, tree: LexborHTMLParser, base: str) -> None:
-        self._elsewhere: list[tuple[Item, list[str]]] = []
+        # Items whose `itemref` names parts of the page, each with the ids through which it was reached.
+        self._referring: list[tuple[Item, list[str], frozenset[str]]] = []
+        self._through: frozenset[str] = frozenset()
         super().__init__(tree, base)
-        # What an item names by id stands elsewhere. Each is walked once, so that items that name each other end.
-        ids = {node.attributes.get("id"): node for node in tree.css("[id]")} if self._elsewhere else {}
-        walked: set[str] = set()
-        for item, names in self._elsewhere:
-            for name in names:
-                if name in ids and name not in walked:
-                    walked.add(name)
+        ids: dict[str | None, LexborNode] = {}
+        for node in reversed(tree.css("[id]")) if self._referring else ():
+            ids[node.attributes.get("id")] = node  # the first element with an id counts
+        limit = self.walked + _MAX_REFERENCED
+        for item, names, through in self._referring:  # grows while it is walked
+            for name in dict.fromkeys(names):
+                # Items that name each other end where an id would come again.
+                if name in ids and name not in through and self.walked < limit and self.kept <= _MAX_ITEMS:
+                    self._through = through | {name}
                     self.walk(ids[name], item)
 
     def met(self, node: LexborNode, item: Item | None) -> Item | None:
@@ -178,7 +205,7 @@ class _Microdata(_Walk):
         if identifier := attributes.get("itemid"):
             new["@id"] = identifier
         if references := (attributes.get("itemref") or "").split():
-            self._elsewhere.append((new, references))
+            self._referring.append((new, references, self._through))
         self.placed(new, names, item, top="itemprop" not in attributes)
         return new
 

@@ -283,9 +283,9 @@ def test_the_parsers_that_there_are(cli: Cli, at: Archived) -> None:
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert [line.split()[:3] for line in lines[2:5]] == [
-        ["generic", "1", "built"],
+        ["generic", "2", "built"],
         ["mine", "2", "file"],
-        ["product", "1", "built"],
+        ["product", "2", "built"],
     ]
     assert any(line.startswith("broken cannot be used: ") and "it has no version" in line for line in lines)
     assert "generic cannot be used: the file generic.py is hidden by the built-in parser of that name." in lines

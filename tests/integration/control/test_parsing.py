@@ -78,7 +78,7 @@ def test_a_task_is_parsed_by_its_own_parser(at: Archived, run: Callable[..., obj
     task_id = at.fetch(LAMP, parser="product", on=3)
     assert run(task_id) == [S.COMPLETED]
     task = at.shop.tasks.get(task_id)
-    assert (task.status, task.parsed_by, task.parser_version) == (S.COMPLETED, "product", "1")
+    assert (task.status, task.parsed_by, task.parser_version) == (S.COMPLETED, "product", "2")
     found = result(at, task_id)
     assert (found.parser, found.fetched_at, found.data) == ("product", day(3), {"sources": ["json_ld"]})
     assert [(one.name, str(one.price), one.currency) for one in at.shop.all()] == [("Lamp", "10.50", "EUR")]

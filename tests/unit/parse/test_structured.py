@@ -41,6 +41,49 @@ def test_values_of_microdata_are_what_html_says() -> None:
     ]
 
 
+def test_two_items_may_refer_to_the_same_part() -> None:
+    page = """<div itemscope itemref="b x"><i itemprop="name">1</i></div><div itemscope itemref="b"><i itemprop="name">2</i></div>
+    <p id="b"><b itemprop="brand" itemscope itemref="c"><i itemprop="name">B</i></b></p><u id="c" itemprop="of">C</u>
+    <p id="b"><i itemprop="name">not the first with that id</i></p>"""
+    brand = {"@type": [], "name": "B", "of": "C"}
+    assert found(page).microdata == [
+        {"@type": [], "name": "1", "brand": brand},
+        {"@type": [], "name": "2", "brand": brand},
+    ]
+
+
+def test_items_that_refer_to_each_other_end() -> None:
+    page = """<div itemscope itemref="a"></div><div id="a"><p itemprop="p" itemscope itemref="b"></p></div>
+    <div id="b"><p itemprop="q" itemscope itemref="a b"></p></div>"""
+    assert found(page).microdata == [{"@type": [], "p": {"@type": [], "q": {"@type": []}}}]
+    many = "<div itemscope itemref=big></div>" * 3000 + "<p id=big>" + "<i><b itemprop=x>y</b></i>" * 3000
+    assert sum(len(item.get("x", ())) for item in found(many).microdata) <= 10_000
+
+
+def test_scripts_and_styles_are_no_part_of_a_value() -> None:
+    page = """<div itemscope><h1 itemprop="name">The <style>b{}</style><b>n<script>var x = "</b>"</script>am</b>e</h1>
+    <span itemprop="price">9<template>8</template></span><script itemprop="code">x()</script></div>"""
+    assert found(page).microdata == [{"@type": [], "name": "The name", "price": "9"}]
+
+
+def test_an_input_says_its_value() -> None:
+    page = '<form itemscope><input itemprop="sku" value="S-1"><input itemprop="price" type="hidden" content="5" value="6"></form>'
+    assert found(page).microdata == [{"@type": [], "sku": "S-1", "price": "5"}]
+
+
+def test_open_graph_keeps_every_prefix_of_a_property() -> None:
+    page = """<meta property="fb:app_id" content="1"><meta property="article:author" content="A"><meta property="og:title" content="T">
+    <meta name="fb:admins" content="2"><meta name="dc:title" content="no"><meta property="http://x.example/a" content="no">
+    <meta property="plain" content="no"><meta property="al:ios:url" content="app://x">"""
+    assert found(page).open_graph == {
+        "fb:app_id": ["1"],
+        "article:author": ["A"],
+        "og:title": ["T"],
+        "fb:admins": ["2"],
+        "al:ios:url": ["app://x"],
+    }
+
+
 def test_rdfa_items_stand_in_each_other() -> None:
     page = """<div vocab="https://schema.org/" typeof="Event" about="#e"><span property="name">E</span>
     <span property="dc:title">not ours</span><div property="location" typeof="Place"><i property="name">P</i></div>
