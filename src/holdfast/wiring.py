@@ -2,9 +2,10 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast import __version__
 from holdfast.model.url import UrlRules
@@ -12,6 +13,7 @@ from holdfast.settings import Settings
 from holdfast.store import embedded, migrate
 from holdfast.store.connect import Database
 from holdfast.store.domains import NewDomains
+from holdfast.store.embedded.keeper import Keeper
 
 if TYPE_CHECKING:
     from holdfast.background.process import Crew
@@ -21,12 +23,22 @@ if TYPE_CHECKING:
     from holdfast.engine.plan import Plan
 
 
-def database(settings: Settings, say: Callable[[str], None]) -> Database:
-    """The database that the settings mean, running, whatever its schema. `say` hears what takes long."""
+CHILD_WAIT: Final = 10.0
+"""Seconds that a supervised process waits for the bundled server, before its supervisor starts another one."""
+
+
+def database(settings: Settings, say: Callable[[str], None], *, start: bool = True) -> Database:
+    """The database that the settings mean, running, whatever its schema. `say` hears what takes long.
+
+    `start`: start the bundled server if need be. A supervised process leaves that to its supervisor: a server that a person stopped
+    stays down, and it does not inherit the priority of a worker.
+    """
     if settings.database_url is not None:
         url = settings.database_url.get_secret_value()
-    else:
+    elif start:
         url = embedded.ensure_running(settings.data, say).url()
+    else:
+        url = embedded.running(settings.data, CHILD_WAIT).url()
     return Database(
         url,
         connect_timeout=settings.store.connect_timeout.total_seconds(),
@@ -35,9 +47,14 @@ def database(settings: Settings, say: Callable[[str], None]) -> Database:
     )
 
 
-def store(settings: Settings, say: Callable[[str], None]) -> Database:
+def kept_up(settings: Settings, say: Callable[[str], None]) -> AbstractContextManager[object]:
+    """While it is entered, a bundled server that dies is started again; `say` hears of it. Nothing for another server."""
+    return Keeper(settings.data, say) if settings.database_url is None else nullcontext()
+
+
+def store(settings: Settings, say: Callable[[str], None], *, start: bool = True) -> Database:
     """The database, with the schema that this Holdfast knows. Only the bundled server's is changed to get there."""
-    chosen = database(settings, say)
+    chosen = database(settings, say, start=start)
     with chosen.session() as connection:
         behind = migrate.current(connection) in migrate.OLDER
         if not (settings.database_url is None and behind):

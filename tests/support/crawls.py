@@ -119,6 +119,10 @@ class Program:
     def lives(self) -> bool:
         return self._process.poll() is None
 
+    def said(self) -> str:
+        """Its standard error so far."""
+        return self._err.read_text()
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

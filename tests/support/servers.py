@@ -24,7 +24,7 @@ from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
 print("begin", flush=True)
 try:
-    print(embedded.ensure_running(Path(sys.argv[1])).pid, flush=True)
+    print(getattr(embedded, sys.argv[3])(Path(sys.argv[1])).pid, flush=True)
 except EmbeddedServerError as error:
     print(error, flush=True)
 time.sleep(float(sys.argv[2]))
@@ -34,10 +34,12 @@ time.sleep(float(sys.argv[2]))
 SOURCES = os.pathsep.join([str(Path(embedded.__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
 
 
-def child(data: Path, *, stay: float = 0.0, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def child(
+    data: Path, *, stay: float = 0.0, env: dict[str, str] | None = None, call: str = "ensure_running"
+) -> subprocess.Popen[str]:
     """A process of its own session that makes the server run, says so, and stays for a while."""
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(data), str(stay)],
+        [sys.executable, "-c", CHILD, str(data), str(stay), call],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": SOURCES, **(env or {})},

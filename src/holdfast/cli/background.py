@@ -11,7 +11,7 @@ from holdfast.cli import output, session
 from holdfast.cli.crawl import cores
 from holdfast.cli.help import Command
 from holdfast.cli.session import INTERRUPTED, Stopped, say
-from holdfast.cli.supervising import look_after, program
+from holdfast.cli.supervising import keeping, look_after, program
 from holdfast.control.accounts import FIRST, AccountDesk
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError, UsageError
@@ -43,9 +43,12 @@ def background(
 
     log.set_up()
     of = session.of(context)
+    of.supervised = supervised
     log.keep_small(wiring.log_folder(of.settings))
     database = of.store()
-    if run_background(database, lambda: wiring.crew(of.settings, database), supervised=supervised) and not supervised:
+    with keeping(of):
+        told = run_background(database, lambda: wiring.crew(of.settings, database), supervised=supervised)
+    if told and not supervised:
         raise typer.Exit(INTERRUPTED)
 
 
@@ -115,7 +118,7 @@ def serve(
     )
     what = f"{output.counted(fronts, 'process')[:-1]}es" if api_only and fronts > 1 else output.counted(count, "worker")
     say(f"Serving at {at} with {what}; what they say is in {output.safe(folder)}. Ctrl-C stops.")
-    with listener:
+    with listener, wiring.kept_up(of.settings, say):
         told_to_stop = look_after(supervisor, say)
     if not told_to_stop:
         raise HoldfastError(f"The processes end as soon as they begin; what is in {folder} says why.")
@@ -143,6 +146,7 @@ def front(
     if failpoint is not None:
         failpoints.arm(failpoint)
     of = session.of(context)
+    of.supervised = supervised
     log.keep_small(wiring.log_folder(of.settings))
     database = of.store()
     server.run(

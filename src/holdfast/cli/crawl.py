@@ -18,7 +18,7 @@ from holdfast.cli.display import Display
 from holdfast.cli.help import Command
 from holdfast.cli.output import size
 from holdfast.cli.session import INTERRUPTED, Session, Stopped, say
-from holdfast.cli.supervising import background_beside, look_after, program
+from holdfast.cli.supervising import background_beside, keeping, look_after, program
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.live import JobWatch, LiveJob
@@ -223,12 +223,14 @@ def worker(
         place, _, nth = point.partition(":")
         failpoints.arm(place, int(nth or 1))
     of = session.of(context)
+    of.supervised = supervised
     log.keep_small(wiring.log_folder(of.settings))
     database = of.store()
     job_id = wishes.desk(of).job(job).id if job is not None else None
     plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id, parser_file)
     lines = PipeWriter(report_to) if report_to is not None else None
-    told = run_worker(plan if lines is None else replace(plan, report=lines.report), supervised=supervised)
+    with keeping(of):
+        told = run_worker(plan if lines is None else replace(plan, report=lines.report), supervised=supervised)
     if lines is not None:
         lines.close()
     if told and not supervised:
@@ -318,7 +320,11 @@ def _work(
     beside = background_beside(of) if has_anything_to_do(of.store()) else nullcontext()
     title = f"Job {output.safe(job.name)}"
     drain = of.settings.worker.drain
-    with beside, Display(watched(of, job.id), title, quiet=show.quiet, drain=drain, news=news) as display:
+    with (
+        beside,
+        Display(watched(of, job.id), title, quiet=show.quiet, drain=drain, news=news) as display,
+        keeping(of, display.note),
+    ):
         if count > 1 or not of.settings.rollout.claim_protocol:
             return _supervise(of, job, count if of.settings.rollout.claim_protocol else 1, display, show, parser_file)
         plan = wiring.worker_plan(of.settings, of.store(), wiring.worker_name(1), job.id, parser_file)

@@ -4,7 +4,7 @@ The rule: with a server (`--server`), no store is opened, and no database starte
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -57,6 +57,9 @@ class Session:
     data: Path | None = None
     config_file: Path | None = None
     server: str | None = None
+    supervised: bool = False
+    """Another process of this program started this one and keeps the bundled server up."""
+    _store: Database | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def settings(self) -> Settings:
@@ -83,9 +86,14 @@ class Session:
             self.client.close()
 
     def store(self) -> Database:
-        """The store with the schema that this version knows, started if need be."""
+        """The store with the schema that this version knows, started by the first call if need be.
+
+        Later calls do not start it again: in a long command it may have been stopped by a person.
+        """
         self.check_local()
-        return wiring.store(self.settings, say)
+        if self._store is None:
+            self._store = wiring.store(self.settings, say, start=not self.supervised)
+        return self._store
 
     def database(self) -> Database:
         """The database whatever its schema."""

@@ -1,12 +1,13 @@
 """Processes of this invocation, and the signals that are for them."""
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Final
 
@@ -15,6 +16,8 @@ from holdfast.cli import output
 from holdfast.cli.session import Session
 from holdfast.engine.supervisor import Supervisor
 from holdfast.telemetry.files import open_log
+
+log: Final = logging.getLogger(__name__)
 
 TICK: Final = 0.1
 GRACE: Final = 15.0
@@ -25,6 +28,16 @@ def program(of: Session, *arguments: str) -> list[str]:
     """Holdfast with the data and settings of this invocation."""
     words = [sys.executable, "-m", "holdfast", "--data", str(of.settings.data)]
     return [*words, *(["--config", str(of.config_file)] if of.config_file else []), *arguments]
+
+
+def keeping(of: Session, show: Callable[[str], None] = lambda _: None) -> AbstractContextManager[object]:
+    """Keep the bundled server up, unless a parent does; what happens goes to the log, and to `show`."""
+
+    def say(sentence: str) -> None:
+        log.warning("%s", sentence)
+        show(sentence)
+
+    return nullcontext() if of.supervised else wiring.kept_up(of.settings, say)
 
 
 @contextmanager

@@ -1,18 +1,22 @@
 """Kills: of the process that started the server, of initdb, of the postmaster. The next call mends what they left."""
 
+import itertools
 import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import psycopg
+import pytest
 
+from holdfast.errors import EmbeddedServerError
 from holdfast.store import embedded
-from holdfast.store.embedded import account, binaries, files, place, process, sockets
+from holdfast.store.embedded import account, binaries, files, keeper, place, process, sockets
 from tests.support import servers as case
 
 
@@ -159,3 +163,74 @@ def test_waits_for_a_server_that_stops(data: Path) -> None:
     again = embedded.find(data)
     assert again
     assert again.pid != server.pid
+
+
+def test_a_dead_server_is_revived_once_by_all_who_notice(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    assert embedded.state(data) is embedded.State.RUNS
+    case.kill(server)
+    assert embedded.state(data) is embedded.State.DIED
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda _: embedded.revive(data), range(6)))
+    assert len({one.pid for one in found if one}) == 1
+    assert None not in found
+    # A start that failed leaves no number of a process, as an orderly stop does.
+    case.kill(embedded.ensure_running(data))
+    (server.cluster / "postmaster.pid").unlink()
+    assert embedded.state(data) is embedded.State.DIED
+    assert embedded.revive(data)
+
+
+def test_a_process_killed_while_it_revives_the_server(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    case.kill(server)
+    with case.child(data, stay=60, call="revive") as reviver:
+        assert reviver.stdout
+        reviver.stdout.readline()
+        time.sleep(0.05)
+        os.killpg(reviver.pid, signal.SIGKILL)
+    again = embedded.revive(data)
+    assert again
+    assert case.query(again, "SELECT 1") == 1
+
+
+def test_a_stopped_server_stays_down_until_it_is_started(data: Path) -> None:
+    server = embedded.ensure_running(data)
+    embedded.stop(data)
+    assert (embedded.state(data), embedded.revive(data)) == (embedded.State.STOPPED, None)
+    server = embedded.ensure_running(data)
+    assert embedded.state(data) is embedded.State.RUNS
+
+    case.kill(server)
+    assert not embedded.stop(data), "it did not run, and now it is not meant to"
+    assert (embedded.state(data), embedded.revive(data)) == (embedded.State.STOPPED, None)
+
+    server = embedded.ensure_running(data)
+    os.kill(server.pid, signal.SIGINT)  # what `pg_ctl stop` does
+    case.wait_until(lambda: not process.lives(server.cluster, server.pid))
+    assert (embedded.state(data), embedded.revive(data)) == (embedded.State.STOPPED, None)
+
+
+def test_the_keeper_tries_again_with_growing_pauses_and_says_why(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(keeper, "FIRST_PAUSE", 0.02)
+    attempts: list[float] = []
+    revive = embedded.revive
+
+    def full_disk(where: Path, say: files.Say) -> embedded.Server | None:
+        attempts.append(time.monotonic())
+        if len(attempts) < 5:
+            raise EmbeddedServerError("The disk is full.")
+        return revive(where, say)
+
+    monkeypatch.setattr(embedded, "revive", full_disk)
+    said: list[str] = []
+    case.kill(embedded.ensure_running(data))
+    with keeper.Keeper(data, said.append):
+        case.wait_until(lambda: embedded.find(data))
+        case.wait_until(lambda: said[-1] == "PostgreSQL had died and runs again.")
+    assert [sentence for sentence in said if "disk" in sentence] == [
+        "PostgreSQL cannot be started again, and is tried at least every minute: The disk is full."
+    ]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(attempts)]
+    assert all(pause >= 0.02 * 2**n for n, pause in enumerate(pauses)), pauses

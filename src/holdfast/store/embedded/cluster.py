@@ -7,7 +7,9 @@ or it is not there at all.
 import os
 import secrets
 import shutil
+import sys
 from pathlib import Path
+from typing import Final
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store.embedded import account as accounts
@@ -17,6 +19,11 @@ from holdfast.store.embedded.binaries import MAJOR, Binaries
 from holdfast.store.embedded.files import Patience, Say
 from holdfast.store.embedded.place import Place, password_file
 from holdfast.store.embedded.server import OWNER, SUPERUSER
+
+_STATE_OFFSET: Final = 16
+"""Of DBState in pg_control: behind the system identifier and two version numbers."""
+_SHUT_DOWN: Final = frozenset({1, 2})
+"""DB_SHUTDOWNED, DB_SHUTDOWNED_IN_RECOVERY."""
 
 
 def check(cluster: Path) -> None:
@@ -38,6 +45,19 @@ def check(cluster: Path) -> None:
     raise EmbeddedServerError(
         f"{cluster} was made by PostgreSQL {found}, this Holdfast brings {MAJOR}: {advice}; nothing was changed."
     )
+
+
+def is_shut_down(cluster: Path) -> bool:
+    """Whether the last server of this cluster was stopped in order, as its control file says; False after a crash."""
+    try:
+        fd = os.open(cluster / "global" / "pg_control", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        state = os.pread(fd, 4, _STATE_OFFSET)
+    finally:
+        os.close(fd)
+    return int.from_bytes(state, sys.byteorder) in _SHUT_DOWN
 
 
 def ensure(place: Place, binaries: Binaries, lock: int, say: Say) -> None:

@@ -65,6 +65,11 @@ def password_file(data: Path) -> Path:
     return data / "postgres.password"
 
 
+def stopped_file(data: Path) -> Path:
+    """It is there from `holdfast db stop` until a command starts the server again."""
+    return data / "postgres.stopped"
+
+
 def _location_file(data: Path) -> Path:
     return data / "postgres.location"
 
