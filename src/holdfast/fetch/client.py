@@ -151,7 +151,9 @@ class Client:
             self._abandon(transfer)
             raise
         result = _result(transfer, order, target, code, message)
-        if route is not None:
+        if transfer.withheld:
+            result = FetchResult(request.url, Outcome.CONNECTION_FAILED, transfer.why, withheld=True)
+        elif route is not None:
             result = _judge_the_way(result, transfer, route, target, code, hurried=seconds * 2 < given)
         transfer.end()
         self._free.append(transfer)

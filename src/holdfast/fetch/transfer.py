@@ -66,6 +66,7 @@ class Transfer:
         "_headers",
         "_lines",
         "_max_file",
+        "_may_send",
         "_on_answered",
         "_on_sent",
         "_pinned",
@@ -79,6 +80,7 @@ class Transfer:
         "head",
         "outcome",
         "why",
+        "withheld",
     )
 
     def __init__(self, settings: Fetch, ca_file: str | None, tally: Tally) -> None:
@@ -92,6 +94,7 @@ class Transfer:
         self._route: Route | None = None
         self._seconds = -1.0
         self._max_file = -1
+        self._may_send: Callable[[], bool] | None = None
         self._on_sent: Callable[[], None] | None = None
         self._on_answered: Callable[[], None] | None = None
         self._allow_private = False
@@ -101,6 +104,7 @@ class Transfer:
         self.outcome: Outcome | None = None
         """What a callback found out, with `why`; it counts for more than libcurl's error."""
         self.why = ""
+        self.withheld = False
         self._set_up(settings, ca_file)
 
     def _set_up(self, settings: Fetch, ca_file: str | None) -> None:
@@ -172,6 +176,7 @@ class Transfer:
             self._post(request.post)
         self.body.begin(order.max_bytes, cut=request.cut)
         self._lines.clear()
+        self._may_send = request.may_send
         self._on_sent = request.on_sent
         self._on_answered = request.on_answered
         # What we connect to is the proxy, if there is one; where that may go was decided before.
@@ -181,11 +186,13 @@ class Transfer:
         self.address = None
         self.outcome = None
         self.why = ""
+        self.withheld = False
 
     def end(self) -> None:
         """After: nothing of the request or its answer is kept alive by the handle."""
         self.body.begin(0, cut=False)
         self._lines.clear()
+        self._may_send = None
         self._on_sent = None
         self._on_answered = None
         self.head = None
@@ -268,6 +275,10 @@ class Transfer:
         # A connection that is used again was let through for somebody else, who may go where this request may not.
         if not self._allow_private and (why := refusal(address)):
             self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
+            return int(pycurl.PREREQFUNC_ABORT)
+        if self._may_send is not None and not self._may_send():
+            self.withheld = True
+            self._refuse(Outcome.CONNECTION_FAILED, "withheld: the claim was not certain to outlast the request")
             return int(pycurl.PREREQFUNC_ABORT)
         self.outcome = None  # another address of the host was refused; this one was not
         if self._on_sent is not None:

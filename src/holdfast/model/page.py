@@ -31,6 +31,8 @@ class FetchRequest:
     allow_private: bool = False
     on_sent: Callable[[], None] | None = None
     """Called on the event loop when the request goes out, and again if it is sent again."""
+    may_send: Callable[[], bool] | None = None
+    """Asked on the event loop when the connection stands and the request is about to go out; False: it is withheld."""
     on_answered: Callable[[], None] | None = None
     """Called on the event loop when the head of an answer is there: the server has had the request."""
     post: bytes | None = None
@@ -72,6 +74,8 @@ class FetchResult:
     """Status line and headers as they came (the last response's), for the archive."""
     no_tls: bool = False
     """It is https, and the connection was refused or the server does not speak TLS. Not a certificate that is wrong."""
+    withheld: bool = False
+    """`may_send` said no: nothing was sent, and this says nothing of the server."""
     fault: Fault | None = None
     """Whether it may be the proxy's fault that it ended so."""
     elsewhere: float | None = None

@@ -50,6 +50,24 @@ def test_a_page() -> None:
     assert heard == ["sent", "answered"]
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_request_is_withheld_when_it_may_not_go_out_any_more(warm: bool) -> None:
+    """Asked when the connection stands, be it a new one or one that was used before; the server sees nothing of it."""
+
+    async def run() -> tuple[Web, FetchResult, FetchResult]:
+        async with Web({"/page": response(b"hi")}) as web, client() as one:
+            url = web.url("/page")
+            if warm:
+                await one.fetch(ask(url))
+            withheld = await one.fetch(ask(url, may_send=lambda: False, on_sent=lambda: pytest.fail("sent")))
+            return web, withheld, await one.fetch(ask(url, may_send=lambda: True))
+
+    web, withheld, after = asyncio.run(run())
+    assert (withheld.withheld, withheld.status, withheld.request_head) == (True, None, b"")
+    assert (after.withheld, after.outcome) == (False, Outcome.OK)
+    assert len(web.heads) == 1 + warm
+
+
 def test_secret_headers_are_sent_once_and_kept_without_their_values() -> None:
     """Also on a connection, and by a handle, that the next request uses again."""
     secret = SecretHeaders((b"Accept: text/x-own", b"X-Key: canary \xe4", b"Cookie: a=canary"))
