@@ -176,6 +176,13 @@ def test_claims_require_scheduling() -> None:
     assert not both_off.rollout.claim_protocol
 
 
+@pytest.mark.parametrize(("timeout", "heartbeat"), [("70s", "30s"), ("30s", "70s"), ("10m", "30s")])
+def test_a_request_must_end_before_a_silent_workers_domains_are_taken_over(timeout: str, heartbeat: str) -> None:
+    (words,) = complaints(environ={"HOLDFAST_FETCH_TIMEOUT": timeout, "HOLDFAST_WORKER_HEARTBEAT": heartbeat})
+    assert words.startswith("fetch.timeout and worker.heartbeat must be less than 100 s together, not ")
+    assert load(environ={"HOLDFAST_FETCH_TIMEOUT": "69s"}).fetch.timeout == timedelta(seconds=69)
+
+
 # --- complaints
 
 UNKNOWN_IN_FILE = [

@@ -80,9 +80,11 @@ def release_stuck_claims(
     yes: Yes = False,
     as_json: output.Json = False,
 ) -> None:
-    """Free claims that are stuck: expired ones, or with --force those of a worker that is dead.
+    """Free claims that are stuck: expired ones and those of dead workers, or with --force those of any worker.
 
-    A worker whose claims are taken away cannot write for those domains any more; its visits end.
+    A worker is dead when it sent no heartbeat for 120 s and the database server has ended its session; any running worker frees its
+    claims by itself within 150 s. A frozen process keeps its claims until their leases end, or until --force takes them away. A worker
+    whose claims are taken away cannot write for those domains any more; its visits end.
 
     Examples:
         holdfast release-stuck-claims
@@ -93,7 +95,7 @@ def release_stuck_claims(
     desk = _desk(context)
     targets = desk.targets(force=force, worker=worker_id)
     count = sum(row.claims if force else row.expired for row in targets)
-    what = counted(count, "claim" if force else "expired claim")
+    what = counted(count, "claim" if force else "stuck claim")
     whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {counted(len(targets), 'worker')}"
     if dry_run:
         _answer(as_json, f"Would release {what} {whose}.", released=0, would_release=count, workers=targets)
@@ -103,7 +105,7 @@ def release_stuck_claims(
     released = desk.force_release(worker_id, actor=actor()) if force else desk.release_expired(actor=actor())
     _answer(
         as_json,
-        f"Released {counted(released, 'claim' if force else 'expired claim')}.",
+        f"Released {counted(released, 'claim' if force else 'stuck claim')}.",
         released=released,
         workers=targets,
     )

@@ -1,11 +1,11 @@
 """What operators do about claims and runs: look, free what is stuck, close what is dead."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from holdfast.errors import NotFound, UsageError
-from holdfast.store import audit, reports, runs, sweep
+from holdfast.store import audit, reports, runs, sweep, workers
 from holdfast.store.connect import Database
 
 _EXPIRED_SHOWN = 100
@@ -26,7 +26,9 @@ def check_target(*, force: bool, worker: str | None, all_active: bool) -> None:
     if all_active and not force:
         raise UsageError("--all-active requires --force.")
     if worker is not None and not force:
-        raise UsageError("--worker-id requires --force; without it only expired claims are released.")
+        raise UsageError(
+            "--worker-id requires --force; without it only claims that expired or whose worker is dead are released."
+        )
     if force and worker is None and not all_active:
         raise UsageError("--force needs a target: --worker-id ID or --all-active.")
     if worker is not None and all_active:
@@ -50,15 +52,22 @@ class ClaimDesk:
             )
 
     def targets(self, *, force: bool, worker: str | None) -> list[reports.WorkerClaims]:
-        """Which claims a release would free, by worker: expired ones, or with `force` all of a worker or of all (None)."""
+        """Which claims a release would free, by worker: expired ones, or with `force` all of a worker or of all (None).
+
+        All claims of a dead worker count as expired: its lease does not matter any more.
+        """
         with self.database.session() as connection:
-            found = reports.claims_by_worker(connection, worker)
+            dead = set(workers.dead(connection))
+            found = [
+                replace(row, expired=row.claims) if row.worker in dead else row
+                for row in reports.claims_by_worker(connection, worker)
+            ]
         if worker is not None and not found:
             raise NotFound(f"No worker called {worker!r} holds a claim.")
         return found if force else [row for row in found if row.expired]
 
     def release_expired(self, *, actor: str) -> int:
-        """Free claims whose lease ended; how many."""
+        """Free claims whose lease ended, and those of dead workers; how many."""
         with self.database.session() as connection:
             return sweep.release_expired(connection, actor=actor)
 

@@ -30,7 +30,7 @@ class Recovered:
     """What was set right."""
 
     claims: int
-    """Freed, since their leases had ended."""
+    """Freed, since their leases had ended or their workers were dead."""
     domains: int
     """Whose news were counted."""
     cooled: int
@@ -100,16 +100,23 @@ class FrontierDesk:
         return sower.add(urls, note=note)
 
     def recover(self, *, actor: str) -> Recovered:
-        """Do now what the next sweep would do: free expired claims, fold news, end what is over; what was done.
+        """Do now what the next sweep would do: free the claims that expired and those of dead workers, fold news, end what is over;
+        what was done.
 
         There are no URLs "in progress" to be recovered, as other crawlers have them: what a dead worker had in memory still waits, and
-        its domains are free when their leases have ended.
+        its domains are free two minutes after its last heartbeat.
         """
         with self.database.session() as connection:
             freed = sweep.release_expired(connection, actor=actor)
             swept = sweep.sweep(connection, run_silence=self.run_silence)
             done = Recovered(
-                freed + swept.expired, swept.woken, swept.cooled, swept.delayed, swept.runs, swept.jobs, swept.faults
+                freed + swept.expired + swept.abandoned,
+                swept.woken,
+                swept.cooled,
+                swept.delayed,
+                swept.runs,
+                swept.jobs,
+                swept.faults,
             )
             details = {name: count for name, count in asdict(done).items() if isinstance(count, int)}
             if any(details.values()):

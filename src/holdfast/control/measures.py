@@ -28,7 +28,7 @@ MOST_WORKERS: Final = 200
 """With more of them than that no metric names workers; the oldest sign of life and their number are still there."""
 
 _QUEUES: Final = ("maintenance", "notify", "parse")
-_CLAIM_ENDS: Final = ("released", "expired", "reclaimed", "forced", "reset")
+_CLAIM_ENDS: Final = ("released", "expired", "reclaimed", "forced", "silent", "reset")
 _PROXY_STATES: Final = ("active", "failing", "failed", "disabled")
 _OTHER: Final = "other"
 

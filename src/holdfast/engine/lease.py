@@ -1,13 +1,15 @@
 """How long a worker may act on its domains, and the heartbeat that keeps them.
 
-The rule: no request begins unless its domain's lease outlasts it, counted by a clock that goes on while the process is frozen, from
-before the renewal was sent. A worker that wakes from a freeze must not even ask: no fence can undo a request.
+The rule: no request begins unless its domain's lease outlasts it, and unless it ends before the silence of this worker lets others
+take its domains over (`store/workers`). Both are counted by a clock that goes on while the process is frozen, from before the renewal
+or the heartbeat was sent. A worker that wakes from a freeze must not even ask: no fence can undo a request.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -16,6 +18,7 @@ from holdfast.engine.desk import Away, Desk
 from holdfast.engine.tally import Tally
 from holdfast.errors import NameInUse, Refused
 from holdfast.model.activity import Activity
+from holdfast.settings.crawling import REQUESTS_END
 from holdfast.store import claims, notices, runs, workers
 from holdfast.store.connect import Connection, Database
 from holdfast.telemetry.clock import Clock
@@ -23,6 +26,8 @@ from holdfast.telemetry.clock import Clock
 log: Final = logging.getLogger(__name__)
 
 NAME_ATTEMPTS: Final = 10
+NAME_PATIENCE: Final = 2.0
+"""Seconds for which a starting worker tries its name before it takes another: a sweep holds the name of a dead worker for a moment."""
 NAME_PAUSE: Final = 0.5
 """Seconds between two attempts to hold the own name again after the connection broke."""
 TELL_EVERY: Final = 1.0
@@ -36,13 +41,14 @@ Tenure = tuple[int, int]
 
 
 class Leases:
-    """What is held, and until when by our own clock. Used by several threads."""
+    """What is held, until when by our own clock, and when the store last heard of this worker. Used by several threads."""
 
     def __init__(self, clock: Clock, lease: timedelta) -> None:
         self._clock = clock
         self._seconds = lease.total_seconds()
         self._lock = threading.Lock()
         self._until: dict[Tenure, float] = {}
+        self._heard = clock.now()
 
     def begin(self, held: Iterable[Tenure], asked_at: float) -> None:
         """What a claim that was asked for at `asked_at` has got."""
@@ -62,9 +68,20 @@ class Leases:
         with self._lock:
             self._until.pop(tenure, None)
 
+    def heard(self, sent_at: float) -> None:
+        """A heartbeat that was sent at `sent_at` was acknowledged, and what it found lost was dropped."""
+        with self._lock:
+            self._heard = max(self._heard, sent_at)
+
     def left(self, tenure: Tenure) -> float:
-        """Seconds that the lease has left for certain; negative if it may have ended."""
-        return self._until.get(tenure, 0.0) - self._clock.now()  # without the lock: one look into a dictionary is whole
+        """Seconds for which the claim is certain to last; negative if it may have ended."""
+        # without the lock: one look into a dictionary is whole
+        return min(self._until.get(tenure, 0.0), self._heard + REQUESTS_END) - self._clock.now()
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the store has heard of this worker lately enough for it to ask for anything."""
+        return self._heard + REQUESTS_END > self._clock.now()
 
     def all(self) -> list[Tenure]:
         """Everything that is held."""
@@ -117,14 +134,19 @@ class Heartbeat:
 
     def take_name(self, *, alone: bool) -> workers.Identity:
         """Hold the wanted name, or the next free one. Before: not started. Raises Refused where another worker forbids it."""
-        identity = self._desk.run(self._hold, wanted=self._wanted, alone=alone)
+        asked_at, identity = self._desk.run(self._hold_first, alone=alone)
+        self._leases.heard(asked_at)  # it holds nothing yet
         self.name = identity.name
         self._alone = alone
         return identity
 
-    def _hold(self, connection: Connection, *, wanted: str, alone: bool) -> workers.Identity:
+    def _hold_first(self, connection: Connection, *, alone: bool) -> tuple[float, workers.Identity]:
+        asked_at = self._clock.now()
+        return asked_at, self._hold(connection, wanted=self._wanted, alone=alone, patience=NAME_PATIENCE)
+
+    def _hold(self, connection: Connection, *, wanted: str, alone: bool, patience: float = 0.0) -> workers.Identity:
         workers.share(connection, alone=alone)
-        identity = workers.hold_name(connection, wanted)
+        identity = workers.hold_name(connection, wanted, patience=patience)
         notices.listen(connection)
         self._held_on = connection
         self._told = Activity().fingerprint(0.0)
@@ -149,11 +171,16 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """After: it beats no more, and the name is free."""
+        """After: it beats no more, the name is free, and the store knows that the worker has ended, if it can be told."""
         self._stop.set()
         self._desk.give_up()
         if self._thread.is_alive():
             self._thread.join()
+        if self._held_on is not None and not self._desk.away:
+            with suppress(
+                Exception
+            ):  # it would be taken for dead: its share of the work is others' in two minutes, not now
+                workers.deregister(self._held_on, self.name)
         self._desk.close()
 
     def _beat(self) -> None:
@@ -174,7 +201,8 @@ class Heartbeat:
                 return
 
     def _listen(self, connection: Connection, seconds: float) -> None:
-        self._keep_name(connection)
+        if self._keep_name(connection):
+            self._renew(connection)
         if notices.wait(connection, seconds):
             self._rung()
         if time.monotonic() >= self._tell_at:
@@ -192,14 +220,21 @@ class Heartbeat:
         if fingerprint != self._told and workers.tell(connection, self.name, activity):
             self._told = fingerprint
 
-    def _keep_name(self, connection: Connection) -> None:
-        if connection is not self._held_on:
-            # The name went with the session. If somebody has it now, our claims are his.
-            self._hold_again(connection)
-            self._rung()  # whatever was told meanwhile was told to nobody
+    def _keep_name(self, connection: Connection) -> bool:
+        """Whether it has had to be taken again: what was held may have been taken over meanwhile."""
+        if connection is self._held_on:
+            return False
+        # The name went with the session. If another worker has it now, our claims are its own.
+        self._hold_again(connection)
+        self._rung()  # notices sent meanwhile were not delivered to us
+        return True
 
     def _once(self, connection: Connection) -> None:
         self._keep_name(connection)
+        self._renew(connection)
+
+    def _renew(self, connection: Connection) -> None:
+        """Renew the leases, drop what is lost, and only then count as heard of. Before: the name is held, so nothing is taken over."""
         held = self._leases.all()
         asked_at = self._clock.now()
         renewal = claims.renew(connection, worker=self.name, held=held, lease=self._lease)
@@ -209,6 +244,9 @@ class Heartbeat:
         # What was released while we asked is not lost, and may be held again, under a later epoch.
         lost = {pair for pair in held if pair[0] in renewal.lost} & set(self._leases.all())
         if lost:
-            log.warning("lost %d domains: their leases ended or somebody took them", len(lost))
+            log.warning("lost %d domains: their leases ended, or they were taken over", len(lost))
+            for tenure in lost:
+                self._leases.drop(tenure)  # now: nothing may be asked for on them once we are heard of
             self._lost(lost)
-        runs.beat(connection, self.run_id, in_window=self._in_window(), counts=self._tally.counts())
+        if runs.beat(connection, self.run_id, in_window=self._in_window(), counts=self._tally.counts()):
+            self._leases.heard(asked_at)

@@ -27,6 +27,10 @@ LEASE_LOOK: Final = 1.0
 _SERVER: Final = frozenset({WaitKind.BACK_OFF, WaitKind.CIRCUIT})
 
 
+class Withheld(Exception):
+    """A request was not sent: when its connection stood, the claim was not certain to outlast it (the process was frozen, say)."""
+
+
 class Turns:
     """The turns of one visit."""
 
@@ -77,7 +81,7 @@ class Turns:
             if tools.committer.is_full:
                 await tools.committer.room()
                 continue
-            if tools.leases.left(self._tenure) <= self._longest:
+            if not self._outlasts(self._longest):
                 await self.wait(LEASE_LOOK, WaitKind.LEASE)  # the heartbeat renews it, or tells that it is lost
                 continue
             if tools.client.held_bytes > MOST_HELD:
@@ -108,7 +112,10 @@ class Turns:
             self.far = await self.turn(key)
             if self.far is not None or self._over():
                 return None
-            result = await self.ask(request, key)
+            try:
+                result = await self.ask(request, key)
+            except Withheld:
+                continue
             if self._routes is not None and (use := self._routes.ended(key, result.outcome, result, page=False)):
                 self._used(use)
             # A proxy that is to be waited for is not: whoever wants to know comes again.
@@ -118,7 +125,8 @@ class Turns:
     async def ask(self, request: FetchRequest, key: bytes, *, last: bool = False) -> FetchResult:
         """Send a request now, and let the clocks know; of a failure that may be a proxy's they hear nothing.
 
-        Before: `turn` has just said so. `last`: the URL has no attempt left after this one.
+        Before: `turn` has just said so. `last`: the URL has no attempt left after this one. Raises Withheld, with nothing sent, if the
+        claim is not certain to outlast the request when that is about to go out; the caller waits for another turn.
         """
         clock = self._tools.clock
         self.asked = True
@@ -135,10 +143,15 @@ class Turns:
             self.changed()
 
         request.on_sent, request.on_answered = sent, answered
+        request.may_send = lambda: self._outlasts(self._longest if request.timeout is None else request.timeout)
         request.route = None if self._routes is None else self._routes.begin(key)
         outcome, latency, retry_after = None, None, None  # cancelled, or a proxy's: it says nothing about the server
         try:
             result = await self._tools.client.fetch(request)
+            if result.withheld:
+                if self._routes is not None:
+                    self._routes.ended(key, result.outcome, result)
+                raise Withheld
             if self._routes is not None:
                 self._routes.judge(key, result, last=last)
             if result.elsewhere is None:
@@ -154,6 +167,10 @@ class Turns:
             self._circuit.record(generation, verdict, now)
             self.changed()
         return result
+
+    def _outlasts(self, seconds: float) -> bool:
+        """Whether the claim is certain to outlast a request of that length."""
+        return self._tools.leases.left(self._tenure) > seconds
 
     def clocks(self) -> Clocks:
         """The politeness at this moment, for the store."""

@@ -18,7 +18,7 @@ from holdfast.engine.permission import Permission
 from holdfast.engine.pipeline import fault, walk
 from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
-from holdfast.engine.turns import NEVER, Turns
+from holdfast.engine.turns import NEVER, Turns, Withheld
 from holdfast.engine.window import Window
 from holdfast.model.batch import Clocks, FoundUrl, UrlOutcome, Waiting
 from holdfast.model.domain import Claim, Event
@@ -415,6 +415,9 @@ class Visit:
         except asyncio.CancelledError:  # it stays in the frontier as it was
             self._uncommitted -= 1
             raise
+        except Withheld:
+            self._uncommitted -= 1
+            self.put_back(item)
         except Exception as problem:
             # A fault of ours must cost this page, not the domain, and must not come back for ever.
             log.exception("%s could not be dealt with", item.url)

@@ -253,7 +253,8 @@ class Worker:
         """Claim for the free slots; how many domains were got."""
         room = self._settings.worker.domains - len(self._visits)
         count = min(room, self._settings.claims.batch)
-        job = await self._serving.in_turn() if count > 0 else None
+        # While the store does not hear of us others may take our domains over, and nothing could be asked for on new ones.
+        job = await self._serving.in_turn() if count > 0 and self._leases.speaks else None
         if job is None:
             return 0
         asked_at = self._clock.now()
@@ -373,7 +374,7 @@ class Worker:
             folded = await self._sweeper.call(stats.fold)
             for fault in (*swept.faults, *folded.faults):
                 log.error("sweep: %s", fault)
-            if swept.woken or swept.expired or swept.cooled or swept.delayed or swept.jobs:
+            if swept.woken or swept.expired or swept.abandoned or swept.cooled or swept.delayed or swept.jobs:
                 self._changed.set()
             self._sweep_soon.clear()
             await heard(self._sweep_soon, every * self._chance.uniform(0.8, 1.2))

@@ -1,7 +1,7 @@
 """Settings of the engine: fetching, politeness, crawls, workers, the archive."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
@@ -9,6 +9,9 @@ from holdfast.settings.duration import Duration
 from holdfast.settings.kinds import INT4, ONE_DAY, Count, Group, Names, header
 
 _SECOND = timedelta(seconds=1)
+REQUESTS_END: Final = 100.0
+"""Seconds after the sending of a worker's last acknowledged heartbeat by which all its requests have ended; 20 s later others may take
+its domains over."""
 
 
 class Fetch(Group):

@@ -177,6 +177,8 @@ def _suggestion(wanted: str, known: Mapping[str, str]) -> str:
 
 
 def _sentence(detail: "ErrorDetails", given: Mapping[str, Given]) -> str:
+    if not detail["loc"]:  # a rule over all settings
+        return str(detail["ctx"]["error"])
     group, *fields = map(str, detail["loc"])
     name = f"{group}.{fields[0]}" if fields and group in groups() else group
     kind, context = detail["type"], detail.get("ctx", {})

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
+from holdfast.settings.crawling import REQUESTS_END, Archive, Crawl, Fetch, Politeness, Worker
 from holdfast.settings.duration import Duration
 from holdfast.settings.kinds import INT4, ONE_DAY, Count, Fraction, Group, Names, folder, header, word
 from holdfast.settings.parsing import Parsing
@@ -320,6 +320,16 @@ class Settings(Group):
     web: Web = Field(default_factory=Web)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _requests_end_before_a_take_over(self) -> Self:
+        seconds = self.fetch.timeout.total_seconds() + self.worker.heartbeat.total_seconds()
+        if seconds >= REQUESTS_END:
+            raise ValueError(
+                f"fetch.timeout and worker.heartbeat must be less than {REQUESTS_END:g} s together, not {seconds:g} s: other workers "
+                "take the domains of a worker over that sent no heartbeat for 120 s, and its requests must have ended by then"
+            )
+        return self
 
     def model_post_init(self, context: Mapping[str, Origin] | None, /) -> None:
         """`load` passes the origins as the validation's context, so that the tree stays frozen."""

@@ -75,9 +75,10 @@ def begin(
     return int(row[0])
 
 
-def beat(connection: psycopg.Connection, run_id: int, *, in_window: int, counts: RunCounts = _NOTHING_COUNTED) -> None:
-    """A sign of life of a run and its worker, with the number of URLs in its memory and what it has counted so far."""
-    connection.execute(_BEAT, {"run": run_id, "in_window": in_window, **_written(counts)})
+def beat(connection: psycopg.Connection, run_id: int, *, in_window: int, counts: RunCounts = _NOTHING_COUNTED) -> bool:
+    """A sign of life of a run and its worker, with the number of URLs in its memory and what it has counted so far; False: there is no
+    such run or worker any more."""
+    return connection.execute(_BEAT, {"run": run_id, "in_window": in_window, **_written(counts)}).rowcount > 0
 
 
 def end(

@@ -1,4 +1,4 @@
-"""What time brings about: leases and cool-downs that ended, wakes, delays, silent runs. Also claims taken away by a person.
+"""What time brings about: leases and cool-downs that ended, dead workers, wakes, delays, silent runs. Also claims taken away by a person.
 
 The rule: a small statement each, on rows that nobody has locked, a chunk at a time. A row that cannot be mended is set aside and
 reported; it does not stop the rest. Any worker may sweep; an advisory lock lets one do it at a time, none is needed for safety.
@@ -14,7 +14,7 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
-from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs
+from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs, workers
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
@@ -35,6 +35,9 @@ SELECT id FROM domains
 WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)
   AND id > %(after)s AND id <> ALL(%(aside)s)
 ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE
+"""
+_ABANDONED: Final = """
+SELECT id FROM domains WHERE claimed_by = %(worker)s AND id <> ALL(%(aside)s) ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
 """
 _COOLED: Final = """
 SELECT id FROM domains
@@ -59,10 +62,11 @@ ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 
 _TAKE_AWAY: Final = """
 WITH gone AS (
-    UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL WHERE id = ANY(%(ids)s) RETURNING id, claim_epoch
+    UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL, claim_epoch = claim_epoch + %(step)s WHERE id = ANY(%(ids)s)
+    RETURNING id, claim_epoch - %(step)s AS epoch
 )
 UPDATE claim_log l SET ended_at = GREATEST(clock_timestamp(), l.claimed_at), why = %(why)s
-FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.claim_epoch
+FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.epoch
 """
 # An exhausted domain that no job asks for any more stays exhausted, without a date. A stopped one whose last URL had gone (all its
 # attempts used, say) has nothing left to try: its pages are wanted again.
@@ -90,6 +94,8 @@ class Swept:
     """What a sweep did, in domains where nothing else is said."""
 
     expired: int = 0
+    abandoned: int = 0
+    """Claims of workers that are dead."""
     cooled: int = 0
     woken: int = 0
     delayed: int = 0
@@ -108,6 +114,7 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
     """
     swept = Swept()
     swept.expired = _in_chunks(connection, _EXPIRED, _take_away("expired"), swept.faults)
+    swept.abandoned = _free_dead(connection, swept.faults)
     swept.cooled = _in_chunks(connection, _COOLED, _thaw, swept.faults, {"refresh": refresh})
     swept.woken = _in_chunks(connection, _WOKEN, _wake, swept.faults)
     swept.delayed = _in_chunks(connection, _DELAYED, _undelay, swept.faults)
@@ -118,12 +125,13 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
 
 
 def release_expired(connection: psycopg.Connection, *, actor: str | None = None) -> int:
-    """Free the claims whose lease ended; how many. `actor`: who says so, for the audit log.
+    """Free the claims whose lease ended, and those of dead workers; how many. `actor`: who says so, for the audit log.
 
     After: none of them is held, their work is ready. StoreError names those that could not be freed; the rest are.
     """
     faults: list[str] = []
-    return _or_complain(_in_chunks(connection, _EXPIRED, _take_away("expired", actor), faults, wait=True), faults)
+    freed = _in_chunks(connection, _EXPIRED, _take_away("expired", actor), faults, wait=True)
+    return _or_complain(freed + _free_dead(connection, faults, actor, wait=True), faults)
 
 
 def force_release(connection: psycopg.Connection, *, worker: str | None, actor: str | None = None) -> int:
@@ -161,6 +169,29 @@ def _or_complain(freed: int, faults: Sequence[str]) -> int:
 
 
 _Apply = Callable[[psycopg.Connection, Sequence[int]], None]
+_Guard = Callable[[psycopg.Connection], bool]
+
+
+def _free_dead(
+    connection: psycopg.Connection, faults: list[str], actor: str | None = None, *, wait: bool = False
+) -> int:
+    """Free the claims of dead workers; how many. Whether one is dead is looked at again in each transaction, before its claims are."""
+    return sum(
+        _in_chunks(
+            connection,
+            _ABANDONED,
+            _take_away("silent", actor, worker),
+            faults,
+            {"worker": worker},
+            wait=wait,
+            guard=partial(workers.hold_dead, name=worker),
+        )
+        for worker in workers.silent(connection)
+    )
+
+
+def _always(_: psycopg.Connection) -> bool:
+    return True
 
 
 def _in_chunks(
@@ -171,8 +202,12 @@ def _in_chunks(
     parameters: Mapping[str, object] | None = None,
     *,
     wait: bool = False,
+    guard: _Guard = _always,
 ) -> int:
-    """Lock a chunk of domains, apply, commit, until there is no more. A chunk that fails is tried row by row."""
+    """Lock a chunk of domains, apply, commit, until there is no more. A chunk that fails is tried row by row.
+
+    `wait`: for another sweep that is under way, instead of leaving it to that one. `guard` is asked first in each transaction.
+    """
     aside: list[int] = []
     after = total = 0
     while True:
@@ -180,14 +215,14 @@ def _in_chunks(
         ids: list[int] = []
         try:
             with connection.transaction():
-                if not _alone(connection, wait=wait):
+                if not _alone(connection, wait=wait) or not guard(connection):
                     return total
                 ids = [row[0] for row in connection.execute(select, given)]
                 apply(connection, ids)
         except psycopg.Error:
             if not ids or connection.broken:
                 raise
-            total += _one_by_one(connection, select, apply, ids, given, aside, faults)
+            total += _one_by_one(connection, select, apply, ids, given, aside, faults, guard)
             continue
         total += len(ids)
         after = ids[-1] if ids else after
@@ -203,11 +238,14 @@ def _one_by_one(
     given: Mapping[str, object],
     aside: list[int],
     faults: list[str],
+    guard: _Guard,
 ) -> int:
     done = 0
     for domain_id in ids:
         try:
             with connection.transaction():
+                if not guard(connection):
+                    return done
                 others = [i for i in ids if i != domain_id] + aside
                 locked = [row[0] for row in connection.execute(select, {**given, "aside": others, "chunk": 1})]
                 if domain_id in locked:
@@ -262,7 +300,8 @@ def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
 
 def _take_away(why: str, actor: str | None = None, worker: str | None = None) -> _Apply:
     def apply(connection: psycopg.Connection, ids: Sequence[int]) -> None:
-        connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why})
+        # A dead worker did not agree to anything: its epoch is over at once, not with the next claim.
+        connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why, "step": int(why == "silent")})
         budget.give_back(connection, ids)
         readiness.refresh(connection, ids)
         if actor is not None and ids:

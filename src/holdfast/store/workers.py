@@ -3,10 +3,15 @@
 The rule: a name is held by a session advisory lock, on a connection that lives as long as the worker. A frozen process keeps its
 session, so a twin that starts under the same name gets another one and robs nobody. (Needs real sessions: no pooler in
 transaction mode between worker and server.)
+
+Take-over: a worker that no heartbeat was heard of for `DEAD_AFTER`, and whose session the server has ended, loses its domains
+(`store/sweep`). It begins no request that could last longer than 100 s (`REQUESTS_END`) after the sending of the last heartbeat that
+was acknowledged, so that its last request is over by then.
 """
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +27,7 @@ _HOLD: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast worker ' 
 _REGISTER: Final = """
 INSERT INTO workers (name, host, pid) VALUES (%(name)s, %(host)s, %(pid)s)
 ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = excluded.host, pid = excluded.pid,
-    started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), activity = NULL, activity_at = NULL
+    started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), activity = NULL, activity_at = NULL, ended_at = NULL
 RETURNING boot_epoch
 """
 # Its commit waits for no disk: what is lost with the server is written again a second later. Nor does it wait for a lock of the row.
@@ -36,8 +41,22 @@ SELECT w.name, w.activity, extract(epoch FROM clock_timestamp() - w.activity_at)
 FROM workers w WHERE w.heartbeat_at > clock_timestamp() - %(silence)s
   AND EXISTS (SELECT FROM crawl_runs r WHERE r.worker = w.name AND r.status = 'running') ORDER BY w.name
 """
+# Not within a minute of the server's start: all sessions are new then, and workers that live have had no time to come back.
+_SILENT: Final = """
+SELECT name FROM workers w
+WHERE heartbeat_at < clock_timestamp() - %(dead_after)s AND (%(name)s::text IS NULL OR name = %(name)s)
+  AND pg_postmaster_start_time() < clock_timestamp() - %(settling)s
+  AND EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name)
+ORDER BY name
+"""
+_HOLD_DEAD: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast worker ' || %(name)s, 0))"
 _SHARE: Final = "SELECT pg_try_advisory_lock_shared(hashtextextended('holdfast workers', 0))"
 _ALONE: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast workers', 0))"
+DEAD_AFTER: Final = timedelta(seconds=120)
+"""A worker without a heartbeat for that long, by the database's clock, may lose its domains: its last request has ended 20 s before."""
+SETTLING: Final = timedelta(seconds=60)
+"""After the start of the database server no worker counts as dead."""
+_NAME_LOOK: Final = 0.05
 _MOST_NAMES: Final = 1000
 _LONGEST: Final = 200
 
@@ -50,21 +69,59 @@ class Identity:
     boot_epoch: int
 
 
-def hold_name(connection: psycopg.Connection, wanted: str) -> Identity:
-    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds.
+def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 0.0) -> Identity:
+    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds. `patience`: seconds for which `wanted` is tried.
 
     Before: `connection` stays open as long as the worker lives. After: no other session can hold the name until it closes.
     """
     if not 0 < len(wanted) <= _LONGEST:
         raise UsageError(f"A worker's name has 1 to {_LONGEST} characters; {wanted[:40]!r}… has {len(wanted)}.")
+    deadline = time.monotonic() + patience
     for name in _candidates(wanted):
-        row = connection.execute(_HOLD, {"name": name}).fetchone()
-        if row and row[0]:
+        held = _is_true(connection, _HOLD, name)
+        while not held and name == wanted and time.monotonic() < deadline:
+            time.sleep(_NAME_LOOK)
+            held = _is_true(connection, _HOLD, name)
+        if held:
             boot = connection.execute(
                 _REGISTER, {"name": name, "host": socket.gethostname(), "pid": os.getpid()}
             ).fetchone()
             return Identity(name, int(boot[0]) if boot else 1)
     raise NameInUse(f"{_MOST_NAMES} workers called {wanted!r} are alive; choose another name.")
+
+
+def deregister(connection: psycopg.Connection, name: str) -> None:
+    """The worker has ended in order: it takes no share of the work any more. Before: `connection` holds the name."""
+    connection.execute(
+        "UPDATE workers SET ended_at = clock_timestamp(), activity = NULL, activity_at = NULL WHERE name = %s", (name,)
+    )
+
+
+def silent(connection: psycopg.Connection) -> list[str]:
+    """Names of workers that hold domains and were not heard of for too long; `hold_dead` says of each whether it is dead."""
+    given = {"dead_after": DEAD_AFTER, "settling": SETTLING, "name": None}
+    return [name for (name,) in connection.execute(_SILENT, given)]
+
+
+def hold_dead(connection: psycopg.Connection, name: str) -> bool:
+    """Whether this worker is dead; if so, nobody can bear its name until the end of the transaction.
+
+    Before: a transaction is open and has locked no domain. Waits for nothing: a row that is locked is a sign of life. A frozen process
+    still has its session, and is not dead.
+    """
+    given = {"dead_after": DEAD_AFTER, "settling": SETTLING, "name": name}
+    found = connection.execute(f"{_SILENT} FOR NO KEY UPDATE OF w SKIP LOCKED", given).fetchone()
+    return found is not None and _is_true(connection, _HOLD_DEAD, name)
+
+
+def dead(connection: psycopg.Connection) -> list[str]:
+    """Workers that are dead at this moment and hold domains, which the next sweep frees. Before: no transaction is open."""
+    found = []
+    for name in silent(connection):
+        with connection.transaction(force_rollback=True):
+            if hold_dead(connection, name):
+                found.append(name)
+    return found
 
 
 def tell(connection: psycopg.Connection, name: str, activity: Activity) -> bool:
@@ -96,6 +153,11 @@ def share(connection: psycopg.Connection, *, alone: bool) -> None:
     if alone:
         raise Refused("Without claims only one worker may run, and another one does; stop it, or switch claims on.")
     raise Refused("A worker runs without claims, which forbids any other; stop it first.")
+
+
+def _is_true(connection: psycopg.Connection, query: str, name: str) -> bool:
+    row = connection.execute(query, {"name": name}).fetchone()
+    return bool(row and row[0])
 
 
 def _candidates(wanted: str) -> Iterator[str]:

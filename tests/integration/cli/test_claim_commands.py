@@ -74,11 +74,11 @@ def test_claims_of_nobody_and_of_more_than_fit(cli: Cli, store: Store) -> None:
 
 
 def test_expired_claims_are_released_without_asking(cli: Cli, held: Store) -> None:
-    assert cli("release-stuck-claims", "--dry-run").out == "Would release 1 expired claim of 1 worker.\n"
+    assert cli("release-stuck-claims", "--dry-run").out == "Would release 1 stuck claim of 1 worker.\n"
     assert _holders(held) == ["crawler-7", "crawler-7", "crawler-8"]
-    assert cli("release-stuck-claims").out == "Released 1 expired claim.\n"
+    assert cli("release-stuck-claims").out == "Released 1 stuck claim.\n"
     assert _holders(held) == ["crawler-7", "crawler-8"]
-    assert cli("release-stuck-claims").out == "Released 0 expired claims.\n"
+    assert cli("release-stuck-claims").out == "Released 0 stuck claims.\n"
     assert_invariants(held.connection)
 
 
@@ -128,7 +128,10 @@ def test_force_asks(cli: Cli, held: Store) -> None:
     [
         (["--all-active"], "--all-active requires --force."),
         (["--all-active", "--yes", "--dry-run"], "--all-active requires --force."),
-        (["--worker-id", "x"], "--worker-id requires --force; without it only expired claims are released."),
+        (
+            ["--worker-id", "x"],
+            "--worker-id requires --force; without it only claims that expired or whose worker is dead are released.",
+        ),
         (["--force"], "--force needs a target: --worker-id ID or --all-active."),
         (["--force", "--yes"], "--force needs a target: --worker-id ID or --all-active."),
         (["--force", "--all-active", "--worker-id", "x"], "Give either --worker-id or --all-active, not both."),

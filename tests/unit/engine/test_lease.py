@@ -81,3 +81,32 @@ def test_a_new_tenure_of_the_same_domain_has_a_lease_of_its_own() -> None:
     held.drop((1, 5))  # the visit of the first one ends late
     assert held.all() == [(1, 6)]
     assert held.left((1, 6)) == 61.0
+
+
+# Silence: what the store does not hear of, others take over ------------------------------------------------------------
+
+
+def test_no_request_begins_that_could_outlast_a_silence_of_a_hundred_seconds() -> None:
+    clock = FakeClock()
+    held = Leases(clock, timedelta(minutes=30))
+    held.begin([(1, 5)], asked_at=100.0)
+    assert held.left((1, 5)) == 100.0, "not the half hour of the lease"
+    clock.time = 170.0
+    assert held.left((1, 5)) == 30.0, "a request of 30 s may not begin any more"
+    clock.time = 201.0
+    assert held.left((1, 5)) == -1.0
+    assert not held.speaks
+
+
+def test_an_acknowledged_heartbeat_counts_from_when_it_was_sent() -> None:
+    clock = FakeClock()
+    held = Leases(clock, timedelta(minutes=30))
+    held.begin([(1, 5)], asked_at=100.0)
+    clock.time = 160.0
+    held.heard(150.0)
+    assert held.left((1, 5)) == 90.0
+    held.heard(140.0)
+    assert held.left((1, 5)) == 90.0, "an older one takes nothing away"
+    assert held.speaks
+    held.drop((1, 5))
+    assert held.left((1, 5)) < 0

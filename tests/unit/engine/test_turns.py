@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from holdfast.engine.lease import Leases
 from holdfast.engine.tools import Tools
-from holdfast.engine.turns import NEVER, Turns
+from holdfast.engine.turns import NEVER, Turns, Withheld
 from holdfast.model.batch import Clocks
-from holdfast.model.outcome import Circuit
+from holdfast.model.outcome import Circuit, Outcome
+from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.wait import WaitKind
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import SystemClock
@@ -131,3 +134,84 @@ def test_the_reason_of_a_wait_is_that_of_the_pace_or_of_the_circuit_breaker() ->
     wait = visit.wait_reason()
     assert wait is not None
     assert wait.kind is WaitKind.CIRCUIT
+
+
+# The claim must outlast a request, also when that is about to go out ---------------------------------------------------
+
+
+class Frozen(SystemClock):
+    """A clock that can be moved on, as a freeze does."""
+
+    def __init__(self) -> None:
+        self.frozen_for = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.frozen_for
+
+
+class Asked:
+    """A client whose connection stands after a freeze of so many seconds, each time a shorter one."""
+
+    def __init__(self, clock: Frozen, *freezes: float) -> None:
+        self._clock = clock
+        self._freezes = list(freezes)
+        self.held_bytes = 0
+        self.sent = 0
+
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        self._clock.frozen_for += self._freezes.pop(0)
+        assert request.may_send is not None
+        if not request.may_send():
+            return FetchResult(request.url, Outcome.CONNECTION_FAILED, withheld=True)
+        self.sent += 1
+        return FetchResult(request.url, Outcome.OK, status=200)
+
+
+def asking(*freezes: float) -> tuple[Turns, Asked, Leases, Frozen]:
+    clock = Frozen()
+    leases = Leases(clock, timedelta(minutes=30))
+    leases.begin([(1, 1)], clock.now())
+    client = Asked(clock, *freezes)
+    committer = SimpleNamespace(is_full=False)
+    tools = SimpleNamespace(
+        clock=clock, settings=Settings(), chance=Random(1), leases=leases, client=client, committer=committer
+    )
+    made = Turns(
+        cast("Tools", tools), (1, 1), Clocks(), delay=0, concurrency=1, over=lambda: False, routes=None, used=print
+    )
+    return made, client, leases, clock
+
+
+@pytest.mark.parametrize(("frozen_for", "sent"), [(69.0, 1), (71.0, 0), (3600.0, 0)])
+def test_a_freeze_between_turn_and_sending_withholds_the_request(frozen_for: float, sent: int) -> None:
+    """By the heartbeat: 100 s of silence less the longest request (30 s), whatever the lease says."""
+
+    async def play() -> None:
+        visit, client, _, _ = asking(frozen_for)
+        assert await visit.turn(b"k") is None
+        if sent:
+            assert (await visit.ask(FetchRequest("http://a.example/", "x"), b"k")).outcome is Outcome.OK
+        else:
+            with pytest.raises(Withheld):
+                await visit.ask(FetchRequest("http://a.example/", "x"), b"k")
+        assert client.sent == sent
+        assert visit.in_flight() == []
+
+    run(play)
+
+
+def test_a_robots_txt_that_was_withheld_is_asked_for_when_the_store_has_heard_of_us(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.engine.turns.LEASE_LOOK", 0.01)
+
+    async def play() -> None:
+        visit, client, leases, clock = asking(200.0, 0.0)
+        asked = asyncio.create_task(visit.ask_in_turn(FetchRequest("http://a.example/robots.txt", "x", timeout=10)))
+        await asyncio.sleep(0.1)
+        assert (asked.done(), client.sent) == (False, 0), "it waits, and its request with it"
+        leases.heard(clock.now())
+        result = await asked
+        assert (client.sent, result is not None and result.status) == (1, 200)
+
+    run(play)

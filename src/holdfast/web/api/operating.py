@@ -166,7 +166,7 @@ def summary(office: TheOffice) -> ClaimSummary:
 
 @router.post("/api/admin/claims/release", summary="Free claims")
 def release(office: TheOffice, who: Who, given: Release | None = None) -> Released:
-    """Expired ones, or with `force` those of a worker or of all."""
+    """Expired ones and those of dead workers, or with `force` those of a worker or of all."""
     wanted = given or Release()
     check_target(force=wanted.force, worker=wanted.worker, all_active=wanted.all_active)
     desk = ClaimDesk(office.database)

@@ -1,0 +1,156 @@
+"""Domains of workers that died: taken over after two minutes of silence, and never from a worker that may still ask."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from holdfast.control.claims import ClaimDesk
+from holdfast.model.domain import Claim
+from holdfast.store import claims, reports, sweep, workers
+from holdfast.store.connect import Database
+from tests.support.factories import LEASE, Store
+from tests.support.invariants import assert_invariants
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the server had been running for a while."""
+    monkeypatch.setattr(workers, "SETTLING", timedelta(0))
+
+
+def sweep_now(store: Store) -> sweep.Swept:
+    return sweep.sweep(store.connection, run_silence=HOUR)
+
+
+def silence(store: Store, worker: str, seconds: float = 125) -> None:
+    store.connection.execute(
+        "UPDATE workers SET heartbeat_at = clock_timestamp() - %s * interval '1 second' WHERE name = %s",
+        (seconds, worker),
+    )
+
+
+@contextmanager
+def named(database: Database, name: str) -> Iterator[psycopg.Connection]:
+    with database.connect() as session:
+        assert workers.hold_name(session, name).name == name
+        yield session
+        session.execute("SELECT pg_advisory_unlock_all()")
+
+
+def hold_and_die(store: Store, database: Database, count: int, name: str = "w1") -> list[Claim]:
+    """A worker that claimed so many domains, and whose session is gone."""
+    with named(database, name):
+        return store.claim(name, count)
+
+
+def test_a_dead_workers_domains_are_free_after_two_minutes_under_a_long_lease(store: Store, database: Database) -> None:
+    store.domains(3)
+    lost = hold_and_die(store, database, 2)
+    silence(store, "w1", 115)
+    assert sweep_now(store).abandoned == 0, "its last request may still be under way"
+    silence(store, "w1")
+    assert workers.dead(store.connection) == ["w1"]
+    assert sweep_now(store).abandoned == 2
+    assert workers.dead(store.connection) == []
+    assert {row["why"] for claim in lost for row in reports.tenures_of(store.connection, claim.domain_id)} == {"silent"}
+    again = {claim.domain_id: claim for claim in store.claim("w2", 9)}
+    assert [again[claim.domain_id].epoch for claim in lost] == [claim.epoch + 2 for claim in lost]
+    assert [again[claim.domain_id].clean for claim in lost] == [False, False], (
+        "a full delay passes before its first request"
+    )
+    held = [(claim.domain_id, claim.epoch) for claim in lost]
+    assert claims.renew(store.connection, worker="w1", held=held, lease=LEASE).lost == {c.domain_id for c in lost}
+    assert_invariants(store.connection)
+
+
+def test_a_frozen_worker_keeps_its_name_and_its_domains(store: Store, database: Database) -> None:
+    """Its session lives, so it may be anywhere in its code; its domains come free with their leases."""
+    store.domains(1)
+    with named(database, "w1"):
+        (held,) = store.claim("w1", 1)
+        silence(store, "w1", 1000)
+        assert workers.dead(store.connection) == []
+        assert sweep_now(store) == sweep.Swept()
+        store.expire(held.domain_id)
+        assert sweep_now(store).expired == 1
+
+
+def test_nobody_is_dead_within_a_minute_of_the_servers_start(
+    store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sessions are gone then, and workers that live have not come back yet."""
+    store.domains(1)
+    hold_and_die(store, database, 1)
+    silence(store, "w1")
+    monkeypatch.setattr(workers, "SETTLING", timedelta(days=10_000))
+    assert sweep_now(store).abandoned == 0
+    monkeypatch.setattr(workers, "SETTLING", timedelta(0))
+    assert sweep_now(store).abandoned == 1
+
+
+def test_a_sweep_waits_for_no_lock(store: Store, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "CHUNK", 2)
+    store.domains(5)
+    lost = hold_and_die(store, database, 5)
+    silence(store, "w1")
+    store.connection.execute("SET lock_timeout = '2s'")
+    with database.connect() as other:
+        with other.transaction():
+            other.execute("SELECT FROM workers WHERE name = 'w1' FOR UPDATE")
+            assert sweep_now(store).abandoned == 0, "it has just come back, or another sweep is at it"
+        with other.transaction():
+            other.execute("SELECT FROM domains WHERE id = %s FOR NO KEY UPDATE", (lost[4].domain_id,))
+            assert sweep_now(store).abandoned == 4, "the last one is in a transaction that has not ended"
+        assert sweep_now(store).abandoned == 1
+
+
+def test_a_worker_that_comes_back_is_heard_of_or_has_lost_everything(store: Store, database: Database) -> None:
+    store.domains(2)
+    hold_and_die(store, database, 2)
+    silence(store, "w1")
+    with named(database, "w1"):
+        assert sweep_now(store).abandoned == 0, "it is heard of as soon as it has its name"
+        assert len(claims.reclaim(store.connection, worker="w1", lease=LEASE)) == 2
+
+
+def test_a_starting_worker_tries_its_name_for_a_while(store: Store, database: Database) -> None:
+    """A sweep holds the name of a dead worker until its transaction ends."""
+    store.domains(1)
+    hold_and_die(store, database, 1)
+    silence(store, "w1")
+    with database.connect() as session:
+        with store.connection.transaction():
+            assert workers.hold_dead(store.connection, "w1")
+            assert workers.hold_name(session, "w1", patience=0.1).name == "w1-2"
+            session.execute("SELECT pg_advisory_unlock_all()")
+            store.connection.execute("SELECT pg_sleep(0)")
+        assert workers.hold_name(session, "w1", patience=2.0).name == "w1"
+
+
+def test_a_command_frees_what_dead_workers_hold_and_says_so_before(store: Store, database: Database) -> None:
+    store.domains(3)
+    hold_and_die(store, database, 2)
+    store.claim("w2", 1)
+    desk = ClaimDesk(database)
+    assert desk.targets(force=False, worker=None) == []
+    silence(store, "w1")
+    assert [(row.worker, row.claims, row.expired) for row in desk.targets(force=False, worker=None)] == [("w1", 2, 2)]
+    assert desk.release_expired(actor="ann") == 2
+    assert desk.release_expired(actor="ann") == 0
+    assert store.value("SELECT details ->> 'why' FROM audit_log WHERE action = 'release'") == "silent"
+
+
+def test_every_session_is_ended_soon_by_a_server_that_misses_its_client(database: Database) -> None:
+    """On a Unix socket the server takes these settings, and has no use for them: it answers 0."""
+    with database.connect() as session:
+        options = session.info.get_parameters()["options"]
+        for setting in ("idle=15", "interval=5", "count=3"):
+            assert f"tcp_keepalives_{setting}" in options
+        assert "tcp_user_timeout=30000" in options
+        row = session.execute("SELECT count(*) FROM pg_settings WHERE name ~ '^tcp_' AND source = 'client'").fetchone()
+        assert row == (4,)
