@@ -53,4 +53,11 @@ def _until(one: Alert) -> str:
 
 
 def _details(one: Alert) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(one.details.items()))
+    return ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in sorted(one.details.items()))
+
+
+def _said(value: object) -> object:
+    """A value in words: causes with their numbers."""
+    if not isinstance(value, list):
+        return value
+    return "; ".join(f"{one['cause'].replace('_', ' ')} {one['requests']}" for one in value) or "none"

@@ -4,6 +4,7 @@ The rule: a rule is a question to the store and a bound. It is asked every ten s
 alert is raised once and resolved by itself.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import Final, Self
 
 from holdfast.control.status import SILENCE
 from holdfast.errors import UsageError
-from holdfast.model.outcome import TREATMENT
+from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import Use
 from holdfast.settings import Settings
 from holdfast.store import alerts, bells, duties, proxy_reports
@@ -27,7 +28,13 @@ PROXIES_EVERY: Final = timedelta(seconds=55)
 """The same of proxies, for which all domains are looked at."""
 
 _LOOKED_AT: Final = 1_000
-_ERRORS: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
+_CAUSES: Final = 5
+"""The most frequent ones, which an alert names."""
+_ERRORS: Final = frozenset(
+    {Outcome.NOT_FOUND, *(outcome for outcome, treatment in TREATMENT.items() if treatment.error)}
+)
+"""All answers with a status of 4xx or 5xx, and requests without a usable answer. A page that is gone says nothing against its domain, and
+so is no error there; but a crawl that finds nothing else is one that somebody has to look at."""
 
 
 class Kind(StrEnum):
@@ -56,8 +63,9 @@ class Rules:
     minutes: int = 5
     """So long it has to be wrong."""
     error_rate: float = 0.20
-    least_requests: int = 100
-    """In all these minutes: of ten requests three failures say nothing."""
+    least_errors: int = 20
+    """In all these minutes: of ten requests three failures say nothing. At the bound of 20 % it takes 100 requests, where every request
+    fails 20: a crawl with 15 s between its requests has them."""
     growth: float = 0.10
     """A minute."""
     least_backlog: int = 1_000
@@ -102,22 +110,29 @@ class Rules:
 
     def of_crawling(self, connection: Connection) -> Iterator[Finding]:
         """Errors, and the frontier."""
-        lately = alerts.minutes(connection, count=self.minutes, errors=_ERRORS)
+        lately = alerts.minutes(connection, count=self.minutes)
         if (rate := self.failing(lately)) is not None:
-            requests, errors = sum(minute.requests for minute in lately), sum(minute.errors for minute in lately)
-            yield Finding(Kind.ERROR_RATE, "", rate, {"requests": requests, "errors": errors, "minutes": self.minutes})
+            causes = sum((_errors(minute) for minute in lately), Counter[str]())
+            details = {
+                "requests": sum(minute.requests for minute in lately),
+                "errors": causes.total(),
+                "minutes": self.minutes,
+                "causes": [{"cause": cause, "requests": count} for cause, count in causes.most_common(_CAUSES)],
+            }
+            yield Finding(Kind.ERROR_RATE, "", rate, details)
         sizes = [size for _, size in alerts.backlog(connection, count=self.minutes)]
         if (growth := self.growing(sizes)) is not None:
             yield Finding(Kind.BACKLOG, "", growth, {"from": sizes[0], "to": sizes[-1], "minutes": self.minutes})
 
     def failing(self, lately: Sequence[Minute]) -> float | None:
         """The share of errors, if it was too large in each of these minutes; None: it was not, or nobody can tell."""
-        requests = sum(minute.requests for minute in lately)
-        if requests < self.least_requests or len(lately) < self.minutes:
+        errors = [_errors(minute).total() for minute in lately]
+        if sum(errors) < self.least_errors or len(lately) < self.minutes:
             return None
-        if any(minute.errors <= self.error_rate * minute.requests for minute in lately):  # also one without requests
+        # Also one without requests.
+        if any(count <= self.error_rate * minute.requests for count, minute in zip(errors, lately, strict=True)):
             return None
-        return sum(minute.errors for minute in lately) / requests
+        return sum(errors) / sum(minute.requests for minute in lately)
 
     def growing(self, sizes: Sequence[int]) -> float | None:
         """By how much the frontier grew a minute, if that was too much; None: it was not, or nobody can tell."""
@@ -141,6 +156,10 @@ class Rules:
         ):
             details = {"requests": many.requests, "refused": many.total_failures, "failed": many.proxy_failures}
             yield Finding(Kind.PROXIES_FAIL, many.domain, many.failure_percent / 100, details)
+
+
+def _errors(minute: Minute) -> Counter[str]:
+    return Counter({outcome: count for outcome, count in minute.outcomes.items() if outcome in _ERRORS})
 
 
 @dataclass(frozen=True, slots=True)

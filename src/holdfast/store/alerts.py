@@ -4,6 +4,7 @@ The rule: an alert of a kind about a subject is raised once and stays the same r
 in the transaction that raises or resolves it, so it is told once.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,16 +26,16 @@ _NEWEST: Final = 2**63 - 1
 
 # Minutes that have no row count as ones without requests.
 _MINUTES: Final = """
-SELECT m.at, COALESCE(sum(s.requests), 0)::bigint AS requests, COALESCE(sum(s.errors), 0)::bigint AS errors
+SELECT m.at, s.outcome, sum(s.n)::bigint
 FROM generate_series(date_bin('1 minute', statement_timestamp() - %(settled)s::interval, 'epoch') - %(minutes)s * interval '1 minute',
                      date_bin('1 minute', statement_timestamp() - %(settled)s::interval, 'epoch') - interval '1 minute',
                      interval '1 minute') AS m(at)
 LEFT JOIN (
-    SELECT at, requests, errors FROM stats_minute WHERE at >= statement_timestamp() - (%(minutes)s + 2) * interval '1 minute'
-    UNION ALL SELECT date_bin('1 minute', at, 'epoch'), n, CASE WHEN label = ANY(%(errors)s) THEN n ELSE 0 END
-    FROM stats_fresh WHERE kind = 'fetch'
+    SELECT at, o.outcome, o.n::bigint AS n FROM stats_minute CROSS JOIN LATERAL jsonb_each_text(outcomes) AS o(outcome, n)
+    WHERE at >= statement_timestamp() - (%(minutes)s + 2) * interval '1 minute'
+    UNION ALL SELECT date_bin('1 minute', at, 'epoch'), label, n FROM stats_fresh WHERE kind = 'fetch'
 ) s ON s.at = m.at
-GROUP BY m.at ORDER BY m.at
+GROUP BY m.at, s.outcome ORDER BY m.at
 """
 _BACKLOG: Final = """
 SELECT at, frontier_size FROM stats_minute
@@ -108,11 +109,15 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What came of the requests of a minute."""
+    """The requests of a minute, counted by outcome."""
 
     at: datetime
-    requests: int
-    errors: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def requests(self) -> int:
+        """All of them."""
+        return self.outcomes.total()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +142,14 @@ class Changed:
 # What they are judged by ----------------------------------------------------------------------------------------------
 
 
-def minutes(connection: psycopg.Connection, *, count: int, errors: Collection[str]) -> list[Minute]:
-    """The last so many whole minutes, the oldest first; `errors` are the outcomes that count as such."""
-    values = {"minutes": count, "errors": sorted(errors), "settled": SETTLED}
-    return [Minute(*row) for row in connection.execute(_MINUTES, values)]
+def minutes(connection: psycopg.Connection, *, count: int) -> list[Minute]:
+    """The last so many whole minutes, the oldest first."""
+    found: dict[datetime, Minute] = {}
+    for at, outcome, requests in connection.execute(_MINUTES, {"minutes": count, "settled": SETTLED}):
+        minute = found.setdefault(at, Minute(at))
+        if outcome is not None:
+            minute.outcomes[outcome] += requests
+    return list(found.values())
 
 
 def backlog(connection: psycopg.Connection, *, count: int) -> list[tuple[datetime, int]]:

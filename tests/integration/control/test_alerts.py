@@ -47,14 +47,16 @@ def messages(connection: psycopg.Connection) -> list[tuple[str, int | None]]:
     return [(one.event, one.alert_id) for one in reversed(webhooks.listing(connection))]
 
 
-def minutes(connection: psycopg.Connection, errors: list[int], requests: int = 100) -> None:
+def minutes(
+    connection: psycopg.Connection, errors: list[int], requests: int = 100, outcome: Outcome = Outcome.SERVER_ERROR
+) -> None:
     """The last whole minutes, the oldest first, with so many errors each."""
     within_a_minute(connection, settled=10)
     connection.execute("TRUNCATE stats_fresh, stats_minute, crawl_log")
     for ago, count in enumerate(reversed(errors), 1):
         # A minute is looked at ten seconds after its end.
         at = f"date_bin('1 minute', now() - interval '10 seconds', 'epoch') - interval '{ago} minutes'"
-        log(connection, Outcome.SERVER_ERROR, count=count, at=at, status=500)
+        log(connection, outcome, count=count, at=at, status=None)
         log(connection, count=requests - count, at=at)
 
 
@@ -70,7 +72,8 @@ def test_errors_in_each_of_five_minutes(connection: psycopg.Connection, desk: Al
     (alert,) = desk.listing(active=True)
     assert (alert.kind, alert.subject, alert.state) == (Kind.ERROR_RATE, "", "firing")
     assert alert.value == pytest.approx(0.30)
-    assert alert.details == {"requests": 500, "errors": 150, "minutes": 5}
+    causes = [{"cause": "server_error", "requests": 150}]
+    assert alert.details == {"requests": 500, "errors": 150, "minutes": 5, "causes": causes}
     assert look(connection) == (0, 0), "it is the same one"
     assert desk.listing(active=True)[0].last_seen_at > alert.last_seen_at
     minutes(connection, [30, 40, 30, 29, 20])
@@ -81,12 +84,44 @@ def test_errors_in_each_of_five_minutes(connection: psycopg.Connection, desk: Al
     assert over.resolved_at > alert.since
 
 
+@pytest.mark.parametrize("added_up", [False, True])
+def test_five_minutes_of_404_of_a_polite_crawl(connection: psycopg.Connection, desk: AlertDesk, added_up: bool) -> None:
+    """With 15 s between requests there are four a minute."""
+    minutes(connection, [4, 4, 4, 4, 4], 4, Outcome.NOT_FOUND)
+    if added_up:
+        stats.fold(connection, every=timedelta(0), fresh=-timedelta(minutes=1))
+    assert look(connection) == (1, 0)
+    (alert,) = desk.listing(active=True)
+    assert (alert.kind, alert.value) == (Kind.ERROR_RATE, 1.0)
+    assert alert.details["causes"] == [{"cause": "not_found", "requests": 20}]
+
+
+def test_the_most_frequent_causes_are_named(connection: psycopg.Connection, desk: AlertDesk) -> None:
+    minutes(connection, [30, 30, 30, 30, 30])
+    at = "date_bin('1 minute', now() - interval '10 seconds', 'epoch') - interval '2 minutes'"
+    others = (
+        (Outcome.NOT_FOUND, 200),
+        (Outcome.TIMEOUT, 20),
+        (Outcome.FORBIDDEN, 10),
+        (Outcome.CLIENT_ERROR, 5),
+        (Outcome.DNS_FAILURE, 1),
+    )
+    for outcome, count in others:
+        log(connection, outcome, count=count, at=at, status=None)
+    assert look(connection) == (1, 0)
+    (alert,) = desk.listing(active=True)
+    assert alert.details["errors"] == 386
+    assert [(one["cause"], one["requests"]) for one in alert.details["causes"]] == [
+        ("not_found", 200), ("server_error", 150), ("timeout", 20), ("forbidden", 10), ("client_error", 5),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("errors", "requests"),
     [
         ([20, 30, 30, 30, 30], 100),  # one minute was not worse than a fifth
         ([100, 100, 100, 100], 100),  # four minutes; before them nothing was asked for
-        ([6, 6, 6, 6, 6], 19),  # too few to tell
+        ([4, 4, 4, 4, 3], 4),  # too few to tell
         ([100, 100, 100, 100, 0], 100),
     ],
 )
