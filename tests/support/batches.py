@@ -80,7 +80,7 @@ class Worker:
         clocks: Clocks | None = None,
         streak: int | None = None,
     ) -> VisitPart:
-        return VisitPart(claim.domain_id, claim.epoch, list(outcomes), list(urls), clocks, streak)
+        return VisitPart(claim.domain_id, claim.epoch, list(outcomes), list(urls), clocks, refusal_streak=streak)
 
     def waiting(self, claim: Claim, count: int = 1000, job: int | None = None) -> Sequence[str]:
         taken = frontier.take(

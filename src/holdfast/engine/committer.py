@@ -55,6 +55,7 @@ class Holder(Protocol):
     domain_id: int
     epoch: int
     for_tasks: bool
+    keeps_status: bool
     """What it learns changes no status."""
 
     def clocks(self) -> Clocks:
@@ -63,7 +64,12 @@ class Holder(Protocol):
 
     @property
     def streak(self) -> int:
-        """Errors in a row."""
+        """Refusals and failures to reach the server in a row."""
+        ...
+
+    @property
+    def consecutive_errors(self) -> int:
+        """Errors of every kind in a row."""
         ...
 
     def committed(self, outcomes: Sequence[UrlOutcome], growth: Growth, *, noted: bool) -> None:
@@ -333,7 +339,6 @@ class Committer:
             for use in part.uses:
                 use.age = now - use.started
             holder = part.holder
-            streak = None if holder.for_tasks else holder.streak
             parts.append(
                 VisitPart(
                     domain_id,
@@ -341,8 +346,10 @@ class Committer:
                     part.outcomes,
                     part.found,
                     holder.clocks(),
-                    streak,
+                    holder.consecutive_errors,
+                    None if holder.for_tasks else holder.streak,
                     for_tasks=holder.for_tasks,
+                    keeps_status=holder.keeps_status,
                     other_uses=part.uses,
                 )
             )

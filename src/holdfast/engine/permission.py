@@ -5,6 +5,7 @@ allowed; the others of the domain go on.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.robots import Known, RobotsKeeper
@@ -36,7 +37,7 @@ class Permission:
             allow_private=visit.allow_private,
             ask=visit.turns.ask_in_turn,
             save=self._save,
-            learn=visit.learn,
+            learn=partial(visit.learn, logged=False),
             secrets=visit.secrets,
         )
 

@@ -7,9 +7,10 @@ but its claim; what it knows and has not committed may be lost at any moment, an
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypedDict
 
 from holdfast.engine.lanes import Lanes
 from holdfast.engine.links import LinkFinder, Site
@@ -49,6 +50,15 @@ _SERVERS: Final = frozenset({WaitKind.BACK_OFF, WaitKind.CIRCUIT, WaitKind.RETRY
 """Waits that an answer of the server is the cause of, or that there was none."""
 
 
+class _Learnt(TypedDict):
+    """The part of an `Ending` that answers decide about."""
+
+    event: Event | None
+    detail: str
+    retry_after: timedelta | None
+    answered: bool
+
+
 class Visit:
     """One tenure of one domain, for one job."""
 
@@ -79,8 +89,8 @@ class Visit:
         self.for_tasks = job.kind is JobKind.TASKS
         self.parser = None if self.for_tasks or not spec.archive else spec.parser or state.parser
         """Finds items on the pages; None: none is asked for, or what it would read is not kept."""
-        self._tracking = settings.rollout.domain_tracking and not self.for_tasks
-        """Whether what it learns may change the domain's status."""
+        self.keeps_status = self.for_tasks or not settings.rollout.domain_tracking
+        """What it learns changes no status, and begins no cool-down."""
         self._look_for_tasks = now + TASK_LOOK
         self._look_for_jobs = now + settings.crawl.slice.total_seconds()
         """Not before its slice is over."""
@@ -118,10 +128,15 @@ class Visit:
         if not claim.clean:
             self.turns.pace.unclean(now)
         self._streak = Streak(
-            settings.domains.max_errors, length=state.consecutive_errors, had_pages=state.pages_crawled > 0
+            settings.domains.max_errors,
+            length=state.refusal_streak,
+            errors=state.consecutive_errors,
+            had_pages=state.pages_crawled > 0,
         )
         self._event: Event | None = None
         self._detail = ""
+        self._refusal = ""
+        """What the last request said that was refused, or reached no server."""
         self._retry_after: float | None = None
         self._permission = Permission(self, state.robots)
         self._opening = Opening(tools, claim.domain_id, state.said)
@@ -170,7 +185,11 @@ class Visit:
             self._noted = True
             self.tools.committer.note(self)
         await self._settle()
-        return None if self.lost else ending or self._end()
+        if self.lost:
+            return None
+        ending = ending or self._end()
+        # What was in flight when it was decided to end may have brought the event, and the first proper answer.
+        return replace(ending, **self._learnt()) if ending.event is None else ending
 
     async def _choose(self) -> Waiting | Ending:
         """The next URL, when it is its turn, or how the visit ends. One call of it at a time."""
@@ -181,7 +200,8 @@ class Visit:
                 return ending
             item = await self._next()
             if item is None:
-                return self._end(None if self._window.next_in is not None else self._streak.verdict_at_end())
+                nothing_waits = self._event is None and not self.stopping and self._window.next_in is None
+                return self._end(self._streak.verdict_at_end() if nothing_waits else None)
             if self.for_tasks and not item.tasks:
                 self.deny(
                     item, Outcome.EXCLUDED, UrlState.DENIED, "excluded: its task was paused, cancelled, or has ended"
@@ -191,7 +211,7 @@ class Visit:
                 continue
             if not await self._permission.given(item):
                 if self._permission.hold is not None:
-                    return self._end(self._event, wait=self._permission.hold)
+                    return self._end(wait=self._permission.hold)
                 continue
             wait = await self.turns.turn(item.url_key)
             if wait is not None:
@@ -217,7 +237,7 @@ class Visit:
     async def _must_end(self) -> Ending | None:
         """How it ends before another URL is looked for; None: it goes on."""
         if self._event is not None:
-            return self._end(self._event)
+            return self._end()
         if (closed := await self._opening.closed_for()) is not None:
             return self._end(wait=closed)
         if self._opening.changed:
@@ -236,19 +256,28 @@ class Visit:
         if not self._clean and not self.turns.asked and wait is None:
             # Whoever comes next may not know of the request before.
             wait = self.turns.pace.wait(self.tools.clock.now())
+        if event is not None and self._event is None:
+            self._event, self._detail = event, f"no request was answered, the last: {self._refusal}"[:500]
         return Ending(
             self.domain_id,
             self.epoch,
-            event if self._tracking else None,
-            self._detail,
-            None if self._retry_after is None else timedelta(seconds=self._retry_after),
+            **self._learnt(),
             crawled=self.turns.asked,
             spent_jobs=frozenset({self.job.id} if spent else ()),
             yielding_jobs=frozenset({self.job.id} if yields else ()),
             run_id=self.tools.run_id,
             wait=wait,
-            for_tasks=self.for_tasks,
+            keeps_status=self.keeps_status,
         )
+
+    def _learnt(self) -> _Learnt:
+        """What the server's answers up to now mean for the domain."""
+        return {
+            "event": None if self.keeps_status else self._event,
+            "detail": self._detail,
+            "retry_after": None if self._retry_after is None else timedelta(seconds=self._retry_after),
+            "answered": self._streak.answered,
+        }
 
     async def _tasks_turn(self) -> bool:
         """Whether a task waits for this domain."""
@@ -380,18 +409,17 @@ class Visit:
         """Whether a URL has no attempt left after this one."""
         return item.attempts >= self.tools.settings.politeness.retries
 
-    def learn(self, outcome: Outcome, result: FetchResult) -> None:
-        """What an answer means for the domain."""
+    def learn(self, outcome: Outcome, result: FetchResult, *, logged: bool = True) -> None:
+        """What an answer means for the domain. `logged`: it is of a page, not of a robots.txt."""
         if TREATMENT[outcome].page:
             self._pages += 1
         if result.retry_after is not None:
             self._retry_after = result.retry_after.total_seconds()
-        event = self._streak.record(outcome)
-        if event is not None and self._event is None and self._tracking:
-            self._event, self._detail = (
-                event,
-                f"{self._streak.length} in a row, the last: {result.detail or outcome}"[:500],
-            )
+        if TREATMENT[outcome].event is not None:
+            self._refusal = result.detail or str(outcome)
+        event = self._streak.record(outcome, logged=logged)
+        if event is not None and self._event is None and not self.keeps_status:
+            self._event, self._detail = event, f"{self._streak.length} in a row, the last: {self._refusal}"[:500]
 
     def not_reached(self, detail: str) -> None:
         """Not even its robots.txt can be asked for: that may be the end."""
@@ -401,7 +429,7 @@ class Visit:
     @property
     def is_new_here(self) -> bool:
         """No page was had, and what it learns may change the domain's status."""
-        return self._tracking and not self._pages
+        return not self.keeps_status and not self._pages
 
     def shut_out(self) -> None:
         """Its robots.txt denies everything: that is the end."""
@@ -441,8 +469,13 @@ class Visit:
 
     @property
     def streak(self) -> int:
-        """Errors in a row."""
+        """Refusals and failures to reach the server in a row."""
         return self._streak.length
+
+    @property
+    def consecutive_errors(self) -> int:
+        """Errors of every kind in a row."""
+        return self._streak.errors
 
     @property
     def in_window(self) -> int:

@@ -153,9 +153,13 @@ class VisitPart:
     found: list[FoundUrl] = field(default_factory=list)
     clocks: Clocks | None = None
     consecutive_errors: int | None = None
-    """The present streak of blocking or unreachable outcomes; None leaves the stored one."""
+    """Errors of every kind in a row, up to now; None leaves the stored number."""
+    refusal_streak: int | None = None
+    """Blocking or unreachable outcomes in a row, up to now; None leaves the stored number."""
     for_tasks: bool = False
-    """Of a visit for tasks: the domain's status stays as it is."""
+    """Of a visit for tasks."""
+    keeps_status: bool = False
+    """The domain's status stays as it is: a visit for tasks, or domain tracking is switched off."""
     other_uses: list[ProxyUse] = field(default_factory=list)
     """Of proxies, for what is not logged: robots.txt."""
 

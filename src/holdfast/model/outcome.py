@@ -170,4 +170,12 @@ JUDGED_AT_LINK: Final = frozenset(
     )
 )
 """Why a link is denied where it is found. Another link to the same URL may be judged otherwise, and then the URL waits."""
+REFUSED: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.event is not None)
+"""Outcomes that the streak consists of which stops a domain."""
+BREAKING: Final = frozenset(
+    outcome
+    for outcome, treatment in TREATMENT.items()
+    if treatment.circuit is Circuit.SUCCESS and outcome is not Outcome.REDIRECT
+)
+"""Proper answers: they break that streak. A redirect neither adds to it nor breaks it."""
 PAGES: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.page)

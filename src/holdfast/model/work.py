@@ -25,7 +25,9 @@ class Progress:
     images_stored: int = 0
     errors: int = 0
     consecutive_errors: int | None = None
-    """The length of the present streak of errors; None leaves the stored one alone."""
+    """Errors of every kind in a row; None leaves the stored number alone."""
+    refusal_streak: int | None = None
+    """Refusals and failures to reach the server in a row, which may block the domain; None leaves the stored number alone."""
     depth_reached: int = 0
     discovered: int = 0
     """Rows that the frontier got on this domain."""
@@ -69,6 +71,8 @@ class Ending:
     """What the server asked for; the cool-down is at least as long."""
     crawled: bool = True
     """False: nothing was fetched, so the day of the last crawl stays."""
+    answered: bool = True
+    """The server gave a page or another proper answer: blocks before this visit are forgiven, unless it ends with another one."""
     spent_jobs: frozenset[int] = field(default_factory=frozenset)
     """Jobs whose share of this round, or whose limit, is used up on this domain."""
     yielding_jobs: frozenset[int] = field(default_factory=frozenset)
@@ -76,5 +80,5 @@ class Ending:
     wait: float | None = None
     """Seconds for which nobody need claim it: the server asked for them, or its circuit is open."""
     run_id: int | None = None
-    for_tasks: bool = False
-    """It was a visit for tasks: the domain's status and cool-down stay as they are."""
+    keeps_status: bool = False
+    """The domain's status and cool-down stay as they are: a visit for tasks, or domain tracking is switched off."""

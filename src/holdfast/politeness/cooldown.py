@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.model.domain import BLOCKING, UNREACHING, Event
+from holdfast.model.domain import STOPPING, UNREACHING, Event
 from holdfast.settings import Cooldown
 
 
@@ -20,9 +20,9 @@ class CooldownPolicy:
     max_block_retries: int
     chance: random.Random
 
-    def __call__(self, event: Event, blocks_so_far: int, retry_after: timedelta | None = None) -> timedelta | None:
+    def __call__(self, event: Event, stops_so_far: int, retry_after: timedelta | None = None) -> timedelta | None:
         """The cool-down that begins with `event`; None: until a person resets the domain. Zero where the event begins none."""
-        if event in BLOCKING and blocks_so_far >= self.max_block_retries:
+        if event in STOPPING and stops_so_far >= self.max_block_retries:
             return None
         least = max(self._least(event), retry_after or timedelta())
         return least * (1 + self.chance.uniform(0, self.rules.jitter))

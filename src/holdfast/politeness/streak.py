@@ -1,26 +1,19 @@
 """When a domain has refused us, or failed to answer, so often in a row that the visit ends.
 
 The rule: refusals and silence are counted together, and the last one names the event; a proper answer breaks the streak. Redirects and
-server errors neither add to it nor break it: they are met on the way to a refusal as well as on the way to a page.
+server errors neither add to it nor break it: they are met on the way to a refusal as well as on the way to a page. Errors of every kind
+in a row are counted apart, as a figure for people; they decide nothing.
 """
 
 import re
 from typing import Final
 
 from holdfast.model.domain import Event
-from holdfast.model.outcome import TREATMENT, Circuit, Outcome
+from holdfast.model.outcome import BREAKING, TREATMENT, Outcome
 
 LOGIN_WALLS: Final = 3
 """Login walls in a row that end a visit to a domain that never gave a proper answer. One that did may have a members' area with many
 links, and ends by the long streak only."""
-
-_NEUTRAL: Final = frozenset({Outcome.REDIRECT})
-BREAKING: Final = frozenset(
-    outcome
-    for outcome, treatment in TREATMENT.items()
-    if treatment.circuit is Circuit.SUCCESS and outcome not in _NEUTRAL
-)
-"""Outcomes that break a streak."""
 
 _LOGIN_PATH: Final = re.compile(
     r"/(?:wp-)?(?:login|log-in|log_in|signin|sign-in|sign_in|logon|log-on|sso|auth|oauth2?|authorize|authenticate|saml2?)"
@@ -33,13 +26,17 @@ _LOGIN_HOST: Final = re.compile(r"https?://(?:login|signin|sso|auth|idp)\.[^/.]+
 class Streak:
     """Refusals and failures in a row on one domain, over its visits."""
 
-    __slots__ = ("_answered", "_last", "_length", "_max_errors", "_refusals", "_walls")
+    __slots__ = ("_answered", "_last", "_length", "_max_errors", "_refusals", "_walls", "answered", "errors")
 
-    def __init__(self, max_errors: int, *, length: int = 0, had_pages: bool = False) -> None:
-        """`length` is the streak that the store knows of; `had_pages`: the domain has given a page before."""
+    def __init__(self, max_errors: int, *, length: int = 0, errors: int = 0, had_pages: bool = False) -> None:
+        """`length`, `errors`: what the store knows of; `had_pages`: the domain has given a page before."""
         self._max_errors = max_errors
         self._length = length
+        self.errors = errors
+        """Errors of every kind in a row, for the store."""
         self._answered = had_pages
+        self.answered = False
+        """A proper answer came in this visit."""
         self._refusals = 0
         self._walls = 0
         self._last: Event | None = None
@@ -49,13 +46,20 @@ class Streak:
         """Refusals and failures in a row, for the store."""
         return self._length
 
-    def record(self, outcome: Outcome) -> Event | None:
-        """Count `outcome`. The event that ends the visit, once there are too many in a row; else None."""
+    def record(self, outcome: Outcome, *, logged: bool = True) -> Event | None:
+        """Count `outcome`. The event that ends the visit, once there are too many in a row; else None.
+
+        `logged`: the log has a row for it, which the total of errors counts; False for robots.txt.
+        """
         event = TREATMENT[outcome].event
+        if TREATMENT[outcome].error:
+            self.errors += logged
+        elif outcome in BREAKING:
+            self.errors = 0
         if event is None:
             if outcome in BREAKING:
                 self._length = self._walls = 0
-                self._answered = True
+                self._answered = self.answered = True
             return None
         self._refusals += 1
         self._length += 1
@@ -64,7 +68,11 @@ class Streak:
         return event if self._length >= self._max_errors or self._walled() else None
 
     def verdict_at_end(self) -> Event | None:
-        """What the domain ends with when nothing waits any more: the event, where every request ever was refused or failed."""
+        """What the domain ends with when nothing waits any more: the event, where every request ever was refused or failed.
+
+        As in 000 §8.1 ("all 403: blocked"): a domain with fewer URLs than a streak takes would be called exhausted otherwise, without a
+        page.
+        """
         return None if self._answered else self._last
 
     def _walled(self) -> bool:

@@ -144,13 +144,16 @@ class Domains(Group):
         default=False, description="A domain is the registrable domain (example.com), not the host (www.example.com)."
     )
     max_errors: Count = Field(
-        default=10, ge=1, le=INT4, description="Consecutive errors after which a domain is blocked."
+        default=10,
+        ge=1,
+        le=INT4,
+        description="Refusals (403, 429, 503), or failures to reach it, in a row that stop a domain.",
     )
     max_block_retries: Count = Field(
         default=3,
         ge=0,
         le=INT4,
-        description="How often a blocked domain is tried again before only a person can reset it.",
+        description="How often a blocked or unreachable domain is tried again before only a person can reset it.",
     )
     max_pages_per_run: Count = Field(
         default=1000,

@@ -15,7 +15,7 @@ from holdfast import failpoints
 from holdfast.model.batch import Clocks
 from holdfast.model.domain import Claim, Event, Status, reason
 from holdfast.model.work import Progress
-from holdfast.store import arrays
+from holdfast.store import arrays, transitions
 
 _DEADLOCK_RETRIES: Final = 5
 """A claim locks in the order of priority, and SKIP LOCKED is no promise (see the heartbeat below). The loser took nothing."""
@@ -107,10 +107,9 @@ UPDATE domains d SET
     images_found = d.images_found + p.found,
     images_stored = d.images_stored + p.stored,
     total_error_count = d.total_error_count + p.errors,
-    consecutive_error_count = COALESCE(p.streak, d.consecutive_error_count),
+    consecutive_error_count = LEAST(COALESCE(p.in_a_row, d.consecutive_error_count), d.total_error_count + p.errors),
+    refusal_streak = COALESCE(p.streak, d.refusal_streak),
     crawl_depth_reached = GREATEST(d.crawl_depth_reached, p.depth),
-    status = CASE WHEN p.outcomes > 0 AND d.status = 'pending' THEN 'active' ELSE d.status END,
-    status_reason = CASE WHEN p.outcomes > 0 AND d.status = 'pending' THEN %(first)s ELSE d.status_reason END,
     claim_expires_at = clock_timestamp() + %(lease)s,
     next_request_at = CASE WHEN p.clocked THEN clock_timestamp() + p.next_request * interval '1 second' ELSE d.next_request_at END,
     back_off_until = CASE WHEN p.clocked THEN clock_timestamp() + NULLIF(p.back_off, 0) * interval '1 second' ELSE d.back_off_until END,
@@ -121,13 +120,13 @@ UPDATE domains d SET
     circuit_successes = CASE WHEN p.clocked THEN p.successes ELSE d.circuit_successes END,
     circuit_open_until = CASE WHEN p.clocked THEN clock_timestamp() + p.open * interval '1 second' ELSE d.circuit_open_until END
 FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s::int[], %(stored)s::int[], %(errors)s::int[],
-            %(streaks)s::int[], %(depths)s::int[], %(discovered)s::int[], %(waiting)s::int[], %(clocked)s::boolean[],
+            %(in_a_row)s::int[], %(streaks)s::int[], %(depths)s::int[], %(discovered)s::int[], %(waiting)s::int[], %(clocked)s::boolean[],
             %(next_request)s::float8[], %(back_off)s::float8[], %(level)s::int[], %(response)s::float8[], %(best)s::float8[],
             %(failures)s::int[], %(successes)s::int[], %(open)s::float8[])
-    AS p(id, outcomes, pages, found, stored, errors, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
+    AS p(id, outcomes, pages, found, stored, errors, in_a_row, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
          response, best, failures, successes, open)
 WHERE d.id = p.id
-RETURNING d.id, d.frontier_size
+RETURNING d.id, d.frontier_size, p.outcomes > 0 AND d.status = 'pending'
 """
 
 
@@ -208,7 +207,9 @@ def fence(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[i
     return {row[0] for row in connection.execute(_FENCE, _held(worker, list(held)))}
 
 
-def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease: timedelta) -> dict[int, int]:
+def flush(
+    connection: psycopg.Connection, *, progress: Sequence[Progress], lease: timedelta, worker: str | None = None
+) -> dict[int, int]:
     """Add what a batch changed, and renew the claims; by domain, how many URLs wait on it now.
 
     Before: every domain in `progress` passed the fence of this transaction. After (with its commit): counters and signals are
@@ -219,14 +220,14 @@ def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease
         _FLUSH,
         {
             "lease": lease,
-            "first": reason(Event.OUTCOME, "the first of a visit"),
             "ids": arrays.numbers(p.domain_id for p in progress),
             "outcomes": arrays.numbers(p.outcomes for p in progress),
             "pages": arrays.numbers(p.pages_crawled for p in progress),
             "found": arrays.numbers(p.images_found for p in progress),
             "stored": arrays.numbers(p.images_stored for p in progress),
             "errors": arrays.numbers(p.errors for p in progress),
-            "streaks": arrays.numbers(p.consecutive_errors for p in progress),
+            "in_a_row": arrays.numbers(p.consecutive_errors for p in progress),
+            "streaks": arrays.numbers(p.refusal_streak for p in progress),
             "depths": arrays.numbers(p.depth_reached for p in progress),
             "discovered": arrays.numbers(p.discovered for p in progress),
             "waiting": arrays.numbers(p.waiting for p in progress),
@@ -241,8 +242,11 @@ def flush(connection: psycopg.Connection, *, progress: Sequence[Progress], lease
             "open": arrays.numbers(c.circuit_open_in for c in clocks),
         },
         prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
-    )
-    return dict(flushed.fetchall())
+    ).fetchall()
+    begun = [domain_id for domain_id, _, begins in flushed if begins]
+    first = reason(Event.OUTCOME, "the first of a visit")
+    transitions.change(connection, begun, Status.ACTIVE, only_from=[Status.PENDING], reason=first, worker=worker)
+    return {domain_id: waiting for domain_id, waiting, _ in flushed}
 
 
 def _held(worker: str, held: Sequence[tuple[int, int]]) -> dict[str, object]:

@@ -174,7 +174,7 @@ def _write(
     for (domain_id, _), one in news.items():
         per_domain[domain_id].append(one)
     progress = [_progress(part, per_domain[part.domain_id]) for part in parts]
-    waiting = claims.flush(connection, progress=progress, lease=lease)
+    waiting = claims.flush(connection, progress=progress, lease=lease, worker=worker)
     _count_run(connection, batch.run_id, news.values())
     proxy_use.record(connection, parts, changed.by_proxy, rests)
     committed.growth = _growth(enqueued, waiting)
@@ -239,11 +239,12 @@ def _progress(part: VisitPart, news: Iterable[_News]) -> Progress:
     news = list(news)
     return Progress(
         part.domain_id,
-        outcomes=0 if part.for_tasks else sum(one.settled.outcomes for one in news),
+        outcomes=0 if part.keeps_status else sum(one.settled.outcomes for one in news),
         pages_crawled=sum(one.settled.pages for one in news),
         images_found=sum(one.settled.images for one in news),
         errors=sum(one.settled.errors for one in news),
         consecutive_errors=part.consecutive_errors,
+        refusal_streak=part.refusal_streak,
         depth_reached=max((one.settled.depth for one in news), default=0),
         discovered=sum(one.added.waiting + one.added.denied for one in news),
         waiting=sum(one.added.waiting - one.settled.left for one in news),

@@ -12,8 +12,9 @@ import psycopg
 
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import STOPPING, Event, Status, decide, reason
+from holdfast.model.outcome import BREAKING, REFUSED
 from holdfast.model.work import Ending
-from holdfast.store import budget, readiness
+from holdfast.store import budget, readiness, transitions
 
 Cooldown = Callable[[Event, int, timedelta | None], timedelta | None]
 """How long to leave a domain alone after an event, given the blocks so far and what the server asked for; None: until a reset."""
@@ -54,21 +55,39 @@ SELECT NOT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job
                    WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled' AND j.kind = 'crawl' AND jd.state <> 'done')
 """
 
+# The streak as the log has it, over visits and jobs: what was refused since the last answer that broke it. Tasks have attempts of
+# their own.
+_PUT_BACK: Final = """
+WITH recent AS MATERIALIZED (
+    SELECT l.job_id, l.url_key, l.outcome, l.crawled_at FROM crawl_log l JOIN crawl_jobs j ON j.id = l.job_id AND j.kind = 'crawl'
+    WHERE l.domain_id = %(id)s ORDER BY l.crawled_at DESC LIMIT %(most)s
+), streak AS (
+    SELECT DISTINCT job_id, url_key FROM recent
+    WHERE outcome = ANY(%(refused)s) AND crawled_at > COALESCE(
+        (SELECT max(crawled_at) FROM recent WHERE outcome = ANY(%(breaking)s)), '-infinity')
+), old AS MATERIALIZED (
+    SELECT f.job_id, f.url_key, f.state FROM streak s JOIN url_frontier f
+        ON f.domain_id = %(id)s AND f.job_id = s.job_id AND f.url_key = s.url_key AND f.state IN ('failed', 'waiting')
+), put_back AS (
+    UPDATE url_frontier f SET state = 'waiting', attempts = 0, not_before = NULL
+    FROM old WHERE f.domain_id = %(id)s AND f.job_id = old.job_id AND f.url_key = old.url_key
+), counts AS MATERIALIZED (
+    SELECT job_id, count(*) AS urls FROM old WHERE state = 'failed' GROUP BY job_id
+), counted AS (
+    UPDATE job_domains jd SET waiting = jd.waiting + c.urls, failed = jd.failed - c.urls
+    FROM counts c WHERE jd.domain_id = %(id)s AND jd.job_id = c.job_id
+)
+UPDATE domains SET frontier_size = frontier_size + (SELECT COALESCE(sum(urls), 0)::bigint FROM counts) WHERE id = %(id)s
+"""
+MOST_PUT_BACK: Final = 1000
+"""Rows of the log that are looked at for the streak: those of a streak at most, and what was in flight with it."""
+
 _LET_GO: Final = """
 UPDATE domains SET
     claimed_by = NULL, claim_expires_at = NULL,
-    retry_count = CASE WHEN %(crawled)s AND NOT %(kept)s THEN 0 ELSE retry_count END,
+    retry_count = CASE WHEN %(stopped)s THEN retry_count + 1 WHEN %(forgiven)s THEN 0 ELSE retry_count END,
     last_crawled_at = CASE WHEN %(crawled)s THEN clock_timestamp() ELSE last_crawled_at END,
     last_crawl_run_id = CASE WHEN %(crawled)s THEN COALESCE(%(run)s, last_crawl_run_id) ELSE last_crawl_run_id END
-WHERE id = %(id)s
-"""
-
-_CHANGE: Final = """
-UPDATE domains SET
-    status = %(status)s::domain_status, status_reason = %(reason)s,
-    block_reason_code = %(code)s, block_reason = %(detail)s,
-    retry_count = CASE WHEN %(status)s = 'blocked' THEN retry_count + 1 WHEN %(status)s = 'exhausted' THEN 0 ELSE retry_count END,
-    next_crawl_after = CASE WHEN %(cooldown)s::interval IS NULL THEN 'infinity' ELSE clock_timestamp() + %(cooldown)s::interval END
 WHERE id = %(id)s
 """
 
@@ -81,7 +100,8 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
     """Let go of a domain; its status afterwards. Raises ClaimLost, with nothing written, if `worker` no longer holds it.
 
     Before: everything that the visit learnt is committed; no transaction is open. After: the domain is free; it is exhausted if
-    it was under way and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down; rows that can be
+    it was under way and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down, and the URLs that
+    were refused since the last proper answer wait again; rows that can be
     claimed again are ready, those that are to wait (their URLs, or the domain) when it is time; a job that gave way is not ready for a
     moment, others are; unused pages of the crawl are its own again; the tenure in the claim log has ended.
     """
@@ -91,6 +111,10 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         if row is None:
             raise ClaimLost(f"Domain {ending.domain_id} is no longer held by {worker} under epoch {ending.epoch}.")
         readiness.fold(connection, [ending.domain_id], retries=False)
+        before = _status_now(connection, ending.domain_id)
+        event = None if ending.keeps_status else ending.event
+        if event is not None and event in STOPPING and decide(before, event) is not before:
+            _put_back(connection, ending.domain_id)
         how = {
             "spent": list(ending.spent_jobs),
             "wait": ending.wait,
@@ -99,27 +123,31 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         }
         connection.execute(_RECOUNT, key | how)
         budget.give_back(connection, [ending.domain_id])
-        before = _status_now(connection, ending.domain_id)
-        event = None if ending.for_tasks else ending.event or _proof_of_the_end(connection, ending.domain_id)
+        if event is None and not ending.keeps_status:
+            event = _proof_of_the_end(connection, ending.domain_id)
         after = decide(before, event) if event else before
         if event and after is not before:
             stopped = event in STOPPING
-            connection.execute(
-                _CHANGE,
-                key
-                | {
-                    "status": after,
-                    "reason": reason(event, ending.detail),
-                    "code": event if stopped else None,
-                    "detail": (ending.detail or None) if stopped else None,
-                    "cooldown": cooldown(event, row[1], ending.retry_after),
-                },
+            pause = cooldown(event, row[1], ending.retry_after)
+            transitions.change(
+                connection,
+                [ending.domain_id],
+                after,
+                only_from=[before],
+                reason=reason(event, ending.detail),
+                worker=worker,
+                code=event if stopped else None,
+                detail=(ending.detail or None) if stopped else None,
+                rest=pause,
+                forever=pause is None,
             )
-        connection.execute(
-            _LET_GO,
-            key
-            | {"crawled": ending.crawled, "kept": ending.for_tasks or ending.event in STOPPING, "run": ending.run_id},
-        )
+        facts = {
+            "stopped": event in STOPPING and after is not before,
+            "forgiven": ending.crawled and ending.answered and not ending.keeps_status and event not in STOPPING,
+            "crawled": ending.crawled,
+            "run": ending.run_id,
+        }
+        connection.execute(_LET_GO, key | facts)
         # After all that the visit decided: a person who asked for another attempt while it was under way gets one.
         if readiness.fold_retries(connection, [ending.domain_id]):
             after = _status_now(connection, ending.domain_id)
@@ -127,6 +155,12 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
         connection.execute(_END_TENURE, key)
         readiness.refresh(connection, [ending.domain_id])
     return after
+
+
+def _put_back(connection: psycopg.Connection, domain_id: int) -> None:
+    """Let the URLs wait again whose refusals stopped the domain, with all their attempts. Their reasons stay, for people."""
+    parameters = {"id": domain_id, "most": MOST_PUT_BACK, "refused": sorted(REFUSED), "breaking": sorted(BREAKING)}
+    connection.execute(_PUT_BACK, parameters)
 
 
 def _status_now(connection: psycopg.Connection, domain_id: int) -> Status:

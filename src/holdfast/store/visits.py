@@ -21,7 +21,7 @@ from holdfast.store.proxy_use import MappingRow
 _LOAD: Final = """
 SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent,
        CASE WHEN max_pages_is_limit THEN max_pages_per_run END,
-       consecutive_error_count, pages_crawled, maintenance_window, clock_timestamp(),
+       consecutive_error_count, refusal_streak, pages_crawled, maintenance_window, clock_timestamp(),
        proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky,
        GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
@@ -94,6 +94,9 @@ class VisitState:
     page_limit: int | None
     """Pages of a crawl, if a person limited them for this domain."""
     consecutive_errors: int
+    """Of every kind."""
+    refusal_streak: int
+    """Refusals and failures to reach it in a row."""
     pages_crawled: int
     said: Said
     clocks: Clocks
@@ -191,6 +194,7 @@ def _state(row: TupleRow) -> VisitState:
         agent,
         most,
         errors,
+        streak,
         pages,
         window,
         now,
@@ -208,6 +212,7 @@ def _state(row: TupleRow) -> VisitState:
         agent,
         most,
         errors,
+        streak,
         pages,
         Said(window, now, ProxyWishes(*wishes)),
         Clocks(next_request or 0.0, back_off or 0.0, *clocks),

@@ -2,6 +2,7 @@
 
 import random
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -297,8 +298,11 @@ def test_after_every_flush_counters_and_signals_are_right(store: Store) -> None:
             assert row["avg_images_per_page"] == totals["images_found"] / pages
             assert row["error_rate"] == totals["errors"] / pages
     for streak, stored in ((3, 3), (None, 3), (0, 0)):
-        store.flush(claim, consecutive_errors=streak)  # None is "unchanged"
-        assert store.row("a.example")["consecutive_error_count"] == stored
+        store.flush(claim, consecutive_errors=streak, refusal_streak=streak)  # None is "unchanged"
+        row = store.row("a.example")
+        assert (row["consecutive_error_count"], row["refusal_streak"]) == (stored, stored)
+    store.flush(claim, consecutive_errors=1_000_000)
+    assert store.row("a.example")["consecutive_error_count"] == totals["errors"], "never more than all of them"
     assert_invariants(store.connection)
 
 
@@ -335,7 +339,8 @@ def test_every_flush_and_renewal_of_an_active_domain_is_a_heap_only_update(store
     updated, hot = updates()
     for claim in batch:
         for _ in range(20):
-            store.flush(claim, outcomes=1, pages_crawled=1, images_found=2, errors=1, depth_reached=3)
+            errors: dict[str, Any] = {"errors": 1, "consecutive_errors": 2, "refusal_streak": 3}
+            store.flush(claim, outcomes=1, pages_crawled=1, images_found=2, depth_reached=3, **errors)
     claims.renew(store.connection, worker="w1", held=held(*batch), lease=LEASE)
     updated_then, hot_then = updates()
     assert updated_then - updated == 105

@@ -71,11 +71,11 @@ def test_clocks_come_back_as_they_went_and_stay_where_nothing_is_said(store: Sto
     assert 290 < clocks.circuit_open_in <= 300
     assert (clocks.back_off_level, clocks.response_ms, clocks.best_response_ms) == (2, 120.5, 80.25)
     assert (clocks.circuit_failures, clocks.circuit_successes) == (1, 2)
-    assert (state.consecutive_errors, state.pages_crawled, state.status) == (4, 1, Status.ACTIVE)
+    assert (state.refusal_streak, state.pages_crawled, state.status) == (4, 1, Status.ACTIVE)
     worker.commit(worker.part(claim, clocks=Clocks(), streak=0))
     state = visits.load(store.connection, [claim.domain_id])[claim.domain_id]
     assert state.clocks == Clocks()
-    assert state.consecutive_errors == 0
+    assert (state.refusal_streak, state.consecutive_errors) == (0, 0)
 
 
 def test_the_same_batch_twice_counts_once(store: Store, worker: Worker) -> None:

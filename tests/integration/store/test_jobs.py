@@ -230,7 +230,7 @@ def test_a_domain_that_was_under_way_for_a_deleted_job_alone_comes_to_rest(store
     assert store.status("a.example") is Status.EXHAUSTED
     assert_invariants(store.connection)
     if held:  # a visit for tasks, say, which leaves the status as it is
-        assert store.release(claim, for_tasks=True) is Status.EXHAUSTED
+        assert store.release(claim, keeps_status=True) is Status.EXHAUSTED
     assert store.row("a.example")["status_reason"] == "frontier_empty: its job was deleted"
     assert store.claim() == []
     store.end_cooldowns()

@@ -223,7 +223,7 @@ def test_each_stop_has_its_reason_and_its_cooldown(store: Store) -> None:
         assert row["status"] == after == (Status.BLOCKED if event in BLOCKING else Status.UNREACHABLE)
         assert (row["block_reason_code"], row["block_reason"]) == (event, "seen in a test")
         assert row["status_reason"] == f"{event}: seen in a test"
-        assert row["retry_count"] == (1 if event in BLOCKING else 0), "only blocks are counted"
+        assert row["retry_count"] == 1
         assert_about(cooling(store, claim.domain), timedelta(days=days))
         assert store.work(claim.domain)["ready"] is False
     assert store.claim("w1", 99) == []
@@ -270,6 +270,8 @@ def test_a_visit_that_ends_without_a_block_forgives_the_blocks_before(store: Sto
     assert store.row("a.example")["retry_count"] == 1
     store.release(store.claim_one(), crawled=False)
     assert store.row("a.example")["retry_count"] == 1, "a visit that fetched nothing proves nothing"
+    store.release(store.claim_one(), answered=False)
+    assert store.row("a.example")["retry_count"] == 1, "nor does one that was only refused"
     claim = store.claim_one()
     assert store.flush(claim, outcomes=1, pages_crawled=1)
     store.release(claim)

@@ -105,14 +105,15 @@ def test_a_stopped_domain_may_be_tried_again_when_its_cooldown_ended(store: Stor
     claim = store.claim_one()
     store.finish_urls(claim)
     store.insert_foreign(claim.domain_id, "https://a.example/x")
-    store.flush(claim, outcomes=1, errors=10, consecutive_errors=10)
+    store.flush(claim, outcomes=1, errors=10, consecutive_errors=10, refusal_streak=10)
     store.release(claim, event=event)
     assert sweep_now(store).cooled == 0
     store.end_cooldowns()
     assert sweep_now(store).cooled == 1
     row = store.row("a.example")
     assert (row["status"], row["status_reason"]) == (Status.PENDING, Event.COOLDOWN_ENDED)
-    assert (row["consecutive_error_count"], row["next_crawl_after"], row["block_reason_code"]) == (0, None, None)
+    assert (row["consecutive_error_count"], row["refusal_streak"]) == (0, 0)
+    assert (row["next_crawl_after"], row["block_reason_code"]) == (None, None)
     assert row["total_error_count"] == 10
     states = store.connection.execute("SELECT url, state::text FROM url_frontier ORDER BY url").fetchall()
     assert states == [("https://a.example/", "done"), ("https://a.example/x", "waiting")], (

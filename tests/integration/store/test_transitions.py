@@ -203,3 +203,47 @@ def test_updated_at_moves_with_every_update(store: Store) -> None:
         store.connection.execute(f"UPDATE domains SET {change}, updated_at = '2000-01-01'")
         moments.append(store.row("a.example")["updated_at"])
     assert moments == sorted(set(moments))
+
+
+def call(store: Store, *arguments: object) -> object:
+    marks = ", ".join(["%s"] * len(arguments))
+    return store.value(f"SELECT transition_domain_status({marks})", *arguments)
+
+
+def test_the_function_of_the_seed_changes_what_is_still_as_expected(store: Store) -> None:
+    """000 §7.2: domain, from, to, worker, version."""
+    store.seed("a.example")
+    claim = store.claim_one("w1")
+    at = claim.domain_id
+    assert call(store, at, "pending", "active", "w2", 0) is False, "held by another one"
+    assert call(store, at, "pending", "active", "w1", 7) is False, "another version"
+    assert call(store, at, "exhausted", "active", "w1", 0) is False, "in another status"
+    assert store.row("a.example")["status"] == "pending"
+    assert call(store, at, "pending", "active", "w1", 0) is True
+    row = store.row("a.example")
+    assert (row["status"], row["version"], row["claimed_by"]) == ("active", 1, "w1")
+    assert call(store, at, "active", "active", "w1", 1) is True, "stays"
+    assert store.row("a.example")["version"] == 1
+    assert call(store, at, "active", "blocked", "w1", 1) is True
+    row = store.row("a.example")
+    assert (row["block_reason_code"], row["next_crawl_after"]) == ("manual", "infinity"), "nobody said until when"
+    assert_invariants(store.connection)
+
+
+def test_the_function_refuses_what_the_matrix_does_not_allow_whatever_the_row_is(store: Store) -> None:
+    store.seed("a.example")
+    at = store.value("SELECT id FROM domains")
+    for old, new in PAIRS:
+        if new not in ALLOWED[old]:
+            with pytest.raises(psycopg.errors.CheckViolation, match=f"Invalid transition: {old} -> {new}"):
+                call(store, at, old, new)
+    assert store.value("SELECT count(*) FROM domain_transitions") == 0
+
+
+def test_a_reset_by_the_function_takes_the_claim_away(store: Store) -> None:
+    store.seed("a.example")
+    store.become("a.example", Status.ACTIVE)
+    claim = store.claim_one()
+    assert call(store, claim.domain_id, "active", "pending", None, None, "reset: by hand") is True
+    row = store.row("a.example")
+    assert (row["status"], row["claim_epoch"], row["claimed_by"]) == ("pending", claim.epoch + 1, None)

@@ -41,7 +41,8 @@ def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
     assert found[ids[1]].page_limit is None, "the default is a share, not a limit"
     domains.edit(store.connection, "b.example", {"max_pages_per_run": 1000})
     assert visits.load(store.connection, ids)[ids[1]].page_limit == 1000, "said by a person, it is one"
-    assert (state.status, state.consecutive_errors, state.pages_crawled) == (Status.PENDING, 0, 0)
+    assert (state.status, state.pages_crawled) == (Status.PENDING, 0)
+    assert (state.consecutive_errors, state.refusal_streak) == (0, 0)
     assert state.clocks == Clocks()
     assert state.robots == {}
     assert visits.load(store.connection, []) == {}

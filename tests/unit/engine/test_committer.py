@@ -68,7 +68,9 @@ class Holder:
     """A visit that only listens."""
 
     streak = 0
+    consecutive_errors = 0
     for_tasks = False
+    keeps_status = False
 
     def __init__(self, domain_id: int, epoch: int = 1) -> None:
         self.domain_id, self.epoch = domain_id, epoch

@@ -19,7 +19,7 @@ def found(name: str, parent: str) -> FoundUrl:
 
 def part(domain_id: int, *names: str) -> VisitPart:
     links = [found(f"{name}{i}", name) for name in names for i in range(2)]
-    return VisitPart(domain_id, 5, [outcome(name) for name in names], links, Clocks(next_request_in=1.0), 3)
+    return VisitPart(domain_id, 5, [outcome(name) for name in names], links, Clocks(next_request_in=1.0), 4, 3)
 
 
 def test_parts_are_parted_first() -> None:
@@ -39,7 +39,8 @@ def test_what_a_page_led_to_goes_with_the_page() -> None:
     assert [url.parent_key for url in first.found] == [b"a", b"a"]
     assert [url.parent_key for url in second.found] == [b"b", b"b", b"c", b"c"]
     for one in (first, second):
-        assert (one.domain_id, one.epoch, one.consecutive_errors, one.clocks) == (1, 5, 3, Clocks(next_request_in=1.0))
+        assert (one.domain_id, one.epoch, one.clocks) == (1, 5, Clocks(next_request_in=1.0))
+        assert (one.consecutive_errors, one.refusal_streak) == (4, 3)
 
 
 def test_nothing_is_lost_or_doubled_down_to_single_pages() -> None:

@@ -74,6 +74,11 @@ def test_a_blocked_domain_is_tried_again_three_times(event: Event, blocks: int, 
     assert policy()(event, 3, timedelta(seconds=1)) is None, "Retry-After does not overrule it"
 
 
-@pytest.mark.parametrize("event", sorted(UNREACHING | {Event.FRONTIER_EMPTY}))
-def test_only_blocks_are_counted(event: Event) -> None:
-    assert policy()(event, 1000) is not None
+@pytest.mark.parametrize("event", sorted(UNREACHING))
+def test_an_unreachable_domain_is_tried_again_three_times_too(event: Event) -> None:
+    assert policy()(event, 2) is not None
+    assert policy()(event, 3) is None
+
+
+def test_an_end_is_no_stop() -> None:
+    assert policy()(Event.FRONTIER_EMPTY, 1000) is not None

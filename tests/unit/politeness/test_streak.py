@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.model.domain import Event
-from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.politeness.streak import BREAKING, Streak, is_login_redirect
+from holdfast.model.outcome import BREAKING, TREATMENT, Outcome
+from holdfast.politeness.streak import Streak, is_login_redirect
 
 EVENTS = {outcome: treatment.event for outcome, treatment in TREATMENT.items() if treatment.event}
 OTHERS = sorted(set(Outcome) - set(EVENTS) - BREAKING)
@@ -44,6 +44,26 @@ def test_all_else_neither_adds_nor_breaks(outcome: Outcome) -> None:
 
 def test_redirects_and_server_errors_are_among_them() -> None:
     assert {Outcome.REDIRECT, Outcome.SERVER_ERROR} <= set(OTHERS)
+
+
+@pytest.mark.parametrize("outcome", sorted(Outcome))
+def test_errors_of_every_kind_are_counted_apart_and_a_success_ends_them(outcome: Outcome) -> None:
+    streak = Streak(100, errors=3)
+    streak.record(outcome)
+    after = 4 if TREATMENT[outcome].error else 0 if outcome in BREAKING else 3
+    assert streak.errors == after
+    assert Outcome.SERVER_ERROR not in EVENTS
+    robots = Streak(100, errors=3)
+    robots.record(Outcome.TIMEOUT, logged=False)
+    assert (robots.errors, robots.length) == (3, 1)
+
+
+@pytest.mark.parametrize("outcome", sorted(Outcome))
+def test_only_a_proper_answer_of_this_visit_forgives(outcome: Outcome) -> None:
+    streak = Streak(10, had_pages=True)
+    assert not streak.answered
+    streak.record(outcome)
+    assert streak.answered is (outcome in BREAKING)
 
 
 def test_a_streak_goes_on_over_visits() -> None:

@@ -1,4 +1,4 @@
-"""The streak that blocks a domain, and its last request as it is flushed."""
+"""The streak that blocks a domain has a column of its own; a function changes a status."""
 
 from holdfast.store.migrations.plain import run_sql
 
