@@ -4,7 +4,7 @@ The rule: it never raises, and its causes name no address: whoever watches a ser
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from holdfast.errors import SchemaMismatch, StoreError
 from holdfast.store import migrate
@@ -20,6 +20,11 @@ class Part:
     cause: str | None = None
 
 
+_UNKNOWN: Final = Part("schema", works=False, cause="Unknown, since the database does not answer.")
+NO_ANSWER: Final = [Part("database", works=False, cause="It does not answer in time."), _UNKNOWN]
+"""What is said while a look takes too long."""
+
+
 def look(database: Database) -> list[Part]:
     """Each part, in the order in which they need each other."""
     try:
@@ -32,5 +37,5 @@ def look(database: Database) -> list[Part]:
                 return [Part("database", works=True), Part("schema", works=False, cause=cause)]
     except StoreError as problem:
         cause = f"It does not answer ({type(problem).__name__})."
-        return [Part("database", works=False, cause=cause), Part("schema", works=False, cause="Nobody can tell.")]
+        return [Part("database", works=False, cause=cause), _UNKNOWN]
     return [Part("database", works=True), Part("schema", works=True)]

@@ -25,9 +25,9 @@ from holdfast.control.products import ProductDesk
 from holdfast.control.proxies import ProxyDesk
 from holdfast.control.proxy_choice import ChoiceDesk
 from holdfast.control.proxy_test import Tester
-from holdfast.control.readiness import Part, look
+from holdfast.control.readiness import NO_ANSWER, Part, look
 from holdfast.control.seeds import Sower
-from holdfast.control.statistics import Cached, StatsDesk
+from holdfast.control.statistics import StatsDesk
 from holdfast.control.tasks import TaskDesk
 from holdfast.control.webhooks import WebhookDesk
 from holdfast.model.account import Principal, Role
@@ -36,6 +36,7 @@ from holdfast.settings import Settings
 from holdfast.store.connect import Database
 from holdfast.store.entering import Limits
 from holdfast.store.pooled import PooledDatabase
+from holdfast.web.glance import Glance
 from holdfast.web.hub import Figures, Hub
 from holdfast.web.limits import Limiter, Tier
 from holdfast.web.summaries import Summaries
@@ -115,14 +116,14 @@ class Office:
         return wiring.sower(self.settings, self.database)
 
     @cached_property
-    def readiness(self) -> Cached[list[Part]]:
-        """Whether it can work, looked at once a second at the most: anybody may ask, as often as he likes."""
-        return Cached(lambda: look(self.database), seconds=1.0)
+    def readiness(self) -> Glance[list[Part]]:
+        """Whether it can work. On a connection of its own: the database answers also when all others are in use."""
+        return Glance(lambda: look(self.unpooled), NO_ANSWER)
 
     @cached_property
-    def redis(self) -> Cached[bool | None]:
-        """Whether Redis answers, likewise; None: there is none."""
-        return Cached(self.limiter.redis_answers, seconds=1.0)
+    def redis(self) -> Glance[bool | None]:
+        """Whether Redis answers; None: there is none."""
+        return Glance(self.limiter.redis_answers, unanswered=False)
 
     @cached_property
     def stats(self) -> StatsDesk:

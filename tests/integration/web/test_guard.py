@@ -1,14 +1,19 @@
 """What a request must prove: that our own pages sent it, that its session is its own, that it is not too long."""
 
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import psycopg
 import pytest
+from pydantic import SecretStr
 
+from holdfast import __version__
 from holdfast.errors import StoreUnavailable
 from holdfast.model.account import Role
+from holdfast.store import migrate
 from holdfast.store.connect import Database
 from tests.support.api import PASSWORD, Api, Shared, serving, settings
 
@@ -240,7 +245,8 @@ def test_without_authentication_only_this_machine_is_answered(database: Database
 
 
 def test_ready_says_what_does_not_work(api: Api, connection: psycopg.Connection) -> None:
-    assert api.anybody.get("/health").json()["status"] == "ok"
+    alive = {"status": "ok", "database": "ok", "redis": "not configured", "version": __version__}
+    assert api.anybody.get("/health").json() == alive
     assert api.anybody.get("/health/ready").json() == {
         "status": "ready",
         "parts": [{"name": name, "works": True, "cause": None} for name in ("database", "schema")],
@@ -250,3 +256,38 @@ def test_ready_says_what_does_not_work(api: Api, connection: psycopg.Connection)
         pass  # what was seen serves for a second
     assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
     assert "0001" in answer.json()["parts"][1]["cause"]
+    liveness = api.anybody.get("/health")
+    assert (liveness.status_code, liveness.json()) == (200, alive | {"status": "degraded", "database": "unavailable"})
+
+
+def test_a_server_whose_database_hangs_still_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask, one look hangs, and nobody waits for it."""
+    looks, over = [], threading.Event()
+
+    def hangs(*_: object, **__: object) -> None:
+        looks.append(1)
+        over.wait(30)
+        raise StoreUnavailable("The database at db.internal:5432 does not answer.")
+
+    monkeypatch.setattr(migrate, "current", hangs)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: api.anybody.get("/health"), range(100)))
+        ready = api.anybody.get("/health/ready")
+    finally:
+        over.set()
+    assert {(answer.status_code, answer.json()["database"]) for answer in answers} == {(200, "unavailable")}
+    assert (ready.status_code, ready.json()["parts"][0]["cause"]) == (503, "It does not answer in time.")
+    assert "db.internal" not in ready.text
+    assert len(looks) == 1
+
+
+def test_health_names_redis(database: Database, tmp_path: Path) -> None:
+    given = settings(tmp_path).model_copy(update={"redis_url": SecretStr("redis://127.0.0.1:1/0")})
+    with serving(database, given) as api:
+        answer = api.anybody.get("/health")
+    found = answer.json()
+    assert (answer.status_code, found["status"], found["database"], found["redis"]) == (
+        200, "degraded", "ok", "unavailable",
+    )  # fmt: skip
+    assert "127.0.0.1" not in answer.text

@@ -13,9 +13,13 @@ router = APIRouter(route_class=GuardedRoute, tags=["health"])
 
 
 class Alive(View):
-    """The server answers."""
+    """The process answers, and whether what it needs does."""
 
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "degraded"]
+    """`degraded`: the database or Redis does not work; `/health/ready` says why."""
+    database: Literal["ok", "unavailable"]
+    """`unavailable`: it does not answer, or has another schema."""
+    redis: Literal["ok", "unavailable", "not configured"]
     version: str = __version__
 
 
@@ -35,10 +39,17 @@ class Readiness(View):
     parts: list[Part]
 
 
-@router.get("/health", summary="Whether the server lives")
-async def health() -> Alive:
-    """Answers as long as the process lives, whatever else does not work."""
-    return Alive()
+@router.get("/health", summary="Whether the server lives, and its database and Redis")
+async def health(office: TheOffice) -> Alive:
+    """Always 200 as long as the process lives, so that no orchestrator restarts it because something else does not work: a liveness probe.
+    What the database and Redis do is looked at once a second at the most."""
+    parts, redis = await office.readiness.get(), await office.redis.get()
+    works = all(part.works for part in parts)
+    return Alive(
+        status="ok" if works and redis is not False else "degraded",
+        database="ok" if works else "unavailable",
+        redis="not configured" if redis is None else "ok" if redis else "unavailable",
+    )
 
 
 @router.get(
@@ -46,11 +57,12 @@ async def health() -> Alive:
     summary="Whether the server can work",
     responses={503: {"model": Readiness, "description": "Something that it needs does not work."}},
 )
-def ready(office: TheOffice, response: Response) -> Readiness:
-    """The database answers, its schema is the right one; Redis, where it is set, answers. Without Redis the API works, but slower."""
-    found = office.readiness.get()
+async def ready(office: TheOffice, response: Response) -> Readiness:
+    """The database answers, its schema is the right one; Redis, where it is set, answers. Without Redis the API works, but slower. 503 if
+    requests would not be answered: a readiness probe."""
+    found = await office.readiness.get()
     parts = [Part(name=part.name, works=part.works, cause=part.cause) for part in found]
-    redis = office.redis.get()
+    redis = await office.redis.get()
     if redis is not None:
         parts.append(
             Part(name="redis", works=redis, cause=None if redis else "It does not answer; the database counts.")
