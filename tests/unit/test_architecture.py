@@ -11,7 +11,7 @@ CODE = sorted(p for folder in ("src", "tests", "benchmarks") for p in (ROOT / fo
 NO_SUCH_FOLDER = {"utils", "util", "helpers", "common", "core", "misc", "lib"}
 
 LAYERS = [
-    {"errors", "failpoints"},
+    {"errors", "failpoints", "trust"},
     {"settings", "model"},
     {"telemetry"},
     {"store", "politeness", "fetch", "archive", "parse", "simweb", "client"},

@@ -24,7 +24,8 @@ _INTRODUCTION = """\
 Holdfast runs without any configuration. What you set comes from four places; each is stronger than the one before:
 
 1. the built-in defaults below;
-2. the file `holdfast.toml` in the current folder, or the file that you name;
+2. the file `holdfast.toml` in the current folder, or the file that you name with `--config`; one that is found is
+   refused if another user wrote it or could, one that is named only if every user can write it;
 3. environment variables that begin with `HOLDFAST_`; an empty one counts as not set;
 4. the options of a command.
 

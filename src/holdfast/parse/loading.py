@@ -6,13 +6,17 @@ The rule: this runs somebody else's code, so only in a process that may end of i
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import CodeType, ModuleType
 
+from holdfast import trust
 from holdfast.model.parsed import line
-from holdfast.parse.registry import GROUP, Kind, Source, is_open_to_all
+from holdfast.parse.registry import GROUP, Kind, Source
 
 _MAX_VERSION = 50
 
@@ -54,16 +58,68 @@ def judged(name: str, candidate: object) -> Loaded:
 
 
 def _from_file(source: Source) -> object:
-    """Before: nothing. After: modules beside the file can be imported too, if no other module has their name, and if not every user can
-    put one there."""
+    """Before: nothing. After: modules beside the file can be imported too, if no other module has their name, and if nobody else can put
+    one there."""
     path = Path(source.target)
-    if str(path.parent) not in sys.path and not is_open_to_all(path.parent.stat()):
-        sys.path.append(str(path.parent))
     name = f"holdfast_parser_{source.name}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if trust.is_closed(path.parent):
+        _Beside.add(path.parent)
+    loader = _CheckedLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None:
         raise NotAParser("it is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    try:
+        loader.exec_module(module)
+    except UntrustedModule as problem:
+        if problem.name != name:
+            raise
+        raise NotAParser(str(problem)) from problem
     return module
+
+
+class UntrustedModule(ImportError):
+    """A Python file that another user wrote, or could."""
+
+
+class _CheckedLoader(SourceFileLoader):
+    """Runs the bytes that were judged, read through one descriptor; never a compiled file, which somebody else may have put there."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        try:
+            content = trust.read(Path(self.path))
+        except trust.Untrusted as why:
+            raise UntrustedModule(f"{why}, so its code is not run", name=fullname, path=self.path) from why
+        return self.source_to_code(content, self.path)
+
+
+class _Beside(MetaPathFinder):
+    """Finds modules and packages in the folders of parser files, after all other finders."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def add(cls, folder: Path) -> None:
+        """After: one finder looks in `folder`."""
+        if not any(isinstance(finder, cls) and finder.folder == folder for finder in sys.meta_path):
+            sys.meta_path.append(cls(folder))
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,  # noqa: ARG002 — as its parent has it
+    ) -> ModuleSpec | None:
+        """As `importlib` asks: `path` is None for a module of its own, else the folders of its package."""
+        last = fullname.rpartition(".")[2]
+        for folder in (self.folder,) if path is None else map(Path, path):
+            for file in (folder / last / "__init__.py", folder / f"{last}.py"):
+                if folder.is_relative_to(self.folder) and file.is_file():
+                    package = [str(file.parent)] if file.stem == "__init__" else None
+                    loader = _CheckedLoader(fullname, str(file))
+                    return importlib.util.spec_from_file_location(
+                        fullname, file, loader=loader, submodule_search_locations=package
+                    )
+        return None

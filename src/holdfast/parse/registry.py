@@ -4,9 +4,7 @@ Owns names. The rule: nothing is imported here. What a plug-in is, is seen by re
 the end of the process; `parse/loading` does that, in a process that may end.
 """
 
-import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +12,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
 
+from holdfast import trust
 from holdfast.model.parsed import FailureKind, ParseFailed, line
 
 GROUP: Final = "holdfast.parsers"
@@ -123,26 +122,11 @@ def _file(path: Path) -> Source | Broken:
         return Broken(line(path.stem)[:100], _bad_name(f"the file {line(path.name)[:100]}"))
     if not path.is_file():
         return Broken(path.stem, f"the file {path.name} is no file")
-    if (why := _untrusted(path)) is not None:
-        return Broken(path.stem, f"the file {path.name} {why}")
+    try:
+        trust.check(path)
+    except trust.Untrusted as why:
+        return Broken(path.stem, f"{why}, so its code is not run")
     return Source(path.stem, Kind.FILE, str(path.absolute()))
-
-
-def _untrusted(path: Path) -> str | None:
-    """Why the code of a file may not be run: another user wrote it, or could."""
-    status, link, folder = path.stat(), path.lstat(), path.absolute().parent.stat()
-    if not {status.st_uid, link.st_uid} <= {0, os.geteuid()}:
-        return "belongs to another user"
-    if status.st_mode & stat.S_IWOTH:
-        return "can be written by every user"
-    if is_open_to_all(folder) and not folder.st_mode & stat.S_ISVTX:
-        return "is in a folder where every user can replace it"
-    return None
-
-
-def is_open_to_all(folder: os.stat_result) -> bool:
-    """Whether every user can put a file into a folder, such as a module that a parser would import."""
-    return bool(folder.st_mode & stat.S_IWOTH)
 
 
 def _packages() -> Iterator[Source | Broken]:

@@ -7,12 +7,14 @@ none repeats a secret. Nothing else in Holdfast reads the environment.
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from holdfast import trust
 from holdfast.errors import SettingsError
 from holdfast.settings.duration import render
 from holdfast.settings.tree import FORMER_NAMES, PREFIX, Origin, Setting, Settings, Source, catalog, groups
@@ -54,7 +56,8 @@ def load(
 ) -> Settings:
     """The settings in force. Raises SettingsError with one line for each problem.
 
-    `file` must exist when it is given; otherwise holdfast.toml of the current folder is read if it is there.
+    `file` must exist when it is given; otherwise holdfast.toml of the current folder is read if it is there, and refused if another
+    user could have written it (`holdfast.trust`).
     `options` are nested as in the file, or named with a dot ("claims.lease"); None there means "not given".
     """
     problems: list[str] = []
@@ -71,9 +74,23 @@ def load(
         settings = Settings.model_validate(tree, context={name: origin for name, (_, origin) in given.items()})
     except ValidationError as error:
         problems += [_sentence(detail, given) for detail in error.errors(include_url=False)]
+    else:
+        problems += _untrusted_folder(settings)
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
+
+
+def _untrusted_folder(settings: Settings) -> Iterator[str]:
+    """A problem if another user can put code into the folder of parsers. One that is missing is reported by those who look for parsers."""
+    if settings.parsing.folder is None:
+        return
+    with suppress(OSError):
+        try:
+            trust.check(settings.parsing.folder)
+        except trust.Untrusted as why:
+            place = settings.origin("parsing.folder").place
+            yield f"{place} names a folder whose code is not run: {why}; use a folder that only you and root can write."
 
 
 def variable(name: str) -> str | None:
@@ -84,7 +101,11 @@ def variable(name: str) -> str | None:
 def _from_file(file: Path | None, problems: list[str]) -> dict[str, Given]:
     path = file or DEFAULT_FILE
     try:
-        text = path.read_text("utf-8-sig")
+        text = (trust.read_named(file) if file else trust.read(path)).decode("utf-8-sig")
+    except trust.Untrusted as why:
+        cure = "take that right from others" if file else "name it with --config if you trust it, else remove it"
+        problems.append(f"The settings file {path} is not used: {why}; {cure}.")
+        return {}
     except FileNotFoundError:
         if file:
             problems.append(f"There is no settings file {file}.")

@@ -1,0 +1,139 @@
+"""Whether a file that was found may be used: settings and code of another user must not run as us.
+
+The rule: a trusted file belongs to us or to root, and no other user can write it or replace it, be it in any folder or through any link
+on the way to it. A private group (the owner's own, without another member) counts as its owner. In a folder with the sticky bit others
+may add files, but not replace those of a trusted owner. What is read is the file that was judged: both go through one descriptor.
+"""
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Final
+
+_MOST_LINKS: Final = 40
+_ACL: Final = "system.posix_acl_access"
+
+
+class Untrusted(Exception):
+    """The file may not be used; the text names what is wrong, and where: "/tmp/x belongs to user bob (mode 0644)"."""
+
+
+def read(path: Path) -> bytes:
+    """The content of a trusted file. Raises Untrusted, and OSError if there is none or it cannot be read."""
+    fd = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    )  # not waiting for the writer of a pipe that somebody put there
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise Untrusted(f"{path} is not a file")
+        last, judged = _judge_way(path)
+        if not os.path.samestat(found, judged):
+            raise Untrusted(f"{last} was replaced while it was read")
+        return file.read()
+
+
+def read_named(path: Path) -> bytes:
+    """The content of a file that a person named: refused (Untrusted) only if every user can write it. OSError as for any file."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWOTH:
+            raise Untrusted(f"{path} can be written by every user (mode {_octal(found)})")
+        return file.read()
+
+
+def check(path: Path) -> None:
+    """Raise Untrusted unless what is at `path` now, a file or a folder, is trusted; OSError if nothing is."""
+    _judge_way(path)
+
+
+def is_closed(folder: Path) -> bool:
+    """Whether `folder` is trusted and nobody else can even add a file to it."""
+    try:
+        _judge_way(folder)
+        return not _open_to(folder, folder.stat())
+    except (Untrusted, OSError):
+        return False
+
+
+def _judge_way(path: Path) -> tuple[Path, os.stat_result]:
+    """Judge every folder and link on the way to `path`, and what is there; that place, without links, and its status."""
+    parts = list(reversed(Path.cwd().joinpath(path).parts[1:]))
+    here, links = Path("/"), 0
+    status = here.stat()
+    while parts:
+        if (part := parts.pop()) == "..":
+            here = here.parent
+            status = here.stat()
+            continue
+        there = here / part
+        found = there.lstat()
+        _judge_owner(there, found)
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise Untrusted(f"{there} leads round in a circle")
+            target = there.readlink()
+            parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            here = Path("/") if target.is_absolute() else here
+            status = here.stat()
+            continue
+        if (who := _open_to(there, found)) and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+            raise Untrusted(f"{there} can be written by {who} (mode {_octal(found)}, owner {_user(found.st_uid)})")
+        here, status = there, found
+    return here, status
+
+
+def _judge_owner(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise Untrusted(f"{path} belongs to user {_user(found.st_uid)} (mode {_octal(found)})")
+
+
+def _open_to(path: Path, found: os.stat_result) -> str | None:
+    """Who beside its owner can write it; None if nobody can."""
+    if found.st_mode & stat.S_IWOTH:
+        return "every user"
+    if not found.st_mode & stat.S_IWGRP:
+        return None
+    # With an access list the bits of the group are the most that any name of the list may do.
+    if hasattr(os, "listxattr") and _ACL in _attributes(path):
+        return "the users of its access list"
+    return None if _is_private(found.st_gid, found.st_uid) else f"group {_group(found.st_gid)}"
+
+
+def _attributes(path: Path) -> list[str]:
+    try:
+        return os.listxattr(path, follow_symlinks=False)
+    except OSError:  # a file system without any
+        return []
+
+
+def _is_private(gid: int, uid: int) -> bool:
+    """Whether a group is the own one of the user and has no other member, as on systems whose umask is 002."""
+    try:
+        owner, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    if owner.pw_gid != gid or set(group.gr_mem) - {owner.pw_name}:
+        return False
+    return all(entry.pw_gid != gid or entry.pw_uid == uid for entry in pwd.getpwall())
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _octal(found: os.stat_result) -> str:
+    return f"{stat.S_IMODE(found.st_mode):04o}"
