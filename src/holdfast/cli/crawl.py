@@ -86,6 +86,7 @@ def crawl(
     include: wishes.Include = None,
     exclude: wishes.Exclude = None,
     strip_param: wishes.StripParam = None,
+    refresh: wishes.Refresh = None,
     allow_private: wishes.AllowPrivate = False,
     no_robots: wishes.NoRobots = False,
     no_archive: wishes.NoArchive = False,
@@ -138,6 +139,7 @@ def crawl(
         no_archive=no_archive,
         text=text,
         user_agent=user_agent,
+        refresh=refresh,
         parser=None if chosen is None else chosen.name,
     )
     show = Show(verbose=verbose, quiet=quiet)

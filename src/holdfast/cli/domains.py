@@ -197,6 +197,8 @@ def domain_info(context: typer.Context, name: Name, as_json: output.Json = False
 def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
     held = f"{info['claimed_by']} until {output.when(info['claim_expires_at'])}{' (expired)' if info['claim_expired'] else ''}"
     again = "only after a reset" if info["stays_blocked"] else output.when(info["next_crawl_after"])
+    if info["status"] == Status.EXHAUSTED and not any(work.get("refresh", True) for work in info["work"]):
+        again = "never by itself: no job of it asked for refresh (`--refresh`)"
     facts: list[tuple[str, object]] = [
         ("Domain", info["domain"]),
         ("Part of", info["parent_domain"]),

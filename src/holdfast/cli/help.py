@@ -20,7 +20,7 @@ _INDENT: Final = "    "
 _IDS: Final = {"ID", "TASK", "PRODUCT"}
 """Names of values that are ids: their range says nothing."""
 _PANELS: Final = {
-    "What to crawl": ("seeds", "job", "again", "scope", "include", "exclude", "strip_param", "schedule"),
+    "What to crawl": ("seeds", "job", "again", "refresh", "scope", "include", "exclude", "strip_param", "schedule"),
     "Limits": ("max_pages", "max_pages_per_domain", "rounds", "max_depth"),
     "Pace": ("delay", "concurrency", "workers"),
     "Requests": ("allow_private", "no_robots", "header", "cookie", "basic_auth", "user_agent"),

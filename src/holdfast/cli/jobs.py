@@ -151,6 +151,7 @@ def create(
     include: wishes.Include = None,
     exclude: wishes.Exclude = None,
     strip_param: wishes.StripParam = None,
+    refresh: wishes.Refresh = None,
     allow_private: wishes.AllowPrivate = False,
     no_robots: wishes.NoRobots = False,
     no_archive: wishes.NoArchive = False,
@@ -193,6 +194,7 @@ def create(
         no_archive=no_archive,
         text=text,
         user_agent=user_agent,
+        refresh=refresh,
         parser=parser,
     )
     secrets = secret_options.secrets(header, cookie, basic_auth)
@@ -381,7 +383,8 @@ def _state(job: dict[str, Any]) -> str:
         return (
             f"{job['state']}, stopped at a limit; `holdfast crawl --job {quote(job['name'])}` goes on with a new crawl"
         )
-    return str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
+    state = str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
+    return f"{state}: {job['state_reason']}" if job["state_reason"] else state
 
 
 def _count(number: int | None) -> str:

@@ -64,7 +64,8 @@ def _print(found: "Overview | RemoteOverview") -> None:
         ("Database", size(found.database_bytes)),
     ]
     facts += _now(found)
-    facts += [("Next" if not number else "", _due(row, found.now)) for number, row in enumerate(found.due)]
+    alone = not any(worker["alive"] for worker in found.workers)
+    facts += [("Next" if not number else "", _due(row, found.now, alone)) for number, row in enumerate(found.due)]
     if found.stay_blocked:
         facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
     output.print_facts(facts)
@@ -78,6 +79,8 @@ def _print(found: "Overview | RemoteOverview") -> None:
 
 def _job(job: dict[str, Any]) -> tuple[object, ...]:
     state = job["state"] if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
+    if job["out_of_budget"]:
+        state = "stopped at a limit"
     most = f" of {job['max_pages']:,}" if job["max_pages"] else ""
     return (
         job["name"],
@@ -129,8 +132,9 @@ def _now(found: "Overview | RemoteOverview") -> list[tuple[str, str]]:
     return facts
 
 
-def _due(row: dict[str, Any], now: datetime) -> str:
-    return f"{row['what']} {until(row['at'], now)}; {counted(row['domains'], 'domain')} in all"
+def _due(row: dict[str, Any], now: datetime, alone: bool) -> str:
+    when = f"{until(row['at'], now)}, when a worker runs" if alone else until(row["at"], now)
+    return f"{row['what']} {when}; {counted(row['domains'], 'domain')} in all"
 
 
 def until(at: datetime, now: datetime) -> str:

@@ -59,6 +59,13 @@ JobParser = Annotated[
         help="Find items on every page by this parser, which the workers must know.",
     ),
 ]
+Refresh = Annotated[
+    bool | None,
+    typer.Option(
+        "--refresh/--no-refresh",
+        help="Fetch pages again when their refresh is due (cooldown.exhausted), by any worker.",
+    ),
+]
 WithText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -80,6 +87,7 @@ def spec(
     text: bool,
     user_agent: str | None,
     parser: str | None = None,
+    refresh: bool | None = None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec that were given; the others stay as they are."""
     said = {
@@ -99,6 +107,7 @@ def spec(
         "text": text or None,
         "user_agent": _user_agent(user_agent),
         "parser": parser,
+        "refresh": refresh,
     }
     return {name: value for name, value in said.items() if value is not None}
 

@@ -277,6 +277,7 @@ class JobSpec(TypedDict, total=False):
     follow: bool
     user_agent: str | None
     parser: str | None
+    refresh: bool
 
 
 class Secrets(TypedDict, total=False):

@@ -161,12 +161,14 @@ class Job:
     """Domains with nothing left to do."""
     out_of_budget: bool = field(default=False, kw_only=True)
     """It reached a limit that a person gave, and nothing is fetched until it is crawled anew."""
+    state_reason: str | None = field(default=None, kw_only=True)
+    """Why it was reopened, or the cause of a failure."""
     secrets: list[str] = field(default_factory=list, kw_only=True)
     """The names of headers that are sent to the origins of its seeds; their values are never shown."""
 
     @property
     def is_over(self) -> bool:
-        """Nothing comes of it any more, unless somebody or its schedule begins it anew."""
+        """Nothing comes of it now. A person, its schedule, a cool-down that ends or a due refresh may reopen it."""
         return self.state in {"completed", "cancelled", "failed"} or self.out_of_budget
 
 

@@ -171,6 +171,8 @@ class CrawlDesk:
                 if is_deeper := (depth := self._depth(spec)) > self._depth(job.spec):
                     crawls.deepen(connection, job.id, depth)  # before the spec: the same command repeats it
                 crawls.set_spec(connection, job.id, spec)
+                if spec.refresh and not job.spec.refresh:
+                    crawls.ask_for_refresh(connection, job.id)
                 if is_deeper:  # once more: visits that began before it still judge by the depth of before
                     crawls.deepen(connection, job.id, depth)
             if found.file is not None:

@@ -496,6 +496,15 @@ def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
             "cancelled": f"`holdfast crawl --job {job} --again` starts it anew",
         }.get(work["job_state"], f"`holdfast crawl --job {job}` goes on")
         found.append(Wait(f"the job {work['job']} is {work['job_state']}", None, resume))
+    elif work.get("used_up"):
+        more = f"`holdfast crawl --job {quote(work['job'])}` begins a new crawl"
+        found.append(
+            Wait(
+                f"the job {work['job']} has used up its pages ({work['spec']['max_pages']:,}, `--max-pages`)",
+                None,
+                more,
+            )
+        )
     elif work["work_state"] == "parked":
         found.append(Wait(f"the job {work['job']} was paused, and its work here is not taken up yet"))
     if not domain["is_active"]:

@@ -197,7 +197,7 @@ class Worker:
         if self._plan.job_id is not None:
             crawl_id = (await self._desk.call(crawls.get, self._plan.job_id)).crawl_id
             if crawl_id is None:
-                crawl_id, _ = await self._desk.call(crawls.begin, self._plan.job_id)
+                crawl_id, _ = await self._desk.call(crawls.begin, self._plan.job_id, reopen=True)
         return await self._desk.call(runs.begin, worker=name, job_id=self._plan.job_id, crawl_id=crawl_id)
 
     async def _end_run(self, run_id: int, error: str | None) -> None:

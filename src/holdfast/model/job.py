@@ -26,8 +26,9 @@ class JobState(StrEnum):
     PROCESSING = "processing"
     PAUSED = "paused"
     COMPLETED = "completed"
-    """By proof: every URL is dealt with. New seeds, --again or its schedule make it pending."""
+    """By proof: every URL is dealt with. New seeds, --again, its schedule, a cool-down that ended or a due refresh make it pending."""
     FAILED = "failed"
+    """As completed, but without a single page."""
     CANCELLED = "cancelled"
 
 
@@ -95,6 +96,8 @@ class JobSpec:
     """None is the domain's own, or the settings'. It is not a secret: it decides which robots.txt rules apply."""
     parser: str | None = None
     """The parser that finds items on its pages, by name; None: the one that a person set for the domain, or none."""
+    refresh: bool = False
+    """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
 
     def as_json(self) -> dict[str, Any]:
         """For the store."""

@@ -22,15 +22,16 @@ MOST_AT_ONCE: Final = 1000
 """Pages of one promise. What a worker takes to its grave is promised to nobody else until the sweep finds out."""
 
 _LOCK: Final = """
-SELECT id FROM crawls WHERE job_id = %(job)s AND state <> 'finished' AND max_pages IS NOT NULL FOR NO KEY UPDATE
+SELECT id FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND max_pages IS NOT NULL FOR NO KEY UPDATE
 """
-# A budget belongs to a crawl: what the row says of another one means nothing.
+# A budget belongs to a crawl, the last one of the job: what the row says of another one means nothing. A visit may outlast its crawl,
+# which time may go on with.
 _STATE: Final = """
 SELECT c.id, c.max_pages - c.pages_granted, c.round, jd.budget_limit, jd.limit_reached,
        CASE WHEN c.id IS NULL OR jd.crawl_id = c.id THEN jd.budget_used ELSE 0 END,
        CASE WHEN jd.crawl_id = c.id THEN jd.granted ELSE 0 END,
        CASE WHEN jd.crawl_id = c.id AND jd.round = c.round THEN jd.round_start END
-FROM job_domains jd LEFT JOIN crawls c ON c.job_id = jd.job_id AND c.state <> 'finished'
+FROM job_domains jd LEFT JOIN crawls c ON c.id = (SELECT max(id) FROM crawls WHERE job_id = jd.job_id)
 WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
 """
 _GRANT: Final = """
@@ -45,7 +46,7 @@ _GIVE_BACK: Final = """
 WITH unused AS MATERIALIZED (
     SELECT jd.domain_id, jd.job_id, jd.crawl_id, jd.granted - jd.budget_used AS pages
     FROM job_domains jd JOIN crawls c ON c.id = jd.crawl_id
-    WHERE jd.domain_id = ANY(%(ids)s) AND jd.granted > jd.budget_used AND c.state <> 'finished'
+    WHERE jd.domain_id = ANY(%(ids)s) AND jd.granted > jd.budget_used
 ), crawls_locked AS MATERIALIZED (
     SELECT id FROM crawls WHERE id IN (SELECT crawl_id FROM unused) ORDER BY id FOR NO KEY UPDATE
 ), returned AS (

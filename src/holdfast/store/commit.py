@@ -37,7 +37,8 @@ _PLAN: Final = (
     + ", set_config('plan_cache_mode', 'force_generic_plan', true)"
 )
 
-# A budget belongs to the crawl that is open for the job. What was used without a grant, where the crawl has a limit, is granted here.
+# A budget belongs to the last crawl of the job, which a visit may outlast. What was used without a grant, where the crawl has a limit, is
+# granted here.
 _COUNT: Final = """
 WITH news AS MATERIALIZED (
     SELECT n.*, c.id AS crawl, c.max_pages
@@ -45,7 +46,7 @@ WITH news AS MATERIALIZED (
                 %(denied)s::bigint[], %(failed)s::bigint[], %(pages)s::bigint[], %(errors)s::bigint[], %(bytes)s::bigint[],
                 %(depths)s::bigint[])
         AS n(domain_id, job_id, discovered, waiting, done, denied, failed, pages, errors, bytes, depth)
-    JOIN crawl_jobs j ON j.id = n.job_id LEFT JOIN crawls c ON c.job_id = n.job_id AND c.state <> 'finished'
+    JOIN crawl_jobs j ON j.id = n.job_id LEFT JOIN crawls c ON c.id = (SELECT max(id) FROM crawls WHERE job_id = n.job_id)
 ), beyond AS (
     SELECT n.crawl, sum(n.pages + COALESCE(jd.budget_used - jd.granted, 0))::bigint AS pages
     FROM news n LEFT JOIN job_domains jd ON jd.domain_id = n.domain_id AND jd.job_id = n.job_id AND jd.crawl_id = n.crawl

@@ -1,7 +1,8 @@
 """Jobs and their crawls: found, begun, gone on with, judged, ended.
 
-A crawl is one invocation of a job; budgets count in it. The rule: a job is completed by proof only (all its work is done and nobody
-has news for it), and nothing here changes many rows of a big job at once.
+A crawl is one invocation of a job; budgets count in it. The rules: a job is completed by proof only (all its work is done and no news
+for it is left); only a person or a schedule begins a new crawl, while what time brings about goes on with the last one under what is left
+of its limits; and nothing here changes many rows of a big job at once.
 """
 
 import json
@@ -28,18 +29,22 @@ _JOB: Final = """
 SELECT j.id, j.name, j.spec, c.id, j.kind::text FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 """
 
-_BEGIN: Final = "SELECT state, spec FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
+_BEGIN: Final = "SELECT state, spec, new_crawl FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
 _PROCESSING: Final = """
-UPDATE crawl_jobs SET state = 'processing', completed_at = NULL WHERE id = %(job)s AND state <> 'processing'
+UPDATE crawl_jobs SET state = 'processing', completed_at = NULL, new_crawl = false
+WHERE id = %(job)s AND (state <> 'processing' OR new_crawl)
 """
+# The last crawl of the job, if it is open or may be reopened.
 _OPEN: Final = """
-SELECT id, state = 'running' AND (max_pages, max_pages_per_domain, max_rounds)
+SELECT id, state <> 'stopped' AND (max_pages, max_pages_per_domain, max_rounds)
     IS NOT DISTINCT FROM (%(max_pages)s::bigint, %(per_domain)s::bigint, %(rounds)s::integer)
-FROM crawls WHERE job_id = %(job)s AND state <> 'finished' FOR NO KEY UPDATE
+FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND (state <> 'finished' OR %(reopen)s)
+FOR NO KEY UPDATE
 """
 # Where a limit is new, what was used without one counts as granted.
 _GO_ON: Final = """
-UPDATE crawls c SET state = 'running', max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s, max_rounds = %(rounds)s,
+UPDATE crawls c SET state = 'running', ended_at = NULL, max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s,
+    max_rounds = %(rounds)s,
     pages_granted = CASE
     WHEN %(max_pages)s::bigint IS NULL OR c.max_pages IS NOT NULL THEN c.pages_granted
     ELSE (SELECT COALESCE(sum(jd.granted), 0)::bigint FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.crawl_id = c.id) END
@@ -81,8 +86,18 @@ _DEEPER: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, deeper)
 SELECT domain_id, %(job)s, 0, ''::bytea, %(depth)s FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
 """
+_DOMAINS: Final = """
+SELECT d.id FROM domains d WHERE d.id IN (
+    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.domain_id > %(after)s ORDER BY jd.domain_id LIMIT %(chunk)s)
+ORDER BY d.id FOR NO KEY UPDATE
+"""
+_DUE_NOW: Final = """
+UPDATE domains SET next_crawl_after = clock_timestamp()
+WHERE id = ANY(%(ids)s) AND status = 'exhausted' AND next_crawl_after IS NULL AND claimed_by IS NULL
+"""
 _START_OVER: Final = """
-UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
+UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = 'it was started again'
+WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
 """
 _REVIVE: Final = """
 UPDATE domains SET status = 'pending', status_reason = %(reason)s WHERE id = ANY(%(ids)s) AND status = 'exhausted'
@@ -163,8 +178,10 @@ WHERE c.state = 'running' AND j.state IN ('pending', 'processing') AND j.kind = 
 ORDER BY c.id
 """
 
+# A job whose last crawl has used up its pages waits for a person or its schedule.
 _RUNNABLE: Final = f"""
-{_JOB} WHERE j.state IN ('pending', 'processing') AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready) ORDER BY j.id
+{_JOB} WHERE j.state IN ('pending', 'processing') AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
+  AND (c.id IS NOT NULL OR NOT job_is_used_up(j)) ORDER BY j.id
 """
 # A crawl that was interrupted goes on, too: else no sweep would end it.
 _TAKEN_UP: Final = """
@@ -266,8 +283,8 @@ def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None
 def runnable(connection: psycopg.Connection) -> list[Job]:
     """Jobs that have something ready, each with an open crawl.
 
-    Before: no transaction is open. After: a crawl was begun for those that had none; all of them are under way. Crawls that had nothing
-    ready but domains that waited for a round are in it.
+    Before: no transaction is open. After: those that had no open crawl have one: a new one if a person or a schedule asked for it, else
+    the last one, which goes on; all of them are under way. Crawls that had nothing ready but domains that waited for a round are in it.
     """
     rounds.advance_idle(connection)
     found = [_job(row) for row in connection.execute(_RUNNABLE).fetchall()]
@@ -275,7 +292,7 @@ def runnable(connection: psycopg.Connection) -> list[Job]:
     begun = []
     for job in found:
         with suppress(Refused):  # paused at this very moment
-            begun.append(job if job.crawl_id else replace(job, crawl_id=begin(connection, job.id)[0]))
+            begun.append(job if job.crawl_id else replace(job, crawl_id=begin(connection, job.id, reopen=True)[0]))
     return begun
 
 
@@ -294,9 +311,10 @@ def another_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -
 # Crawls --------------------------------------------------------------------------------------------------------------
 
 
-def begin(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
+def begin(connection: psycopg.Connection, job_id: int, *, reopen: bool = False) -> tuple[int, bool]:
     """The crawl that is open, or a new one; its id, and whether it goes on with an earlier one.
 
+    `reopen`: no person asks now, so the last crawl goes on under what is left of its limits, unless a new one was asked for before.
     Before: no transaction is open. After: the job is under way, the crawl has the limits that the job's spec says now, and work
     that was left behind under others, or by a crawl before, can be claimed. Refused if a person paused or cancelled the job.
     """
@@ -305,12 +323,13 @@ def begin(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
         row = connection.execute(_BEGIN, key).fetchone()
         if row is None:
             raise NotFound(f"There is no job {job_id}.")
-        state, spec = row
+        state, spec, new_crawl = row
         if state in {"paused", "cancelled"}:
             way = "`holdfast jobs resume` goes on" if state == "paused" else "--again starts it anew"
             raise Refused(f"Job {job_id} is {state}; {way}.")
         limits = JobSpec.from_json(spec)
         key |= {"max_pages": limits.max_pages, "per_domain": limits.max_pages_per_domain, "rounds": limits.rounds}
+        key["reopen"] = reopen and not new_crawl
         connection.execute(_PROCESSING, key)
         opened = connection.execute(_OPEN, key).fetchone()
         if opened is None:
@@ -334,9 +353,10 @@ def again(connection: psycopg.Connection, job_id: int) -> None:
     """Start a job anew: all pages that it knows are wanted again.
 
     Before: no transaction is open. After: every domain of the job has a wake that says so, folded already (or its first chunk)
-    where nobody holds the domain; exhausted domains are pending; so is the job, if it had ended.
+    where nobody holds the domain; exhausted domains are pending; so is the job, if it had ended. Its next crawl is a new one.
     """
     connection.execute(_START_OVER, {"job": job_id})
+    jobs.ask_for_crawl(connection, [job_id])
     after = 0
     while True:
         with connection.transaction():
@@ -378,6 +398,19 @@ def deepen(connection: psycopg.Connection, job_id: int, depth: int) -> None:
             connection.execute(_DEEPER, {"job": job_id, "ids": ids, "depth": depth})
             readiness.fold(connection, [domain_id for domain_id, is_free in rows if is_free])
             readiness.refresh(connection, ids)
+        if len(ids) < CHUNK:
+            return
+        after = ids[-1]
+
+
+def ask_for_refresh(connection: psycopg.Connection, job_id: int) -> None:
+    """Make those domains of a job due whose refresh passed before the job asked for one. Before: no transaction is open."""
+    after = 0
+    while True:
+        with connection.transaction():
+            found = connection.execute(_DOMAINS, {"job": job_id, "after": after, "chunk": CHUNK})
+            ids = [row[0] for row in found]
+            connection.execute(_DUE_NOW, {"ids": ids})
         if len(ids) < CHUNK:
             return
         after = ids[-1]

@@ -17,7 +17,8 @@ _WORK: Final = """
     j.id AS job_id, j.name AS job, j.state::text AS job_state, j.spec, jd.state::text AS work_state, jd.ready,
     jd.not_before AS work_not_before, jd.discovered, jd.waiting, jd.done, jd.denied, jd.failed,
     jd.limit_reached, jd.budget_limit, jd.yielded_until,
-    CASE WHEN jd.crawl_id = c.id THEN jd.budget_used ELSE 0 END AS budget_used, c.state::text AS crawl_state, c.max_pages, c.pages_granted
+    CASE WHEN jd.crawl_id = c.id THEN jd.budget_used ELSE 0 END AS budget_used, c.state::text AS crawl_state, c.max_pages, c.pages_granted,
+    c.id IS NULL AND job_is_used_up(j) AS used_up
 """
 _OF_URL: Final = f"""
 SELECT f.domain_id, f.url_key, f.url, f.state::text, f.kind::text, f.reason, f.depth, f.hops, f.priority, f.attempts, f.discovered_at,

@@ -37,6 +37,19 @@ _NAMED: Final = """
 SELECT id FROM crawl_jobs WHERE deleted_at IS NULL AND (name = %(text)s OR id::text = %(text)s) ORDER BY name = %(text)s LIMIT 1
 """
 _LOCK: Final = "SELECT name, state::text FROM crawl_jobs WHERE id = %(job)s AND deleted_at IS NULL FOR NO KEY UPDATE"
+# Seeds, a reset and the like belong to the crawl that is open; where none is, to a new one.
+_ASK_FOR_CRAWL: Final = """
+UPDATE crawl_jobs j SET new_crawl = true WHERE j.id = ANY(%(jobs)s) AND NOT j.new_crawl
+  AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished')
+"""
+_ENDED: Final = ("completed", "failed")
+_LOCK_ENDED: Final = """
+SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND state::text = ANY(%(ended)s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE
+"""
+_REOPEN: Final = """
+UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = %(reason)s
+WHERE id = %(job)s AND state::text = ANY(%(ended)s) AND deleted_at IS NULL
+"""
 # What its workers let go of while it is paused is not ready: all of it may have to be looked at.
 _SET: Final = """
 UPDATE crawl_jobs SET state = %(state)s::job_state, parked_after = CASE WHEN %(state)s = 'paused' THEN 0 ELSE parked_after END,
@@ -142,7 +155,7 @@ UPDATE crawl_jobs SET schedule = %(schedule)s, next_run_at = %(next)s, beginning
 """
 _DUE: Final = """
 SELECT j.id, j.schedule, j.next_run_at, clock_timestamp(),
-       (j.beginning AND j.state <> 'cancelled') OR j.state = 'completed' OR (j.state = 'pending' AND NOT EXISTS (
+       (j.beginning AND j.state <> 'cancelled') OR j.state IN ('completed', 'failed') OR (j.state = 'pending' AND NOT EXISTS (
            SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state IN ('open', 'parked'))) AS idle
 FROM crawl_jobs j WHERE j.next_run_at <= clock_timestamp() AND j.deleted_at IS NULL AND j.kind = 'crawl' ORDER BY j.next_run_at, j.id
 """
@@ -234,6 +247,29 @@ def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted
         if new is JobState.CANCELLED:
             connection.execute(_END_CRAWL, {"job": job_id})
     return Acted(job_id, name, before, new)
+
+
+def ask_for_crawl(connection: psycopg.Connection, job_ids: Sequence[int]) -> None:
+    """Let the next worker begin a new crawl of these jobs, with new budgets, because a person or a schedule asks for it.
+
+    After: a job with an open crawl is as it was: what it gets to do belongs to that crawl.
+    """
+    connection.execute(_ASK_FOR_CRAWL, {"jobs": sorted(job_ids)})
+
+
+def lock_ended(connection: psycopg.Connection, job_ids: Collection[int], *, wait: bool = True) -> set[int]:
+    """Lock those of these jobs that are completed or failed; their ids. Without `wait` those that are locked already are left out."""
+    query = _LOCK_ENDED if wait else f"{_LOCK_ENDED.rstrip()} SKIP LOCKED"
+    return {row[0] for row in connection.execute(query, {"jobs": sorted(job_ids), "ended": list(_ENDED)})}
+
+
+def reopen(connection: psycopg.Connection, job_id: int, why: str) -> None:
+    """Make a completed or failed job pending again; a job in any other state stays as it is.
+
+    After (with the commit): watchers see `reopened` with the reason. Whether its last crawl goes on or a new one begins is said by
+    `ask_for_crawl` alone.
+    """
+    connection.execute(_REOPEN, {"job": job_id, "reason": why, "ended": list(_ENDED)})
 
 
 def set_schedule(

@@ -100,7 +100,7 @@ SELECT f.url, f.url_key, d.domain, f.domain_id, j.name AS job, f.job_id, f.state
        c.canonical, c.links_count, c.images_count, c.noindex, c.nofollow, c.etag, c.last_modified,
        c.archive_segment, c.archive_offset, c.archive_length,
        t.url_key IS NOT NULL AS has_text,
-       CASE WHEN f.state = 'done' THEN NULLIF(d.next_crawl_after, 'infinity') END AS next_crawl_at,
+       CASE WHEN f.state = 'done' AND job_wants_refresh(j) THEN NULLIF(d.next_crawl_after, 'infinity') END AS next_crawl_at,
        d.consecutive_error_count AS domain_errors
 FROM url_frontier f JOIN domains d ON d.id = f.domain_id JOIN crawl_jobs j ON j.id = f.job_id
 LEFT JOIN crawled_pages c ON c.domain_id = f.domain_id AND c.job_id = f.job_id AND c.url_key = f.url_key
@@ -159,7 +159,7 @@ class PageFacts:
     archive_length: int | None
     has_text: bool
     next_crawl_at: datetime | None
-    """When its domain is looked at again, if it is done."""
+    """When it is fetched again, if it is done and its job asked for refresh."""
     domain_errors: int
     """In a row, of the domain."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.domain import UNREACHING, Event, reason
+from holdfast.model.domain import BLOCKING, UNREACHING, Event, reason
 from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome
 from holdfast.store import arrays
 
@@ -24,6 +24,8 @@ REOPEN_CHUNK: Final = 10_000
 
 NETWORK: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in UNREACHING)
 """Reasons of URLs that failed because their server could not be reached."""
+REFUSED: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in BLOCKING)
+"""Reasons of URLs that failed because their server refused them."""
 NO_ROBOTS_NOW: Final = "robots_unavailable"
 """The reason of URLs that wait for a robots.txt that could not be had."""
 
@@ -193,7 +195,7 @@ WHERE d.id = ANY(%(ids)s) AND d.circuit_open_until IS NOT NULL AND (
     OR (SELECT l.outcome FROM crawl_log l WHERE l.domain_id = d.id ORDER BY l.crawled_at DESC LIMIT 1) = ANY(%(network)s))
 """
 _REACHABLE_AGAIN: Final = """
-UPDATE domains d SET status = 'pending', status_reason = %(reason)s
+UPDATE domains d SET status = 'pending', status_reason = %(reason)s, retry_count = 0
 WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
     OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied' AND d.id = ANY(%(no_robots)s))
     OR (d.status = 'blocked' AND d.block_reason_code = 'login_required' AND d.id = ANY(%(logged_in)s)))

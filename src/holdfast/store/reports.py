@@ -33,7 +33,7 @@ SELECT domain, claimed_by AS worker, claim_epoch AS epoch, claim_expires_at AS e
 WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() ORDER BY claim_expires_at LIMIT %(limit)s
 """
 _JOBS_OF: Final = """
-SELECT j.name AS job, j.state::text AS job_state, jd.state::text, jd.ready, jd.not_before,
+SELECT j.name AS job, j.state::text AS job_state, job_wants_refresh(j) AS refresh, jd.state::text, jd.ready, jd.not_before,
        jd.discovered, jd.waiting, jd.done, jd.denied, jd.failed
 FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id WHERE jd.domain_id = %(id)s ORDER BY j.id
 """
@@ -45,14 +45,16 @@ _TENURES: Final = """
 SELECT epoch, worker, claimed_at, ended_at, why FROM claim_log WHERE domain_id = %(id)s ORDER BY epoch DESC LIMIT %(limit)s
 """
 _JOBS: Final = """
-SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.completed_at, j.schedule, j.next_run_at, j.spec,
+SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.completed_at, j.state_reason, j.schedule, j.next_run_at,
+       j.spec,
        c.state::text AS crawl, c.started_at AS crawl_started_at, c.max_pages,
        COALESCE(w.pages, 0) AS pages, COALESCE(w.errors, 0) AS errors, COALESCE(w.bytes, 0) AS bytes,
        COALESCE(w.domains, 0) AS domains, COALESCE(w.ready, 0) AS ready, COALESCE(w.spent, 0) AS spent, COALESCE(w.done, 0) AS done,
        COALESCE(w.discovered, 0) AS discovered, COALESCE(w.waiting, 0) AS waiting, COALESCE(w.urls_done, 0) AS urls_done,
        COALESCE(w.denied, 0) AS denied, COALESCE(w.failed, 0) AS failed, COALESCE(w.depth, 0) AS depth,
        CASE WHEN j.state = 'pending' AND c.id IS NULL AND w.spent > 0 AND w.spent + w.done = w.domains
-            THEN NOT EXISTS (SELECT FROM domain_wakes k WHERE k.job_id = j.id) ELSE false END AS out_of_budget,
+            THEN NOT EXISTS (SELECT FROM domain_wakes k WHERE k.job_id = j.id)
+            ELSE j.state = 'pending' AND c.id IS NULL AND w.waiting > 0 AND job_is_used_up(j) END AS out_of_budget,
        ARRAY(SELECT unnest(s.names) FROM job_secrets s WHERE s.job_id = j.id ORDER BY 1) AS secrets
 FROM crawl_jobs j
 LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
@@ -90,13 +92,21 @@ SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) FILTE
        COALESCE(sum(bytes), 0)::bigint AS bytes
 FROM crawl_log WHERE crawled_at > now() - %(span)s
 """
+# Only what leads to something: a job that was cancelled, or whose pages are used up, is not gone on with by time.
 _DUE: Final = """
+WITH live AS MATERIALIZED (
+    SELECT j.id, job_wants_refresh(j) AS refresh FROM crawl_jobs j
+    WHERE j.state <> 'cancelled' AND j.deleted_at IS NULL AND NOT job_is_used_up(j)
+)
 SELECT what, at, domains FROM (
-    SELECT 'cool-down ends' AS what, min(next_crawl_after) AS at, count(*) AS domains FROM domains
+    SELECT 'cool-down ends' AS what, min(next_crawl_after) AS at, count(*) AS domains FROM domains d
     WHERE next_crawl_after < 'infinity' AND status IN ('blocked', 'unreachable')
-    UNION ALL SELECT 'pages are looked at again', min(next_crawl_after), count(*) FROM domains
+      AND EXISTS (SELECT FROM job_domains jd JOIN live ON live.id = jd.job_id WHERE jd.domain_id = d.id)
+    UNION ALL SELECT 'pages are looked at again', min(next_crawl_after), count(*) FROM domains d
     WHERE next_crawl_after < 'infinity' AND status = 'exhausted'
-    UNION ALL SELECT 'another attempt', min(not_before), count(DISTINCT domain_id) FROM job_domains WHERE not_before IS NOT NULL
+      AND d.id IN (SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id IN (SELECT id FROM live WHERE refresh))
+    UNION ALL SELECT 'another attempt', min(not_before), count(DISTINCT domain_id) FROM job_domains
+    WHERE not_before IS NOT NULL AND job_id IN (SELECT id FROM live)
     UNION ALL SELECT 'claim expires', min(claim_expires_at), count(*) FROM domains WHERE claimed_by IS NOT NULL
 ) due WHERE at IS NOT NULL ORDER BY at
 """

@@ -50,7 +50,7 @@ SELECT id, %(job)s, 0, ''::bytea, %(causes)s::text[] FROM unnest(%(ids)s::bigint
 UNION ALL
 SELECT jd.domain_id, jd.job_id, 0, ''::bytea, '{}' FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
 WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id <> %(job)s AND jd.state = 'open' AND jd.waiting > 0
-  AND j.state NOT IN ('cancelled', 'failed')
+  AND j.state <> 'cancelled'
 ORDER BY 1, 2
 """
 _HELD_BACK: Final = """

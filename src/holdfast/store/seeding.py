@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast.errors import Refused, StoreUnavailable
 from holdfast.model.domain import Seed
-from holdfast.store import readiness
+from holdfast.store import jobs, readiness
 from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
 _ATTEMPTS: Final = 10
@@ -45,7 +45,7 @@ WITH wanted AS MATERIALIZED (
     RETURNING id, domain, priority_score, pages_discovered
 ), work AS (
     INSERT INTO job_domains (domain_id, job_id, priority, ready, discovered, waiting)
-    SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing', 'completed'), pages_discovered, pages_discovered
+    SELECT fresh.id, j.id, priority_score, j.state IN ('pending', 'processing', 'completed', 'failed'), pages_discovered, pages_discovered
     FROM fresh CROSS JOIN crawl_jobs j WHERE j.id = %(job)s
 ), urls AS (
     INSERT INTO url_frontier (domain_id, job_id, url_key, url, priority)
@@ -109,8 +109,7 @@ ON CONFLICT (job_id, url_key) DO UPDATE SET guessed = excluded.guessed WHERE s.g
 """
 
 # Last of all, and under lock: who proves at this moment that the job is completed has seen our rows, or we see what he found.
-_JOB: Final = "SELECT state = 'completed', deleted_at IS NOT NULL FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
-_REVIVE: Final = "UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE id = %(job)s"
+_JOB: Final = "SELECT deleted_at IS NOT NULL FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +190,12 @@ def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, objec
 
 
 def _revive(connection: psycopg.Connection, parameters: Mapping[str, object]) -> None:
-    completed, deleted = connection.execute(_JOB, parameters).fetchone() or (False, True)
+    (deleted,) = connection.execute(_JOB, parameters).fetchone() or (True,)
     if deleted:
         raise Refused("The job was deleted meanwhile; nothing of these seeds was kept.")
-    if completed:
-        connection.execute(_REVIVE, parameters)
+    job_id = int(str(parameters["job"]))
+    jobs.reopen(connection, job_id, "it has new seeds")
+    jobs.ask_for_crawl(connection, [job_id])
 
 
 def _rank(connection: psycopg.Connection) -> None:

@@ -1,5 +1,7 @@
-"""What time brings about: leases and cool-downs that ended, dead workers, wakes, delays, silent runs. Also claims taken away by a person.
+"""What time brings about: leases and cool-downs that ended, dead workers, refreshes, wakes, delays, silent runs. Also claims taken away.
 
+A cool-down that ended reopens the completed and failed jobs that have something to try on the domain, a due refresh those that asked for
+refresh; neither gives a job more than is left of its limits.
 The rule: a small statement each, on rows that nobody has locked, a chunk at a time. A row that cannot be mended is set aside and
 reported; it does not stop the rest. Any worker may sweep; an advisory lock lets one do it at a time, none is needed for safety.
 """
@@ -14,12 +16,15 @@ import psycopg
 
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, reason
+from holdfast.model.outcome import Outcome
 from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs, workers
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
 JOB_STEPS: Final = 20
 """In one sweep, lest it keep others waiting: at most that many times 500 domains made ready, or 10 000 URLs forgotten."""
+POSTPONED: Final = timedelta(seconds=5)
+"""How much later a domain is looked at whose job another transaction has locked."""
 _SWEEP_LOCK: Final = 0x686F6C64  # "hold"
 
 # All of these lock in the order of ids, as everybody does: see the heartbeat in `store/claims`.
@@ -68,24 +73,41 @@ WITH gone AS (
 UPDATE claim_log l SET ended_at = GREATEST(clock_timestamp(), l.claimed_at), why = %(why)s
 FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.epoch
 """
-# An exhausted domain that no job asks for any more stays exhausted, without a date. A stopped one whose last URL had gone (all its
-# attempts used, say) has nothing left to try: its pages are wanted again.
+# Ended jobs that have something to do on a domain whose time has come: pages to refresh, or URLs that its stop left to be tried.
+_ENDED: Final = """
+SELECT jd.job_id, jd.domain_id, d.domain, d.status = 'exhausted'
+FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id JOIN domains d ON d.id = jd.domain_id
+WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('completed', 'failed') AND j.kind = 'crawl' AND j.deleted_at IS NULL
+  AND NOT job_is_used_up(j) AND (jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit)
+  AND CASE WHEN d.status = 'exhausted' THEN job_wants_refresh(j) AND jd.discovered > 0
+           ELSE d.status IN ('blocked', 'unreachable') AND (jd.waiting > 0 OR EXISTS (
+               SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id
+               AND (f.state = 'failed' OR (f.state = 'denied' AND d.block_reason_code = 'robots_denied'))
+               AND split_part(f.reason, ':', 1) = ANY(%(retried)s))) END
+ORDER BY jd.job_id, jd.domain_id
+"""
+_POSTPONE: Final = "UPDATE domains SET next_crawl_after = clock_timestamp() + %(pause)s WHERE id = ANY(%(ids)s)"
+# An exhausted domain for which no job asked for refresh stays exhausted, without a date. On a stopped one those URLs are tried that wait
+# and that were refused, never all of its pages.
 _THAW: Final = """
 WITH wanted AS MATERIALIZED (
-    SELECT jd.domain_id, jd.job_id, jd.state <> 'done' AS open FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+    SELECT jd.domain_id, jd.job_id, job_wants_refresh(j) AS refresh FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
     WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused') AND j.kind = 'crawl'
 ), due AS (
     UPDATE domains SET
         status = CASE WHEN old.again THEN 'pending' ELSE status END,
         status_reason = CASE WHEN NOT old.again THEN status_reason WHEN old.was = 'exhausted' THEN %(due)s ELSE %(cooled)s END,
         next_crawl_after = NULL
-    FROM (SELECT id AS old_id, status AS was, status IN ('blocked', 'unreachable') OR
-                 (status = 'exhausted' AND id IN (SELECT domain_id FROM wanted)) AS again FROM domains WHERE id = ANY(%(ids)s)) old
-    WHERE id = old.old_id RETURNING id, old.was
+    FROM (SELECT id AS old_id, status AS was, block_reason_code AS code, status IN ('blocked', 'unreachable') OR
+                 (status = 'exhausted' AND id IN (SELECT domain_id FROM wanted WHERE refresh)) AS again
+          FROM domains WHERE id = ANY(%(ids)s)) old
+    WHERE id = old.old_id RETURNING id, old.was, old.code
 )
-INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-SELECT due.id, wanted.job_id, 0, ''::bytea FROM due JOIN wanted ON wanted.domain_id = due.id
-WHERE due.was = 'exhausted' OR NOT EXISTS (SELECT FROM wanted w WHERE w.domain_id = due.id AND w.open)
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, retry)
+SELECT due.id, wanted.job_id, 0, ''::bytea, CASE WHEN due.was <> 'exhausted' THEN
+    CASE WHEN due.code = 'robots_denied' THEN %(retried)s::text[] ELSE array_remove(%(retried)s::text[], %(robots)s) END END
+FROM due JOIN wanted ON wanted.domain_id = due.id
+WHERE due.was IN ('blocked', 'unreachable') OR (due.was = 'exhausted' AND wanted.refresh)
 """
 
 
@@ -314,9 +336,34 @@ def _take_away(why: str, actor: str | None = None, worker: str | None = None) ->
 
 
 def _thaw(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+    robots = str(Outcome.ROBOTS_DENIED)
+    given = {"retried": sorted(readiness.NETWORK | readiness.REFUSED | {robots}), "robots": robots}
     words = {"cooled": reason(Event.COOLDOWN_ENDED), "due": reason(Event.REFRESH_DUE)}
-    connection.execute(_THAW, {"ids": list(ids), **words})
-    readiness.refresh(connection, ids)
+    free = _reopen_jobs(connection, ids, given)
+    connection.execute(_THAW, {"ids": free, **given, **words})
+    readiness.rescore(connection, free)
+    readiness.refresh(connection, free)
+
+
+def _reopen_jobs(connection: psycopg.Connection, ids: Sequence[int], given: Mapping[str, object]) -> list[int]:
+    """Reopen the ended jobs that have something to do on these domains; the domains that can be thawed now.
+
+    A domain one of whose jobs is locked by another transaction comes a moment later: a sweep waits for no lock.
+    """
+    due: dict[int, list[tuple[int, str, bool]]] = {}
+    for job_id, *domain in connection.execute(_ENDED, {"ids": list(ids), **given}).fetchall():
+        due.setdefault(job_id, []).append((domain[0], domain[1], domain[2]))
+    locked = jobs.lock_ended(connection, due, wait=False)
+    postponed = {domain_id for job_id in due.keys() - locked for domain_id, _, _ in due[job_id]}
+    if postponed:
+        connection.execute(_POSTPONE, {"ids": sorted(postponed), "pause": POSTPONED})
+    for job_id in sorted(locked):
+        if found := [domain for domain in due[job_id] if domain[0] not in postponed]:
+            _, name, refresh = found[0]
+            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+            why = f"a refresh of {name} is due" if refresh else f"the cool-down of {name} ended"
+            jobs.reopen(connection, job_id, f"{why}{more}")
+    return [domain_id for domain_id in ids if domain_id not in postponed]
 
 
 def _wake(connection: psycopg.Connection, ids: Sequence[int]) -> None:

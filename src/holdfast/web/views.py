@@ -58,6 +58,8 @@ class JobView(View):
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
+    state_reason: str | None
+    """Why it was reopened, or the cause of a failure."""
     schedule: str | None
     next_run_at: datetime | None
     spec: dict[str, Any]

@@ -46,7 +46,7 @@ def test_a_job_is_found_by_name_id_and_fingerprint_with_its_spec(store: Store) -
     assert crawls.get(store.connection, job.id).spec == changed
     standing = crawls.find(store.connection, name=jobs.DEFAULT)
     assert standing is not None
-    assert standing.spec == JobSpec()
+    assert standing.spec == JobSpec(refresh=True), "its domains are looked at again when their time comes"
 
 
 def test_a_crawl_goes_on_until_it_is_finished(store: Store, worker: Worker) -> None:

@@ -116,12 +116,12 @@ def test_a_pause_between_taking_a_job_up_and_beginning_its_crawl_stands_and_the_
     store.seed("b.example", job=last)
     begin = crawls.begin
 
-    def begin_a_paused_one(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
+    def begin_a_paused_one(connection: psycopg.Connection, job_id: int, *, reopen: bool) -> tuple[int, bool]:
         if job_id == store.job:
             assert jobs.state(connection, job_id) == "processing"
             with database.connect() as person:
                 jobs.act(person, job_id, JobAction.PAUSE)
-        return begin(connection, job_id)
+        return begin(connection, job_id, reopen=reopen)
 
     monkeypatch.setattr(crawls, "begin", begin_a_paused_one)
     assert [job.id for job in crawls.runnable(store.connection)] == [last]

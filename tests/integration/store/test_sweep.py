@@ -131,6 +131,7 @@ def test_an_exhausted_domain_that_is_due_gets_its_pages_back_as_refresh(store: S
     sweep_now(store)
     store.crawl_to_the_end()
     store.connection.execute("UPDATE crawl_jobs SET state = name::job_state WHERE id = ANY(%s)", ([paused, ended],))
+    store.connection.execute("UPDATE crawl_jobs SET spec = '{\"refresh\": true}' WHERE id = %s", (paused,))
     for state in ("denied", "failed"):
         store.connection.execute(
             "UPDATE url_frontier SET state = %s, reason = 'why', attempts = 3 WHERE url LIKE %s", (state, f"%/{state}")
@@ -161,7 +162,7 @@ def test_an_exhausted_domain_that_is_due_gets_its_pages_back_as_refresh(store: S
 def test_an_exhausted_domain_that_no_job_asks_for_stays_exhausted_without_a_date(store: Store) -> None:
     store.seed("a.example")
     store.crawl_to_the_end()
-    store.connection.execute("UPDATE crawl_jobs SET state = 'completed'")
+    store.connection.execute("UPDATE crawl_jobs SET state = 'completed', spec = '{}'")
     store.end_cooldowns()
     assert sweep_now(store).cooled == 1
     row = store.row("a.example")

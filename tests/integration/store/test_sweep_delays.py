@@ -18,10 +18,12 @@ def sweep_now(store: Store) -> sweep.Swept:
 def test_a_stopped_domain_with_nothing_left_to_try_is_tried_again_after_its_cooldown(
     store: Store, event: Event
 ) -> None:
-    """Its only URL used up its attempts: without its pages back nobody would ever find it again."""
+    """Its only URL used up its attempts: without getting it back no worker would ever find the domain again."""
     store.seed("a.example")
     claim = store.claim_one()
-    store.finish_urls(claim)
+    store.connection.execute("UPDATE url_frontier SET state = 'failed', reason = %s", (f"{event}: the last attempt",))
+    store.connection.execute("UPDATE job_domains SET waiting = 0, failed = 1")
+    store.connection.execute("UPDATE domains SET frontier_size = 0")
     assert store.flush(claim, outcomes=1)
     store.release(claim, event=event)
     store.end_cooldowns()

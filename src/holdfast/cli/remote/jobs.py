@@ -26,7 +26,7 @@ from holdfast.errors import UsageError
 from holdfast.model.job import Job, JobSpec, JobState
 from holdfast.store.jobs import Acted
 
-_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done", "out_of_budget", "secrets")
+_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done", "out_of_budget", "state_reason", "secrets")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ class Spec(Body):
     """The name that requests bear, which also decides which rules of robots.txt apply; it is not a secret."""
     parser: Annotated[str, Field(min_length=1, max_length=100, examples=["product"])] | None = None
     """Find items on every page by the parser of this name; null: by the one that was set for the domain, or none."""
+    refresh: bool = False
+    """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
 
 
 class NewJob(Body):

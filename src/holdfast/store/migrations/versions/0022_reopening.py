@@ -1,4 +1,4 @@
-"""What time reopens, and how often."""
+"""Time reopens jobs without a new budget; the last crawl of a domain is known from its first flush on."""
 
 from holdfast.store.migrations.plain import run_sql
 
