@@ -262,7 +262,9 @@ def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
         case "back_off":
             return Wait(f"{where} asked for fewer requests (429, 503 or Retry-After)", count.until)
         case "circuit":
-            return Wait(f"{where} failed too often in a row", count.until, "the same command goes on")
+            meaning, detail = in_words(count.problem)
+            told = f" ({detail or meaning})" if count.problem else ""
+            return Wait(f"{where} failed too often in a row{told}", count.until, "the same command asks again")
         case "held":
             moment = explain.moment(connection, count.example_id, silence=SILENCE)
             holder = moment["held_for"]

@@ -21,6 +21,7 @@ from holdfast.telemetry.clock import Clock
 
 MOST_REDIRECTS: Final = 5
 TIMEOUT: Final = 10.0
+"""Seconds that the answers to one attempt may take in all, with those of its redirects."""
 RETRIES: Final = (2.0, 4.0)
 """Pauses before asking again for one that could not be had."""
 
@@ -150,7 +151,7 @@ class RobotsKeeper:
 
     async def _follow(self, where: str) -> FetchResult | None:
         """The answer behind up to five redirects. More of them, or one to nowhere, is as good as none: a 4xx."""
-        url, result = where, None
+        url, result, left = where, None, TIMEOUT
         for hop in range(MOST_REDIRECTS + 1):
             result = await self._ask(
                 FetchRequest(
@@ -159,7 +160,7 @@ class RobotsKeeper:
                     any_type=True,
                     max_bytes=rules.MAX_BYTES,
                     cut=True,
-                    timeout=TIMEOUT,
+                    timeout=left,
                     allow_private=self._allow_private,
                     secret=None if self._secrets is None else self._secrets.of(url),
                 )
@@ -168,6 +169,8 @@ class RobotsKeeper:
                 break
             if result is None or result.outcome is not Outcome.REDIRECT or result.redirect is None:
                 return result
+            if (left := left - result.duration) <= 0:
+                return replace(result, outcome=Outcome.TIMEOUT, detail="its redirects took too long")
             try:
                 url = join(url, result.redirect)
             except BadUrl:

@@ -15,7 +15,7 @@ from holdfast.model.outcome import TREATMENT, Circuit
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import ProxyUse
 from holdfast.model.wait import Wait, WaitKind
-from holdfast.politeness.circuit import CircuitBreaker
+from holdfast.politeness.circuit import STUCK_FOR, CircuitBreaker
 from holdfast.politeness.pace import Flight, Pace
 
 NEVER: Final = float("inf")
@@ -78,6 +78,8 @@ class Turns:
         """
         tools = self._tools
         while not self._over():
+            if self._circuit.stuck:
+                return STUCK_FOR
             if tools.committer.is_full:
                 await tools.committer.room()
                 continue
@@ -171,6 +173,11 @@ class Turns:
     def _outlasts(self, seconds: float) -> bool:
         """Whether the claim is certain to outlast a request of that length."""
         return self._tools.leases.left(self._tenure) > seconds
+
+    @property
+    def stuck(self) -> bool:
+        """The circuit opened three times without a success: the visit has to end."""
+        return self._circuit.stuck
 
     def clocks(self) -> Clocks:
         """The politeness at this moment, for the store."""

@@ -22,15 +22,16 @@ from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns, Withheld
 from holdfast.engine.window import Window
 from holdfast.model.batch import Clocks, FoundUrl, UrlOutcome, Waiting
-from holdfast.model.domain import Claim, Event
+from holdfast.model.domain import UNREACHING, Claim, Event
 from holdfast.model.job import Job, JobKind
 from holdfast.model.limits import DomainLimits
-from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.outcome import TREATMENT, Circuit, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import Use
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.wait import Wait, WaitKind
 from holdfast.model.work import Ending, Growth
+from holdfast.politeness.circuit import OPENINGS, STUCK_FOR
 from holdfast.politeness.scope import ScopeRules
 from holdfast.politeness.streak import Streak
 from holdfast.store import budget, crawls, frontier, job_seeds, task_frontier, visits
@@ -135,6 +136,8 @@ class Visit:
         )
         self._event: Event | None = None
         self._detail = ""
+        self._unreached: Event | None = None
+        """Why the server could not be reached, if the last failure is of that kind."""
         self._refusal = ""
         """What the last request said that was refused, or reached no server."""
         self._retry_after: float | None = None
@@ -236,7 +239,7 @@ class Visit:
 
     async def _must_end(self) -> Ending | None:
         """How it ends before another URL is looked for; None: it goes on."""
-        if self._event is not None:
+        if self._event is not None or self.turns.stuck:
             return self._end()
         if (closed := await self._opening.closed_for()) is not None:
             return self._end(wait=closed)
@@ -258,6 +261,11 @@ class Visit:
             wait = self.turns.pace.wait(self.tools.clock.now())
         if event is not None and self._event is None:
             self._event, self._detail = event, f"no request was answered, the last: {self._refusal}"[:500]
+        if self.turns.stuck:
+            wait = STUCK_FOR
+            if self._event is None:
+                told = f"the circuit opened {OPENINGS} times without a success, the last: {self.turns.problem}"
+                self._event, self._detail = self._unreached, told[:500]
         return Ending(
             self.domain_id,
             self.epoch,
@@ -415,8 +423,11 @@ class Visit:
             self._pages += 1
         if result.retry_after is not None:
             self._retry_after = result.retry_after.total_seconds()
-        if TREATMENT[outcome].event is not None:
+        treatment = TREATMENT[outcome]
+        if treatment.event is not None:
             self._refusal = result.detail or str(outcome)
+        if treatment.circuit is not Circuit.NOTHING:
+            self._unreached = treatment.event if treatment.event in UNREACHING else None
         event = self._streak.record(outcome, logged=logged)
         if event is not None and self._event is None and not self.keeps_status:
             self._event, self._detail = event, f"{self._streak.length} in a row, the last: {self._refusal}"[:500]

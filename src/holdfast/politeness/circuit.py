@@ -1,20 +1,27 @@
 """A domain's circuit breaker: a server that fails again and again is left alone, then tried by one request at a time.
 
 The rule: closed, until so many failures in a row; open for a while; then half-open, where only a probe may run, until so many of them
-succeed. One that fails opens it again. Requests from before it opened say nothing any more.
+succeed. One that fails opens it again. Requests from before it opened say nothing any more. Three openings without a success: the host is
+stuck, and is left alone for an hour.
 """
 
 import math
+from typing import Final
 
 from holdfast.model.batch import Clocks
 from holdfast.model.outcome import Circuit
 from holdfast.settings import Politeness
 
+OPENINGS: Final = 3
+"""Without a success between them, over visits, after which a host counts as stuck."""
+STUCK_FOR: Final = 3600.0
+"""Seconds for which a stuck host is left alone."""
+
 
 class CircuitBreaker:
     """The circuit of one domain in one visit. Times are seconds on the caller's clock."""
 
-    __slots__ = ("_failures", "_generation", "_open_until", "_probing", "_settings", "_successes")
+    __slots__ = ("_failures", "_generation", "_open_until", "_probing", "_settings", "_successes", "stuck")
 
     def __init__(self, settings: Politeness, clocks: Clocks, now: float) -> None:
         """Take up what the store knows."""
@@ -23,6 +30,8 @@ class CircuitBreaker:
         self._successes = clocks.circuit_successes
         self._open_until = None if clocks.circuit_open_in is None else now + clocks.circuit_open_in
         self._probing = False
+        self.stuck = False
+        """The host got stuck in this visit."""
         self._generation = 0  # rises when the circuit opens or closes
 
     @property
@@ -74,6 +83,7 @@ class CircuitBreaker:
             self._open(now)
         elif verdict is Circuit.SUCCESS:
             self._successes += 1
+            self._failures = min(self._failures, self._settings.circuit_failures)  # as after the first opening
             if self._successes >= self._settings.circuit_successes:
                 self._open_until = None
                 self._failures = self._successes = 0
@@ -83,3 +93,5 @@ class CircuitBreaker:
         self._open_until = now + self._settings.circuit_open.total_seconds()
         self._successes = 0
         self._generation += 1
+        # A failure more for each opening after the first.
+        self.stuck = self._failures >= self._settings.circuit_failures + OPENINGS - 1

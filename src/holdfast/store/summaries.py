@@ -36,7 +36,7 @@ CASE WHEN d.status IN ('blocked', 'unreachable') THEN d.status::text
      WHEN r.url IS NOT NULL THEN 'robots'
      WHEN d.claimed_by IS NOT NULL THEN 'held'
      WHEN d.back_off_until > clock_timestamp() THEN 'back_off'
-     WHEN d.circuit_open_until > clock_timestamp() THEN 'circuit'
+     WHEN d.circuit_open_until IS NOT NULL AND GREATEST(d.circuit_open_until, jd.not_before) > clock_timestamp() THEN 'circuit'
      WHEN jd.not_before > clock_timestamp() THEN 'attempt'
      ELSE 'ready' END
 """
@@ -44,7 +44,10 @@ CASE WHEN d.status IN ('blocked', 'unreachable') THEN d.status::text
 _WAITS: Final = f"""
 SELECT kind, code, count(*) AS domains, sum(waiting)::bigint AS urls, min(until) AS until, min(domain_id) AS example_id,
        (array_agg(domain ORDER BY domain_id))[1] AS example, (array_agg(robots_url ORDER BY domain_id))[1] AS robots_url,
-       (array_agg(problem ORDER BY domain_id))[1] AS problem
+       CASE WHEN kind = 'circuit' THEN (
+           SELECT CASE WHEN l.status IS NULL THEN l.outcome ELSE l.outcome || ': HTTP ' || l.status END FROM crawl_log l
+           WHERE l.domain_id = min(mine.domain_id) ORDER BY l.crawled_at DESC LIMIT 1)
+       ELSE (array_agg(problem ORDER BY domain_id))[1] END AS problem
 FROM (
     SELECT {_KINDS} AS kind, COALESCE(d.block_reason_code, split_part(r.problem, ':', 1)) AS code, jd.waiting, d.id AS domain_id, d.domain,
            r.url AS robots_url, r.problem,
@@ -91,7 +94,7 @@ class WaitCount:
     example: str
     robots_url: str | None
     problem: str | None
-    """Why the robots.txt of the example could not be fetched."""
+    """Why the robots.txt of the example could not be fetched, or how its last request ended, if its circuit is open."""
 
 
 def by_reason(connection: psycopg.Connection, job_id: int) -> list[ReasonCount]:

@@ -18,6 +18,7 @@ from holdfast.model.request_secrets import SealedSecret
 from holdfast.store import claims, proxy_use, request_secrets
 from holdfast.store.proxy_use import MappingRow
 
+# A circuit is forgotten an hour after the last request (003 §19).
 _LOAD: Final = """
 SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent,
        CASE WHEN max_pages_is_limit THEN max_pages_per_run END,
@@ -25,10 +26,13 @@ SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_con
        proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky,
        GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
-       back_off_level, response_ms, best_response_ms, circuit_failures, circuit_successes,
-       extract(epoch FROM circuit_open_until - clock_timestamp())::float8,
+       back_off_level, response_ms, best_response_ms,
+       CASE WHEN circuit.remembered THEN circuit_failures ELSE 0 END, CASE WHEN circuit.remembered THEN circuit_successes ELSE 0 END,
+       CASE WHEN circuit.remembered THEN extract(epoch FROM circuit_open_until - clock_timestamp())::float8 END,
        CASE WHEN parser_chosen THEN parser_name END, strip_params
-FROM domains WHERE id = ANY(%(ids)s)
+FROM domains CROSS JOIN LATERAL (
+    SELECT COALESCE(GREATEST(next_request_at, circuit_open_until) > clock_timestamp() - interval '1 hour', true) AS remembered) circuit
+WHERE id = ANY(%(ids)s)
 """
 _TEMPLATES: Final = """
 SELECT d.id, t.template, t.urls FROM unnest(%(ids)s::bigint[]) AS d(id), LATERAL (

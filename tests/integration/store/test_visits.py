@@ -51,8 +51,8 @@ def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
 def test_times_that_are_over_are_told_as_such(store: Store) -> None:
     store.seed("a.example")
     store.connection.execute(
-        "UPDATE domains SET next_request_at = now() - interval '1 h', back_off_until = now() - interval '1 h',"
-        " circuit_open_until = now() - interval '1 h'"
+        "UPDATE domains SET next_request_at = now() - interval '59 min', back_off_until = now() - interval '59 min',"
+        " circuit_open_until = now() - interval '59 min'"
     )
     clocks = visits.load(store.connection, [1])[1].clocks
     assert (clocks.next_request_in, clocks.back_off_in) == (0.0, 0.0)
@@ -96,3 +96,20 @@ def test_when_it_is_to_be_left_alone_by_the_database_s_clock(store: Store) -> No
     assert found.window == began.window == "22:00-06:00"
     assert store.value("SELECT %s <= %s AND %s <= clock_timestamp()", found.now, began.now, began.now)
     assert visits.said(store.connection, 999)[0::2] == (None, ProxyWishes())
+
+
+def test_an_open_circuit_is_forgotten_an_hour_after_the_last_request(store: Store) -> None:
+    """003 §19."""
+    store.seed("a.example")
+    at = domains.ids(store.connection, ["a.example"])[0]
+    for minutes, failures, is_open in ((59, 7, True), (61, 0, False)):
+        store.connection.execute(
+            "UPDATE domains SET circuit_failures = 7, circuit_successes = 1, circuit_open_until = now() - %(ago)s::interval,"
+            " next_request_at = now() - %(ago)s::interval",
+            {"ago": f"{minutes} min"},
+        )
+        clocks = visits.load(store.connection, [at])[at].clocks
+        assert (clocks.circuit_failures, clocks.circuit_successes) == (failures, int(is_open))
+        assert (clocks.circuit_open_in is not None) is is_open
+    store.connection.execute("UPDATE domains SET circuit_failures = 5, circuit_open_until = now() + interval '1 min'")
+    assert visits.load(store.connection, [at])[at].clocks.circuit_open_in is not None, "not before it is over"

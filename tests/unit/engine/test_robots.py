@@ -185,3 +185,12 @@ def test_each_origin_has_its_own() -> None:
     assert other.robots.allowed("http://a.example:8080/private", "Holdfast").allowed is False
     assert origin.allows("/private") is True
     assert [request.url for request in origin.asked] == ["http://a.example:8080/robots.txt", f"{SITE}/robots.txt"]
+
+
+def test_redirects_may_not_take_longer_in_all_than_one_answer_may() -> None:
+    """Each of six answers just in time, three times over, would be three minutes."""
+    slow = [got(b"", 301, Outcome.REDIRECT, redirect=f"/{i}.txt", duration=4.0) for i in range(9)]
+    origin = Origin(*slow)
+    assert origin.allows("/") is False
+    assert [request.timeout for request in origin.asked] == [10.0, 6.0, 2.0] * 3
+    assert origin.learnt == [Outcome.TIMEOUT] * 3

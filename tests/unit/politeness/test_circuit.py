@@ -23,6 +23,10 @@ def run(breaker: CircuitBreaker, verdicts: list[Circuit], now: float = 0.0) -> N
         breaker.record(breaker.started(), verdict, now)
 
 
+def is_stuck(breaker: CircuitBreaker) -> bool:
+    return breaker.stuck
+
+
 def is_closed(breaker: CircuitBreaker) -> bool:
     return breaker.closed
 
@@ -118,6 +122,40 @@ def test_it_survives_a_restart() -> None:
     assert not is_closed(half_open)
     run(half_open, [S], 1000.0)
     assert is_closed(half_open)
+
+
+def test_three_openings_without_a_success_are_a_stuck_host() -> None:
+    breaker = opened()
+    assert not is_stuck(breaker)
+    run(breaker, [F], 61.0)
+    assert not is_stuck(breaker)
+    run(breaker, [F], 122.0)
+    assert is_stuck(breaker)
+
+
+def test_a_success_between_them_begins_anew() -> None:
+    breaker = opened()
+    for at in (61.0, 122.0, 183.0, 244.0):
+        run(breaker, [S, F], at)
+        assert not is_stuck(breaker)
+    run(breaker, [F], 305.0)
+    assert is_stuck(breaker)
+
+
+def test_openings_are_counted_over_visits_and_one_failed_probe_is_enough_after_that() -> None:
+    breaker = opened()
+    run(breaker, [F], 61.0)
+    clocks = Clocks()
+    breaker.write(clocks, 61.0)
+    later = fresh(clocks, now=1000.0)
+    assert not is_stuck(later)
+    run(later, [F], 1061.0)
+    assert is_stuck(later)
+    later.write(clocks, 1061.0)
+    much_later = fresh(clocks, now=5000.0)
+    assert not is_stuck(much_later), "the next visit may try"
+    run(much_later, [F], 5061.0)
+    assert is_stuck(much_later)
 
 
 @settings(max_examples=200)
