@@ -92,6 +92,7 @@ class PageFacts:
     archive_length: int | None
     has_text: bool
     next_crawl_at: datetime | None
+    error_count: int
     domain_errors: int
 
 

@@ -13,6 +13,7 @@ from holdfast.model.batch import FoundUrl, PageRow, Place, UrlOutcome, Waiting
 from holdfast.model.outcome import ELSEWHERE, TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult, Parsed
 from holdfast.model.proxy import ProxyUse
+from holdfast.model.url import absolute_on
 from holdfast.politeness.retry import Retry, next_attempt
 from holdfast.politeness.streak import is_login_redirect
 
@@ -61,7 +62,7 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         duration_ms=round(result.duration * 1000),
         bytes=result.wire_bytes,
         images_found=len(parsed.images) if parsed else 0,
-        page=_page(visit, result, parsed, outcome)
+        page=_page(visit, item, result, parsed, outcome)
         if over and result.status is not None and outcome is not Outcome.REDIRECT
         else None,
         tasks=item.tasks,
@@ -158,7 +159,7 @@ def _reason(outcome: Outcome, result: FetchResult) -> str | None:
     return f"{outcome}: {detail[:500]}" if detail else str(outcome)
 
 
-def _page(visit: "Visit", result: FetchResult, parsed: Parsed | None, outcome: Outcome) -> PageRow:
+def _page(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | None, outcome: Outcome) -> PageRow:
     """What is kept. A page that asks not to be indexed is only counted: its words are not kept."""
     headers = result.headers
     page = PageRow(
@@ -172,12 +173,12 @@ def _page(visit: "Visit", result: FetchResult, parsed: Parsed | None, outcome: O
     if parsed is not None:
         page.content_hash = parsed.content_hash
         page.charset = parsed.charset[:50]
-        page.links_count = len(parsed.links)
+        page.links_count = parsed.links_found
         page.images_count = len(parsed.images)
         page.noindex = parsed.noindex
         page.nofollow = parsed.nofollow
         page.problem = parsed.problem
-        page.canonical = parsed.canonical
+        page.canonical = absolute_on(item.url, parsed.base, parsed.canonical) if parsed.canonical else None
         if not parsed.noindex:
             page.title = parsed.title
             page.description = parsed.description

@@ -84,6 +84,7 @@ class PageRow:
     etag: str | None = None
     last_modified: str | None = None
     problem: str | None = None
+    """Why less than all of it could be read; where it is None and the outcome has a reason, that is kept."""
     archive: ArchiveRef | None = None
     text: bytes | None = None
     """Compressed by zstd; None: not kept."""

@@ -103,6 +103,9 @@ class Parsed:
     images: list[str] = field(default_factory=list)
     links_cut: int = 0
     """Links beyond the limit of a page."""
+    links_found: int = 0
+    """Different addresses that the page leads to, as written and without any limit: links with and without nofollow, frames, refreshes,
+    alternates and the canonical one."""
     links_nofollow: list[str] = field(default_factory=list)
     """With rel=nofollow: known, not followed."""
     noindex: bool = False

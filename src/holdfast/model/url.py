@@ -195,6 +195,19 @@ def resolve(base: str, href: str, rules: UrlRules = DEFAULT_RULES) -> str:
     return _normal(join(base, href), href, rules)
 
 
+def absolute_on(page: str, base: str | None, href: str) -> str | None:
+    """The absolute URL that *href* means on a page whose base element says *base*; None if it is none of the web."""
+    try:
+        if base is not None:
+            page = join(page, base)
+    except BadUrl:  # a base that cannot be read is as if it were not there
+        pass
+    try:
+        return join(page, href)
+    except BadUrl:
+        return None
+
+
 class Dropped(NamedTuple):
     """A parameter that normalization drops."""
 

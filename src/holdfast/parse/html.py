@@ -12,7 +12,18 @@ from typing import Final
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from holdfast.model.page import Parsed
-from holdfast.parse.words import BLANKS, ROBOT, crawlable, directives, folded, followed, refresh_target, srcset, unique
+from holdfast.parse.words import (
+    BLANKS,
+    ROBOT,
+    Links,
+    crawlable,
+    directives,
+    folded,
+    followed,
+    refresh_target,
+    srcset,
+    unique,
+)
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
@@ -86,9 +97,11 @@ def parse_html(body: bytes, *, links_per_page: int) -> Parsed:
     refreshes = _metas(elements["meta"], parsed, images)
     parsed.title = _title(elements["title"])
     parsed.base = _base(elements["base"])
-    _links(elements["a"], parsed, links_per_page)
+    links = _links(elements["a"], parsed, links_per_page)
     _link_elements(elements["link"], parsed)
-    parsed.frames = _frames(elements["frame"], elements["script"], refreshes)[:links_per_page]
+    frames = _frames(elements["frame"], elements["script"], refreshes)
+    parsed.frames = frames[:links_per_page]
+    parsed.links_found = links.found(frames, parsed.alternates, (parsed.canonical,) if parsed.canonical else ())
     _images(elements["img"], elements["source"], images)
     parsed.images = unique(images) if images else []
     password = _password_field(elements["input"])
@@ -182,9 +195,12 @@ def _base(nodes: Nodes) -> str | None:
     return None
 
 
-def _links(nodes: Nodes, parsed: Parsed, limit: int) -> None:
+def _links(nodes: Nodes, parsed: Parsed, limit: int) -> Links:
     found = [(href, attributes.get("rel")) for node in nodes if (href := (attributes := node.attributes).get("href"))]
-    parsed.links, parsed.links_cut, parsed.links_nofollow, parsed.links_next = followed(found, limit)
+    links = followed(found, limit)
+    parsed.links, parsed.links_cut, parsed.links_next = links.kept, links.cut, links.next
+    parsed.links_nofollow = links.nofollow[:limit]
+    return links
 
 
 def _frames(frames: Nodes, unseen: Nodes, refreshes: list[str | None]) -> list[str]:

@@ -11,7 +11,16 @@ from typing import Final
 from holdfast.model.page import Parsed
 from holdfast.parse import charset
 from holdfast.parse.html import MAX_TITLE, content_hash
-from holdfast.parse.words import ROBOT, crawlable, directives, folded, followed, refresh_target, robots_tag, unique
+from holdfast.parse.words import (
+    ROBOT,
+    crawlable,
+    directives,
+    folded,
+    followed,
+    refresh_target,
+    robots_tag,
+    unique,
+)
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_TAGS: Final = 50_000
@@ -63,8 +72,12 @@ def scan(
                 seen_base, parsed.base = True, crawlable(base)
         elif href := value(_HREF, attributes):
             found.append((href, value(_REL, attributes)))
-    parsed.links, parsed.links_cut, parsed.links_nofollow, parsed.links_next = followed(found, links_per_page)
-    parsed.frames = unique(frames)[:links_per_page]
+    links = followed(found, links_per_page)
+    parsed.links, parsed.links_cut, parsed.links_next = links.kept, links.cut, links.next
+    parsed.links_nofollow = links.nofollow[:links_per_page]
+    all_frames = unique(frames)
+    parsed.frames = all_frames[:links_per_page]
+    parsed.links_found = links.found(all_frames)
     parsed.content_hash = content_hash(None, "", body)
     return parsed
 

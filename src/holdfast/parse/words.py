@@ -105,8 +105,16 @@ class Links(NamedTuple):
     kept: list[str]
     cut: int
     nofollow: list[str]
+    """All of them."""
     next: list[str]
     """Those of `kept` with rel=next."""
+    seen: set[str]
+    """All that are not nofollow, as they were written."""
+
+    def found(self, *others: Iterable[str]) -> int:
+        """How many different addresses these are together with `others`, whatever was cut."""
+        more = set(self.nofollow).union(*others)
+        return len(self.kept) + self.cut + (len(more - self.seen) if more else 0)
 
 
 def followed(found: Iterable[tuple[str, str | None]], limit: int) -> Links:
@@ -142,4 +150,4 @@ def followed(found: Iterable[tuple[str, str | None]], limit: int) -> Links:
             kept.append(address)
         else:
             cut += 1
-    return Links(kept, cut, unique(nofollow)[:limit], unique(following))
+    return Links(kept, cut, unique(nofollow), unique(following), seen)

@@ -299,7 +299,7 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
         page.content_type[:255] if page.content_type else None,
         page.charset[:50] if page.charset else None,
         archive.segment if archive else None,
-        page.problem,
+        page.problem or (None if treatment.page else outcome.reason),
         page.parser,
     ), (
         *own,

@@ -54,7 +54,7 @@ PAGES: Final = Listing(
     """
     t.domain_id, d.domain, t.job_id, j.name, t.url_key, f.url, t.crawled_at, t.status, t.outcome, t.content_type, t.content_length,
     encode(t.content_hash, 'hex'), t.title, t.description, t.links_count, t.images_count, t.depth, t.duration_ms,
-    t.archive_segment IS NOT NULL, t.problem
+    t.archive_segment IS NOT NULL, COALESCE(t.problem, CASE WHEN f.state = 'failed' THEN f.reason END)
     """,
     PageRow,
     {
@@ -95,13 +95,14 @@ SELECT f.url, f.url_key, d.domain, f.domain_id, j.name AS job, f.job_id, f.state
        f.attempts, f.discovered_at, f.not_before AS next_attempt_at, f.parent_key,
        (SELECT p.url FROM url_frontier p
         WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.parent_key) AS parent_url,
-       c.crawled_at, c.status, c.outcome, c.problem, c.duration_ms, c.content_type, c.charset, c.content_length,
+       c.crawled_at, c.status, c.outcome, COALESCE(c.problem, CASE WHEN f.state = 'failed' THEN f.reason END) AS problem,
+       c.duration_ms, c.content_type, c.charset, c.content_length,
        encode(c.content_hash, 'hex') AS content_hash, encode(c.payload_digest, 'hex') AS payload_digest, c.title, c.description,
        c.canonical, c.links_count, c.images_count, c.noindex, c.nofollow, c.etag, c.last_modified,
        c.archive_segment, c.archive_offset, c.archive_length,
        t.url_key IS NOT NULL AS has_text,
        CASE WHEN f.state = 'done' AND job_wants_refresh(j) THEN NULLIF(d.next_crawl_after, 'infinity') END AS next_crawl_at,
-       d.consecutive_error_count AS domain_errors
+       CASE WHEN f.state IN ('waiting', 'failed') THEN f.attempts ELSE 0 END AS error_count, d.consecutive_error_count AS domain_errors
 FROM url_frontier f JOIN domains d ON d.id = f.domain_id JOIN crawl_jobs j ON j.id = f.job_id
 LEFT JOIN crawled_pages c ON c.domain_id = f.domain_id AND c.job_id = f.job_id AND c.url_key = f.url_key
 LEFT JOIN page_texts t ON t.domain_id = f.domain_id AND t.job_id = f.job_id AND t.url_key = f.url_key
@@ -160,6 +161,8 @@ class PageFacts:
     has_text: bool
     next_crawl_at: datetime | None
     """When it is fetched again, if it is done and its job asked for refresh."""
+    error_count: int
+    """Attempts in a row that failed, of the URL."""
     domain_errors: int
     """In a row, of the domain."""
 

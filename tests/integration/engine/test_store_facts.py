@@ -58,11 +58,12 @@ def test_every_field_of_a_page(crawls: Crawls, web: WebProcess) -> None:
     home, text = rows[web.url(0)]
     assert home["title"] == "home of site 0, version 0"
     assert home["description"] == "Page 0 of 20"
-    assert home["canonical"] == "/"
+    assert home["canonical"] == web.url(0)
     assert (home["status"], home["outcome"], home["depth"], home["images_count"]) == (200, "ok", 0, 2)
     assert (home["content_type"], home["charset"]) == ("text/html; charset=utf-8", "utf-8")
     assert home["content_length"] >= 1400
     assert home["links_count"] > 0
+    assert home["problem"] is None
     assert home["duration_ms"] >= 0
     assert len(home["content_hash"]) == len(home["payload_digest"]) == len("\\x") + 64
     assert home["etag"] or home["last_modified"]
@@ -71,7 +72,10 @@ def test_every_field_of_a_page(crawls: Crawls, web: WebProcess) -> None:
     assert "<" not in words
     missing = [page for url, (page, _) in rows.items() if "/missing/" in url]
     assert missing
-    assert {(page["status"], page["outcome"], page["title"]) for page in missing} == {(404, "not_found", None)}
+    assert {(page["status"], page["outcome"], page["title"], page["problem"]) for page in missing} == {
+        (404, "not_found", None, "not_found: HTTP 404")
+    }
+    assert [page for page, _ in rows.values() if (page["problem"] is None) != (page["outcome"] == "ok")] == []
     binary = [(page["outcome"], page["archive_segment"]) for url, (page, _) in rows.items() if "/binary/" in url]
     assert set(binary) == {("wrong_type", None)}
     titles = [page["title"] for url, (page, _) in rows.items() if "/nul/" in url]

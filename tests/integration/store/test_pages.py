@@ -9,10 +9,12 @@ from holdfast.control.browsing import Browser
 from holdfast.control.pages import PagesDesk
 from holdfast.control.queries import PageQuery
 from holdfast.errors import NotFound, UsageError
+from holdfast.model.batch import PageRow
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import ArchiveRef
 from holdfast.store import audit, domains, pages, sweep
 from holdfast.store.connect import Database
+from tests.support.batches import Worker, outcome
 from tests.support.crawled import HOME, NASTY, Crawl, crawl_a_little
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants, violations
@@ -66,6 +68,7 @@ def test_all_that_is_known_of_a_page(crawl: Crawl, desk: PagesDesk) -> None:
         "parent_url": None,
     }
     assert {name: getattr(facts, name) for name in known} == known
+    assert (facts.problem, facts.error_count) == (None, 0)
     assert facts.crawled_at is not None
     assert crawl.store.row("example.com")["pages_crawled"] == 3
 
@@ -74,6 +77,7 @@ def test_a_url_that_was_never_answered_has_facts_too(crawl: Crawl, desk: PagesDe
     (slow,) = desk.facts(f"{HOME}slow", "default")
     assert (slow.state, slow.attempts, slow.crawled_at, slow.outcome) == ("waiting", 1, None, None)
     assert slow.reason == "timeout: no answer within 30 s"
+    assert (slow.error_count, slow.problem) == (1, None), "it is tried once more"
     assert slow.parent_url == HOME
     assert slow.next_attempt_at is not None
     news = crawl.store.new_job("news")
@@ -81,6 +85,43 @@ def test_a_url_that_was_never_answered_has_facts_too(crawl: Crawl, desk: PagesDe
     sweep.sweep(crawl.store.connection, run_silence=timedelta(minutes=30))
     assert [facts.job for facts in desk.facts(HOME)] == ["default", "news"], "the newest answer first"
     assert [facts.job for facts in desk.facts(HOME, news)] == ["news"]
+
+
+def test_an_error_has_a_text_wherever_it_is_read(database: Database, store: Store, desk: PagesDesk) -> None:
+    worker = Worker(database, store)
+    store.seed(*(f"{HOME}{name}" for name in ("gone", "broken", "dead", "good")))
+    claim = store.claim_one()
+    rows = [
+        outcome(
+            f"{HOME}gone", store.job, Outcome.NOT_FOUND, status=404, page=PageRow(404), reason="not_found: HTTP 404"
+        ),
+        outcome(
+            f"{HOME}broken",
+            store.job,
+            Outcome.SERVER_ERROR,
+            status=500,
+            page=PageRow(500),
+            reason="server_error: HTTP 500",
+        ),
+        outcome(
+            f"{HOME}dead", store.job, Outcome.TIMEOUT, status=None, reason="timeout: no answer within 30 s", attempts=3
+        ),
+        outcome(f"{HOME}good", store.job, page=PageRow(200, problem="the parser was stopped")),
+    ]
+    worker.commit(worker.part(claim, rows))
+    told = {name: desk.facts(f"{HOME}{name}")[0] for name in ("gone", "broken", "dead", "good")}
+    assert {name: (one.problem, one.error_count > 0) for name, one in told.items()} == {
+        "gone": ("not_found: HTTP 404", False),
+        "broken": ("server_error: HTTP 500", True),
+        "dead": ("timeout: no answer within 30 s", True),
+        "good": ("the parser was stopped", False),
+    }
+    stored = store.connection.execute("SELECT status, problem FROM crawled_pages WHERE problem IS NOT NULL")
+    assert dict(stored.fetchall()) == {
+        200: "the parser was stopped",
+        404: "not_found: HTTP 404",
+        500: "server_error: HTTP 500",
+    }
 
 
 def test_what_nobody_has_met_is_not_found(crawl: Crawl, desk: PagesDesk) -> None:

@@ -14,6 +14,7 @@ from holdfast.model.url import (
     MAX_INPUT,
     Url,
     UrlRules,
+    absolute_on,
     check_parameter_names,
     dropped_parameters,
     join,
@@ -408,3 +409,20 @@ def test_names_of_parameters_to_drop() -> None:
     for wrong in ("", "*", "a*b", "a=b", "a&b", "a b", "é", "x" * 102):
         with pytest.raises(UsageError, match="parameter to drop"):
             check_parameter_names([wrong])
+
+
+@pytest.mark.parametrize(
+    ("base", "href", "url"),
+    [
+        (None, "/x", "https://a.example/x"),
+        (None, "y?b=1&a=2#f", "https://a.example/dir/y?b=1&a=2#f"),
+        ("/other/", "y", "https://a.example/other/y"),
+        ("//cdn.example/o/", "y", "https://cdn.example/o/y"),
+        ("https://[", "y", "https://a.example/dir/y"),
+        (None, "HTTP://B.example:80/ü", "http://b.example/%C3%BC"),
+        (None, "http://[", None),
+        (None, "mailto:x@y", None),
+    ],
+)
+def test_an_address_on_a_page_becomes_absolute(base: str | None, href: str, url: str | None) -> None:
+    assert absolute_on("https://a.example/dir/page", base, href) == url

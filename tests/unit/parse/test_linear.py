@@ -41,6 +41,7 @@ def test_header_limit_and_charset() -> None:
         limit=2,
     )
     assert (parsed.links, parsed.links_cut, parsed.charset) == (["/яя", "/юю"], 1, "windows-1251")
+    assert parsed.links_found == 3
     assert (parsed.noindex, parsed.nofollow) == (True, True)
 
 

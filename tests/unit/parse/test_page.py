@@ -33,6 +33,7 @@ def test_a_whole_page() -> None:
     assert parsed.alternates == ["/de", "/m"]
     assert parsed.links == ["x", "/area"]
     assert (parsed.links_cut, parsed.links_nofollow) == (0, ["y"])
+    assert parsed.links_found == 6
     assert parsed.images == ["/og.png", "i.png", "i1.png", "i2.png"]
     assert parsed.charset == "utf-8"
     assert parsed.content_hash == hashlib.sha256(b"A & B\nHello bold world one two").digest()
@@ -142,6 +143,16 @@ def test_the_limit_of_links() -> None:
     parsed = page("".join(f"<a href=/{i}>" for i in range(10)) + "<a href=/1>", links_per_page=4)
     assert parsed.links == ["/0", "/1", "/2", "/3"]
     assert parsed.links_cut == 6
+
+
+def test_all_links_are_counted_whatever_the_limit() -> None:
+    html = """<link rel=canonical href=/0><link rel=alternate href=/de><iframe src=/frame></iframe><iframe src=/1></iframe>
+        <meta http-equiv=refresh content="5; url=/after"><a href=/1 rel=nofollow><a href=/n1 rel=nofollow><a href=/n2 rel=nofollow>
+        <a href=mailto:x><a href=#top><a href=/0#part>"""
+    parsed = page(html + "".join(f"<a href=/{i}>" for i in range(10)) + "<a href=/1>", links_per_page=1)
+    assert (len(parsed.links), len(parsed.links_nofollow), len(parsed.frames)) == (1, 1, 1)
+    assert parsed.links_found == len({"/de", "/frame", "/after", "/n1", "/n2"}) + 10
+    assert page("<p>x").links_found == 0
 
 
 @pytest.mark.parametrize(

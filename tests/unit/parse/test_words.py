@@ -104,19 +104,19 @@ def test_grammars_take_any_text(text: str) -> None:
 
 def test_links_are_kept_once_in_order_up_to_the_limit() -> None:
     hrefs = ("/b", "/a", "/b", "/a#x", " /a ", "/c#1", "/c#2", "/c", "/d", "/e", "/e", "#f", "mailto:x")
-    assert followed([(href, None) for href in hrefs], 3) == (["/b", "/a", "/c#1"], 2, [], [])
+    assert followed([(href, None) for href in hrefs], 3)[:4] == (["/b", "/a", "/c#1"], 2, [], [])
 
 
 def test_links_that_ask_not_to_be_followed_are_counted() -> None:
     rels = ("nofollow", "noopener NOFOLLOW", "ugc", "sponsored", "nofollowing", None)
     found = [*((f"/{rel}", rel) for rel in rels), ("mailto:x", "nofollow")]
     kept = ["/ugc", "/sponsored", "/nofollowing", "/None"]
-    assert followed(found, 10) == (kept, 0, ["/nofollow", "/noopener NOFOLLOW"], [])
+    assert followed(found, 10)[:4] == (kept, 0, ["/nofollow", "/noopener NOFOLLOW"], [])
 
 
 def test_the_next_page_is_named() -> None:
     found = [("/2", "next"), ("/1", "prev"), ("/3", "Next nofollow"), (" /2", "x NEXT"), ("/4", None)]
-    assert followed(found, 10) == (["/2", "/1", "/4"], 0, ["/3"], ["/2"])
+    assert followed(found, 10)[:4] == (["/2", "/1", "/4"], 0, ["/3"], ["/2"])
 
 
 @pytest.mark.parametrize(

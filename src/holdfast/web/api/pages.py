@@ -41,12 +41,14 @@ class PageView(View):
     title: str | None
     description: str | None
     links_count: int
+    """Different addresses that it leads to: links, frames, alternates and the canonical one, also those that are not followed."""
     images_count: int
     depth: int
     duration_ms: int | None
     archived: bool
     """Its bytes are in the archive."""
     problem: str | None
+    """What was wrong with the answer, such as `not_found: HTTP 404`, or why less than all of the page could be read."""
 
 
 class PageFactsView(View):
@@ -92,6 +94,9 @@ class PageFactsView(View):
     archive_length: int | None
     has_text: bool
     next_crawl_at: datetime | None
+    """When it is fetched again, if it is done and its job asked for refresh."""
+    error_count: int
+    """Attempts in a row that failed; 0 once the URL is done."""
     domain_errors: int
 
 
