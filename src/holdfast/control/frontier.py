@@ -129,7 +129,7 @@ class FrontierDesk:
     ) -> dict[str, Any]:
         """What `clear` is to be given, in words that JSON has: a job by its id, a domain by its name. Raises NotFound, UsageError."""
         if job is None and domain is None and not everything:
-            raise UsageError("Say of which job, of which domain, or that all URLs are meant.")
+            raise UsageError("Name a job or a domain; `?confirm=all` takes out all URLs that wait, of all jobs.")
         with self.database.session() as connection:
             job_id = None if job is None else _job(connection, job)
             _meant(connection, job_id)

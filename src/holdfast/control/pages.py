@@ -46,7 +46,7 @@ class PagesDesk:
         the same order means the same pages when it is carried out later, or twice. Raises NotFound, UsageError."""
         _check(before)
         if not everything and job is None and domain is None and before is None:
-            raise UsageError("Say of which job, of which domain, from before which time, or that all pages are meant.")
+            raise UsageError("Name a job, a domain or a time (`before`); `?confirm=all` forgets all pages of all jobs.")
         with self.database.session() as connection:
             job_id = None if job is None else _job(connection, job)
             name = None if domain is None else self._canonical(domain)

@@ -7,7 +7,7 @@ fails for it further down.
 import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import Header, Path, Query, Response
 from pydantic import (
@@ -62,6 +62,9 @@ Text = Annotated[str, AfterValidator(_text), Field(max_length=4096)]
 Word = Annotated[str, AfterValidator(_text), Field(min_length=1, max_length=_LONGEST_NAME)]
 Filter = Annotated[
     str | None, AfterValidator(lambda text: text if text is None else _text(text)), Query(max_length=_LONGEST_NAME)
+]
+Confirm = Annotated[
+    Literal["all"] | None, Query(description="`all`: everything is meant. It must be said if nothing else is.")
 ]
 Hex = Annotated[str, BeforeValidator(lambda given: given.hex() if isinstance(given, bytes) else given)]
 """Bytes, in hexadecimal digits."""

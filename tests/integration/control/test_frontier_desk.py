@@ -291,7 +291,7 @@ def test_tasks_are_not_cleared(desk: FrontierDesk, store: Store, connection: psy
 
 def test_what_is_to_be_cleared_is_said_and_looked_up_first(desk: FrontierDesk, store: Store) -> None:
     store.domains(1)
-    with pytest.raises(UsageError, match="or that all URLs are meant"):
+    with pytest.raises(UsageError, match="confirm=all"):
         desk.check_clear()
     with pytest.raises(NotFound, match=r"no domain 'x\.example'"):
         desk.check_clear(domain="x.example")

@@ -115,6 +115,36 @@ def test_urls_are_added_and_cleared(api: Api, database: Database, connection: ps
     assert_invariants(connection)
 
 
+@pytest.mark.parametrize("path", ["/api/frontier", "/api/admin/pages"])
+def test_all_of_it_goes_when_that_is_confirmed(
+    api: Api, database: Database, connection: psycopg.Connection, store: Store, path: str
+) -> None:
+    furnish(database)
+    store.domains(30)
+    held = store.claim_one()
+    waiting = "SELECT count(*) FROM url_frontier f JOIN crawl_jobs j ON j.id = f.job_id WHERE f.state = 'waiting' AND j.kind = 'crawl'"
+    before = store.value(waiting)
+    client = api.admin
+    refused = client.delete(path)
+    assert (refused.status_code, "?confirm=all" in refused.json()["detail"]) == (422, True)
+    assert client.delete(f"{path}?confirm=yes").status_code == 422
+    assert api.reader.delete(f"{path}?confirm=all").status_code == 403
+    asked = client.delete(f"{path}?confirm=all")
+    assert asked.status_code == 202, asked.text
+    _operate(api, database)
+    done = client.get(asked.headers["Location"]).json()
+    assert (done["state"], done["problem"]) == ("done", None)
+    if path == "/api/frontier":
+        assert (store.value(waiting), done["result"]["taken_away"]) == (0, 1), "its holder lost the domain"
+        assert store.value("SELECT claimed_by FROM domains WHERE id = " + str(held.domain_id)) is None
+    else:
+        assert (store.value("SELECT count(*) FROM crawled_pages"), done["result"]["pages"] > 0) == (0, True)
+        assert store.value(waiting) == before, "URLs that wait are no pages"
+    logged = client.get("/api/admin/audit").json()["items"]
+    assert {"clear-frontier" if path == "/api/frontier" else "purge-pages"} <= {one["action"] for one in logged}
+    assert_invariants(connection)
+
+
 def test_expired_claims_are_set_free(api: Api, store: Store) -> None:
     client = api.admin
     store.seed("a.example/")

@@ -13,7 +13,7 @@ from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import TheOffice, Who
 from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
 from holdfast.web.problems import documented
-from holdfast.web.shapes import Body, Filter, Text, View
+from holdfast.web.shapes import Body, Confirm, Filter, Text, View
 from holdfast.web.views import BadSeed, OperationView, accepted, bad_seeds
 
 router = APIRouter(route_class=GuardedRoute, tags=["frontier"])
@@ -176,10 +176,11 @@ def clear(
     response: Response,
     domain: _Domain = None,
     job: _Job = None,
-    everything: Annotated[bool, Query(description="Must be said if nothing else is.")] = False,
+    confirm: Confirm = None,
+    everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
 ) -> OperationView:
     """Those that were never fetched; pages stay. A job that has nothing left to do ends by itself."""
-    asked = office.frontier.check_clear(job or None, domain or None, everything=everything)
+    asked = office.frontier.check_clear(job or None, domain or None, everything=everything or confirm == "all")
     return accepted(response, office.operations.ask("clear-frontier", asked, actor=who.name))
 
 

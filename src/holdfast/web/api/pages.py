@@ -15,7 +15,7 @@ from holdfast.web.guard import GuardedRoute
 from holdfast.web.office import TheOffice, Who
 from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
 from holdfast.web.problems import documented
-from holdfast.web.shapes import Filter, Hex, Since, Until, View, plain
+from holdfast.web.shapes import Confirm, Filter, Hex, Since, Until, View, plain
 from holdfast.web.views import OperationView, accepted
 
 router = APIRouter(route_class=GuardedRoute, tags=["pages"])
@@ -145,10 +145,11 @@ def purge(
     domain: _Domain = None,
     job: _Job = None,
     before: Annotated[Until, Query(description="Only what was fetched before this time.")] = None,
-    everything: Annotated[bool, Query(description="Must be said if nothing else is.")] = False,
+    confirm: Confirm = None,
+    everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
 ) -> OperationView:
     """Facts and texts of pages; that their URLs are done stays known, and the log and the archive stay as they are."""
-    asked = office.pages.check_purge(job, domain, before, everything=everything)
+    asked = office.pages.check_purge(job, domain, before, everything=everything or confirm == "all")
     return accepted(response, office.operations.ask("purge-pages", asked, actor=who.name))
 
 
