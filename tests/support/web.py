@@ -159,11 +159,14 @@ class Web:
             writer.close()
 
 
-def http2(body: bytes) -> Script:
-    """HTTP/2 in as few words as possible: every request is answered 200, text/html, with *body*."""
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
-    def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-        return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+def http2(body: bytes, refuse: Callable[[int], bytes | None] = lambda _: None) -> Script:
+    """HTTP/2 in as few words as possible: every request is answered 200, text/html, with *body*, unless *refuse* has other frames for
+    its stream."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         data, headers, settings, ping = 0, 1, 4, 6
@@ -178,6 +181,9 @@ def http2(body: bytes) -> Script:
             elif kind == ping and not flags & 1:
                 writer.write(frame(ping, 1, 0, payload))
             elif kind == headers:
+                if (refused := refuse(stream)) is not None:
+                    writer.write(refused)
+                    continue
                 fields = b"\x88" + b"\x0f\x10" + bytes((len(b"text/html"),)) + b"text/html"
                 writer.write(frame(headers, 4, stream, fields) + frame(data, 1, stream, body))
             await writer.drain()

@@ -163,6 +163,13 @@ REASONS: Final[dict[str, Reason]] = {
         "{host} cannot be connected to ({detail})",
         "Check that the server runs, then run the same command again.",
     ),
+    Outcome.CONNECTION_BROKEN: Reason(
+        "on a kept connection that broke",
+        "the server closed a connection that was kept open; the URL is asked for again in its turn",
+        _AGAIN,
+        "{host} closed a connection that was kept open ({detail})",
+        "Run the same command again.",
+    ),
     Outcome.TLS_FAILURE: Reason(
         "without a secure connection (TLS)",
         "no secure connection could be made",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
 from holdfast.model.batch import FoundUrl, PageRow, Place, UrlOutcome, Waiting
-from holdfast.model.outcome import ELSEWHERE, TREATMENT, Outcome, UrlState
+from holdfast.model.outcome import NO_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.page import FetchRequest, FetchResult, Parsed
 from holdfast.model.proxy import ProxyUse
 from holdfast.model.url import absolute_on
@@ -38,11 +38,11 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         moved_to = Place(found[0].url, found[0].url_key)
     use = _went_through(visit, item, outcome, result)
     attempts = item.attempts + 1
-    if outcome in ELSEWHERE:  # to wait for another proxy is an attempt, but for the last, which is the site's
+    if outcome in NO_ATTEMPT:  # to wait for another proxy is an attempt, but for the last, which is the site's
         most = visit.tools.settings.politeness.retries
-        attempts = item.attempts if not result.elsewhere else max(item.attempts, min(attempts, most))
-    if result.elsewhere is not None:
-        retry = Retry(UrlState.WAITING, result.elsewhere)
+        attempts = item.attempts if not result.again_in else max(item.attempts, min(attempts, most))
+    if result.again_in is not None:
+        retry = Retry(UrlState.WAITING, result.again_in)
     else:
         visit.learn(outcome, result)
         politeness, chance = visit.tools.settings.politeness, visit.tools.chance
@@ -68,7 +68,7 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         tasks=item.tasks,
         moved_to=moved_to,
         proxy=use,
-        again=result.elsewhere == 0,
+        again=result.again_in == 0,
     )
     # Where a task is led to, the schedule sends it.
     visit.tools.committer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))

@@ -176,7 +176,7 @@ class Routes:
     # After it ---------------------------------------------------------------------------------------------------------
 
     def judge(self, key: bytes, result: FetchResult, *, last: bool) -> None:
-        """Whether another proxy is to be asked: then `elsewhere` is set, and a failure is none of the site's. `last`: the URL has no
+        """Whether another proxy is to be asked: then `again_in` is set, and a failure is none of the site's. `last`: the URL has no
         attempt left after this one."""
         trip = self._under_way.get(key)
         if trip is None:
@@ -184,12 +184,12 @@ class Routes:
         story = self._stories.setdefault(key, _Story())
         story.tried.add(trip.member.proxy_id)
         if result.fault is Fault.PROXY:
-            result.elsewhere = 0.0
+            result.again_in = 0.0
         elif result.fault is Fault.UNCLEAR:
             self._weigh(story, trip, result, last=last)
         else:
             self.judge_answer(key, result.outcome, result, last=last)
-        if result.elsewhere is not None and result.fault is Fault.UNCLEAR:
+        if result.again_in is not None and result.fault is Fault.UNCLEAR:
             result.detail = f"{result.outcome} through proxy {trip.member.proxy_id}: {result.detail}"
             result.outcome = Outcome.PROXY_FAILED if result.status is None else Outcome.PROXY_UNCLEAR
 
@@ -202,8 +202,8 @@ class Routes:
             story.answer = (result.outcome, result.status, result.detail)
         wait = self._another(story) if story.weight < ENOUGH else None
         # In the last attempt only what this very visit can wait for, which remembers who was asked: else it could wait for ever.
-        result.elsewhere = None if wait and last and wait > self._patience else wait
-        if result.elsewhere is None:
+        result.again_in = None if wait and last and wait > self._patience else wait
+        if result.again_in is None:
             if story.answer is not None:
                 result.outcome, result.status, result.detail = story.answer
             story.weight, story.answer = 0, None
@@ -212,7 +212,7 @@ class Routes:
         """The same for an answer, once it is known what it is: a site that refuses this proxy may want another."""
         story = self._stories.get(key)
         if key in self._under_way and story is not None and TREATMENT[outcome].verdict is Verdict.REFUSED:
-            result.elsewhere = None if last else self._another(story)
+            result.again_in = None if last else self._another(story)
 
     def _another(self, story: _Story) -> float | None:
         """In how many seconds a proxy can be used that was not tried; None: there is none. Until one that rests can be asked nobody
@@ -247,7 +247,7 @@ class Routes:
         elif verdict is not Verdict.UNCLEAR:
             self._board.ended(member.proxy_id, trip.started, through=True)
             use.blames = self._blamed(key, member.proxy_id)
-        if result.elsewhere is None and verdict is not Verdict.UNCLEAR:
+        if result.again_in is None and verdict is not Verdict.UNCLEAR:
             self._stories.pop(key, None)
         return use
 

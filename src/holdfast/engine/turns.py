@@ -11,12 +11,13 @@ from holdfast.engine.lease import Tenure
 from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
 from holdfast.model.batch import Clocks
-from holdfast.model.outcome import TREATMENT, Circuit
+from holdfast.model.outcome import TREATMENT, Circuit, Outcome
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import ProxyUse
 from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.circuit import STUCK_FOR, CircuitBreaker
 from holdfast.politeness.pace import Flight, Pace
+from holdfast.politeness.resends import Resends
 
 NEVER: Final = float("inf")
 MOST_HELD: Final = 64 * 1024 * 1024
@@ -58,6 +59,7 @@ class Turns:
         self._longest = tools.settings.fetch.timeout.total_seconds()
         self._patience = tools.settings.crawl.patience.total_seconds()
         self._circuit = CircuitBreaker(politeness, clocks, now)
+        self._resends = Resends()
         self._waiter: asyncio.Future[None] | None = None
         self._flying = 0
         self._flights: dict[Flight, tuple[str, float]] = {}
@@ -121,11 +123,12 @@ class Turns:
             if self._routes is not None and (use := self._routes.ended(key, result.outcome, result, page=False)):
                 self._used(use)
             # A proxy that is to be waited for is not: whoever wants to know comes again.
-            if result.elsewhere is None or (result.elsewhere and result.fault is None):
+            if result.again_in is None or (result.again_in and result.fault is None):
                 return result
 
     async def ask(self, request: FetchRequest, key: bytes, *, last: bool = False) -> FetchResult:
-        """Send a request now, and let the clocks know; of a failure that may be a proxy's they hear nothing.
+        """Send a request now, and let the clocks know; of a failure that may be a proxy's, or only that of a connection that was kept
+        too long, they hear nothing.
 
         Before: `turn` has just said so. `last`: the URL has no attempt left after this one. Raises Withheld, with nothing sent, if the
         claim is not certain to outlast the request when that is about to go out; the caller waits for another turn.
@@ -147,16 +150,19 @@ class Turns:
         request.on_sent, request.on_answered = sent, answered
         request.may_send = lambda: self._outlasts(self._longest if request.timeout is None else request.timeout)
         request.route = None if self._routes is None else self._routes.begin(key)
-        outcome, latency, retry_after = None, None, None  # cancelled, or a proxy's: it says nothing about the server
+        request.fresh = self._resends.needs_fresh_connection(key, request.url)
+        outcome, latency, retry_after = None, None, None  # cancelled, or made again: it says nothing about the server
         try:
             result = await self._tools.client.fetch(request)
             if result.withheld:
                 if self._routes is not None:
                     self._routes.ended(key, result.outcome, result)
                 raise Withheld
-            if self._routes is not None:
+            if self._resends.ended(key, request.url, resend=result.resend):
+                result.outcome, result.again_in = Outcome.CONNECTION_BROKEN, 0.0
+            elif self._routes is not None:
                 self._routes.judge(key, result, last=last)
-            if result.elsewhere is None:
+            if result.again_in is None:
                 outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
                 if TREATMENT[outcome].back_off or TREATMENT[outcome].circuit is Circuit.FAILURE:
                     self.problem = result.detail or str(outcome)

@@ -69,8 +69,9 @@ WORDS: Final[tuple[tuple[int, str, Outcome], ...]] = (
 )
 """Errors of which only libcurl's words say which one they are; tests make them happen, so a change of words is noticed."""
 
-_NO_TLS: Final = ("wrong version number", "packet length too long", "unexpected eof", "Send failure", "Recv failure")
-"""What libcurl says of a server that answers a TLS handshake with something else, or by hanging up."""
+_NO_TLS: Final = ("wrong version number", "packet length too long")
+"""What libcurl says of a server that answers a TLS handshake with something else. Not a connection that is reset or closed: networks
+do that, and servers that are busy, and a URL that was given up for http would not be tried over https again."""
 
 STATUSES: Final[dict[int, Outcome]] = {
     401: Outcome.LOGIN_WALL,

@@ -258,7 +258,7 @@ def _request_tail(user_agent: bytes, headers: tuple[bytes, ...]) -> bytes:
 def _result(transfer: Transfer, order: Order, target: _Target, code: int, message: str) -> FetchResult:
     """What came of a transfer that ended with libcurl's error *code*; 0 is none."""
     handle, head, request = transfer.handle, transfer.head, order.request
-    result = FetchResult(request.url, Outcome.OK, address=transfer.address)
+    result = FetchResult(request.url, Outcome.OK, address=transfer.address, resend=transfer.resend)
     if transfer.address is not None and transfer.outcome is not Outcome.ADDRESS_REFUSED:
         result.http_version = _VERSIONS.get(handle.getinfo(pycurl.INFO_HTTP_VERSION), "1.1")
         result.request_head = _request_head(order, target, result.http_version)
@@ -345,7 +345,7 @@ def _fail(result: FetchResult, transfer: Transfer, code: int, message: str) -> N
         result.outcome, detail = Outcome.TOO_LARGE, f"unpacks to {transfer.body.size} bytes or more"
     else:
         result.outcome, detail = classify.error(code, message), message or "the answer has no end of its head"
-        if result.url.startswith("https:"):
+        if result.url.startswith("https:") and not transfer.sent:
             result.no_tls = classify.speaks_no_tls(code, message, transfer.handle.getinfo(pycurl.OS_ERRNO))
         if code == pycurl.E_COULDNT_CONNECT and (number := transfer.handle.getinfo(pycurl.OS_ERRNO)):
             detail = f"{os.strerror(number)}: {detail}"

@@ -1,7 +1,8 @@
 """One easy handle of libcurl, with the options that never change and the callbacks that watch a transfer.
 
-The rule: the guard sits in the callbacks. Every socket that is opened and every connection that is used again is judged by the address
-at its other end, and a verdict is recorded where it is reached: libcurl itself only says "could not connect" or "aborted".
+The rules: the guard sits in the callbacks. Every socket that is opened and every connection that is used again is judged by the address
+at its other end, and a verdict is recorded where it is reached: libcurl itself only says "could not connect" or "aborted". A transfer
+sends one request: where libcurl would send it again by itself (a kept-alive connection broke, an HTTP/2 stream was refused), it ends.
 """
 
 import os
@@ -31,6 +32,7 @@ _STOP: Final = 0
 _DAY: Final = 86_400
 _SOCKS5_AUTH: Final = 267
 """CURLOPT_SOCKS5_AUTH. PycURL has no name for it."""
+_RESEND: Final = "the connection broke that was used before; the request was not sent again"
 
 
 class _Lent(socket.socket):
@@ -63,6 +65,7 @@ class Transfer:
     __slots__ = (
         "_allow_private",
         "_any_type",
+        "_fresh",
         "_headers",
         "_lines",
         "_max_file",
@@ -79,6 +82,8 @@ class Transfer:
         "handle",
         "head",
         "outcome",
+        "resend",
+        "sent",
         "why",
         "withheld",
     )
@@ -91,6 +96,7 @@ class Transfer:
         self._headers: tuple[bytes, ...] | None = None
         self._pinned = False
         self._posting = False
+        self._fresh = False
         self._route: Route | None = None
         self._seconds = -1.0
         self._max_file = -1
@@ -101,6 +107,10 @@ class Transfer:
         self._any_type = False
         self.head: Head | None = None
         self.address: str | None = None
+        self.sent = False
+        """The request went out, on any connection."""
+        self.resend = False
+        """libcurl was about to send the request a second time, and the transfer ended instead."""
         self.outcome: Outcome | None = None
         """What a callback found out, with `why`; it counts for more than libcurl's error."""
         self.why = ""
@@ -134,8 +144,8 @@ class Transfer:
         option(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout.total_seconds()))
         option(pycurl.LOW_SPEED_LIMIT, settings.min_rate)
         option(pycurl.LOW_SPEED_TIME, max(round(settings.min_rate_time.total_seconds()), 1))
-        # Pinned addresses live in libcurl's own cache for so long. Never shorter than a request: one whose connection turns out to
-        # be dead is sent again by libcurl, and must not find its pin gone.
+        # Pinned addresses live in libcurl's own cache for so long. Never shorter than a request: one that finds its connection dead
+        # before it is sent opens another, and must not find its pin gone.
         option(pycurl.DNS_CACHE_TIMEOUT, min(int(settings.timeout.total_seconds()), _DAY) + 60)
         option(pycurl.RESOLVER_START_FUNCTION, self._before_lookup)
         option(pycurl.OPENSOCKETFUNCTION, self._open_socket)
@@ -174,6 +184,8 @@ class Transfer:
             self._go_through(request.route)
         if request.post is not None:
             self._post(request.post)
+        elif request.fresh != self._fresh:
+            self._use_fresh_connection(request.fresh)
         self.body.begin(order.max_bytes, cut=request.cut)
         self._lines.clear()
         self._may_send = request.may_send
@@ -184,6 +196,7 @@ class Transfer:
         self._any_type = request.any_type
         self.head = None
         self.address = None
+        self.sent = self.resend = False
         self.outcome = None
         self.why = ""
         self.withheld = False
@@ -222,21 +235,30 @@ class Transfer:
                 option(name, value.encode())
 
     def _post(self, data: bytes) -> None:
-        """After: the handle sends *data*, once. On a connection that was used before, libcurl would send it again if that turned out to
-        be dead, and nobody could say whether the server had acted on the first."""
+        """After: the handle sends *data*, once, on a connection of its own: one that was used before may turn out to be dead, and then
+        it is unknown whether the server has acted on it."""
         self._posting = True
         option = self.handle.setopt
         option(pycurl.POSTFIELDS, data)
         option(pycurl.FRESH_CONNECT, 1)
         option(pycurl.FORBID_REUSE, 1)
 
+    def _use_fresh_connection(self, fresh: bool) -> None:
+        """After: the handle opens a connection for each request and keeps none, or shares connections as it was made to. HTTP/1.1: over
+        HTTP/2 a server can make libcurl send a request again on a new connection, too."""
+        self._fresh = fresh
+        option = self.handle.setopt
+        option(pycurl.FRESH_CONNECT, fresh)
+        option(pycurl.FORBID_REUSE, fresh)
+        option(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1 if fresh else pycurl.CURL_HTTP_VERSION_2TLS)
+
     def _post_no_more(self) -> None:
         """After: the handle gets, as it was made to."""
         option = self.handle.setopt
         option(pycurl.POSTFIELDS, b"")  # the bytes are kept alive until there are others
         option(pycurl.HTTPGET, 1)
-        option(pycurl.FRESH_CONNECT, 0)
-        option(pycurl.FORBID_REUSE, 0)
+        option(pycurl.FRESH_CONNECT, self._fresh)
+        option(pycurl.FORBID_REUSE, self._fresh)
         self._posting = False
 
     def close(self) -> None:
@@ -257,7 +279,9 @@ class Transfer:
 
     def _open_socket(self, _purpose: int, target: tuple[int, int, int, tuple[str, int]]) -> socket.socket | int:
         """libcurl is about to connect."""
-        self.address = None  # if a request was sent, that was to a connection that turned out to be dead
+        if self.sent:  # to send the request again: no connection needs to be opened for that
+            self._refuse_resend()
+            return int(pycurl.SOCKET_BAD)
         family, kind, protocol, (address, *_) = target
         if not self._allow_private and (why := refusal(address)):
             self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
@@ -269,21 +293,35 @@ class Transfer:
             return int(pycurl.SOCKET_BAD)
 
     def _before_request(self, address: str, _local: str, _port: int, _local_port: int) -> int:
-        """The connection stands; the request goes out now. Comes again if libcurl sends again, on a connection used before
-        that turned out to be dead."""
-        self.address = address
-        # A connection that is used again was let through for somebody else, who may go where this request may not.
-        if not self._allow_private and (why := refusal(address)):
-            self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
+        """The connection stands; the request goes out now, unless there is a reason against it."""
+        if not self._is_allowed(address):
             return int(pycurl.PREREQFUNC_ABORT)
-        if self._may_send is not None and not self._may_send():
-            self.withheld = True
-            self._refuse(Outcome.CONNECTION_FAILED, "withheld: the claim was not certain to outlast the request")
-            return int(pycurl.PREREQFUNC_ABORT)
+        self.sent = True
         self.outcome = None  # another address of the host was refused; this one was not
         if self._on_sent is not None:
             self._on_sent()
         return int(pycurl.PREREQFUNC_OK)
+
+    def _is_allowed(self, address: str) -> bool:
+        """Every check of the last moment before a request goes out, one after the other. After: the first that fails has refused it."""
+        if self.sent:
+            self._refuse_resend()
+            return False
+        self.address = address
+        # A connection that is used again was let through for another request, which may go where this one may not.
+        if not self._allow_private and (why := refusal(address)):
+            self._refuse(Outcome.ADDRESS_REFUSED, f"{address} is {why}")
+            return False
+        if self._may_send is not None and not self._may_send():
+            self.withheld = True
+            self._refuse(Outcome.CONNECTION_FAILED, "withheld: the claim was not certain to outlast the request")
+            return False
+        return True
+
+    def _refuse_resend(self) -> None:
+        """libcurl is about to send the request again. Neither pace nor log would know of it."""
+        self.resend = True
+        self._refuse(Outcome.CONNECTION_FAILED, _RESEND)
 
     def _on_header(self, line: bytes) -> int | None:
         """A line of a head. Lines after the head was complete are a trailer's, and left out."""

@@ -37,6 +37,8 @@ class Outcome(StrEnum):
     DNS_FAILURE = "dns_failure"
     NO_SUCH_HOST = "no_such_host"
     CONNECTION_FAILED = "connection_failed"
+    CONNECTION_BROKEN = "connection_broken"
+    """The connection broke that was used before, for the first time in a row: the URL is asked for again when it is its turn."""
     TLS_FAILURE = "tls_failure"
     TIMEOUT = "timeout"
     TOO_SLOW = "too_slow"
@@ -137,6 +139,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.DNS_FAILURE: _unreachable(Event.DNS_FAILURE),
     Outcome.NO_SUCH_HOST: _unreachable(Event.DNS_FAILURE),
     Outcome.CONNECTION_FAILED: _unreachable(Event.CONNECTION_FAILED),
+    Outcome.CONNECTION_BROKEN: Treatment(UrlState.FAILED),
     Outcome.TLS_FAILURE: _unreachable(Event.TLS_FAILURE),
     Outcome.TIMEOUT: _unreachable(Event.TIMEOUT),
     Outcome.TOO_SLOW: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
@@ -156,7 +159,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.PAGINATION: _DENIED,
     Outcome.OTHER_DOMAIN: _DENIED,
 }
-ELSEWHERE: Final = frozenset((Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
+NO_ATTEMPT: Final = frozenset((Outcome.CONNECTION_BROKEN, Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
 """Outcomes that are no attempt on the site."""
 JUDGED_AT_LINK: Final = frozenset(
     (

@@ -30,13 +30,15 @@ class FetchRequest:
     """Seconds in all; None is the settings'."""
     allow_private: bool = False
     on_sent: Callable[[], None] | None = None
-    """Called on the event loop when the request goes out, and again if it is sent again."""
+    """Called on the event loop when the request goes out: once, or never."""
     may_send: Callable[[], bool] | None = None
     """Asked on the event loop when the connection stands and the request is about to go out; False: it is withheld."""
     on_answered: Callable[[], None] | None = None
     """Called on the event loop when the head of an answer is there: the server has had the request."""
     post: bytes | None = None
     """The body of a POST; None is a GET. A POST goes out once, on a connection of its own."""
+    fresh: bool = False
+    """On a connection of its own, over HTTP/1.1: neither one that was used before, nor used again."""
     headers: tuple[tuple[str, str], ...] = ()
     """Names and values that are sent with `post`, and only with it: what it is, who vouches for it."""
     route: Route | None = None
@@ -74,12 +76,15 @@ class FetchResult:
     """Status line and headers as they came (the last response's), for the archive."""
     no_tls: bool = False
     """It is https, and the connection was refused or the server does not speak TLS. Not a certificate that is wrong."""
+    resend: bool = False
+    """The connection broke that was used before. libcurl would have sent the request again at once; it was not sent again."""
     withheld: bool = False
     """`may_send` said no: nothing was sent, and this says nothing of the server."""
     fault: Fault | None = None
     """Whether it may be the proxy's fault that it ended so."""
-    elsewhere: float | None = None
-    """Another proxy may get more, in so many seconds: so it says nothing of the site. None: there is none, or it need not be asked."""
+    again_in: float | None = None
+    """Seconds until the request is made again, through another proxy or after a broken connection: so it says nothing of the site.
+    None: it is not."""
 
 
 @dataclass(slots=True)

@@ -153,7 +153,7 @@ class Pace:
         return self._unsent
 
     def sent(self, flight: Flight, now: float) -> None:
-        """The request goes out (perhaps a second time, on a new connection). After: the delay counts from when it is there."""
+        """The request goes out. After: the delay counts from when it is there."""
         flight.sent = True
         self._went_out(flight)
         self._latest = flight

@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
         self._request: Request | None = None
         """The one that is being answered."""
         self._in_flight = 0
+        self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
         self._full = False
         """The client does not read as fast as we write."""
@@ -152,7 +153,8 @@ class Connection(asyncio.Protocol):
             return
         self._request = request
         self._in_flight = self._server.enter(request)
-        ready = self._server.answer(request, self._site)
+        ready = self._server.answer(request, self._site, self._number, self._requests)
+        self._requests += 1
         delay = max(ready.answer.delay, self._server.paused_until - self._loop.time())
         if delay > 0:
             self._timer = self._loop.call_later(delay, self._send, ready)

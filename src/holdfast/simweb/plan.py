@@ -138,6 +138,8 @@ class Site:
     flaky: float = 0.0
     """Pages that fail (500, reset, cut) the first `flaky_times` that they are asked for, and then never again."""
     flaky_times: int = 1
+    reset_reused: float = 0.0
+    """Requests on a connection that has answered one before, which are reset without an answer; also for robots.txt."""
     rate_limit: int = 0
     """Requests within `rate_window` seconds; what is more gets 429 with Retry-After. 0 = no limit."""
     rate_window: float = 1.0
@@ -150,7 +152,13 @@ class Site:
         """Raise UsageError for a site that cannot be."""
         if self.pages < 1 or self.links < 1 or self.body_bytes < 0 or self.images < 0:
             raise UsageError("A site has a page, and a page has a link, at least.")
-        shares = [("external", self.external), ("flaky", self.flaky), ("changing", self.changing), *self.odd.items()]
+        shares = [
+            ("external", self.external),
+            ("flaky", self.flaky),
+            ("changing", self.changing),
+            ("reset_reused", self.reset_reused),
+            *self.odd.items(),
+        ]
         for name, share in shares:
             if not 0 <= share <= 1:
                 raise UsageError(f"{name} is a fraction from 0 to 1, not {share}.")

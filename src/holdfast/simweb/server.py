@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 from holdfast.simweb import log, render
 from holdfast.simweb.answer import Answer, Manner
 from holdfast.simweb.connection import Connection, Request
+from holdfast.simweb.names import chance
 from holdfast.simweb.plan import Address, Odd, Web
 from holdfast.simweb.site import page
 
@@ -131,8 +132,8 @@ class Server:
         if self._log.add(text):
             self._loop.call_later(_FLUSH_EVERY, self._log.flush)
 
-    def answer(self, request: Request, site: int | None) -> Ready:
-        """What the request gets. After: it is counted."""
+    def answer(self, request: Request, site: int | None, connection: int, earlier_requests: int) -> Ready:
+        """What the request gets, after so many on the same connection. After: it is counted."""
         number = self._site_of(request.host) if site is None else site
         if number is None:
             return Ready(Answer(421, b"no such site", "text/plain"))
@@ -140,6 +141,10 @@ class Server:
         asked = self._asked.get(number) or self._asked.setdefault(number, Counter())
         earlier = asked[request.target]
         plan = self.web.site(number)
+        if plan.reset_reused and earlier_requests:
+            dice = chance(self.web.seed, number, "reset", f"{connection}/{earlier_requests}")
+            if dice < plan.reset_reused:
+                return Ready(Answer(0, manner=Manner.RESET))
         limited = plan.rate_limit and not request.target.startswith("/robots")
         if limited and (wait := self._too_quick(number)) is not None:
             return Ready(Answer(429, b"too quick", "text/plain", retry_after=wait))

@@ -18,9 +18,9 @@ def test_a_failure_of_a_proxy_is_tried_elsewhere_and_none_of_the_site_s() -> Non
     async def act() -> None:
         visit = Play(Store(row(1), row(2)))
         first, result, use = await visit.ask(Outcome.PROXY_FAILED, Fault.PROXY)
-        assert (first, result.elsewhere, use.verdict, use.error) == (1, 0, Verdict.FAILED, "why")
+        assert (first, result.again_in, use.verdict, use.error) == (1, 0, Verdict.FAILED, "why")
         second, result, use = await visit.ask()
-        assert (second, result.elsewhere, use.verdict, use.blames) == (2, None, Verdict.SUCCESS, ())
+        assert (second, result.again_in, use.verdict, use.blames) == (2, None, Verdict.SUCCESS, ())
         assert use.response_ms == 100
 
     play(act)
@@ -46,7 +46,7 @@ def test_silence_is_the_site_s_if_enough_agree_and_the_proxies_if_one_gets_throu
             assert (asked, result.outcome, use.verdict) == (number, Outcome.PROXY_FAILED, Verdict.UNCLEAR)
             assert "timeout" in result.detail
         _, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, trusted=trusted)
-        assert (result.outcome, result.elsewhere, use.blames) == (Outcome.TIMEOUT, None, ())
+        assert (result.outcome, result.again_in, use.blames) == (Outcome.TIMEOUT, None, ())
         asked, result, use = await visit.ask()  # the next attempt
         assert asked == count + 1, "one that was not asked yet"
         assert use.blames == tuple(Blame(number, False) for number in range(1, count + 1))
@@ -60,7 +60,7 @@ def test_an_error_says_more_than_silence() -> None:
         await visit.ask(Outcome.SERVER_ERROR, Fault.UNCLEAR, status=500)
         await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
         _, result, _ = await visit.ask(Outcome.CONNECTION_FAILED, Fault.UNCLEAR)
-        assert (result.outcome, result.status, result.elsewhere) == (Outcome.SERVER_ERROR, 500, None)
+        assert (result.outcome, result.status, result.again_in) == (Outcome.SERVER_ERROR, 500, None)
         _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
         _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
         _, result, _ = await visit.ask(Outcome.CONNECTION_FAILED, Fault.UNCLEAR)
@@ -73,7 +73,7 @@ def test_one_alone_has_nobody_to_be_compared_with() -> None:
     async def act() -> None:
         visit = Play(Store(row(1)))
         _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
-        assert (result.outcome, result.elsewhere) == (Outcome.TIMEOUT, None)
+        assert (result.outcome, result.again_in) == (Outcome.TIMEOUT, None)
         _, _, use = await visit.ask()
         assert use.blames == (), "it does not blame itself"
 
@@ -87,7 +87,7 @@ def test_one_that_rests_is_waited_for(outcome: Outcome, fault: Fault | None) -> 
     async def act() -> None:
         visit = Play(Store(row(1), row(2, failures=6, try_in=40.0)))
         _, result, _ = await visit.ask(outcome, fault)
-        assert result.elsewhere == 40
+        assert result.again_in == 40
         visit.clock.time += 40
         visit.store.rows[1] = row(2, failures=6, try_in=0.0)
         asked, _, use = await visit.ask()
@@ -100,11 +100,11 @@ def test_a_refusal_is_tried_elsewhere_within_the_attempts() -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2), row(3)))
         _, result, use = await visit.ask(Outcome.FORBIDDEN)
-        assert (result.outcome, result.elsewhere, use.verdict) == (Outcome.FORBIDDEN, 0, Verdict.REFUSED)
+        assert (result.outcome, result.again_in, use.verdict) == (Outcome.FORBIDDEN, 0, Verdict.REFUSED)
         _, result, _ = await visit.ask(Outcome.FORBIDDEN, last=True)
-        assert result.elsewhere is None
+        assert result.again_in is None
         _, result, _ = await visit.ask(Outcome.FORBIDDEN, key=OTHER)
-        assert result.elsewhere == 0
+        assert result.again_in == 0
 
     play(act)
 
@@ -173,7 +173,7 @@ def test_what_was_not_sent_says_nothing_of_a_proxy() -> None:
         result = FetchResult("u", Outcome.NO_SUCH_HOST, "no such name")
         visit.routes.judge(URL, result, last=False)
         assert visit.routes.ended(URL, result.outcome, result) is None
-        assert result.elsewhere is None
+        assert result.again_in is None
         _, _, use = await visit.ask(key=OTHER)
         assert use.probe, "it is still to be tried"
 
@@ -204,7 +204,7 @@ def test_in_the_last_attempt_a_proxy_is_waited_for_by_this_visit_only(wait: floa
     async def act() -> None:
         visit = Play(Store(row(1), row(2, failures=6, try_in=wait)))
         _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, last=True)
-        assert result.elsewhere == elsewhere
+        assert result.again_in == elsewhere
 
     play(act)
 
