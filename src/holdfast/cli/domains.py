@@ -79,7 +79,10 @@ def _desk(context: typer.Context, name: str | None = None) -> Domains:
 def _store_desk(context: typer.Context) -> DomainDesk:
     """What only the store itself can do."""
     of = session.of(context)
-    return DomainDesk(of.store(), of.settings.domains.registrable, sealer=wiring.sealer(of.settings))
+    settings = of.settings
+    return DomainDesk(
+        of.store(), settings.domains.registrable, sealer=wiring.sealer(settings), parsing=settings.parsing
+    )
 
 
 def domain_status(

@@ -120,7 +120,7 @@ def create_job(
 
 
 def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> Call[Job]:
-    """Change the headers, cookies and credentials that are sent to the origins of a job's seeds, from its next visits on."""
+    """Change the headers, cookies and credentials that are sent to the origins of a job's seeds, also by crawls under way."""
     return Call("PUT", at("/api/jobs/{}/secrets", _job(job)), one(Job), body=secrets)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from holdfast.control.parsers import check_known
 from holdfast.control.request_secrets import SecretSealer, names_of_domain
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
@@ -16,6 +17,7 @@ from holdfast.model.seeds import make_seed
 from holdfast.model.url import check_parameter_names
 from holdfast.model.window import Windows
 from holdfast.settings.duration import parse as parse_duration
+from holdfast.settings.parsing import Parsing
 from holdfast.store import audit, domain_removal, domains, explain, jobs, reports, sweep
 from holdfast.store.connect import Connection, Database
 from holdfast.store.domains import NewDomains
@@ -84,6 +86,8 @@ class DomainDesk:
     """How those are treated that are made known here."""
     sealer: SecretSealer | None = None
     """Needed where secrets are given."""
+    parsing: Parsing | None = None
+    """Where parsers are found; None: a parser that a person names is not looked for."""
 
     def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]:
         """Domains, the ones crawled last first."""
@@ -142,6 +146,7 @@ class DomainDesk:
     ) -> Known:
         """Make a domain known, configured so (see `configure`), without a URL to crawl; one that is known stays as it is."""
         seed = make_seed(name, registrable=self.registrable)
+        self._check(changes or {})
         with self.database.session() as connection, connection.transaction():
             created = domains.add(connection, seed, defaults=self.defaults)
             given: Mapping[str, object] = {}
@@ -200,13 +205,20 @@ class DomainDesk:
         """Change columns of a domain's configuration (see `parse_assignments`) and what is sent with requests to it; the domain
         afterwards, with the names of `secrets`. With `version` only if it has not been changed since, else Changed.
 
-        `plain_http`: the secrets are sent over http, too.
+        `plain_http`: the secrets are sent over http, too. After: a worker that visits the domain goes by it within two seconds.
         """
+        self._check(changes)
         with self.database.session() as connection, connection.transaction():
             after = domains.edit(connection, self.canonical(name), changes, version=version)
             given = self._give(connection, after, secrets, plain_http=plain_http)
             self._record(connection, actor, "edit", after["domain"], {**changes, **given})
             return after | {"secrets": names_of_domain(connection, after["id"])}
+
+    def _check(self, changes: Mapping[str, object]) -> None:
+        """Raise UsageError for a parser that there is none of, as `crawl --parser` does."""
+        parser = changes.get("parser_name")
+        if self.parsing is not None and isinstance(parser, str):
+            check_known(parser, self.parsing)
 
     def _give(
         self, connection: Connection, row: Mapping[str, Any], secrets: RequestSecrets | None, *, plain_http: bool

@@ -106,7 +106,7 @@ class JobDesk:
         return following
 
     def give_secrets(self, crawls: CrawlDesk, job_id: int, secrets: RequestSecrets) -> list[str]:
-        """Change the headers, cookies and credentials of a job, for its next visits; the names of those that it has."""
+        """Change the headers, cookies and credentials of a job, also for visits under way; the names of those that it has."""
         assert crawls.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
         with self.database.session() as connection, connection.transaction():
             names = crawls.sealer.give_job(connection, job_id, secrets, ())

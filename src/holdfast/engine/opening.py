@@ -1,7 +1,7 @@
-"""What people say of a domain while it is visited: when it is to be left alone, and how it uses proxies.
+"""The maintenance windows of a domain while it is visited.
 
-The rule: it is as it stood in the store about a minute ago, since people change it under a visit, and the database's clock says what
-time it is, never ours.
+The rule: the database's clock says what time it is, never ours; it is asked about once a minute. A window that a person edits ends the
+visit (`Visit.settings_changed`).
 """
 
 from typing import Final
@@ -22,10 +22,7 @@ class Opening:
         self._tools = tools
         self._domain_id = domain_id
         self._said: visits.Said | None = said
-        self._proxies = said.proxies
         self._next_look = 0.0
-        self.changed = False
-        """It is to use proxies in another way than when the visit began."""
 
     async def closed_for(self) -> float | None:
         """Seconds until the domain opens; None: it is open, or was when last looked at."""
@@ -36,6 +33,5 @@ class Opening:
         said, self._said = self._said, None
         if said is None:
             said = await self._tools.desk.call(visits.said, self._domain_id)
-        self.changed = said.proxies != self._proxies
         until = closed_until(said.window, said.now)
         return None if until is None else (until - said.now).total_seconds()

@@ -1,14 +1,19 @@
 """Which jobs a worker serves, and in which turn.
 
-The rule: whether a job may be worked on is asked of the store, each time; what is remembered here is only what does not change.
+The rule: whether a job may be worked on is asked of the store, each time; what is remembered here is as old as the last look at its
+version (`update`), about a second.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 from holdfast.engine.desk import Desk
+from holdfast.errors import NotFound
 from holdfast.model.job import Job
 from holdfast.politeness.scope import ScopeRules, compile_rules
 from holdfast.store import crawls, jobs
+from holdfast.store.edits import JobNow
 
 
 class Serving:
@@ -40,6 +45,18 @@ class Serving:
         if job_id not in self._known:
             self._remember(await self._desk.call(crawls.get, job_id))
         return self._known[job_id][0]
+
+    async def update(self, now: Mapping[int, JobNow]) -> None:
+        """Read those of these jobs again that people have edited. Their crawls stay the ones that they were."""
+        for job_id, (known, _) in list(self._known.items()):
+            if job_id in now and now[job_id].settings_version != known.settings_version:
+                with suppress(NotFound):  # deleted in this moment
+                    edited = await self._desk.call(crawls.get, job_id)
+                    self._remember(replace(edited, crawl_id=known.crawl_id))
+
+    def known(self, job: Job) -> Job:
+        """The job as it was last read. Before: it had its turn."""
+        return self._known[job.id][0]
 
     def scope(self, job: Job) -> ScopeRules:
         """What of the web is the job's. Before: it had its turn."""

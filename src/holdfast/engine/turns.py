@@ -11,6 +11,7 @@ from holdfast.engine.lease import Tenure
 from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
 from holdfast.model.batch import Clocks
+from holdfast.model.delay import DelaySource
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
 from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.proxy import ProxyUse
@@ -42,12 +43,15 @@ class Turns:
         clocks: Clocks,
         *,
         delay: float,
+        source: DelaySource = DelaySource.DOMAIN,
+        crawl_delay: float | None = None,
         concurrency: int,
         over: Callable[[], bool],
         routes: Routes | None,
         used: Callable[[ProxyUse], None],
     ) -> None:
-        """`routes`: the proxies, if it uses any; `used` hears what went through one and is not a page."""
+        """`delay` and its `source`, and `crawl_delay` of robots.txt, as in `Pace`. `routes`: the proxies, if it uses any; `used` hears what
+        went through one and is not a page."""
         now = tools.clock.now()
         politeness = tools.settings.politeness
         self._tools = tools
@@ -67,7 +71,16 @@ class Turns:
         """A wait that neither pace nor circuit breaker knows of, and when it is over."""
         self.problem = ""
         """What the last request said that failed or was refused."""
-        self.pace = Pace(politeness, tools.settings.crawl, clocks, now, tools.chance, delay=delay)
+        self.pace = Pace(
+            politeness,
+            tools.settings.crawl,
+            clocks,
+            now,
+            tools.chance,
+            delay=delay,
+            source=source,
+            crawl_delay=crawl_delay,
+        )
         self.far: float | None = None
         """Seconds, where `ask_in_turn` found the next turn too far off to wait for."""
         self.asked = False

@@ -22,6 +22,7 @@ from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns, Withheld
 from holdfast.engine.window import Window
 from holdfast.model.batch import Clocks, FoundUrl, UrlOutcome, Waiting
+from holdfast.model.delay import DelaySource
 from holdfast.model.domain import UNREACHING, Claim, Event
 from holdfast.model.job import Job, JobKind
 from holdfast.model.limits import DomainLimits
@@ -77,6 +78,7 @@ class Visit:
         now = tools.clock.now()
         self.tools = tools
         self.job = job
+        self.settings_version = state.settings_version
         self.domain = claim.domain
         self.domain_id = claim.domain_id
         self.epoch = claim.epoch
@@ -121,6 +123,9 @@ class Visit:
             self.tenure,
             state.clocks,
             delay=state.crawl_delay if spec.delay is None else spec.delay,
+            source=self._delay_source(state),
+            # Until its robots.txt is read again, the Crawl-delay that was in force is.
+            crawl_delay=state.clocks.delay if state.clocks.delay_source == DelaySource.ROBOTS and spec.robots else None,
             concurrency=concurrency,
             over=lambda: self._over,
             routes=self.routes,
@@ -243,8 +248,6 @@ class Visit:
             return self._end()
         if (closed := await self._opening.closed_for()) is not None:
             return self._end(wait=closed)
-        if self._opening.changed:
-            return self._end()
         if await self._tasks_turn():
             return self._end()
         if await self._others_turn():
@@ -256,6 +259,7 @@ class Visit:
     def _end(
         self, event: Event | None = None, *, wait: float | None = None, spent: bool = False, yields: bool = False
     ) -> Ending:
+        judged_by = None if wait is None else self.settings_version
         if not self._clean and not self.turns.asked and wait is None:
             # Whoever comes next may not know of the request before.
             wait = self.turns.pace.wait(self.tools.clock.now())
@@ -275,6 +279,7 @@ class Visit:
             yielding_jobs=frozenset({self.job.id} if yields else ()),
             run_id=self.tools.run_id,
             wait=wait,
+            settings_version=judged_by,
             keeps_status=self.keeps_status,
         )
 
@@ -286,6 +291,12 @@ class Visit:
             "retry_after": None if self._retry_after is None else timedelta(seconds=self._retry_after),
             "answered": self._streak.answered,
         }
+
+    def _delay_source(self, state: visits.VisitState) -> DelaySource:
+        if self.job.spec.delay is not None:
+            return DelaySource.JOB
+        default = self.tools.settings.domains.crawl_delay.total_seconds()
+        return DelaySource.DEFAULT if state.crawl_delay == default else DelaySource.DOMAIN
 
     async def _tasks_turn(self) -> bool:
         """Whether a task waits for this domain."""
@@ -526,6 +537,14 @@ class Visit:
         """Begin nothing more, finish what is in flight."""
         self.stopping = True
         self.turns.changed()
+
+    def settings_changed(self, crawl_delay: float, job: Job) -> None:
+        """People edited the domain or the job: begin nothing more; the next visit goes by what they say.
+
+        After: what is in flight is finished, and the domain released at once. The new delay counts from the last request already.
+        """
+        self.turns.pace.set_delay(crawl_delay if job.spec.delay is None else job.spec.delay)
+        self.stop()
 
     def put_aside(self) -> None:
         """The job is not to be crawled now: begin nothing more. What does not come within a moment is given up, and waits as before."""

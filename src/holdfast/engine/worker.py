@@ -33,7 +33,7 @@ from holdfast.model.request_secrets import compose
 from holdfast.model.work import Ending
 from holdfast.parse.isolate import PageParser
 from holdfast.politeness.cooldown import CooldownPolicy
-from holdfast.store import claims, crawls, release, retry_now, rounds, runs, stats, sweep, visits
+from holdfast.store import claims, crawls, edits, release, rounds, runs, stats, sweep, visits
 from holdfast.telemetry.clock import Clock, SystemClock
 
 log: Final = logging.getLogger(__name__)
@@ -380,19 +380,33 @@ class Worker:
             await heard(self._sweep_soon, every * self._chance.uniform(0.8, 1.2))
 
     async def _look_at_jobs(self) -> None:
-        """A job that was paused, cancelled or deleted is let go of within a second or two; at once, where we heard of it.
-
-        So is a domain that a person wants to be tried again.
-        """
+        """Let go of jobs that were paused, cancelled or deleted, of domains that a person wants to be tried again, and of those that were
+        edited or whose job was: at once after a notice, else within a second or two."""
+        proxies: tuple[int, int, int] | None = None
         while True:
             await heard(self._job_news, JOB_LOOK)
             self._job_news.clear()
-            ended = await self._serving.ended(visit.job.id for visit in self._visits)
-            for visit in [visit for visit in self._visits if visit.job.id in ended]:
-                visit.put_aside()
-            again = await self._desk.call(retry_now.asked, [visit.domain_id for visit in self._visits])
-            for visit in [visit for visit in self._visits if visit.domain_id in again]:
-                visit.stop()  # what it knows of failures is out of date; its release makes the domain ready again
+            looked_at = list(self._visits)
+            job_ids = {visit.job.id for visit in looked_at} | ({self._plan.job_id} if self._plan.job_id else set())
+            through_proxies = any(visit.routes is not None for visit in looked_at)
+            now = await self._desk.call(
+                edits.look, [visit.domain_id for visit in looked_at], job_ids, proxies=through_proxies
+            )
+            await self._serving.update(now.jobs)  # before the visits of them end: the next ones go by it
+            for visit in looked_at:
+                job, domain = now.jobs.get(visit.job.id), now.domains.get(visit.domain_id)
+                if job is None or not job.runnable:
+                    visit.put_aside()
+                elif domain is not None and domain.retry:
+                    visit.stop()  # what it knows of failures is out of date; its release makes the domain ready again
+                elif domain is not None and (domain.settings_version, job.settings_version) != (
+                    visit.settings_version,
+                    visit.job.settings_version,
+                ):
+                    visit.settings_changed(domain.crawl_delay, self._serving.known(visit.job))
+            if through_proxies and now.proxies != proxies:
+                proxies = now.proxies
+                await self.tools.board.look(since=self._clock.now())
 
     def _hear(self) -> None:
         """Jobs have changed: some may have to be let go of, others can be worked on."""

@@ -142,6 +142,10 @@ class Clocks:
     circuit_successes: int = 0
     circuit_open_in: float | None = None
     """None: closed. Otherwise open until then, and half-open after."""
+    delay: float | None = None
+    """The delay that `next_request_in` was computed with: the last request was so long before that. None: unknown."""
+    delay_source: str | None = None
+    """What it came from (`model/delay`)."""
 
 
 @dataclass(slots=True)

@@ -125,3 +125,5 @@ class Job:
     crawl_id: int | None
     """The crawl that is under way; budgets count in it."""
     kind: JobKind = JobKind.CRAWL
+    settings_version: int = 0
+    """Rises with every edit of the spec, its limits or its secrets."""

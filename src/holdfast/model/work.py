@@ -78,7 +78,10 @@ class Ending:
     yielding_jobs: frozenset[int] = field(default_factory=frozenset)
     """Jobs that give way to another one, which may claim the domain first."""
     wait: float | None = None
-    """Seconds for which nobody need claim it: the server asked for them, or its circuit is open."""
+    """Seconds for which no worker need claim it: the server asked for them, its circuit is open, or the domain's settings say so."""
+    settings_version: int | None = None
+    """The version of the domain's settings that `wait` was judged by; if they have changed since, there is no wait. None: it holds
+    anyway."""
     run_id: int | None = None
     keeps_status: bool = False
     """The domain's status and cool-down stay as they are: a visit for tasks, or domain tracking is switched off."""

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.model.batch import Clocks
+from holdfast.model.delay import DelaySource
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
 from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.retry import asked_for
@@ -76,6 +77,7 @@ class Pace:
         "_samples",
         "_sent",
         "_settings",
+        "_source",
         "_unsent",
     )
 
@@ -88,15 +90,22 @@ class Pace:
         chance: random.Random,
         *,
         delay: float,
+        source: DelaySource = DelaySource.DOMAIN,
         crawl_delay: float | None = None,
     ) -> None:
-        """Take up what the store knows. `delay` is the job's or the domain's, `crawl_delay` that of robots.txt."""
+        """Take up what the store knows. `delay` is the job's or the domain's (`source`), `crawl_delay` that of robots.txt."""
         self._settings = settings
         self._chance = chance
         self._base = delay
         self._crawl_delay = crawl_delay or 0.0
+        self._source = source
         self._not_before = now + clocks.next_request_in
         self._sent = self._answered = -math.inf
+        if (
+            clocks.delay is not None
+        ):  # the last request is known: the delay of today counts from it, not that of the visit before
+            self._sent = self._answered = self._not_before - clocks.delay
+            self._not_before = -math.inf
         self._latest: Flight | None = None
         self._unsent: Flight | None = None
         self._back_off_until = now + clocks.back_off_in
@@ -117,6 +126,13 @@ class Pace:
         return max(self._base, self._crawl_delay) + self._slowdown()
 
     @property
+    def source(self) -> DelaySource:
+        """What the delay comes from."""
+        if self._slowdown() > 0:
+            return DelaySource.LEARNT
+        return DelaySource.ROBOTS if self._crawl_delay > self._base else self._source
+
+    @property
     def back_off_level(self) -> int:
         """Steps of back-off that are in force."""
         return self._level
@@ -124,6 +140,10 @@ class Pace:
     def set_crawl_delay(self, crawl_delay: float | None) -> None:
         """A robots.txt has come. After: its delay holds, also after the request that fetched it."""
         self._crawl_delay = crawl_delay or 0.0
+
+    def set_delay(self, delay: float) -> None:
+        """A person changed the domain's or the job's delay. After: it counts from the last request, also for the next visit."""
+        self._base = delay
 
     def unclean(self, now: float) -> None:
         """The visit before ended without a release, so its last request may be unrecorded. After: one full delay passes first."""
@@ -215,6 +235,8 @@ class Pace:
             back_off_level=self._level,
             response_ms=None if self._average is None else self._average * 1000,
             best_response_ms=None if self._best is None else self._best * 1000,
+            delay=self.delay,
+            delay_source=self.source,
         )
 
     def _debt(self, now: float) -> float:

@@ -118,13 +118,15 @@ UPDATE domains d SET
     best_response_ms = CASE WHEN p.clocked THEN p.best ELSE d.best_response_ms END,
     circuit_failures = CASE WHEN p.clocked THEN p.failures ELSE d.circuit_failures END,
     circuit_successes = CASE WHEN p.clocked THEN p.successes ELSE d.circuit_successes END,
-    circuit_open_until = CASE WHEN p.clocked THEN clock_timestamp() + p.open * interval '1 second' ELSE d.circuit_open_until END
+    circuit_open_until = CASE WHEN p.clocked THEN clock_timestamp() + p.open * interval '1 second' ELSE d.circuit_open_until END,
+    pace_delay_seconds = CASE WHEN p.clocked THEN p.delay ELSE d.pace_delay_seconds END,
+    pace_delay_source = CASE WHEN p.clocked THEN p.delay_source ELSE d.pace_delay_source END
 FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s::int[], %(stored)s::int[], %(errors)s::int[],
             %(in_a_row)s::int[], %(streaks)s::int[], %(depths)s::int[], %(discovered)s::int[], %(waiting)s::int[], %(clocked)s::boolean[],
             %(next_request)s::float8[], %(back_off)s::float8[], %(level)s::int[], %(response)s::float8[], %(best)s::float8[],
-            %(failures)s::int[], %(successes)s::int[], %(open)s::float8[])
+            %(failures)s::int[], %(successes)s::int[], %(open)s::float8[], %(delays)s::float8[], %(delay_sources)s::text[])
     AS p(id, outcomes, pages, found, stored, errors, in_a_row, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
-         response, best, failures, successes, open)
+         response, best, failures, successes, open, delay, delay_source)
 WHERE d.id = p.id
 RETURNING d.id, d.frontier_size, p.outcomes > 0 AND d.status = 'pending'
 """
@@ -240,6 +242,8 @@ def flush(
             "failures": arrays.numbers(c.circuit_failures for c in clocks),
             "successes": arrays.numbers(c.circuit_successes for c in clocks),
             "open": arrays.numbers(c.circuit_open_in for c in clocks),
+            "delays": arrays.numbers(c.delay for c in clocks),
+            "delay_sources": [c.delay_source for c in clocks],
         },
         prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
     ).fetchall()

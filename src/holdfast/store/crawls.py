@@ -19,14 +19,15 @@ from holdfast.model.domain import Event, Seed, reason
 from holdfast.model.job import Job, JobKind, JobSpec
 from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import jobs, readiness, rounds
+from holdfast.store import edits, jobs, readiness, rounds
 
 CHUNK: Final = 500
 SILENCE: Final = timedelta(minutes=2)
 """A worker that was not heard of for so long takes no turn."""
 
 _JOB: Final = """
-SELECT j.id, j.name, j.spec, c.id, j.kind::text FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
+SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version
+FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 """
 
 _BEGIN: Final = "SELECT state, spec, new_crawl FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
@@ -36,7 +37,7 @@ WHERE id = %(job)s AND (state <> 'processing' OR new_crawl)
 """
 # The last crawl of the job, if it is open or may be reopened.
 _OPEN: Final = """
-SELECT id, state <> 'stopped' AND (max_pages, max_pages_per_domain, max_rounds)
+SELECT id, state <> 'stopped', (max_pages, max_pages_per_domain, max_rounds)
     IS NOT DISTINCT FROM (%(max_pages)s::bigint, %(per_domain)s::bigint, %(rounds)s::integer)
 FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND (state <> 'finished' OR %(reopen)s)
 FOR NO KEY UPDATE
@@ -276,7 +277,8 @@ def create(connection: psycopg.Connection, *, name: str, spec: JobSpec, fingerpr
 
 
 def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None:
-    """Change how a job is crawled. After: `begin` makes its limits those of the crawl that is open."""
+    """Change how a job is crawled. After (with the commit): visits of it that are under way begin anew with it; `begin` makes its limits
+    those of the crawl that is open."""
     connection.execute("UPDATE crawl_jobs SET spec = %s WHERE id = %s", (json.dumps(spec.as_json()), job_id))
 
 
@@ -335,8 +337,11 @@ def begin(connection: psycopg.Connection, job_id: int, *, reopen: bool = False) 
         if opened is None:
             opened, goes_on, as_before = connection.execute(_NEW, key).fetchone(), False, False
         else:
+            _, running, same_limits = opened
             connection.execute(_GO_ON, key | {"crawl": opened[0]})
-            goes_on, as_before = True, opened[1] and state in {"pending", "processing"}
+            goes_on, as_before = True, running and same_limits and state in {"pending", "processing"}
+            if not same_limits:  # visits under way were promised pages under the limits of before
+                edits.of_job(connection, job_id)
     assert opened is not None  # noqa: S101 — INSERT … RETURNING answers with a row
     if not as_before:
         _reopen(connection, _LEFT_BEHIND, key)
@@ -496,6 +501,6 @@ def _one(connection: psycopg.Connection, query: str, key: object) -> Job | None:
     return _job(row) if row else None
 
 
-def _job(row: tuple[int, str, dict[str, object], int | None, str]) -> Job:
-    job_id, name, spec, crawl_id, kind = row
-    return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind))
+def _job(row: tuple[int, str, dict[str, object], int | None, str, int]) -> Job:
+    job_id, name, spec, crawl_id, kind, version = row
+    return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind), version)

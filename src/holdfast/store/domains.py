@@ -45,8 +45,6 @@ UPDATE job_domains SET state = 'open', limit_reached = NULL
 WHERE domain_id = %s AND state = 'spent' AND limit_reached = 'domain_budget'
 """
 _PARSER: Final = "parser_name"
-_OF_PROXIES: Final = "proxy_"
-"""What all columns begin with that may let a domain go on which waits for a proxy."""
 
 # For statements that insert domains.
 TREATMENT_COLUMNS: Final = """
@@ -85,9 +83,9 @@ SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs
 WHERE jd.domain_id = %(id)s AND j.state NOT IN ('cancelled', 'failed') AND j.kind = 'crawl'
 """
 
-# What the server asked for stays: a proxy does not make up for it.
+# What the server asked for stays: no setting makes up for it.
 _END_WAITS: Final = """
-UPDATE job_domains jd SET not_before = NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, now()), now())
+UPDATE job_domains jd SET not_before = NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, jd.yielded_until, now()), now())
 FROM domains d WHERE d.id = jd.domain_id AND d.id = ANY(%(ids)s) AND d.claimed_by IS NULL AND jd.not_before > clock_timestamp()
 """
 
@@ -197,7 +195,8 @@ def edit(
 ) -> dict[str, Any]:
     """Change a domain's configuration; the row afterwards. With `version` only if nobody else changed it since.
 
-    After: the columns are changed and `version` is one higher; a domain switched off is not ready, one switched on may be.
+    After: the columns are changed and `version` is one higher; a domain switched off is not ready, one switched on may be. What it waited
+    for by its settings of before is over. With the commit a worker that holds it hears of it, and begins its visit anew.
     """
     unknown = set(changes) - EDITABLE
     assert not unknown, unknown  # noqa: S101 — names come from control, never from outside
@@ -221,10 +220,7 @@ def edit(
             connection.execute(query, [*changes.values(), row[0]])
             if _BUDGET in changes:
                 connection.execute(_LIFT, (row[0],))
-            if any(name.startswith(_OF_PROXIES) for name in changes):
-                end_waits(connection, [row[0]])
-            else:
-                readiness.refresh(connection, [row[0]])
+            end_waits(connection, [row[0]])
     return get(connection, domain)
 
 

@@ -1,4 +1,5 @@
-"""What the database tells on its own accord: that a job was made, paused, resumed, cancelled or deleted, or is asked to try again.
+"""Notices of the database: a job was made, paused, resumed, cancelled, deleted or edited, or is asked to try again; a domain or a proxy
+was edited.
 
 The rule: a notice is a doorbell. Whoever hears it looks at the rows; whoever misses it looks a second later anyway.
 """
@@ -8,7 +9,7 @@ from typing import Final
 import psycopg
 
 _CHANNEL: Final = "holdfast_jobs"
-"""Rung by a trigger on crawl_jobs, and by `ring`."""
+"""Notified by triggers on crawl_jobs, domains and proxies, and by `ring`."""
 
 
 def listen(connection: psycopg.Connection) -> None:

@@ -14,7 +14,7 @@ from psycopg.rows import class_row
 
 from holdfast.errors import Changed, NotFound
 from holdfast.model.proxy import Off, Protocol, ProxyServer, Use
-from holdfast.store import audit, domains
+from holdfast.store import audit, domains, edits
 
 KIND: Final = "pool"
 USUAL_PRIORITY: Final = 5
@@ -197,6 +197,7 @@ def assign(
             connection.execute(_USE_POOL, (domain_id,))
         domains.end_waits(connection, [domain_id])
         if added or changed or now_uses_pool:
+            edits.of_domains(connection, [domain_id])
             details = {"added": added, "changed": changed, "priority": priority, "now_uses_pool": now_uses_pool}
             audit.write(connection, actor=actor, action="assign", kind=KIND, object_id=domain, details=details)
     unchanged = [one for one in others if one not in changed]
@@ -213,6 +214,7 @@ def unassign(connection: psycopg.Connection, domain: str, proxy_ids: Sequence[in
         key = {"domain": domain_id, "proxies": None if proxy_ids is None else list(proxy_ids)}
         there = {proxy: used for proxy, assigned, _, used in connection.execute(_THERE, key) if assigned}
         if there:
+            edits.of_domains(connection, [domain_id])
             connection.execute(_FORGET, key | {"proxies": [proxy for proxy, used in there.items() if not used]})
             connection.execute(_UNASSIGN, key | {"proxies": [proxy for proxy, used in there.items() if used]})
             details = {"removed": sorted(there)}
@@ -249,6 +251,7 @@ def edit(
         if changes:
             values = {"priority": None, "on": None} | changes
             connection.execute(_EDIT, values | {"by": by, "domain": domain_id, "proxy": proxy_id})
+            edits.of_domains(connection, [domain_id])
             domains.end_waits(connection, [domain_id])
             details = {"proxy": proxy_id, **changes}
             audit.write(connection, actor=actor, action="edit", kind=KIND, object_id=domain, details=details)

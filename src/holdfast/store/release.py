@@ -23,7 +23,7 @@ TURN: Final = timedelta(seconds=5)
 """How long a job that gave way leaves the domain to the other one, if that one does not take it sooner."""
 
 _LOCK: Final = """
-SELECT status, retry_count FROM domains
+SELECT status, retry_count, settings_version FROM domains
 WHERE id = %(id)s AND claimed_by = %(worker)s AND claim_epoch = %(epoch)s AND claim_expires_at > clock_timestamp()
 FOR UPDATE
 """
@@ -117,7 +117,8 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
             _put_back(connection, ending.domain_id)
         how = {
             "spent": list(ending.spent_jobs),
-            "wait": ending.wait,
+            # What was judged by settings that people have changed since says nothing any more.
+            "wait": ending.wait if ending.settings_version in (None, row[2]) else None,
             "yielding": list(ending.yielding_jobs),
             "turn": TURN,
         }

@@ -57,9 +57,6 @@ _HELD_BACK: Final = """
 SELECT domain, back_off_until FROM domains WHERE id = ANY(%(ids)s) AND back_off_until > clock_timestamp() + %(pause)s
 ORDER BY back_off_until DESC, domain LIMIT %(named)s
 """
-_ASKED: Final = """
-SELECT DISTINCT domain_id FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND retry IS NOT NULL AND again_after = ''
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +90,6 @@ def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in
         _ask(connection, ids[first : first + CHUNK], job_id, wanted)
     found = connection.execute(_HELD_BACK, {"ids": ids, "pause": PAUSE, "named": _NAMED})
     return [HeldBack(*row) for row in found]
-
-
-def asked(connection: psycopg.Connection, domain_ids: Collection[int]) -> set[int]:
-    """Those of these domains that a person wants to be tried again; their holder has to let go of them for it."""
-    return {row[0] for row in connection.execute(_ASKED, {"ids": list(domain_ids)})} if domain_ids else set()
 
 
 def stamp(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:

@@ -24,12 +24,12 @@ SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_con
        CASE WHEN max_pages_is_limit THEN max_pages_per_run END,
        consecutive_error_count, refusal_streak, pages_crawled, maintenance_window, clock_timestamp(),
        proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky,
-       GREATEST(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8,
+       extract(epoch FROM next_request_at - clock_timestamp())::float8,
        GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
        back_off_level, response_ms, best_response_ms,
        CASE WHEN circuit.remembered THEN circuit_failures ELSE 0 END, CASE WHEN circuit.remembered THEN circuit_successes ELSE 0 END,
        CASE WHEN circuit.remembered THEN extract(epoch FROM circuit_open_until - clock_timestamp())::float8 END,
-       CASE WHEN parser_chosen THEN parser_name END, strip_params
+       pace_delay_seconds::float8, pace_delay_source, CASE WHEN parser_chosen THEN parser_name END, strip_params, settings_version
 FROM domains CROSS JOIN LATERAL (
     SELECT COALESCE(GREATEST(next_request_at, circuit_open_until) > clock_timestamp() - interval '1 hour', true) AS remembered) circuit
 WHERE id = ANY(%(ids)s)
@@ -114,6 +114,8 @@ class VisitState:
     """Its proxies, and those that it has used."""
     parser: str | None = None
     """The parser that a person set for its pages; None: none, the default is for tasks only."""
+    settings_version: int = 0
+    """Rises with every edit by people; a visit that began under another one ends."""
     secrets: list[SealedSecret] = field(default_factory=list)
     """Headers, cookies and credentials, the job's behind the domain's."""
 
@@ -204,7 +206,7 @@ def _state(row: TupleRow) -> VisitState:
         now,
         *others,
     ) = row
-    wishes, (next_request, back_off, *clocks, parser, strip) = others[:5], others[5:]
+    wishes, (next_request, back_off, *clocks, parser, strip, version) = others[:5], others[5:]
     return VisitState(
         domain_id,
         domain,
@@ -222,4 +224,5 @@ def _state(row: TupleRow) -> VisitState:
         Clocks(next_request or 0.0, back_off or 0.0, *clocks),
         tuple(strip or ()),
         parser=parser,
+        settings_version=version,
     )

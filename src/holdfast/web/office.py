@@ -194,7 +194,11 @@ class Office:
         """Domains."""
         settings = self.settings
         return DomainDesk(
-            self.database, settings.domains.registrable, wiring.new_domains(settings), wiring.sealer(settings)
+            self.database,
+            settings.domains.registrable,
+            wiring.new_domains(settings),
+            wiring.sealer(settings),
+            settings.parsing,
         )
 
     @cached_property

@@ -135,6 +135,13 @@ def test_domain_info_of_a_held_and_of_a_given_up_domain(cli: Cli, store: Store) 
     assert (info["stays_blocked"], info["next_crawl_after"], info["retry_count"]) == (True, None, 4)
 
 
+def test_domain_set_refuses_a_parser_that_there_is_none_of(cli: Cli, store: Store) -> None:
+    store.seed("example.com")
+    answer = cli("domain-set", "example.com", "parser=nope")
+    assert (answer.code, "nope" in answer.err, "product" in answer.err) == (2, True, True)
+    assert cli("domain-info", "example.com", "--json").json["parser_name"] == "generic"
+
+
 def test_domain_set_changes_what_it_is_told(cli: Cli, store: Store) -> None:
     store.seed("example.com")
     answer = cli("domain-set", "example.com", "delay=2.5", "budget=500", "frequency=7d", "user_agent=Bot/1.0 (me)")

@@ -55,7 +55,8 @@ def test_times_that_are_over_are_told_as_such(store: Store) -> None:
         " circuit_open_until = now() - interval '59 min'"
     )
     clocks = visits.load(store.connection, [1])[1].clocks
-    assert (clocks.next_request_in, clocks.back_off_in) == (0.0, 0.0)
+    assert clocks.back_off_in == 0.0
+    assert clocks.next_request_in < -3500, "how long ago the last request was may still matter"
     assert clocks.circuit_open_in is not None
     assert clocks.circuit_open_in < -3500, "half-open is not closed"
 

@@ -222,6 +222,9 @@ def test_a_domain_is_made_configured_started_over_and_forgotten(
     assert client.patch(path, json={}).status_code == 422
     assert client.patch(path, json={"delay": -1}).status_code == 422
     assert client.patch(path, json={"parser": "two words"}).status_code == 422
+    unknown = client.patch(path, json={"parser": "nope"})
+    assert (unknown.status_code, "nope" in unknown.text) == (422, True), "refused like `crawl --parser nope`"
+    assert client.post("/api/admin/domains", json={"domain": "new.example", "parser": "nope"}).status_code == 422
     assert client.patch(path, json={"active": True}, headers={"If-Match": "nonsense"}).status_code == 422
     window = client.put(f"{path}/maintenance-window", json={"window": "22:00-06:00 Europe/Berlin"})
     assert window.status_code == 200, window.text

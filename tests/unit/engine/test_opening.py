@@ -80,16 +80,3 @@ def test_what_is_no_window_closes_nothing_and_is_told(caplog: pytest.LogCaptureF
     caplog.set_level(logging.WARNING)
     assert closed_until("from dusk till dawn", NOON) is None
     assert "a maintenance window is not heeded: 'from dusk till dawn' is not a maintenance window" in caplog.text
-
-
-def test_it_knows_that_people_want_other_proxies() -> None:
-    store = Store(Said(None, NOON, ProxyWishes("pool")), Said(None, NOON, ProxyWishes("any")))
-    opening = store.opening(Said(None, NOON, ProxyWishes("pool")))
-
-    async def play() -> None:
-        for expected in (False, False, True):
-            assert await opening.closed_for() is None
-            assert opening.changed is expected
-            store.now += LOOK
-
-    asyncio.run(play())

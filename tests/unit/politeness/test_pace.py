@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.batch import Clocks
+from holdfast.model.delay import DelaySource
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness.pace import (
@@ -385,3 +386,39 @@ def test_whatever_happens_both_clocks_hold(delay: float, steps: list[tuple[str, 
         kept = pace.clocks(now)
         assert kept.next_request_in >= 0
         assert kept.back_off_in >= back_off_until - now - 1e-9
+
+
+def test_a_delay_that_a_person_changes_counts_from_the_last_request() -> None:
+    pace = make(delay=1.0)
+    fetch(pace, 0.0, took=0.0)
+    pace.set_delay(10.0)
+    assert pace.wait(1.0) == pytest.approx(9.0)
+    pace.set_delay(0.5)
+    assert pace.wait(0.2) == pytest.approx(0.3)
+    assert pace.wait(1.0) == 0
+
+
+@pytest.mark.parametrize(("delay", "wait"), [(1.0, 0.0), (80.0, 70.0), (100.0, 90.0)])
+def test_the_next_visit_counts_its_own_delay_from_the_last_request_of_the_one_before(delay: float, wait: float) -> None:
+    """It was 10 s ago, under a delay of 80 s."""
+    pace = make(Clocks(70.0, delay=80.0, delay_source=DelaySource.DOMAIN), delay=delay)
+    assert pace.wait(0.0) == pytest.approx(wait)
+    kept = pace.clocks(0.0)
+    assert kept.next_request_in == pytest.approx(wait)
+    assert kept.delay == delay
+
+
+def test_a_clock_of_an_earlier_release_holds_as_it_is() -> None:
+    assert make(Clocks(70.0), delay=1.0).wait(0.0) == 70.0
+
+
+def test_the_source_of_the_delay() -> None:
+    chance = random.Random(1)
+    job = Pace(Politeness(), Crawl(), Clocks(), 0.0, chance, delay=1.0, source=DelaySource.JOB)
+    assert job.source is DelaySource.JOB
+    job.set_crawl_delay(5.0)
+    assert (job.source, job.delay) == (DelaySource.ROBOTS, 5.0)
+    job.set_crawl_delay(0.5)
+    assert job.source is DelaySource.JOB
+    slow = make(Clocks(response_ms=2000.0, best_response_ms=100.0))
+    assert slow.source is DelaySource.LEARNT

@@ -244,7 +244,7 @@ def unschedule(job: JobName, office: TheOffice, who: Who) -> JobView:
 
 @router.put("/api/jobs/{job}/secrets", summary="Change what a job sends to its sites", responses=documented(404))
 def set_secrets(job: JobName, given: SecretFields, office: TheOffice, who: Who) -> JobView:
-    """Headers, cookies and credentials, from its next visits on, for the origins of the seeds that it has now."""
+    """Headers, cookies and credentials, within two seconds also for crawls under way, for the origins of the seeds that it has now."""
     secrets = given.given()
     if secrets is None:
         raise UsageError("Say what to change: headers, cookies or basic_auth.")

@@ -1,4 +1,4 @@
-"""What people change while a visit is under way."""
+"""Edits by people reach visits under way, and the delay in force is known."""
 
 from holdfast.store.migrations.plain import run_sql
 
