@@ -15,11 +15,11 @@ from typing import Final
 import psycopg
 
 from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, Seed, reason
+from holdfast.model.domain import Event, Seed, Status, reason
 from holdfast.model.job import Job, JobKind, JobSpec
 from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import edits, jobs, readiness, rounds
+from holdfast.store import edits, jobs, readiness, rounds, transitions
 
 CHUNK: Final = 500
 SILENCE: Final = timedelta(minutes=2)
@@ -99,9 +99,6 @@ WHERE id = ANY(%(ids)s) AND status = 'exhausted' AND next_crawl_after IS NULL AN
 _START_OVER: Final = """
 UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = 'it was started again'
 WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
-"""
-_REVIVE: Final = """
-UPDATE domains SET status = 'pending', status_reason = %(reason)s WHERE id = ANY(%(ids)s) AND status = 'exhausted'
 """
 
 _STANDING: Final = """
@@ -369,7 +366,8 @@ def again(connection: psycopg.Connection, job_id: int) -> None:
             ids = [row[0] for row in rows]
             connection.execute(_AGAIN, {"job": job_id, "ids": ids})
             readiness.renew_budgets(connection, ids, job_id=job_id)
-            connection.execute(_REVIVE, {"ids": ids, "reason": reason(Event.REFRESH_DUE, "the job was started again")})
+            words = reason(Event.REFRESH_DUE, "the job was started again")
+            transitions.change(connection, ids, Status.PENDING, only_from=[Status.EXHAUSTED], reason=words)
             free = [domain_id for domain_id, is_free in rows if is_free]
             readiness.fold(connection, free)
             readiness.refresh(connection, ids)

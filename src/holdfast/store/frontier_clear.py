@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.model.domain import Event, reason
-from holdfast.store import jobs, readiness, sweep
+from holdfast.model.domain import Event, Status, reason
+from holdfast.store import jobs, readiness, sweep, transitions
 
 CHUNK: Final = 200
 """Domains that are locked at once."""
@@ -99,7 +99,7 @@ WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = ANY(%(jobs)s) AND jd.state <> 
 """
 # One that was crawled before, and had been made to wait for what has gone now, comes to rest like one that was under way.
 _WAS_CRAWLED: Final = """
-UPDATE domains d SET status = 'active', status_reason = %(before)s WHERE d.id = ANY(%(ids)s) AND d.status = 'pending'
+SELECT d.id FROM domains d WHERE d.id = ANY(%(ids)s) AND d.status = 'pending'
   AND d.last_crawled_at IS NOT NULL AND NOT EXISTS (
     SELECT FROM (SELECT job_id FROM job_domains WHERE domain_id = d.id AND state <> 'done'
                  UNION ALL SELECT job_id FROM domain_wakes WHERE domain_id = d.id) work JOIN crawl_jobs j ON j.id = work.job_id
@@ -210,7 +210,9 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Mea
         # Whoever is on a domain of which nothing went may be about to find more: its end is his to prove.
         calm = key | {"ids": [domain_id for domain_id in ids if domain_id not in held.difference(taken)]}
         connection.execute(_DONE, calm)
-        connection.execute(_WAS_CRAWLED, calm | {"before": reason(Event.OUTCOME, "it was crawled before")})
+        crawled = [row[0] for row in connection.execute(_WAS_CRAWLED, calm)]
+        before = reason(Event.OUTCOME, "it was crawled before")
+        transitions.change(connection, crawled, Status.ACTIVE, only_from=[Status.PENDING], reason=before)
         why = reason(Event.FRONTIER_EMPTY, "its frontier was cleared")
         jobs.come_to_rest(connection, calm["ids"], why, rest=meant.rest)
         readiness.refresh(connection, ids)

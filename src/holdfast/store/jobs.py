@@ -14,9 +14,9 @@ from typing import Final
 import psycopg
 
 from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, reason
+from holdfast.model.domain import Event, Status, reason
 from holdfast.model.job import JobAction, JobState, after
-from holdfast.store import job_seeds, readiness, request_secrets
+from holdfast.store import job_seeds, readiness, request_secrets, transitions
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
@@ -141,8 +141,7 @@ DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(j
 # Where this job's URLs were the last, no visit will come that finds the end and sets the date of the refresh for the others. By the same
 # proof as at a release. Held or not: the holder may be dead, or there for tasks, and these leave a status alone.
 _COME_TO_REST: Final = """
-UPDATE domains d SET status = 'exhausted', status_reason = %(reason)s, retry_count = 0,
-    next_crawl_after = clock_timestamp() + COALESCE(%(rest)s, d.default_crawl_frequency)
+SELECT d.id FROM domains d
 WHERE d.id = ANY(%(ids)s) AND d.status = 'active' AND NOT EXISTS (
     SELECT FROM (SELECT job_id FROM job_domains WHERE domain_id = d.id AND state <> 'done'
                  UNION ALL SELECT job_id FROM domain_wakes WHERE domain_id = d.id) work JOIN crawl_jobs j ON j.id = work.job_id
@@ -421,7 +420,8 @@ def come_to_rest(
 
     Before: the domain rows are locked FOR UPDATE by this transaction, and their wakes are folded.
     """
-    connection.execute(_COME_TO_REST, {"ids": list(domain_ids), "reason": why, "rest": rest})
+    idle = [row[0] for row in connection.execute(_COME_TO_REST, {"ids": list(domain_ids)})]
+    transitions.change(connection, idle, Status.EXHAUSTED, only_from=[Status.ACTIVE], reason=why, rest=rest)
 
 
 def _lock(connection: psycopg.Connection, job_id: int) -> tuple[str, JobState]:

@@ -8,9 +8,9 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.domain import BLOCKING, UNREACHING, Event, reason
+from holdfast.model.domain import BLOCKING, UNREACHING, Event, Status, reason
 from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome
-from holdfast.store import arrays
+from holdfast.store import arrays, transitions
 
 UNDER_WAY_BONUS: Final = 100_000_000
 """Domains that are under way come before all others: finishing one is worth more than beginning another."""
@@ -26,6 +26,8 @@ NETWORK: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.item
 """Reasons of URLs that failed because their server could not be reached."""
 REFUSED: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in BLOCKING)
 """Reasons of URLs that failed because their server refused them."""
+_STOPPED: Final = (Status.BLOCKED, Status.UNREACHABLE)
+_PERSON: Final = "a person asked for another attempt"
 NO_ROBOTS_NOW: Final = "robots_unavailable"
 """The reason of URLs that wait for a robots.txt that could not be had."""
 
@@ -78,11 +80,9 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
 UPDATE domains d SET
     pages_discovered = d.pages_discovered + p.inserted,
     frontier_size = d.frontier_size + p.inserted,
-    frontier_updated_at = clock_timestamp(),
-    status = CASE WHEN p.woken AND d.status = 'exhausted' THEN 'pending' ELSE d.status END,
-    status_reason = CASE WHEN p.woken AND d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
+    frontier_updated_at = clock_timestamp()
 FROM per_domain p WHERE d.id = p.domain_id
-RETURNING d.id
+RETURNING d.id, p.woken AND d.status = 'exhausted'
 """  # noqa: S608 — composed of the constant above only
 
 # One URL each: for tasks. What changes is counted by what it was.
@@ -170,12 +170,9 @@ WITH chunk AS MATERIALIZED (
         state = CASE WHEN jd.state = 'done' THEN 'open' ELSE jd.state END
     FROM counts n WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s AND n.total > 0
 ), home AS (
-    UPDATE domains d SET frontier_size = d.frontier_size + n.total,
-        status = CASE WHEN d.status = 'exhausted' THEN 'pending' ELSE d.status END,
-        status_reason = CASE WHEN d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
-    FROM counts n WHERE d.id = %(domain)s AND n.total > 0
+    UPDATE domains d SET frontier_size = d.frontier_size + n.total FROM counts n WHERE d.id = %(domain)s AND n.total > 0
 )
-SELECT count(*), max(url_key) FROM chunk
+SELECT count(*), max(url_key), (SELECT total > 0 FROM counts) FROM chunk
 """
 
 _RETRIES: Final = """
@@ -195,10 +192,11 @@ WHERE d.id = ANY(%(ids)s) AND d.circuit_open_until IS NOT NULL AND (
     OR (SELECT l.outcome FROM crawl_log l WHERE l.domain_id = d.id ORDER BY l.crawled_at DESC LIMIT 1) = ANY(%(network)s))
 """
 _REACHABLE_AGAIN: Final = """
-UPDATE domains d SET status = 'pending', status_reason = %(reason)s, retry_count = 0
+UPDATE domains d SET retry_count = 0
 WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
     OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied' AND d.id = ANY(%(no_robots)s))
     OR (d.status = 'blocked' AND d.block_reason_code = 'login_required' AND d.id = ANY(%(logged_in)s)))
+RETURNING d.id
 """
 # Where not a single page was had, a seed that was given without a scheme is tried over https again, too.
 _RETRY: Final = """
@@ -236,12 +234,9 @@ WITH chunk AS MATERIALIZED (
                                          FROM domains d WHERE d.id = jd.domain_id) asked WHERE until > clock_timestamp())
     FROM counts n WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
 ), home AS (
-    UPDATE domains d SET frontier_size = d.frontier_size + n.total,
-        status = CASE WHEN d.status = 'exhausted' THEN 'pending' ELSE d.status END,
-        status_reason = CASE WHEN d.status = 'exhausted' THEN %(woken)s ELSE d.status_reason END
-    FROM counts n WHERE d.id = %(domain)s AND n.total > 0
+    UPDATE domains d SET frontier_size = d.frontier_size + n.total FROM counts n WHERE d.id = %(domain)s AND n.total > 0
 )
-SELECT count(*), max(url_key) FROM chunk
+SELECT count(*), max(url_key), (SELECT total > 0 FROM counts) FROM chunk
 """
 
 
@@ -277,9 +272,10 @@ def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> se
     Before: the domain rows are locked by this transaction. After: every URL that this statement could see is counted; exhausted
     domains with new URLs are pending. `ready` is the caller's to refresh.
     """
-    words = {"ids": arrays.numbers(domain_ids), "woken": reason(Event.WOKEN, "new URLs arrived")}
-    counted = {row[0] for row in connection.execute(_FOLD, words)}
-    return counted | {row[0] for row in connection.execute(_ONCE_MORE, words)}
+    ids = {"ids": arrays.numbers(domain_ids)}
+    counted = connection.execute(_FOLD, ids).fetchall()
+    _wake(connection, [domain_id for domain_id, woken in counted if woken], "new URLs arrived")
+    return {domain_id for domain_id, _ in counted} | {row[0] for row in connection.execute(_ONCE_MORE, ids)}
 
 
 def fold(connection: psycopg.Connection, domain_ids: Sequence[int], *, retries: bool = True) -> int:
@@ -313,18 +309,20 @@ def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> s
     if first:
         no_robots = {domain for _, domain, _, _, retry in wakes if str(Outcome.ROBOTS_DENIED) in retry}
         logged_in = {domain for _, domain, _, _, retry in wakes if str(Outcome.LOGIN_WALL) in retry}
-        words = reason(Event.COOLDOWN_ENDED, "a person asked for another attempt")
-        given = {"ids": first, "network": sorted(NETWORK), "reason": words, "no_robots": sorted(no_robots)}
+        given = {"ids": first, "network": sorted(NETWORK), "no_robots": sorted(no_robots)}
         given |= {"logged_in": sorted(logged_in)}
-        for statement in (_CLOSE_CIRCUIT, _ASK_ROBOTS_AGAIN, _REACHABLE_AGAIN):
-            connection.execute(statement, given)
+        connection.execute(_CLOSE_CIRCUIT, given)
+        connection.execute(_ASK_ROBOTS_AGAIN, given)
+        again = [row[0] for row in connection.execute(_REACHABLE_AGAIN, given)]
+        words = reason(Event.COOLDOWN_ENDED, _PERSON)
+        transitions.change(connection, again, Status.PENDING, only_from=_STOPPED, reason=words)
     for wake, domain, job, after, retry in wakes:
         key = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "retry": retry}
         key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "waits": sorted(NETWORK | {NO_ROBOTS_NOW})}
         key |= {"no_https": f"{Outcome.NO_HTTPS}:%" if retry else ""}
-        key |= {"woken": reason(Event.WOKEN, "a person asked for another attempt")}
-        row = connection.execute(_RETRY, key).fetchone()
-        _fold_on(connection, wake, *(row or (0, None)))
+        seen, last, woken = connection.execute(_RETRY, key).fetchone() or (0, None, False)
+        _wake(connection, [domain] if woken else [], _PERSON)
+        _fold_on(connection, wake, seen, last)
     return {domain for _, domain, _, _, _ in wakes}
 
 
@@ -344,12 +342,16 @@ def _reopen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: i
 
 def _deepen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes, deeper: int) -> None:
     given = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "deeper": deeper}
-    given |= {
-        "too_deep": str(Outcome.TOO_DEEP),
-        "woken": reason(Event.WOKEN, "URLs that were too deep are not any more"),
-    }
-    row = connection.execute(_DEEPEN, given).fetchone()
-    _fold_on(connection, wake, *(row or (0, None)))
+    given |= {"too_deep": str(Outcome.TOO_DEEP)}
+    seen, last, woken = connection.execute(_DEEPEN, given).fetchone() or (0, None, False)
+    _wake(connection, [domain] if woken else [], "URLs that were too deep are not any more")
+    _fold_on(connection, wake, seen, last)
+
+
+def _wake(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:
+    """Take exhausted domains back to pending. Before: their rows are locked by this transaction, and URLs wait on them."""
+    words = reason(Event.WOKEN, why)
+    transitions.change(connection, domain_ids, Status.PENDING, only_from=[Status.EXHAUSTED], reason=words)
 
 
 def _fold_on(connection: psycopg.Connection, wake: int, seen: int, last: bytes | None) -> None:

@@ -15,9 +15,9 @@ from typing import Final
 import psycopg
 
 from holdfast.errors import StoreError
-from holdfast.model.domain import Event, reason
+from holdfast.model.domain import Event, Status, reason
 from holdfast.model.outcome import Outcome
-from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs, workers
+from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs, transitions, workers
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
@@ -90,24 +90,24 @@ _POSTPONE: Final = "UPDATE domains SET next_crawl_after = clock_timestamp() + %(
 # An exhausted domain for which no job asked for refresh stays exhausted, without a date. On a stopped one those URLs are tried that wait
 # and that were refused, never all of its pages.
 _THAW: Final = """
-WITH wanted AS MATERIALIZED (
-    SELECT jd.domain_id, jd.job_id, job_wants_refresh(j) AS refresh FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-    WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused') AND j.kind = 'crawl'
-), due AS (
-    UPDATE domains SET
-        status = CASE WHEN old.again THEN 'pending' ELSE status END,
-        status_reason = CASE WHEN NOT old.again THEN status_reason WHEN old.was = 'exhausted' THEN %(due)s ELSE %(cooled)s END,
-        next_crawl_after = NULL
-    FROM (SELECT id AS old_id, status AS was, block_reason_code AS code, status IN ('blocked', 'unreachable') OR
-                 (status = 'exhausted' AND id IN (SELECT domain_id FROM wanted WHERE refresh)) AS again
-          FROM domains WHERE id = ANY(%(ids)s)) old
-    WHERE id = old.old_id RETURNING id, old.was, old.code
-)
+SELECT d.id, d.status::text, COALESCE(d.block_reason_code = 'robots_denied', false), EXISTS (
+    SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+    WHERE jd.domain_id = d.id AND j.state IN ('pending', 'processing', 'paused') AND j.kind = 'crawl' AND job_wants_refresh(j))
+FROM domains d WHERE d.id = ANY(%(ids)s) ORDER BY d.id
+"""
+_NO_DATE: Final = "UPDATE domains SET next_crawl_after = NULL WHERE id = ANY(%(ids)s) AND next_crawl_after IS NOT NULL"
+_TRY_AGAIN: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, retry)
-SELECT due.id, wanted.job_id, 0, ''::bytea, CASE WHEN due.was <> 'exhausted' THEN
-    CASE WHEN due.code = 'robots_denied' THEN %(retried)s::text[] ELSE array_remove(%(retried)s::text[], %(robots)s) END END
-FROM due JOIN wanted ON wanted.domain_id = due.id
-WHERE due.was IN ('blocked', 'unreachable') OR (due.was = 'exhausted' AND wanted.refresh)
+SELECT t.id, jd.job_id, 0, ''::bytea, CASE WHEN t.robots THEN %(retried)s::text[] ELSE array_remove(%(retried)s::text[], %(robots)s) END
+FROM unnest(%(ids)s::bigint[], %(no_robots)s::boolean[]) AS t(id, robots)
+JOIN job_domains jd ON jd.domain_id = t.id JOIN crawl_jobs j ON j.id = jd.job_id
+WHERE j.state IN ('pending', 'processing', 'paused') AND j.kind = 'crawl' ORDER BY t.id, jd.job_id
+"""
+_FETCH_AGAIN: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
+SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('pending', 'processing', 'paused') AND j.kind = 'crawl' AND job_wants_refresh(j)
+ORDER BY jd.domain_id, jd.job_id
 """
 
 
@@ -338,9 +338,15 @@ def _take_away(why: str, actor: str | None = None, worker: str | None = None) ->
 def _thaw(connection: psycopg.Connection, ids: Sequence[int]) -> None:
     robots = str(Outcome.ROBOTS_DENIED)
     given = {"retried": sorted(readiness.NETWORK | readiness.REFUSED | {robots}), "robots": robots}
-    words = {"cooled": reason(Event.COOLDOWN_ENDED), "due": reason(Event.REFRESH_DUE)}
     free = _reopen_jobs(connection, ids, given)
-    connection.execute(_THAW, {"ids": free, **given, **words})
+    found = connection.execute(_THAW, {"ids": free}).fetchall()
+    stopped = {at: denied for at, was, denied, _ in found if was in (Status.BLOCKED, Status.UNREACHABLE)}
+    refreshed = [at for at, was, _, wanted in found if was == Status.EXHAUSTED and wanted]
+    for due, event in ((list(stopped), Event.COOLDOWN_ENDED), (refreshed, Event.REFRESH_DUE)):
+        transitions.change(connection, due, Status.PENDING, only_from=transitions.RESTING, reason=reason(event))
+    connection.execute(_NO_DATE, {"ids": free})
+    connection.execute(_TRY_AGAIN, {"ids": list(stopped), "no_robots": list(stopped.values()), **given})
+    connection.execute(_FETCH_AGAIN, {"ids": refreshed})
     readiness.rescore(connection, free)
     readiness.refresh(connection, free)
 
