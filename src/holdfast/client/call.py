@@ -132,7 +132,7 @@ def at(path: str, *names: object) -> str:
     parts = [str(name) for name in names]
     for part in parts:
         if part.strip(".") == "" and len(part) < 3:
-            raise UsageError(f"{part!r} names nothing.")
+            raise UsageError(f"{part!r} names nothing in a path; a job of that name is reached by its id.")
     return path.format(*(quote(part, safe="", errors="replace") for part in parts))
 
 

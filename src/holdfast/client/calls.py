@@ -5,7 +5,7 @@ The rule: names and parameters are those of the API. A job is named by its name 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import httpx
 
@@ -375,10 +375,14 @@ def request(
     return Call(method.upper(), path, answer, query or {}, body, headers or {})
 
 
+_FOLDERS: Final = frozenset({".", ".."})
+"""What clients and servers take out of paths."""
+
+
 def _job(job: JobRef) -> str:
-    """How a path names a job: a name with a slash in it cannot stand in one."""
+    """How a path names a job: by its id if its name cannot stand in one."""
     if isinstance(job, Job):
-        return str(job.id) if "/" in job.name else job.name
+        return str(job.id) if "/" in job.name or job.name in _FOLDERS else job.name
     return str(job)
 
 

@@ -26,7 +26,7 @@ from holdfast.control.seeds import (
 from holdfast.control.summary import CrawlSummary, stands, summarize
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
-from holdfast.model.job import Job, JobKind, JobSpec, JobState
+from holdfast.model.job import Job, JobKind, JobSpec, JobState, check_name
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
@@ -348,8 +348,7 @@ class CrawlDesk:
     def _create(self, connection: Connection, wish: Wish, seeds: list[Seed], found: _Found) -> Job:
         spec = JobSpec(**(wish.options or {}))
         if wish.job is not None:
-            if wish.job.isascii() and wish.job.isdigit():
-                raise UsageError(f"A job cannot be called {wish.job}: jobs are also named by their ids. Add a letter.")
+            check_name(wish.job)
             return crawls.create(connection, name=wish.job, spec=spec, fingerprint=None)
         assert found.fingerprint is not None  # noqa: S101 — a job without a name is known by its seeds
         what = seeds[0].domain if seeds else "seeds"

@@ -9,6 +9,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from holdfast.errors import UsageError
+
+LONGEST_NAME: Final = 90
+"""Characters of the name of a job."""
+
 
 class JobKind(StrEnum):
     """What its frontier is made of."""
@@ -113,6 +118,21 @@ class JobSpec:
         if "scope" in values:
             values["scope"] = Scope(values["scope"])
         return cls(**values)
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for what cannot be the name of a new job. The rule: a name can stand in the path of a URL, as the API has it, and
+    cannot be taken for an id. A job of before that has another name is reached by its id."""
+    if name.isascii() and name.isdigit():
+        raise UsageError(f"A job cannot be called {name}: jobs are also named by their ids. Add a letter.")
+    if name in {".", ".."}:
+        raise UsageError(f"A job cannot be called {name!r}: in the path of a URL that means a folder. Add a letter.")
+    if not name or name != name.strip() or "/" in name:
+        raise UsageError(
+            f"A job cannot be called {name!r}: a name has no slash, and does not begin or end with a space."
+        )
+    if len(name) > LONGEST_NAME:
+        raise UsageError(f"The name of a job has at most {LONGEST_NAME} characters, not {len(name)}.")
 
 
 @dataclass(frozen=True, slots=True)

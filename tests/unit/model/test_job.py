@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.model.job import JobAction, JobState, after
+from holdfast.errors import UsageError
+from holdfast.model.job import LONGEST_NAME, JobAction, JobState, after, check_name
 
 EXPECTED = {
     JobAction.PAUSE: {"pending": "paused", "processing": "paused", "paused": "paused"},
@@ -28,3 +29,25 @@ def test_what_was_done_may_be_said_again(action: JobAction) -> None:
     for state in JobState:
         once = after(action, state)
         assert once is None or after(action, once) == once
+
+
+@pytest.mark.parametrize("name", ["shop", "a.example-1f2e3d", "...", ".hidden", "täglich um 7", "x" * LONGEST_NAME])
+def test_names_of_jobs(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (".", "means a folder"),
+        ("..", "means a folder"),
+        ("a/b", "no slash"),
+        ("", "does not begin or end with a space"),
+        (" x", "does not begin or end with a space"),
+        ("12", "named by their ids"),
+        ("x" * (LONGEST_NAME + 1), "at most 90 characters"),
+    ],
+)
+def test_names_that_a_path_or_an_id_cannot_have(name: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        check_name(name)

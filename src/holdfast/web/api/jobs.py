@@ -12,7 +12,7 @@ from holdfast.control.parsers import check_known
 from holdfast.control.queries import JobQuery
 from holdfast.control.summary import Ending
 from holdfast.errors import UsageError
-from holdfast.model.job import JobState, Scope
+from holdfast.model.job import LONGEST_NAME, JobState, Scope
 from holdfast.web import live
 from holdfast.web.afterwards import quietly
 from holdfast.web.guard import GuardedRoute
@@ -68,7 +68,7 @@ class Spec(Body):
 class NewJob(Body):
     """A job to be made."""
 
-    name: Annotated[Word, Field(max_length=90, pattern=r"^[^/\s][^/]*$", examples=["shop"])]
+    name: Annotated[Word, Field(max_length=LONGEST_NAME, pattern=r"^[^/\s][^/]*$", examples=["shop"])]
     urls: Annotated[list[Text], Field(min_length=1, max_length=_MOST_SEEDS, examples=[["https://example.com/"]])]
     """Where it begins. One that cannot be one is left out and reported, unless all are."""
     spec: Spec = Field(default_factory=Spec)
