@@ -33,6 +33,7 @@ class Domains(Protocol):
     def info(self, name: str) -> dict[str, Any]: ...
 
     def reset(self, name: str, why: str, *, actor: str) -> ResetReport: ...
+    def unblock(self, name: str, why: str, *, actor: str) -> ResetReport: ...
 
     def configure(
         self,
@@ -47,12 +48,13 @@ class Domains(Protocol):
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the program: as the group `domains`, and each under the name that it has without the group."""
-    group = typer.Typer(cls=Group, help="Domains: list, show, configure and reset them.", no_args_is_help=True)
+    group = typer.Typer(cls=Group, help="Domains: list, show, configure, unblock and reset them.", no_args_is_help=True)
     commands: dict[str, Callable[..., None]] = {
         "status": domain_status,
         "info": domain_info,
         "set": domain_set,
         "reset": domain_reset,
+        "unblock": domain_unblock,
         "top": top_domains,
         "priorities": recalculate_priorities,
     }
@@ -318,9 +320,9 @@ def domain_reset(
 ) -> None:
     """Clear a domain's blocks; crawl all its pages again.
 
-    It is pending again, its cool-down and its blocks are forgotten. Its pages are crawled by jobs that are open; one that was complete
-    goes on with `holdfast crawl --job NAME`. A worker that holds it loses it; what that worker
-    still writes is refused.
+    It is pending again, its cool-down and its blocks are forgotten. Its jobs go on, also completed ones, by a worker that runs or by
+    `holdfast crawl --job NAME`; cancelled ones do not. A worker that holds it loses it; what that worker still writes is refused. To try
+    a blocked domain again without crawling all of it, use `holdfast domains unblock`.
 
     Examples:
         holdfast domain-reset example.com --reason "site was moved"
@@ -333,6 +335,33 @@ def domain_reset(
     output.print_line(
         f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl{output.safe(taken)}."
     )
+
+
+def domain_unblock(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(metavar="DOMAIN...", help="Domains, or URLs on them.")],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", callback=session.readable, help="Why; it is kept with the domain.")
+    ] = "by hand",
+    as_json: output.Json = False,
+) -> None:
+    """Try blocked or unreachable domains again now, without crawling all of their pages.
+
+    Each is pending again, and its cool-down and the number of its blocks are forgotten. Only URLs that wait, were refused or could not be
+    reached are crawled, by a worker that runs or by `holdfast crawl --job NAME`; completed jobs go on for it, cancelled ones do not.
+
+    Examples:
+        holdfast domain-unblock example.com
+        holdfast domain-unblock example.com example.org --reason "the operator lets us in"
+    """
+    for name in names:  # what is no domain is refused before anything is changed
+        desk = _desk(context, name)
+    reports = [desk.unblock(name, reason, actor=actor()) for name in names]
+    if as_json:
+        output.print_json(reports)
+        return
+    for report in reports:
+        output.print_line(f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl.")
 
 
 def recalculate_priorities(context: typer.Context, as_json: output.Json = False) -> None:

@@ -44,6 +44,7 @@ PARTS: Final = (
             "domain-info",
             "domain-set",
             "domain-reset",
+            "domain-unblock",
             "top-domains",
             "recalculate-priorities",
             "domains",
@@ -81,7 +82,7 @@ TIERS: Final[Mapping[str, Mapping[str, str]]] = {
         "stats": "Pages and errors per minute, hour or day.",
     },
     "Domains": {
-        "domains": "List, show, configure and reset domains.",
+        "domains": "List, show, configure, unblock and reset domains.",
         "claims": "Which worker holds which domain.",
     },
     "Tasks, proxies, webhooks": {
@@ -112,6 +113,7 @@ OTHER_NAMES: Final = {
     "domain-info": "info",
     "domain-set": "set",
     "domain-reset": "reset",
+    "domain-unblock": "unblock",
     "top-domains": "top",
     "recalculate-priorities": "priorities",
 }
@@ -125,6 +127,7 @@ FAR: Final = frozenset(
         "domain-reset",
         "domain-set",
         "domain-status",
+        "domain-unblock",
         "domains",
         "explain",
         "export",

@@ -67,7 +67,7 @@ def _print(found: "Overview | RemoteOverview") -> None:
     alone = not any(worker["alive"] for worker in found.workers)
     facts += [("Next" if not number else "", _due(row, found.now, alone)) for number, row in enumerate(found.due)]
     if found.stay_blocked:
-        facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domain-reset`"))
+        facts.append(("Stay blocked", f"{counted(found.stay_blocked, 'domain')}, until `holdfast domains unblock`"))
     output.print_facts(facts)
     silent = [worker for worker in found.workers if not worker["alive"]]
     for worker in silent:

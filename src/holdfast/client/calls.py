@@ -289,6 +289,12 @@ def reset_domain(domain: str, *, reason: str | None = None) -> Call[DomainReset]
     return Call("POST", at("/api/admin/domains/{}/reset", domain), one(DomainReset), body=body)
 
 
+def unblock_domain(domain: str, *, reason: str | None = None) -> Call[DomainReset]:
+    """Let a blocked or unreachable domain be tried again; only URLs that wait, were refused or could not be reached are crawled."""
+    body = None if reason is None else {"reason": reason}
+    return Call("POST", at("/api/admin/domains/{}/unblock", domain), one(DomainReset), body=body)
+
+
 # Operating
 
 

@@ -99,6 +99,7 @@ class Methods:
     domain = Answer(calls.domain)
     configure_domain = Answer(calls.configure_domain)
     reset_domain = Answer(calls.reset_domain)
+    unblock_domain = Answer(calls.unblock_domain)
     claim_summary = Answer(calls.claim_summary)
     release_claims = Answer(calls.release_claims)
     run = Answer(calls.run)

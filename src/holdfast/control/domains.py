@@ -40,7 +40,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ResetReport:
-    """What a reset did."""
+    """What a reset or an un-block did."""
 
     domain: str
     was: str
@@ -191,6 +191,18 @@ class DomainDesk:
         return ResetReport(
             before["domain"], before["status"], before["claimed_by"], sum(row["waiting"] for row in work)
         )
+
+    def unblock(self, name: str, why: str, *, actor: str) -> ResetReport:
+        """Let a blocked or unreachable domain be tried again; only URLs that wait or were refused are crawled. Refused if it is neither."""
+        with self.database.session() as connection:
+            with connection.transaction():
+                before = domains.get(connection, self.canonical(name))
+                domain_id = domains.unblock(connection, before["domain"], why=why)
+                details = {"why": why, "was": before["status"], "code": before["block_reason_code"]}
+                self._record(connection, actor, "unblock", before["domain"], details)
+            sweep.wake_now(connection, domain_id)
+            work = reports.work_of(connection, domain_id)
+        return ResetReport(before["domain"], before["status"], None, sum(row["waiting"] for row in work))
 
     def configure(
         self,

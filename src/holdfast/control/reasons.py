@@ -429,12 +429,12 @@ def lasting(until: datetime, now: datetime) -> str:
 def blocked(domain: str, status: str, code: str | None, until: datetime | None) -> Wait:
     """The wait of a domain that is blocked or unreachable. `until` None: only a person ends it."""
     told = f"{domain} is {status} ({BLOCKED.get(code or '', code)})"
-    reset = f"`holdfast domain-reset {domain}`"
+    unblock = f"`holdfast domains unblock {domain}`"
     if until is None:
-        return Wait(told, None, f"only {reset} ends that")
+        return Wait(told, None, f"only {unblock} ends that")
     if status == Status.UNREACHABLE:
         return Wait(told, until, "a new `holdfast crawl` of it asks at once")
-    return Wait(told, until, f"{reset} ends that")
+    return Wait(told, until, f"{unblock} ends that")
 
 
 def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | None]:

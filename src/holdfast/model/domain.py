@@ -42,6 +42,8 @@ class Event(StrEnum):
     """An exhausted domain is old enough to be looked at again."""
     WOKEN = "woken"
     """New URLs arrived for an exhausted domain."""
+    UNBLOCKED = "unblocked"
+    """A person lets a blocked or unreachable domain be tried again."""
     RESET = "reset"
     """A person starts it over."""
 
@@ -70,6 +72,7 @@ _TARGET: Final[dict[Event, Status]] = {
     Event.COOLDOWN_ENDED: Status.PENDING,
     Event.REFRESH_DUE: Status.PENDING,
     Event.WOKEN: Status.PENDING,
+    Event.UNBLOCKED: Status.PENDING,
     Event.RESET: Status.PENDING,
 }
 
@@ -78,6 +81,7 @@ _ONLY_FROM: Final[dict[Event, frozenset[Status]]] = {
     Event.COOLDOWN_ENDED: frozenset({Status.BLOCKED, Status.UNREACHABLE}),
     Event.REFRESH_DUE: frozenset({Status.EXHAUSTED}),
     Event.WOKEN: frozenset({Status.EXHAUSTED}),
+    Event.UNBLOCKED: frozenset({Status.BLOCKED, Status.UNREACHABLE}),
     Event.RESET: frozenset(Status),
 }
 """Events that mean something in these states only; elsewhere they change nothing."""

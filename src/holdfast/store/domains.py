@@ -14,9 +14,10 @@ from psycopg.abc import Buffer
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.datetime import TimestamptzLoader
 
-from holdfast.errors import Changed, NotFound
+from holdfast.errors import Changed, NotFound, Refused
 from holdfast.model.domain import Event, Seed, Status, reason
-from holdfast.store import budget, readiness, retry_now
+from holdfast.model.outcome import Outcome
+from holdfast.store import budget, jobs, readiness, retry_now, transitions
 
 PRIORITY_CHUNK: Final = 5_000
 
@@ -78,9 +79,23 @@ _END_TENURE: Final = """
 UPDATE claim_log SET ended_at = GREATEST(clock_timestamp(), claimed_at), why = 'reset' WHERE domain_id = %(id)s AND ended_at IS NULL
 """
 _START_OVER: Final = """
-INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
-SELECT jd.domain_id, jd.job_id, 0, ''::bytea FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-WHERE jd.domain_id = %(id)s AND j.state NOT IN ('cancelled', 'failed') AND j.kind = 'crawl'
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, retry)
+SELECT jd.domain_id, jd.job_id, 0, ''::bytea, %(retry)s::text[] FROM job_domains jd
+WHERE jd.domain_id = %(id)s AND jd.job_id = ANY(%(jobs)s)
+"""
+_JOBS: Final = """
+SELECT j.id FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+WHERE jd.domain_id = %(id)s AND j.state <> 'cancelled' AND j.deleted_at IS NULL AND j.kind = 'crawl' ORDER BY j.id
+"""
+_STOPPED: Final = "SELECT status::text, block_reason_code FROM domains WHERE id = %(id)s FOR NO KEY UPDATE"
+_FORGIVE: Final = """
+UPDATE domains SET retry_count = 0, first_blocked_at = NULL, circuit_open_until = NULL, circuit_failures = 0, circuit_successes = 0
+WHERE id = %(id)s
+"""
+# Also a file that was fetched: it may be the one that denies everything.
+_FORGET_ROBOTS: Final = """
+UPDATE domain_robots r SET expires_at = LEAST(r.expires_at, GREATEST(clock_timestamp(), d.retried_at))
+FROM domains d WHERE d.id = r.domain_id AND d.id = %(id)s
 """
 
 # What the server asked for stays: no setting makes up for it.
@@ -236,25 +251,69 @@ def end_waits(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None
 def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
     """Start a domain over, from any status; its id.
 
-    After: it is pending and free under a higher epoch (a former holder is fenced off), cool-down, blocks, error streak, circuit and
-    a robots.txt that could not be fetched are forgotten, the reason is recorded, and a wake says that all its pages are to be crawled
-    again. `store/sweep.wake_now` or the next sweep makes it ready. A pause that the server asked for (Retry-After) stays.
+    Before: the transaction, if one is open, has locked no job and no domain. After: its completed and failed jobs are reopened, each with
+    a new crawl unless one is open; it is pending and free under a higher epoch (a former holder is fenced off); cool-down, blocks,
+    error streak, circuit and a robots.txt that could not be fetched are forgotten, the reason is recorded, and a wake says that all its
+    pages are to be crawled again. `store/sweep.wake_now` or the next sweep makes it ready. A pause that the server asked for
+    (Retry-After) stays.
     """
     with connection.transaction():
-        row = connection.execute("SELECT id FROM domains WHERE domain = %s FOR NO KEY UPDATE", (domain,)).fetchone()
-        if row is None:
-            get(connection, domain)
-            raise AssertionError(domain)  # get() has raised
-        key = {"id": row[0], "reason": reason(Event.RESET, why)}
+        domain_id = id_of(connection, domain)
+        job_ids = _reopen_jobs(connection, domain_id, f"{domain} was reset")
+        connection.execute("SELECT FROM domains WHERE id = %s FOR NO KEY UPDATE", (domain_id,))
+        key = {"id": domain_id, "reason": reason(Event.RESET, why), "jobs": job_ids, "retry": None}
         connection.execute(_END_TENURE, key)
         connection.execute(_RESET, key)
-        retry_now.stamp(connection, [row[0]])
-        readiness.ask_robots_again(connection, [row[0]])
-        budget.give_back(connection, [row[0]])
-        readiness.renew_budgets(connection, [row[0]])
-        readiness.rescore(connection, [row[0]])
+        retry_now.stamp(connection, [domain_id])
+        readiness.ask_robots_again(connection, [domain_id])
+        budget.give_back(connection, [domain_id])
+        readiness.renew_budgets(connection, [domain_id])
+        readiness.rescore(connection, [domain_id])
         connection.execute(_START_OVER, key)
-    return int(row[0])
+    return domain_id
+
+
+def unblock(connection: psycopg.Connection, domain: str, *, why: str) -> int:
+    """Let a blocked or unreachable domain be tried again without crawling all of it; its id. Refused if it is neither.
+
+    Before: the transaction, if one is open, has locked no job and no domain. After: it is pending, its cool-down and the count of its
+    stops are forgotten, and a wake says that the URLs which were refused or not reached are to be tried again, besides those that wait.
+    Its completed and failed jobs are reopened. `store/sweep.wake_now` or the next sweep makes it ready. What the server asked for
+    (Retry-After) stays.
+    """
+    with connection.transaction():
+        domain_id = id_of(connection, domain)
+        job_ids = _reopen_jobs(connection, domain_id, f"{domain} was unblocked")
+        status, code = connection.execute(_STOPPED, {"id": domain_id}).fetchone() or (None, None)
+        stopped = [Status.BLOCKED, Status.UNREACHABLE]
+        if status not in stopped:
+            raise Refused(
+                f"{domain} is {status}, not blocked; `holdfast domain-reset {domain}` crawls all of it again."
+            )
+        retry = readiness.NETWORK | readiness.REFUSED
+        if code == Event.ROBOTS_DENIED:
+            retry |= {str(Outcome.ROBOTS_DENIED)}
+        key = {"id": domain_id, "jobs": job_ids, "retry": sorted(retry)}
+        words = reason(Event.UNBLOCKED, why)
+        transitions.change(connection, [domain_id], Status.PENDING, only_from=stopped, reason=words)
+        connection.execute(_FORGIVE, key)
+        retry_now.stamp(connection, [domain_id])
+        connection.execute(_FORGET_ROBOTS, key)
+        readiness.rescore(connection, [domain_id])
+        connection.execute(_START_OVER, key)
+    return domain_id
+
+
+def _reopen_jobs(connection: psycopg.Connection, domain_id: int, why: str) -> list[int]:
+    """Reopen the completed and failed jobs of a domain, since a person gives them something to do; all its jobs but cancelled ones.
+
+    Jobs are locked before the domain, as everywhere.
+    """
+    job_ids = [row[0] for row in connection.execute(_JOBS, {"id": domain_id})]
+    for job_id in sorted(jobs.lock_ended(connection, job_ids)):
+        jobs.reopen(connection, job_id, why)
+    jobs.ask_for_crawl(connection, job_ids)
+    return job_ids
 
 
 def recalculate(connection: psycopg.Connection) -> Iterator[tuple[int, int]]:

@@ -134,6 +134,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "PATCH /api/admin/domains/{domain}": _DOMAINS,
     "DELETE /api/admin/domains/{domain}": _DOMAINS,
     "POST /api/admin/domains/{domain}/reset": _DOMAINS,
+    "POST /api/admin/domains/{domain}/unblock": _DOMAINS,
     "POST /api/admin/priorities": _DOMAINS,
     "GET /api/maintenance-windows": _READ,
     "PUT /api/admin/domains/{domain}/maintenance-window": _DOMAINS,

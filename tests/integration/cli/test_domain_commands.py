@@ -202,6 +202,20 @@ def test_domain_reset_starts_over_and_takes_it_from_its_holder(cli: Cli, store: 
     assert_invariants(store.connection)
 
 
+def test_domains_unblock_lets_several_be_tried_again(cli: Cli, store: Store) -> None:
+    store.seed("a.example", "b.example/x", "b.example/y", "c.example")
+    for name in ("a.example", "b.example"):
+        store.become(name, Status.BLOCKED)
+    answer = cli("domains", "unblock", "a.example", "b.example")
+    assert (
+        answer.out == "a.example: blocked → pending, 1 URL to crawl.\nb.example: blocked → pending, 2 URLs to crawl.\n"
+    )
+    refused = cli("domain-unblock", "c.example")
+    assert (refused.code, "c.example is pending, not blocked" in refused.err) == (5, True)
+    assert store.value("SELECT count(*) FROM audit_log WHERE action = 'unblock' AND object_kind = 'domain'") == 2
+    assert_invariants(store.connection)
+
+
 def test_recalculate_priorities(cli: Cli, store: Store) -> None:
     store.domains(3)
     assert cli("recalculate-priorities").out == "3 domains, 0 priorities changed.\n"

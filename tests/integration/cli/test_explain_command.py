@@ -85,7 +85,7 @@ def test_what_a_held_and_a_stopped_domain_waits_for(cli: Cli, crawl: Crawl) -> N
     assert waits == r"worker w\x1b7 holds the domain and takes its URLs in turn"
     crawl.store.release(claim, "w\x1b7", event=Event.FORBIDDEN)
     waits = facts(cli("explain", "https://other.example/deep").out)["Waits for"]
-    reset = "`holdfast domain-reset other.example` ends that"
+    reset = "`holdfast domains unblock other.example` ends that"
     assert re.fullmatch(rf"other.example is blocked \(it answers 403 Forbidden\), until {TIME} UTC; {reset}", waits)
     story = cli("explain", "other.example", "--json").json
     assert story["status"] == "blocked"

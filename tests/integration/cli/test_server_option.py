@@ -231,6 +231,14 @@ def test_domains(both: Both, database: Database, store: Store, monkeypatch: pyte
         both.far("domain-set", "c.example", "delay=1", "--json").json,
         {"version", "updated_at", "priority"},
     )
+    store.seed("d.example")
+    store.become("d.example", Status.BLOCKED)
+    (report,) = both.far("domain-unblock", "d.example", "--reason", "let in", "--json").json
+    assert (report["domain"], report["was"], store.row("d.example")["status_reason"]) == (
+        "d.example",
+        "blocked",
+        "unblocked: let in",
+    )
     report = both.far("domain-reset", "b.example", "--reason", "it moved", "--json").json
     assert (report["domain"], report["was"]) == ("b.example", "blocked")
     assert store.row("b.example")["status_reason"] == "reset: it moved"
@@ -238,6 +246,7 @@ def test_domains(both: Both, database: Database, store: Store, monkeypatch: pyte
         ["domain-info", "nowhere.example"],
         ["domain-set", "c.example", "delay=x"],
         ["domain-reset", "a b"],
+        ["domains", "unblock", "c.example"],
     ):
         both.refused(*refused)
 

@@ -65,7 +65,7 @@ def test_silent_workers_and_blocked_domains_are_told(cli: Cli, crawl: Crawl) -> 
     crawl.store.connection.execute("UPDATE domains SET next_crawl_after = 'infinity' WHERE status = 'blocked'")
     crawl.store.connection.execute("UPDATE crawl_log SET crawled_at = crawled_at - interval '5 min'")
     answer = cli("status")
-    assert re.search(r"^Stay blocked +1 domain, until `holdfast domain-reset`$", answer.out, re.MULTILINE)
+    assert re.search(r"^Stay blocked +1 domain, until `holdfast domains unblock`$", answer.out, re.MULTILINE)
     assert re.search(r"^Pace +nothing in the last minute$", answer.out, re.MULTILINE)
 
 

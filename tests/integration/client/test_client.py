@@ -187,6 +187,8 @@ def test_a_domain_is_configured_by_whoever_has_seen_it_last(client: Client, stor
     assert claim.domain_id == seen.facts["id"]
     store.seed("b.example")
     store.become("b.example", Status.BLOCKED)
+    assert client.unblock_domain("b.example", reason="let in").was == "blocked"
+    store.become("b.example", Status.BLOCKED)
     assert client.reset_domain("b.example").was == "blocked"
     assert next(client.transitions("b.example")).to_status == "pending"
     assert [tenure.why for tenure in client.tenures("a.example")] == ["reset"]

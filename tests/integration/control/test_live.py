@@ -98,7 +98,7 @@ def test_waits_of_workers_and_of_the_store_are_told_with_trouble_first(database:
     assert (live.requests, [fetch.url for fetch in live.fetching]) == (2, ["https://c.example/x"])
     blocked, circuit, delay = told(live)
     assert blocked.startswith("a.example is blocked (")
-    assert "`holdfast domain-reset a.example`" in blocked
+    assert "`holdfast domains unblock a.example`" in blocked
     assert circuit.startswith("b.example does not answer (connection refused), next attempt in 1")
     assert delay.startswith("c.example: the delay between two requests, next request in ")
     assert [wait.meant for wait in live.waits] == [False, False, True]

@@ -95,7 +95,7 @@ def test_a_blocked_domain_says_until_when_and_why(crawl: Crawl) -> None:
     assert wait.what == "other.example is blocked (it answers 403 Forbidden)"
     assert wait.until is not None
     assert wait.until > found.now
-    assert wait.change == "`holdfast domain-reset other.example` ends that"
+    assert wait.change == "`holdfast domains unblock other.example` ends that"
     assert (wait.domains, wait.urls) == (1, 1)
 
 

@@ -52,7 +52,7 @@ SCORES: list[tuple[dict[str, int | None], timedelta | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("state", "woken"), [("completed", 1), ("paused", 1), ("cancelled", 0), ("failed", 0)])
+@pytest.mark.parametrize(("state", "woken"), [("completed", 1), ("paused", 1), ("cancelled", 0), ("failed", 1)])
 def test_a_reset_means_every_job_that_may_go_on(store: Store, state: str, woken: int) -> None:
     other = store.new_job("other")
     store.seed("a.example")

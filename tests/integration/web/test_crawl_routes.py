@@ -248,6 +248,11 @@ def test_a_domain_is_made_configured_started_over_and_forgotten(
     assert client.get("/api/maintenance-windows").json()["items"][0]["domain"] == "shop.example"
     assert client.put(f"{path}/maintenance-window", json={"window": "at night"}).status_code == 422
     assert client.delete(f"{path}/maintenance-window").json()["facts"]["maintenance_window"] is None
+    refused = client.post(f"{path}/unblock")
+    assert (refused.status_code, "is pending, not blocked" in refused.json()["detail"]) == (409, True)
+    connection.execute("UPDATE domains SET status = 'blocked' WHERE domain = 'shop.example'")
+    unblocked = client.post(f"{path}/unblock", json={"reason": "let in"})
+    assert (unblocked.status_code, unblocked.json()["was"]) == (200, "blocked")
     reset = client.post(f"{path}/reset", json={"reason": "moved"})
     assert (reset.status_code, reset.json()["was"]) == (200, "pending")
     assert client.get("/api/domains/shop.example/robots").json() == []

@@ -131,9 +131,9 @@ def test_where_nothing_is_fetched_and_nothing_is_known_it_says_so() -> None:
 
 def test_times_that_are_far_off_are_told_as_times() -> None:
     job = LiveJob(
-        FIGURES, waits=(LiveWait("b.example is blocked (403)", 86_400.0, "`holdfast domain-reset b.example`"),)
+        FIGURES, waits=(LiveWait("b.example is blocked (403)", 86_400.0, "`holdfast domains unblock b.example`"),)
     )
-    assert "until 2026-02-06 12:30 UTC; `holdfast domain-reset b.example`" in shown(block(view(job), 140))
+    assert "until 2026-02-06 12:30 UTC; `holdfast domains unblock b.example`" in shown(block(view(job), 140))
 
 
 def test_what_came_from_the_web_steers_no_terminal() -> None:

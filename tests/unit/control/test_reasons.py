@@ -216,7 +216,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             Wait(
                 "example.com is blocked (it answers 403 Forbidden)",
                 LATER,
-                "`holdfast domain-reset example.com` ends that",
+                "`holdfast domains unblock example.com` ends that",
             ),
         ),
         (
@@ -226,7 +226,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             Wait(
                 "example.com is blocked (it answers 403 Forbidden)",
                 None,
-                "only `holdfast domain-reset example.com` ends that",
+                "only `holdfast domains unblock example.com` ends that",
             ),
         ),
         (

@@ -46,6 +46,11 @@ class RemoteDomains:
         path = at("/api/admin/domains/{}/reset", canonical_domain(name))
         return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
 
+    def unblock(self, name: str, why: str, *, actor: str) -> ResetReport:  # noqa: ARG002
+        """Let a blocked or unreachable domain be tried again."""
+        path = at("/api/admin/domains/{}/unblock", canonical_domain(name))
+        return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
+
     def configure(
         self,
         name: str,

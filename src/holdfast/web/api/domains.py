@@ -311,6 +311,16 @@ def reset(domain: Domain, office: TheOffice, who: Who, given: Reset | None = Non
     return ResetView.of(office.domains.reset(domain, why, actor=who.name))
 
 
+@router.post(
+    "/api/admin/domains/{domain}/unblock", summary="Try a blocked domain again", responses=documented(404, 409)
+)
+def unblock(domain: Domain, office: TheOffice, who: Who, given: Reset | None = None) -> ResetView:
+    """From blocked or unreachable: the cool-down and the number of blocks are forgotten, and URLs that wait, were refused or could not be
+    reached are crawled, not all pages. A domain that is neither is refused (409)."""
+    why = (given or Reset()).reason
+    return ResetView.of(office.domains.unblock(domain, why, actor=who.name))
+
+
 @router.post("/api/admin/priorities", summary="Rewrite the scores of all domains", status_code=202)
 def recalculate(office: TheOffice, who: Who, response: Response) -> OperationView:
     """They are rewritten after each visit anyway."""
