@@ -1,6 +1,6 @@
 """`holdfast audit`: who created or changed what, when."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -8,6 +8,8 @@ from holdfast.cli import output, session, written
 from holdfast.cli.help import Command
 from holdfast.control.audit import AuditDesk
 from holdfast.store.audit import Entry
+
+_PLURALS: Final = {"batch": "batches", "frontier": "frontier", "proxy": "proxies"}
 
 
 def register(app: typer.Typer) -> None:
@@ -64,8 +66,13 @@ def audit(
 
 
 def _object(entry: Entry) -> str:
-    many = entry.object_id == "*"  # several at once; the details say which
-    return f"{entry.object_kind}s" if many else f"{entry.object_kind} {entry.object_id}"
+    kind = entry.object_kind
+    # Several at once; the details say which.
+    return (
+        _PLURALS.get(kind, kind if kind.endswith("s") else f"{kind}s")
+        if entry.object_id == "*"
+        else f"{kind} {entry.object_id}"
+    )
 
 
 def _details(details: dict[str, Any]) -> str:

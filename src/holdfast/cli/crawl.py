@@ -17,6 +17,7 @@ from holdfast.cli import extraction, output, secret_options, session, wishes
 from holdfast.cli.display import Display
 from holdfast.cli.help import Command
 from holdfast.cli.output import size
+from holdfast.cli.seeds import bad_seeds
 from holdfast.cli.session import INTERRUPTED, Session, Stopped, say
 from holdfast.cli.supervising import background_beside, keeping, look_after, program
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
@@ -80,7 +81,10 @@ def crawl(
     delay: wishes.Delay = None,
     concurrency: wishes.Concurrency = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Worker processes (default: one a core).")
+        int | None,
+        typer.Option(
+            min=1, max=1000, help="Worker processes (default: one a core, not more than domains if it stays on them)."
+        ),
     ] = None,
     scope: wishes.InScope = None,
     include: wishes.Include = None,
@@ -150,7 +154,7 @@ def crawl(
         patience = _Patience(desk)
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     extraction.check_job(of, begun.job, chosen, items_file)
-    _announce(begun, quiet=quiet)
+    _announce(begun, wish.seeds_file, quiet=quiet)
     told_contact = as_json or quiet or begun.resumed or _names_contact(of.settings, begun.job)
     if not told_contact and desk.is_first(begun.job):
         say(
@@ -298,9 +302,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _announce(begun: Begun, *, quiet: bool) -> None:
-    for bad in begun.loaded.bad_lines[:20]:
-        say(f"not a seed: {output.safe(bad.problem)}")
+def _announce(begun: Begun, file: str | None, *, quiet: bool) -> None:
+    for line in bad_seeds(begun.loaded, file):
+        say(line)
     if begun.loaded.stopped:
         raise HoldfastError(begun.loaded.stopped)
     if begun.not_job is not None:

@@ -16,6 +16,7 @@ from holdfast.cli.crawl import watched
 from holdfast.cli.display import LIVE_EVERY, Display
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import counted, size
+from holdfast.cli.seeds import bad_seeds
 from holdfast.control.crawls import Wish
 from holdfast.control.jobs import JobDesk, Made, Watch
 from holdfast.control.seeds import Loaded
@@ -207,8 +208,8 @@ def create(
             lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
             schedule,
         )
-    for bad in made.loaded.bad_lines[:20]:
-        session.say(f"not a seed: {output.safe(bad.problem)}")
+    for line in bad_seeds(made.loaded, seeds):
+        session.say(line)
     if as_json:
         output.print_json({"id": made.job.id, "job": made.job.name, "seeds": made.loaded.seeds, "bad": made.loaded.bad})
     else:

@@ -1,5 +1,6 @@
 """`holdfast seeds`: say what is to be crawled."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Annotated
 
@@ -74,6 +75,15 @@ def load(
             for loaded in steps:
                 bar.show(loaded.bytes_read, loaded.lines)
     _report(loaded, "line", as_json)
+
+
+def bad_seeds(loaded: Loaded, file: str | None) -> Iterator[str]:
+    """What is said of seeds that cannot be crawled: the cause, and its line where they stand in a file."""
+    for bad in loaded.bad_lines[:_BAD_LINES_SHOWN]:
+        where = f", line {bad.line:,} of {output.safe(file)}" if file is not None and bad.line else ""
+        yield f"not a seed{where}: {output.safe(bad.problem)}"
+    if loaded.bad > _BAD_LINES_SHOWN:
+        yield f"… and {loaded.bad - _BAD_LINES_SHOWN:,} more"
 
 
 def _report(loaded: Loaded, unit: str, as_json: bool) -> None:

@@ -371,12 +371,15 @@ class CrawlDesk:
 
     def _sow(self, job: Job, wish: Wish, seeds: list[Seed], bad: Loaded, watch: Callable[[Loaded], None]) -> Loaded:
         sower = replace(self.sower, job=job.name)
-        loaded = sower.add(list(wish.urls)) if seeds else bad
-        if wish.seeds_file is not None:
-            stream, _, name = open_seeds(wish.seeds_file)
-            with stream, closing(sower.load(stream, name)) as steps:
-                for loaded in steps:
-                    watch(loaded)
+        given = sower.add(list(wish.urls)) if seeds else bad
+        if wish.seeds_file is None:
+            return given
+        loaded = Loaded()
+        stream, _, name = open_seeds(wish.seeds_file)
+        with stream, closing(sower.load(stream, name)) as steps:
+            for loaded in steps:
+                watch(loaded)
+        loaded.after(given)
         return loaded
 
 

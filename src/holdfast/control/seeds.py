@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from holdfast.control.lists import Damaged, Progress, lines, opened
+from holdfast.control.lists import BadLine, Damaged, Progress, lines, opened
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
 from holdfast.model.host import canonical_domain
@@ -62,6 +62,15 @@ class Loaded(Progress):
     def add(self, seeded: seeding.Seeded) -> None:
         self.domains += seeded.domains
         self.urls += seeded.urls
+
+    def after(self, given: "Loaded") -> None:
+        """Add what was given as arguments before the file: those have no line, so their number is 0."""
+        self.lines += given.lines
+        self.seeds += given.seeds
+        self.domains += given.domains
+        self.urls += given.urls
+        self.bad += given.bad
+        self.bad_lines[:0] = [BadLine(0, one.problem) for one in given.bad_lines]
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,10 @@ class LinkFinder:
 
         So it is with a link that was too deep where it was met, and is not any more: no domain was made for it then.
         """
-        if not item.depth or self._sites.of(item.url).domain == self._site.domain:
+        try:
+            if not item.depth or self._sites.of(item.url).domain == self._site.domain:
+                return None
+        except BadUrl:  # a host that was stored before such hosts were refused: fetching it says why it fails
             return None
         return self.follow(item, item.url, item.hops)._replace(parent_key=item.parent_key or item.url_key)
 
@@ -279,7 +282,10 @@ class LinkFinder:
         rules = self._fold_rules
         if not rules.strip_parameters or not ("?" in item.url or ";" in item.url):
             return None
-        shorter = normalize(item.url, rules)
+        try:
+            shorter = normalize(item.url, rules)
+        except BadUrl:  # likewise
+            return None
         return None if shorter == item.url else self.follow(item, shorter, item.hops)
 
     def excludes(self, item: Waiting) -> str | None:

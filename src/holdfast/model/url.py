@@ -24,9 +24,10 @@ MAX_INPUT: Final = 1 << 20
 MAX_HOST: Final = 253
 """Characters of the longest name that name servers know, without its trailing dot."""
 
-PLAIN_HOST: Final = r"(?:[a-z0-9_-]{1,63}\.)*+[a-z][a-z0-9_-]{0,62}"
-"""A host that WHATWG leaves as it is: lowercase letters, digits, hyphens, underscores, and (since the last label starts
-with a letter) no IPv4 address in disguise. At most a host: the length of the whole is for the caller to check."""
+_LABEL: Final = r"[a-z0-9_][a-z0-9_-]{0,62}(?<!-)"
+PLAIN_HOST: Final = rf"(?:{_LABEL}\.)*+[a-z][a-z0-9_-]{{0,62}}(?<!-)"
+"""A host that WHATWG leaves as it is: lowercase letters, digits, underscores, hyphens inside of a label, and (since the last
+label starts with a letter) no IPv4 address in disguise. At most a host: the length of the whole is for the caller to check."""
 
 # Characters that WHATWG encodes neither in a path nor in a query nor in a fragment. A segment that starts with a dot
 # (or %2e) may be a dot segment and is left to ada: `_is_plain`.
@@ -45,7 +46,8 @@ _PLAIN_URL: Final = re.compile(
 _PARTS: Final = re.compile(
     r"(https?)://(?:[^/@]*@)?(\[[^\]]*\]|[^:/]*)(?::(\d+))?(/[^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL
 )
-_VISITABLE: Final = re.compile(r"(?:[a-z0-9_-]{1,63}\.)*+[a-z0-9_-]{1,63}")
+_VISITABLE: Final = re.compile(rf"(?:{_LABEL}\.)*+{_LABEL}")
+_HYPHEN_OUTSIDE: Final = re.compile(r"(?:\A|\.)-|-(?:\.|\Z)")
 
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _UNRESERVED: Final = {f"%{ord(c):02X}": c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"}
@@ -293,13 +295,15 @@ def with_http(url: str) -> str:
 def visitable(url: Url) -> str:
     """The host of *url* without its trailing dot, if something could listen there; raises BadUrl otherwise.
 
-    WHATWG lets more through: empty labels, any length, characters such as ``{`` or ``,`` that no name on the web has.
-    Underscores (``_dmarc.example.com``) and leading hyphens do exist, so they stay.
+    WHATWG lets more through: empty labels, any length, labels that begin or end with a hyphen, which no name server of the
+    web gives out, characters such as ``{`` or ``,``. Underscores (``_dmarc.example.com``) do exist, so they stay.
     """
     host = url.host.removesuffix(".")
     if url.port == 0:
         raise refusal(url.href, "names port 0, where nothing can listen")
     if not host.startswith("[") and (len(host) > MAX_HOST or not _VISITABLE.fullmatch(host)):
+        if _HYPHEN_OUTSIDE.search(host):
+            raise refusal(url.href, "names a host with a part that begins or ends with a hyphen")
         raise refusal(url.href, "names a host that nobody can look up")
     return host
 

@@ -38,6 +38,14 @@ def test_who_did_what_the_newest_first(log: Cli) -> None:
     ]
 
 
+def test_several_at_once_have_a_plural(cli: Cli, connection: psycopg.Connection) -> None:
+    with connection.transaction():
+        for kind in ("frontier", "runs", "claims", "proxy", "batch", "session"):
+            audit.write(connection, actor="cli:ann", action="clear", kind=kind, object_id="*", details={})
+    lines = cli("audit").out.splitlines()[2:]
+    assert [line.split()[-1] for line in lines] == ["sessions", "batches", "proxies", "claims", "runs", "frontier"]
+
+
 @pytest.mark.parametrize(
     ("options", "ids"),
     [

@@ -80,6 +80,16 @@ def test_bad_seeds_are_told_and_the_rest_is_kept(cli: Cli) -> None:
     assert (answer.json["seeds"], answer.json["bad"]) == (1, 1)
 
 
+def test_bad_arguments_are_told_beside_the_bad_lines_of_a_file(cli: Cli) -> None:
+    file = cli.folder / "seeds.txt"
+    file.write_text("# two\na.example\n\nhttp://\n")
+    answer = cli("jobs", "create", "some", "http://x-/", "b.example", "--seeds", str(file), "--json")
+    first, second = answer.err.splitlines()
+    assert first == "not a seed: 'http://x-/' names a host with a part that begins or ends with a hyphen."
+    assert second.startswith(f"not a seed, line 4 of {file}: ")
+    assert (answer.code, answer.json["seeds"], answer.json["bad"]) == (1, 2, 2)
+
+
 def test_an_ended_job_is_not_watched_for_ever(news: Cli) -> None:
     news("jobs", "cancel", "news")
     answer = news("jobs", "watch", "news")

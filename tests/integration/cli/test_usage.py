@@ -229,7 +229,7 @@ def test_the_options_of_all_commands_may_stand_anywhere(bare_cli: Cli, arguments
 
 def test_behind_a_double_dash_nothing_is_an_option(bare_cli: Cli) -> None:
     sentence = bare_cli("domain-info", "--", "--data=x").refused(2)
-    assert sentence == "'https://--data=x/' names a host that nobody can look up."
+    assert sentence == "'https://--data=x/' names a host with a part that begins or ends with a hyphen."
 
 
 def test_config_show(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

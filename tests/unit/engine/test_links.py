@@ -93,12 +93,22 @@ def test_what_leads_elsewhere_is_judged_by_the_scope(scope: Scope, href: str, do
         ("mailto:a@example.com", "url_refused: "),
         ("http://[::bad", "url_refused: "),
         ("http://0x7f.1.2.3.4/", "url_refused: "),
+        (
+            "//-bad-.com/keep/",
+            "url_refused: 'https://-bad-.com/' names a host with a part that begins or ends with a hyphen",
+        ),
     ],
 )
 def test_why_a_link_is_not_followed(href: str, reason: str) -> None:
     found = one(finder(include=("/keep/",), exclude=(r"\.pdf$",)), href)
     assert found.state is UrlState.DENIED
     assert (found.reason or "").startswith(reason)
+
+
+def test_a_host_that_is_refused_by_now_does_not_end_the_visit() -> None:
+    kept = waiting("https://-bad-.com/x?sid=1", 1)
+    stripping = finder(rules=UrlRules(strip_parameters=("sid",)))
+    assert (stripping.elsewhere(kept), stripping.folded(kept)) == (None, None)
 
 
 def test_too_deep() -> None:

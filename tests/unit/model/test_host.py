@@ -78,7 +78,8 @@ TEXT = st.tuples(
         # names that exist although IDNA 2008 or STD 3 has none of them
         ("_dmarc.example.com", "_dmarc.example.com"),
         ("I❤.ws", "xn--i-7iq.ws"),
-        ("-a-.example.com", "-a-.example.com"),
+        ("a-b.x--y.example.com", "a-b.x--y.example.com"),
+        ("_.a_.example.com", "_.a_.example.com"),
         ("r3---sn-4g5e6nsz.example.com", "r3---sn-4g5e6nsz.example.com"),
         # mapping
         ("\uff25\uff38ample\u3002com", "example.com"),
@@ -105,6 +106,7 @@ NONSENSE = [
     "http:///", "/", "/a", "///a", "?a", "#a", "joe@example.com", "\\\\host\\share", "{{host}}", "a,b.com",
     "*.example.com", "a|b", "a^b.com", "<x>", "example.com:", "example.com:x", "example.com:0", "example.com:65536",
     "1.2.3.4.5", "256.256.256.256", "[::1", "[::g]", "::1", "\u200d.com", "a" * 64 + ".com", "a." * 126 + "com",
+    "-bad-.com", "-a.example.com", "a-.example.com", "x.-", "https://a-/", "http://-.example.com:8080/x", "xn--a-.com",
     "ü" * 63 + ".com", "a." * 125 + "b:65535", "https://" + "a" * 2_000_000,
 ]
 # fmt: on
@@ -206,7 +208,7 @@ def test_the_shortcut_knows_every_shape_of_a_host() -> None:
         if plain is not None:
             taken += 1
             assert plain == the_long_way(text)
-    assert taken > 5000  # it is a shortcut
+    assert taken > 3000  # it is a shortcut
 
 
 @thorough

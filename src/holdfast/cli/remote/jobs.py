@@ -50,7 +50,7 @@ class RemoteJobs:
     def create(self, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None = None) -> Made:
         """Make a job. Seeds of a file are read here and sent in portions, without their ranks."""
         loaded = Loaded()
-        named: Portion = list(enumerate(wish.urls, 1))
+        named: Portion = [(0, url) for url in wish.urls]  # arguments have no line
         if wish.seeds_file is None:
             return Made(self._make(wish, named, schedule, loaded), loaded)
         job: Job | None = None
