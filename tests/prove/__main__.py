@@ -32,6 +32,7 @@ def main() -> int:
         for name, run in columns[column].items()
         if f"{column}/{name} of {options.kills}" not in known
     ]
+    skipped: dict[str, str] = {}
     print(f"{len(todo)} crawls to go; what is done is in {options.ledger}", flush=True)
     if todo:
         with open_trials(lambda line: print(f"  {line}", flush=True)) as trials:
@@ -39,11 +40,15 @@ def main() -> int:
                 print(name, flush=True)
                 began = time.monotonic()
                 entry = run(trials, lambda line: print(f"  {line}", flush=True))
+                if "skipped" in entry:  # not in the ledger: it is tried again where it can be
+                    skipped[column] = entry["skipped"]
+                    print(f"  skipped: {entry['skipped']}", flush=True)
+                    continue
                 ledger.write({"name": name, "column": column, **entry, "took": round(time.monotonic() - began, 1)})
                 for violation in entry["violations"]:
                     print(f"  VIOLATION {violation}", flush=True)
     mine = [entry for entry in ledger.read().values() if entry["name"].endswith(f" of {options.kills}")]
-    print("\n".join(["", *table(mine, columns)]))
+    print("\n".join(["", *table(mine, columns, skipped)]))
     return int(any(entry["violations"] for entry in mine if entry["column"] in wanted))
 
 

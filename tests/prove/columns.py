@@ -25,7 +25,7 @@ from holdfast.simweb.plan import Site, Web
 from holdfast.simweb.process import WebProcess
 from holdfast.store import migrate
 from holdfast.store.connect import Database
-from tests.prove import api_kills, api_writes, pauses, task_kills
+from tests.prove import api_kills, api_writes, partition, pauses, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ground import BorrowedGround
@@ -226,6 +226,15 @@ def _api_at_places(mutant: bool, trials: Trials, tell: Tell) -> Entry:
     return {"planned": planned, "landed": died, "repeats": died, "refused": 0, "seconds": 0, "violations": violations}
 
 
+def _partitioned(low: int, high: int, count: int, trials: Trials, tell: Tell) -> Entry:
+    """So many workers side by side, each cut off from the database for `low` to `high` seconds."""
+    folder = trials.folder / f"partition-{low}"
+    entry = partition.side_by_side(low, high, count, folder, tell)
+    if not entry["violations"]:
+        shutil.rmtree(folder, ignore_errors=True)
+    return entry
+
+
 def entries(kills: int) -> dict[str, dict[str, Run]]:
     """Every column with its crawls by name, for `kills` faults in the largest."""
     some, few = max(1, kills // 3), max(1, round(kills / 15))
@@ -253,6 +262,10 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
         "failpoints": at_points,
         "frozen": by_signal(some, 10, 4, Fault.FREEZE),
         "cut": cut(kills, 30, CUTS),
+        "partition": {
+            f"{low} to {high} s": partial(_partitioned, low, high, max(1, kills // 30))
+            for low, high in partition.RANGES
+        },
         "cut unnoticed": cut(few, 20, (Cut.BEFORE_COMMIT_UNNOTICED,)),
         "proxies": {
             **{

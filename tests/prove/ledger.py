@@ -5,7 +5,7 @@ The rule: an entry that is there is not tried again, whether it went well or not
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,17 @@ class Ledger:
             os.fsync(file.fileno())
 
 
-def table(entries: Iterable[Entry], columns: Iterable[str]) -> list[str]:
-    """A line for each column: what was tried and what it showed."""
+def table(entries: Iterable[Entry], columns: Iterable[str], skipped: Mapping[str, str] | None = None) -> list[str]:
+    """A line for each column: what was tried and what it showed. `skipped`: by column, why it cannot be tried here."""
     known = list(entries)
     lines = [
         f"{'column':<16}{'crawls':>7}{'faults':>8}{'landed':>8}{'repeated':>10}{'refused':>9}{'violations':>12}  shows"
     ]
     for column in columns:
         mine = [entry for entry in known if entry["column"] == column]
+        if skipped and column in skipped:
+            lines.append(f"{column:<16}  skipped: {skipped[column]}")
+            continue
         if not mine:
             lines.append(f"{column:<16}{'not tried':>15}")
             continue

@@ -165,7 +165,7 @@ def judge(plan: Plan, reference: Reference, ground: Ground, web: WebProcess, suf
         first_fetch=statistics.median(suffered.first_fetch or [0.0]),
         slowest_first_fetch=max(suffered.first_fetch, default=0.0),
         not_taken_away=sum(not struck.taken_away for struck in suffered.struck),
-        refusals=logs.count("their leases ended or somebody took them") + logs.count("were refused at a commit"),
+        refusals=logs.count("their leases ended, or they were taken over") + logs.count("were refused at a commit"),
         seconds=0.0,
         violations=faults,
     )
