@@ -102,7 +102,9 @@ def serve(
 
     def command(place: int) -> Sequence[str]:
         if place <= crawling:
-            return program(of, "worker", "--name", wiring.worker_name(place), "--supervised")
+            return program(
+                of, "worker", "--name", wiring.worker_name(place), "--supervised", "--siblings", str(crawling)
+            )
         options = ["--api-only"] if api_only or place > crawling + 1 else []  # one has the background beside it
         options += ["--no-auth"] if no_auth else []
         return program(of, "front", "--listener", str(listener.fileno()), "--supervised", *options)

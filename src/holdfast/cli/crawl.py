@@ -212,6 +212,7 @@ def worker(
         str | None, typer.Option(metavar="NAME", help="Serve this job only, and end when it has nothing more to do.")
     ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    siblings: Annotated[int, typer.Option("--siblings", hidden=True)] = 1,
     report_to: Annotated[int | None, typer.Option("--report-to", hidden=True)] = None,
     failpoint: Annotated[list[str] | None, typer.Option("--failpoint", hidden=True)] = None,
     parser_file: Annotated[Path | None, typer.Option("--parser-file", hidden=True)] = None,
@@ -234,6 +235,7 @@ def worker(
     database = of.store()
     job_id = wishes.desk(of).job(job).id if job is not None else None
     plan = wiring.worker_plan(of.settings, database, name or wiring.worker_name(1), job_id, parser_file)
+    plan = replace(plan, siblings=siblings)
     lines = PipeWriter(report_to) if report_to is not None else None
     with keeping(of):
         told = run_worker(plan if lines is None else replace(plan, report=lines.report), supervised=supervised)
@@ -353,7 +355,7 @@ def _supervise(
 
     def command(number: int) -> Sequence[str]:
         name = wiring.worker_name(number)
-        return program(of, "worker", "--job", job.name, "--name", name, "--supervised", *more)
+        return program(of, "worker", "--job", job.name, "--name", name, "--supervised", "--siblings", str(count), *more)
 
     files = () if lines is None else (lines.write_end,)
     supervisor = Supervisor(command, count, wiring.log_folder(of.settings), files=lambda _: files)

@@ -28,5 +28,7 @@ class Plan:
     """A parser that a person named by its path, beside those of the folder."""
     report: Callable[[Sequence[UrlOutcome]], None] | None = None
     """Called on the event loop with outcomes that were committed; returns at once."""
+    siblings: int = 1
+    """Workers that are started together with this one, itself included."""
     job_id: int | None = None
     """Serve this job and end when there is nothing more to do for it; None: serve all, for ever."""

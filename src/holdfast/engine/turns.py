@@ -209,6 +209,12 @@ class Turns:
         """Requests that were started and have not ended: URL, and when it was started. For any thread."""
         return list(self._flights.values())
 
+    def overdue(self, now: float) -> float:
+        """Seconds for which a request could have started and has not, by what the server and its proxies allow."""
+        if self._flying or self._waits_for is not None or self._circuit.wait(now) > 0:
+            return 0.0
+        return self.pace.overdue(now)
+
     def wait_reason(self) -> Wait | None:
         """Why no request may start at this moment, with the seconds left; None: one may, or nothing is known. For any thread."""
         now = self._tools.clock.now()

@@ -88,6 +88,7 @@ class Visit:
         self.allow_private = spec.allow_private or settings.fetch.allow_private
         self.stopping = False
         self.lost = False
+        self._began = now
         self._clean = claim.clean
         self.for_tasks = job.kind is JobKind.TASKS
         self.parser = None if self.for_tasks or not spec.archive else spec.parser or state.parser
@@ -503,6 +504,12 @@ class Visit:
     def in_window(self) -> int:
         """URLs in memory."""
         return self._window.held
+
+    def overdue(self, now: float) -> float:
+        """Seconds for which the worker was too busy to go on with this domain; 0: it is being visited, or waits for a reason."""
+        if self.stopping or self.lost or self.lanes.flying or self._permission.wait_reason() is not None:
+            return 0.0
+        return min(now - self._began, self.turns.overdue(now))
 
     def wait_reason(self) -> tuple[Wait, str] | None:
         """Why nothing is asked for at this moment, and the detail; None: no reason, or none is known. For any thread."""

@@ -20,6 +20,7 @@ from holdfast.engine.lease import Heartbeat, Leases
 from holdfast.engine.links import LinkMemory, Sites
 from holdfast.engine.plan import Plan
 from holdfast.engine.serving import Serving
+from holdfast.engine.sharing import Sharing
 from holdfast.engine.tally import Tally
 from holdfast.engine.tools import Tools
 from holdfast.engine.visit import Visit
@@ -65,6 +66,7 @@ class Worker:
         self._sweeper = Desk(plan.database, "sweeper")
         self._visits: dict[Visit, asyncio.Task[None]] = {}
         self._serving = Serving(self._desk, plan.job_id)
+        self._sharing = Sharing(self._desk, self._clock, plan.siblings)
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self._sweep_soon = asyncio.Event()
@@ -221,7 +223,8 @@ class Worker:
         self._extraction.start()
         sweeping = asyncio.create_task(self._sweep())
         looking = asyncio.create_task(self._look_at_jobs())
-        for task in (sweeping, looking):
+        giving = asyncio.create_task(self._give_back())
+        for task in (sweeping, looking, giving):
             task.add_done_callback(self._watch)
         try:
             await self._take_back()
@@ -235,9 +238,9 @@ class Worker:
             if not self._stop.is_set():
                 raise
         finally:
-            for task in (sweeping, looking):
+            for task in (sweeping, looking, giving):
                 task.cancel()
-            await asyncio.gather(sweeping, looking, return_exceptions=True)
+            await asyncio.gather(sweeping, looking, giving, return_exceptions=True)
             await self._let_go()
 
     async def _take_back(self) -> None:
@@ -255,7 +258,8 @@ class Worker:
         count = min(room, self._settings.claims.batch)
         # While the store does not hear of us others may take our domains over, and nothing could be asked for on new ones.
         job = await self._serving.in_turn() if count > 0 and self._leases.speaks else None
-        if job is None:
+        count = 0 if job is None else await self._sharing.share(job.id, count)
+        if job is None or not count:
             return 0
         asked_at = self._clock.now()
         broke = self._desk.broke
@@ -407,6 +411,14 @@ class Worker:
             if through_proxies and now.proxies != proxies:
                 proxies = now.proxies
                 await self.tools.board.look(since=self._clock.now())
+
+    async def _give_back(self) -> None:
+        """At each heartbeat, domains that this worker is too busy to visit are released for one that is idle."""
+        while True:
+            await self._clock.sleep(self._settings.worker.heartbeat.total_seconds())
+            for visit in await self._sharing.give_back(list(self._visits), self.tools.worker):
+                log.info("%s is given back: another worker is idle", visit.domain)
+                visit.stop()
 
     def _hear(self) -> None:
         """Jobs have changed: some may have to be let go of, others can be worked on."""

@@ -155,6 +155,12 @@ class Pace:
             return math.inf
         return max(self._due() - now, self._back_off_until - now, self._flood(now), 0.0)
 
+    def overdue(self, now: float) -> float:
+        """Seconds for which a request could have started; 0: none may start, or one that has started is not sent yet."""
+        if self._unsent is not None or self._debt(now) > 0:
+            return 0.0
+        return max(0.0, now - max(self._due(), self._back_off_until))
+
     def reason(self, now: float) -> Wait | None:
         """The wait that ends last; None: a request may start, or one that has started is not sent yet."""
         if self._unsent is not None:

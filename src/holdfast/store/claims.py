@@ -46,6 +46,10 @@ SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY pri
 _TAKE_IN_TURN: Final = _TAKE.replace("jd.priority DESC, ", "").replace("priority DESC, ", "")
 """The same in the order of ids, in which domains were met."""
 
+_READY: Final = """
+SELECT count(*) FROM (SELECT FROM job_domains WHERE job_id = %(job)s AND ready ORDER BY priority DESC, domain_id LIMIT %(limit)s) found
+"""
+
 _TAKE_BACK: Final = """
 WITH mine AS MATERIALIZED (
     SELECT id FROM domains
@@ -176,6 +180,12 @@ def reclaim(
             if connection.broken:
                 raise
     return taken
+
+
+def ready(connection: psycopg.Connection, *, job_id: int, limit: int) -> int:
+    """How many domains of a job are ready to be claimed; counted up to `limit`, in the order in which they are claimed."""
+    row = connection.execute(_READY, {"job": job_id, "limit": limit}).fetchone()
+    return int(row[0]) if row else 0
 
 
 class Renewal(NamedTuple):

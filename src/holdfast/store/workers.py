@@ -41,6 +41,12 @@ SELECT w.name, w.activity, extract(epoch FROM clock_timestamp() - w.activity_at)
 FROM workers w WHERE w.heartbeat_at > clock_timestamp() - %(silence)s
   AND EXISTS (SELECT FROM crawl_runs r WHERE r.worker = w.name AND r.status = 'running') ORDER BY w.name
 """
+# Of workers that run, were heard of lately and have not ended: those that serve all jobs, or this one.
+_SERVING: Final = """
+FROM crawl_runs r JOIN workers w ON w.name = r.worker
+WHERE r.status = 'running' AND (r.job_id IS NULL OR r.job_id = %(job)s)
+  AND w.ended_at IS NULL AND w.heartbeat_at > clock_timestamp() - %(dead_after)s
+"""
 # Not within a minute of the server's start: all sessions are new then, and workers that live have had no time to come back.
 _SILENT: Final = """
 SELECT name FROM workers w
@@ -122,6 +128,23 @@ def dead(connection: psycopg.Connection) -> list[str]:
             if hold_dead(connection, name):
                 found.append(name)
     return found
+
+
+def serving(connection: psycopg.Connection, job_id: int) -> int:
+    """How many workers can serve a job at this moment."""
+    query = f"SELECT count(DISTINCT w.name) {_SERVING}"
+    row = connection.execute(query, {"job": job_id, "dead_after": DEAD_AFTER}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def is_one_idle(connection: psycopg.Connection, job_id: int, *, exclude: str) -> bool:
+    """Whether another worker than `exclude` can serve a job and holds no domain."""
+    query = f"""
+        SELECT EXISTS (SELECT {_SERVING} AND w.name <> %(exclude)s
+                       AND NOT EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name))
+    """  # noqa: S608 — a constant
+    row = connection.execute(query, {"job": job_id, "dead_after": DEAD_AFTER, "exclude": exclude}).fetchone()
+    return bool(row and row[0])
 
 
 def tell(connection: psycopg.Connection, name: str, activity: Activity) -> bool:

@@ -215,3 +215,18 @@ def test_a_robots_txt_that_was_withheld_is_asked_for_when_the_store_has_heard_of
         assert (client.sent, result is not None and result.status) == (1, 200)
 
     run(play)
+
+
+def test_a_visit_is_overdue_only_where_nothing_but_the_worker_keeps_it_from_asking() -> None:
+    async def play() -> None:
+        visit, _, _, clock = asking()
+        clock.frozen_for += 7.0
+        assert visit.overdue(clock.now()) >= 7.0
+        waiting_for = asyncio.create_task(visit.wait(60.0, WaitKind.PROXY))
+        await asyncio.sleep(0)
+        assert visit.overdue(clock.now()) == 0.0
+        visit.changed()
+        await waiting_for
+        assert visit.overdue(clock.now()) >= 7.0
+
+    run(play)

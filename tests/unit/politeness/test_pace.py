@@ -422,3 +422,20 @@ def test_the_source_of_the_delay() -> None:
     assert job.source is DelaySource.JOB
     slow = make(Clocks(response_ms=2000.0, best_response_ms=100.0))
     assert slow.source is DelaySource.LEARNT
+
+
+# Overdue: how long a request could have started -------------------------------------------------------------------------
+
+
+def test_a_request_is_overdue_from_the_end_of_its_last_wait() -> None:
+    pace = make(delay=2.0)
+    assert pace.overdue(7.0) == 7.0
+    flight = pace.started()
+    assert pace.overdue(7.0) == 0.0, "one has started"
+    pace.sent(flight, 7.0)
+    pace.ended(flight, 7.1, 0.1, Outcome.OK)
+    assert pace.overdue(8.0) == 0.0, "the delay"
+    assert pace.overdue(13.1) == pytest.approx(4.0)
+    fetch(pace, 20.0, Outcome.RATE_LIMITED, after=30.0)
+    assert pace.overdue(40.0) == 0.0, "the server asked for a pause"
+    assert pace.overdue(60.0) == pytest.approx(60.0 - 20.1 - 30.0)
