@@ -61,7 +61,7 @@ def test_a_crawl_that_is_paused_waits_and_goes_on_and_ends_as_if_it_had_not(craw
 
 def test_a_page_that_does_not_come_does_not_hold_a_pause_up(crawls: Crawls, web: WebProcess) -> None:
     """The request is given up; its URL waits as before."""
-    crawls.set(fetch={"timeout": 300, "connect_timeout": 2}, claims={"lease": 900})
+    crawls.set(fetch={"timeout": 90, "connect_timeout": 2}, claims={"lease": 900})
     job = crawls.begin(web.url(0), job="slow", delay=0).job
     with crawls.worker(job) as worker:
         wait_for(lambda: crawls.total() >= 3, "the first pages")
