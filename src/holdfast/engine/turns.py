@@ -161,7 +161,9 @@ class Turns:
             self.changed()
 
         request.on_sent, request.on_answered = sent, answered
-        request.may_send = lambda: self._outlasts(self._longest if request.timeout is None else request.timeout)
+        # Never longer than `turn` has seen the claim to last: a lease may be shorter than a timeout of the request's own.
+        request.timeout = min(self._longest, self._longest if request.timeout is None else request.timeout)
+        request.may_send = lambda: self._outlasts(self._longest)
         request.route = None if self._routes is None else self._routes.begin(key)
         request.fresh = self._resends.needs_fresh_connection(key, request.url)
         outcome, latency, retry_after = None, None, None  # cancelled, or made again: it says nothing about the server

@@ -207,12 +207,14 @@ def test_a_robots_txt_that_was_withheld_is_asked_for_when_the_store_has_heard_of
 
     async def play() -> None:
         visit, client, leases, clock = asking(200.0, 0.0)
-        asked = asyncio.create_task(visit.ask_in_turn(FetchRequest("http://a.example/robots.txt", "x", timeout=10)))
+        request = FetchRequest("http://a.example/robots.txt", "x", timeout=99.0)
+        asked = asyncio.create_task(visit.ask_in_turn(request))
         await asyncio.sleep(0.1)
         assert (asked.done(), client.sent) == (False, 0), "it waits, and its request with it"
         leases.heard(clock.now())
         result = await asked
         assert (client.sent, result is not None and result.status) == (1, 200)
+        assert request.timeout == Settings().fetch.timeout.total_seconds(), "no longer than the claim is known to last"
 
     run(play)
 
