@@ -118,7 +118,8 @@ def serve(
         files=lambda place: () if place <= crawling else (listener.fileno(),),
         nice=lambda place: COURTESY if place <= crawling else 0,
     )
-    what = f"{output.counted(fronts, 'process')[:-1]}es" if api_only and fronts > 1 else output.counted(count, "worker")
+    alone = f"{fronts} {'process' if fronts == 1 else 'processes'} of the API alone: no workers, no background"
+    what = alone if api_only else output.counted(count, "worker")
     say(f"Serving at {at} with {what}; what they say is in {output.safe(folder)}. Ctrl-C stops.")
     with listener, wiring.kept_up(of.settings, say):
         told_to_stop = look_after(supervisor, say)

@@ -7,6 +7,7 @@ and its statements are short. A file that breaks off in the middle is seen to: t
 import asyncio
 import io
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from enum import StrEnum
@@ -19,15 +20,47 @@ from holdfast import wiring
 from holdfast.control import export
 from holdfast.control.export import Exporter, Wanted
 from holdfast.errors import TooMany
+from holdfast.model.account import Principal
 
 if TYPE_CHECKING:
     from holdfast.web.office import Office
 
-AT_ONCE: Final = 4
-"""Exports of a process at the same time."""
+AT_ONCE: Final = 12
+"""Exports of a process at the same time; each has a connection to the database."""
+OF_A_USER: Final = 3
+"""Of these for one user: readers who are slow keep no place from others."""
 STALLED: Final = 60.0
 """Seconds that a reader may take for a piece."""
-_places: Final = threading.Semaphore(AT_ONCE)
+
+
+class Places:
+    """Who has an export under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = Counter[int | None]()
+
+    def take(self, user_id: int | None) -> None:
+        """A place for an export of a user; None: everybody is the same, so all places are theirs. Raises TooMany."""
+        with self._lock:
+            if user_id is not None and self._taken[user_id] >= OF_A_USER:
+                raise TooMany(
+                    f"You have {OF_A_USER} exports under way, and that is the most; try again later.", retry_after=30
+                )
+            if self._taken.total() >= AT_ONCE:
+                raise TooMany(
+                    f"{AT_ONCE} exports are under way, and that is the most; try again later.", retry_after=30
+                )
+            self._taken[user_id] += 1
+
+    def give_back(self, user_id: int | None) -> None:
+        """After: it is free for another export."""
+        with self._lock:
+            self._taken[user_id] -= 1
+            self._taken += Counter()  # those that have none are forgotten
+
+
+_places: Final = Places()
 
 
 class Kind(StrEnum):
@@ -64,7 +97,7 @@ DESCRIPTION: Final[dict[str, Any]] = {
 
 
 def answer(
-    office: "Office", kind: Kind, chosen: Format, *, job: str | None, domain: str | None, text: bool
+    office: "Office", who: Principal, kind: Kind, chosen: Format, *, job: str | None, domain: str | None, text: bool
 ) -> StreamingResponse:
     """The file as a stream. What cannot be meant is refused before it begins, and so is one too many."""
     wanted = Wanted(kind, text=text, job=job, domain=domain)
@@ -72,14 +105,18 @@ def answer(
     folder = wiring.archive_folder(office.settings)
     exporter = Exporter(office.unpooled, office.settings.domains.registrable, folder if folder.is_dir() else None)
     exporter.expected(wanted)  # raises NotFound for a job or domain that does not exist
-    if not _places.acquire(blocking=False):
-        raise TooMany(f"{AT_ONCE} exports are under way, and that is the most; try again later.", retry_after=30)
+    _places.take(who.user_id)
     headers = {"Content-Disposition": f'attachment; filename="{kind}.{chosen}"'}
-    return _Export(_pieces(exporter, f".{chosen}", wanted), media_type=MEDIA_TYPES[chosen], headers=headers)
+    pieces = _pieces(exporter, f".{chosen}", wanted)
+    return _Export(who.user_id, pieces, media_type=MEDIA_TYPES[chosen], headers=headers)
 
 
 class _Export(StreamingResponse):
     """Gives its place back however it ends: a stream that was never begun has no end of its own. Who stops reading is not waited for."""
+
+    def __init__(self, user_id: int | None, pieces: Iterator[bytes], **options: Any) -> None:
+        super().__init__(pieces, **options)
+        self._user_id = user_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def patient(message: Message) -> None:
@@ -89,7 +126,7 @@ class _Export(StreamingResponse):
         try:
             await super().__call__(scope, receive, patient)
         finally:
-            _places.release()
+            _places.give_back(self._user_id)
 
 
 def _pieces(exporter: Exporter, suffix: str, wanted: Wanted) -> Iterator[bytes]:

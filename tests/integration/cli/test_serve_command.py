@@ -9,24 +9,29 @@ from tests.support.cli import Cli
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "expected", "words"),
     [
-        (("--workers", "2"), ["worker", "worker", "front with background", "front"]),
-        (("--workers", "3", "--api-only"), ["front", "front", "front"]),
+        (("--workers", "2"), ["worker", "worker", "front with background", "front"], "with 2 workers;"),
+        (
+            ("--workers", "3", "--api-only"),
+            ["front", "front", "front"],
+            "with 3 processes of the API alone: no workers, no background;",
+        ),
+        (("--api-only",), ["front"], "with 1 process of the API alone: no workers, no background;"),
     ],
-    ids=["all", "the API alone"],
+    ids=["all", "the API alone", "one process"],
 )
 def test_one_of_the_processes_that_answer_has_the_background(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: list[str]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: list[str], words: str
 ) -> None:
     started: list[tuple[str, int]] = []
 
     class Recorded(Supervisor):
         def start(self) -> None:
             for place in self._places:
-                words = self._command(place.number)
-                kind = "worker" if "worker" in words else "front"
-                kind += " with background" if kind == "front" and "--api-only" not in words else ""
+                command = self._command(place.number)
+                kind = "worker" if "worker" in command else "front"
+                kind += " with background" if kind == "front" and "--api-only" not in command else ""
                 started.append((kind, self._nice(place.number)))
 
     monkeypatch.setattr(background, "Supervisor", Recorded)
@@ -34,5 +39,6 @@ def test_one_of_the_processes_that_answer_has_the_background(
     done = cli("serve", "--port", "0", "--no-auth", *options)
     assert done.code == 1
     assert "as soon as they begin" in done.err
+    assert words in done.err
     assert [kind for kind, _ in started] == expected
     assert [nice for _, nice in started] == [COURTESY if kind == "worker" else 0 for kind in expected]

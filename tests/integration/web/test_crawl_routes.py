@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -13,7 +14,9 @@ import pytest
 from holdfast import wiring
 from holdfast.control.operations import Operator
 from holdfast.store.connect import Database
+from holdfast.web import exports
 from tests.support.api import Api, Shared
+from tests.support.crawls import wait_for
 from tests.support.factories import Store
 from tests.support.furnished import furnish
 from tests.support.invariants import assert_invariants
@@ -195,6 +198,27 @@ def test_pages_are_read_and_forgotten(api: Api, database: Database, connection: 
     assert client.get(asked.headers["Location"]).json()["result"]["pages"] >= 1
     assert client.get("/api/pages?domain=example.com").json()["items"] == []
     assert_invariants(connection)
+
+
+def test_slow_readers_keep_no_export_from_others(
+    api: Api, database: Database, store: Store, connection: psycopg.Connection
+) -> None:
+    """Four of one user held all places."""
+    store.domains(1)
+    url = f"https://d0.example/{'x' * 2000}/"
+    connection.execute(
+        "INSERT INTO url_frontier (domain_id, job_id, url_key, url, state, priority, depth) "
+        "SELECT 1, %s, decode(md5(n::text), 'hex'), %s || n, 'waiting', 2, 1 FROM generate_series(1, 10000) n",
+        (store.job, url),
+    )
+    slow, other = api.reader, api.reader
+    with ExitStack() as readers:
+        begun = [readers.enter_context(slow.stream("GET", "/api/exports/urls")) for _ in range(4)]
+        assert [answer.status_code for answer in begun] == [200, 200, 200, 429]
+        assert "You have 3 exports under way" in begun[-1].read().decode()
+        assert other.get("/api/exports/items").status_code == 200, "others are served"
+    wait_for(lambda: not exports._places._taken, what="their places are free again")
+    assert slow.get("/api/exports/items").status_code == 200
 
 
 def test_exports_are_files(api: Api, database: Database, tmp_path: Path) -> None:

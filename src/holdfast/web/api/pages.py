@@ -181,10 +181,11 @@ def explain(
 def export(
     kind: Annotated[exports.Kind, Path(description="What: pages, URLs, or the log of all outcomes.")],
     office: TheOffice,
+    who: Who,
     format: exports.Format = exports.Format.JSONL,  # noqa: A002 — the name of the parameter
     job: _Job = None,
     domain: _Domain = None,
     text: Annotated[bool, Query(description="Pages with their text.")] = False,
 ) -> StreamingResponse:
     """A stream that reads a chunk at a time: what is committed meanwhile may be in it or not."""
-    return exports.answer(office, kind, format, job=job, domain=domain, text=text)
+    return exports.answer(office, who, kind, format, job=job, domain=domain, text=text)
