@@ -1,17 +1,32 @@
-"""The roll-out flags (000 §11): what each one's off means, and which scheduling is in force is said at start."""
+"""The roll-out flags (000 §11): what each one's off means by the table of ADR 0036, and that the mode in force is said at start."""
 
 import logging
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from holdfast.errors import Refused
+from holdfast.settings import Settings
 from holdfast.simweb.plan import Site, Wall, Web
 from holdfast.simweb.process import WebProcess
-from holdfast.store import sweep
+from holdfast.store import sweep, workers
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
-WALLED = 3
+REFRESHED, WALLED = 2, 3
+ADR = Path(__file__).parents[3] / "docs" / "adr" / "0036-what-switched-off-means.md"
+_ROW = re.compile(r"^\| `(ENABLE_\w+)` \| `rollout\.(\w+)` \| (.+) \| (.+) \|$", re.MULTILINE)
+TABLE = {setting: (on, off) for _, setting, on, off in _ROW.findall(ADR.read_text())}
+"""What the table says of each flag, on and off."""
+OFF = [
+    (),
+    *((flag,) for flag in TABLE if flag != "smart_scheduling"),
+    ("smart_scheduling", "claim_protocol"),
+    tuple(TABLE),
+]
+"""Each alone, where that is allowed, and all together."""
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +38,66 @@ def web() -> Iterator[WebProcess]:
 def order(web: WebProcess, since: float) -> list[str]:
     """Hosts in the order in which their first page was asked for."""
     return list(dict.fromkeys(hit.host for hit in pages(hits(web, since=since))))
+
+
+def seen_of(crawls: Crawls, web: WebProcess, off: tuple[str, ...]) -> set[str]:
+    """What a crawl with these flags off is seen to do, in the words of the table."""
+    crawls.set(worker={"domains": 1}, rollout=dict.fromkeys(off, False), domains={"crawl_delay": 0.02})
+    assert crawls.command("seeds", "add", web.url(REFRESHED)) == 0
+    make_exhausted_and_due(crawls)
+    since = now()
+    job = crawls.begin(web.url(0), web.url(1), web.url(WALLED), max_pages_per_domain=5).job
+    # The last one that was met is worth the most.
+    crawls.connection.execute("UPDATE job_domains SET priority = domain_id")
+    with crawls.worker(job) as worker:
+        wait_for(lambda: crawls.total() >= 1, "the first page")
+        shared = False
+        with crawls.database.connect() as second, suppress(Refused):
+            workers.share(second, alone=False)
+            shared = True
+        worker.end()
+    visited = [crawls.domain(web.address.host(site)) for site in (0, 1, WALLED)]
+    statuses = [(domain["status"], domain["next_crawl_after"] is not None) for domain in visited]
+    chosen, hosts = order(web, since), [web.address.host(site) for site in (0, 1, WALLED)]
+    refreshed = crawls.domain(web.address.host(REFRESHED))["status"]
+    pages_of, errors = [domain["pages_crawled"] for domain in visited], visited[2]["total_error_count"]
+    assert errors == 1, "counters go on"
+    unchanged = [("pending", False)] * 3
+    limited = pages_of == [5, 5, 0]
+    assert limited or pages_of == [15, 15, 0]
+    changed = [("active", False)] * 2 if limited else [("exhausted", True)] * 2
+    return {
+        {str(unchanged): TABLE["domain_tracking"][1], str([*changed, ("blocked", True)]): TABLE["domain_tracking"][0]}[
+            str(statuses)
+        ],
+        TABLE["per_domain_budget"][0 if limited else 1],
+        {str(hosts): TABLE["smart_scheduling"][1], str(hosts[::-1]): TABLE["smart_scheduling"][0]}[str(chosen)],
+        TABLE["claim_protocol"][0 if shared else 1],
+        {"pending": TABLE["refresh_mode"][0], "exhausted": TABLE["refresh_mode"][1]}[refreshed],
+    }
+
+
+def make_exhausted_and_due(crawls: Crawls) -> None:
+    """Let the one domain there is be one that was crawled to its end some time ago."""
+    crawls.connection.execute("UPDATE url_frontier SET state = 'done'")
+    crawls.connection.execute("UPDATE job_domains SET state = 'done', ready = false, waiting = 0, done = 1")
+    crawls.connection.execute(
+        "UPDATE domains SET frontier_size = 0, status = 'active', status_reason = 'outcome: once'"
+    )
+    crawls.connection.execute(
+        "UPDATE domains SET status = 'exhausted', status_reason = 'frontier_empty', next_crawl_after = clock_timestamp()"
+    )
+
+
+def test_the_table_names_every_flag_once() -> None:
+    assert sorted(TABLE) == sorted(Settings().rollout.model_dump())
+    assert len({words for row in TABLE.values() for words in row}) == 2 * len(TABLE)
+
+
+@pytest.mark.parametrize("off", OFF, ids=lambda off: "+".join(off) or "none")
+def test_what_a_crawl_does_is_what_the_table_says(crawls: Crawls, web: WebProcess, off: tuple[str, ...]) -> None:
+    said = {words[1 if flag in off else 0] for flag, words in TABLE.items()}
+    assert seen_of(crawls, web, off) == said
 
 
 def test_claims_need_scheduling(crawls: Crawls, web: WebProcess) -> None:
@@ -77,20 +152,6 @@ def test_a_whole_crawl_without_claims(crawls: Crawls, web: WebProcess) -> None:
     crawls.verify()
 
 
-@pytest.mark.parametrize("smart", [True, False])
-def test_domains_are_chosen_by_priority_or_in_their_order(crawls: Crawls, web: WebProcess, smart: bool) -> None:
-    crawls.set(worker={"domains": 1}, rollout={"smart_scheduling": smart, "claim_protocol": smart})
-    since = now()
-    job = crawls.begin(*web.urls[:3]).job
-    hosts = [web.address.host(site) for site in range(3)]
-    # The last one that was met is worth the most.
-    crawls.connection.execute("UPDATE job_domains SET priority = domain_id")
-    with crawls.worker(job) as worker:
-        worker.end()
-    assert order(web, since) == (hosts[::-1] if smart else hosts)
-    crawls.verify()
-
-
 def test_without_budgets_of_domains_only_the_crawls_counts(crawls: Crawls, web: WebProcess) -> None:
     crawls.set(rollout={"per_domain_budget": False}, domains={"max_pages_per_run": 4})
     assert crawls.crawl(web.url(0), web.url(1), max_pages=20).progress.pages == 20
@@ -124,18 +185,6 @@ def test_refresh(crawls: Crawls, web: WebProcess, on: bool) -> None:
     else:
         assert len(seen) == 15
         assert crawls.domain(host)["status"] == "exhausted"
-    crawls.verify()
-
-
-def test_without_tracking_nothing_is_made_of_what_was_learnt(crawls: Crawls, web: WebProcess) -> None:
-    """A site that refuses everything is not blocked: the next crawl asks it again."""
-    crawls.set(rollout={"domain_tracking": False})
-    since = now()
-    crawls.crawl(web.url(WALLED), job="walls")
-    assert crawls.domain(web.address.host(WALLED))["status"] != "blocked"
-    assert len(pages(hits(web, WALLED, since=since))) == 1
-    crawls.crawl(web.url(WALLED), job="again")
-    assert len(pages(hits(web, WALLED, since=since))) == 2
     crawls.verify()
 
 
