@@ -67,12 +67,12 @@ _SHOWN: Final = """
     d.priority_score + staleness_points(now()) AS priority, d.claim_expires_at <= clock_timestamp() AS claim_expired
 """
 
+# A change of status has raised epoch and version already, and taken the claim away.
 _RESET: Final = """
 UPDATE domains SET
-    claimed_by = NULL, claim_expires_at = NULL, claim_epoch = claim_epoch + 1, retry_count = 0, consecutive_error_count = 0,
-    next_crawl_after = NULL, first_blocked_at = NULL, status = 'pending', status_reason = %(reason)s,
-    circuit_open_until = NULL, circuit_failures = 0, circuit_successes = 0,
-    version = version + CASE WHEN status = 'pending' THEN 1 ELSE 0 END
+    claimed_by = NULL, claim_expires_at = NULL, claim_epoch = claim_epoch + %(rise)s, version = version + %(rise)s,
+    retry_count = 0, consecutive_error_count = 0, refusal_streak = 0, next_crawl_after = NULL, first_blocked_at = NULL,
+    status_reason = %(reason)s, circuit_open_until = NULL, circuit_failures = 0, circuit_successes = 0
 WHERE id = %(id)s
 """
 _END_TENURE: Final = """
@@ -261,9 +261,12 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         domain_id = id_of(connection, domain)
         job_ids = _reopen_jobs(connection, domain_id, f"{domain} was reset")
         connection.execute("SELECT FROM domains WHERE id = %s FOR NO KEY UPDATE", (domain_id,))
-        key = {"id": domain_id, "reason": reason(Event.RESET, why), "jobs": job_ids, "retry": None}
+        words = reason(Event.RESET, why)
+        key = {"id": domain_id, "reason": words, "jobs": job_ids, "retry": None}
         connection.execute(_END_TENURE, key)
-        connection.execute(_RESET, key)
+        others = set(Status) - {Status.PENDING}
+        changed = transitions.change(connection, [domain_id], Status.PENDING, only_from=others, reason=words)
+        connection.execute(_RESET, key | {"rise": 0 if changed else 1})
         retry_now.stamp(connection, [domain_id])
         readiness.ask_robots_again(connection, [domain_id])
         budget.give_back(connection, [domain_id])

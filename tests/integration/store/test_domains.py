@@ -205,7 +205,7 @@ def test_a_reset_starts_a_domain_over_from_every_status_held_or_free(store: Stor
     for name, status in (held | free).items():
         store.become(name, status)
         store.connection.execute(
-            "UPDATE domains SET retry_count = 4, consecutive_error_count = 9, "
+            "UPDATE domains SET retry_count = 4, consecutive_error_count = 9, refusal_streak = 9, "
             "next_crawl_after = CASE WHEN %s THEN 'infinity'::timestamptz END WHERE domain = %s",
             (name in free, name),
         )
@@ -214,7 +214,7 @@ def test_a_reset_starts_a_domain_over_from_every_status_held_or_free(store: Stor
         after = store.row(name)
         assert (after["status"], after["status_reason"]) == (Status.PENDING, "reset: a test")
         assert (after["claimed_by"], after["claim_epoch"]) == (None, before["claim_epoch"] + 1)
-        assert (after["retry_count"], after["consecutive_error_count"]) == (0, 0)
+        assert (after["retry_count"], after["consecutive_error_count"], after["refusal_streak"]) == (0, 0, 0)
         assert (after["next_crawl_after"], after["first_blocked_at"], after["block_reason_code"]) == (None, None, None)
         assert after["version"] == before["version"] + 1
         changes = [
