@@ -42,7 +42,8 @@ class Tasks:
     def now(self, *task_ids: int) -> None:
         """Let the time of these come."""
         self.connection.execute(
-            "UPDATE crawl_tasks SET scheduled_at = clock_timestamp() - interval '1 s' WHERE id = ANY(%s)",
+            "UPDATE crawl_tasks SET scheduled_at = clock_timestamp() - interval '1 s', parse_after = clock_timestamp() - interval '1 s'"
+            " WHERE id = ANY(%s)",
             (list(task_ids),),
         )
 
@@ -118,7 +119,9 @@ class Tasks:
     def waits(self, task_id: int) -> timedelta:
         """How long until its time."""
         row = self.connection.execute(
-            "SELECT scheduled_at - clock_timestamp() FROM crawl_tasks WHERE id = %s", (task_id,)
+            "SELECT CASE WHEN status = 'queued_parse' THEN parse_after ELSE scheduled_at END - clock_timestamp()"
+            " FROM crawl_tasks WHERE id = %s",
+            (task_id,),
         ).fetchone()
         assert row
         wait: timedelta = row[0]

@@ -64,8 +64,8 @@ def what_next(task: Task, now: datetime, *, is_active: bool, parent: Task | None
         return _of_pending(task, now, is_active=is_active, parent=parent)
     if task.status is TaskStatus.COMPLETED:
         return _of_completed(task)
-    if task.status is TaskStatus.QUEUED_PARSE and task.scheduled_at > now:
-        return Next("it is parsed once more", task.scheduled_at)
+    if task.status is TaskStatus.QUEUED_PARSE and task.parse_after is not None and task.parse_after > now:
+        return Next("it is parsed once more", task.parse_after)
     return Next(
         {
             TaskStatus.QUEUED: "its URL is fetched when a worker comes to it",

@@ -230,3 +230,5 @@ class Task:
     parser_name: str | None
     parsed_by: str | None
     parser_version: str | None
+    parse_after: datetime | None
+    """While it waits to be parsed: not before then; None: at once."""

@@ -36,7 +36,8 @@ SELECT 'queue' AS what, queue_name AS label, status::text AS more, count(*) AS n
 FROM procrastinate.procrastinate_jobs WHERE status IN ('todo', 'doing') GROUP BY queue_name, status
 UNION ALL SELECT 'task_due', 'crawl', '', count(*) FROM crawl_tasks
     WHERE status = 'pending' AND waits_for IS NULL AND scheduled_at <= statement_timestamp()
-UNION ALL SELECT 'task_due', 'parse', '', count(*) FROM crawl_tasks WHERE status = 'queued_parse' AND scheduled_at <= statement_timestamp()
+UNION ALL SELECT 'task_due', 'parse', '', count(*) FROM crawl_tasks
+    WHERE status = 'queued_parse' AND (parse_after <= statement_timestamp() OR parse_after IS NULL)
 UNION ALL SELECT 'proxy', CASE WHEN disabled_by = 'operator' THEN 'disabled' WHEN NOT is_active THEN 'failed'
                                WHEN failure_count >= 5 THEN 'failing' ELSE 'active' END, '', count(*) FROM proxies GROUP BY 2
 UNION ALL SELECT 'webhook', CASE WHEN next_attempt_at <= statement_timestamp() THEN 'due' ELSE 'waiting' END, '', count(*)

@@ -43,7 +43,7 @@ UPDATE crawl_tasks SET status = 'downloaded', status_reason = %(why)s, error_mes
 WHERE id = %(id)s
 """
 _ASK_FOR_PARSING: Final = """
-UPDATE crawl_tasks SET status = 'queued_parse', status_reason = 'to be parsed', scheduled_at = clock_timestamp() WHERE id = %(id)s
+UPDATE crawl_tasks SET status = 'queued_parse', status_reason = 'to be parsed', parse_after = clock_timestamp() WHERE id = %(id)s
 """
 _PAUSE: Final = "UPDATE crawl_tasks SET status = 'paused', status_reason = %(why)s WHERE id = %(id)s"
 _RESUME: Final = """

@@ -70,8 +70,7 @@ UPDATE crawl_tasks t SET status = 'crawling', status_reason = 'fetching'
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS w(id, attempt) WHERE t.id = w.id AND t.attempt = w.attempt AND t.status = 'queued'
 """
 _MOVED: Final = """
-UPDATE crawl_tasks t SET status = 'pending', status_reason = 'moved: to ' || w.url, fetch_url = w.url, fetch_key = w.key, hops = t.hops + 1,
-    scheduled_at = clock_timestamp()
+UPDATE crawl_tasks t SET status = 'pending', status_reason = 'moved: to ' || w.url, fetch_url = w.url, fetch_key = w.key, hops = t.hops + 1
 FROM unnest(%(ids)s::bigint[], %(attempts)s::int[], %(urls)s::text[], %(keys)s::bytea[]) AS w(id, attempt, url, key)
 WHERE t.id = w.id AND t.attempt = w.attempt AND t.status = 'crawling'
 """

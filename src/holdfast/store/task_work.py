@@ -41,7 +41,7 @@ FROM unnest(%(ids)s::bigint[], %(statuses)s::smallint[], %(times)s::int[], %(pro
 WHERE t.id = w.id
 """
 _ASK_FOR_PARSING: Final = """
-UPDATE crawl_tasks SET status = 'queued_parse', status_reason = 'to be parsed', scheduled_at = clock_timestamp()
+UPDATE crawl_tasks SET status = 'queued_parse', status_reason = 'to be parsed', parse_after = clock_timestamp()
 WHERE id = ANY(%(ids)s)
 """
 _NOT_ANSWERED: Final = """
@@ -57,12 +57,12 @@ WHERE t.id = w.id
 """
 
 _PARSE_DUE: Final = """
-SELECT id FROM crawl_tasks WHERE status = 'queued_parse' AND scheduled_at <= statement_timestamp()
-ORDER BY priority, scheduled_at, id LIMIT %(limit)s
+SELECT id FROM crawl_tasks WHERE status = 'queued_parse' AND (parse_after <= statement_timestamp() OR parse_after IS NULL)
+ORDER BY priority, parse_after NULLS FIRST, id LIMIT %(limit)s
 """
 _BEGIN_PARSE: Final = """
 UPDATE crawl_tasks SET status = 'parsing', status_reason = 'parsing'
-WHERE id = %(id)s AND status = 'queued_parse' AND scheduled_at <= statement_timestamp()
+WHERE id = %(id)s AND status = 'queued_parse' AND (parse_after <= statement_timestamp() OR parse_after IS NULL)
 """
 _COMPLETE_PARSE: Final = """
 UPDATE crawl_tasks SET status = 'completed', status_reason = 'parsed', error_message = NULL,
@@ -74,7 +74,7 @@ SELECT retry_count, max_retries FROM crawl_tasks WHERE id = %(id)s AND status = 
 """
 _PARSE_AGAIN: Final = """
 UPDATE crawl_tasks SET status = 'queued_parse', status_reason = 'another try: ' || %(error)s, error_message = %(error)s,
-    retry_count = retry_count + 1, scheduled_at = clock_timestamp() + %(wait)s
+    retry_count = retry_count + 1, parse_after = clock_timestamp() + %(wait)s
 WHERE id = %(id)s
 """
 _PARSE_FAILED: Final = """
@@ -86,7 +86,7 @@ WITH lost AS MATERIALIZED (
       AND (SELECT e.at FROM task_events e WHERE e.task_id = t.id AND e.version = t.version) <= clock_timestamp() - %(older_than)s
     ORDER BY t.id LIMIT %(limit)s FOR NO KEY UPDATE OF t SKIP LOCKED
 )
-UPDATE crawl_tasks t SET status = 'queued_parse', status_reason = 'another try: the parser was lost', scheduled_at = clock_timestamp()
+UPDATE crawl_tasks t SET status = 'queued_parse', status_reason = 'another try: the parser was lost', parse_after = clock_timestamp()
 FROM lost WHERE t.id = lost.id RETURNING t.id
 """
 # Nobody leaves one there but a hand: who fetches it, or restarts its parsing, asks for the parsing in the same transaction.
@@ -94,7 +94,7 @@ _LEFT: Final = """
 WITH found AS MATERIALIZED (
     SELECT id FROM crawl_tasks WHERE status = 'downloaded' ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE crawl_tasks t SET status = 'queued_parse', status_reason = 'to be parsed', scheduled_at = clock_timestamp()
+UPDATE crawl_tasks t SET status = 'queued_parse', status_reason = 'to be parsed', parse_after = clock_timestamp()
 FROM found WHERE t.id = found.id RETURNING t.id
 """
 

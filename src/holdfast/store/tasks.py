@@ -24,7 +24,7 @@ t.id, t.domain_id, d.domain, t.url, t.url_hash, t.status::text, t.status_reason,
 t.retry_count, t.max_retries, t.error_message, t.crawl_frequency, t.next_crawl_at, t.recrawl_count, t.is_recurring,
 t.archive_segment, t.archive_offset, t.archive_length, t.archive_digest, t.http_status_code, t.response_time_ms, t.proxy_id,
 t.created_at, t.updated_at, t.created_by, t.parent_task_id, t.previous_task_id, t.batch_id, t.webhook_url, t.claim_epoch, t.attempt,
-t.version, t.waits_for, t.parser_name, t.parsed_by, t.parser_version
+t.version, t.waits_for, t.parser_name, t.parsed_by, t.parser_version, t.parse_after
 """
 """What `as_task` makes a task of; of crawl_tasks t and domains d."""
 

@@ -1,6 +1,6 @@
 """Tasks at work: results count under their attempt only, failures are tried again, and what a person did stands."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -196,6 +196,36 @@ def test_a_parse_that_fails_is_tried_again_without_fetching_and_then_has_failed(
     assert task_work.fail_parse(at.connection, task_id, at.parse(task_id).attempt, error="odd page") is S.FAILED
     task = at.get(task_id)
     assert (task.error_message, task.archive) == ("odd page", PAGE)
+
+
+def test_the_time_that_a_task_was_scheduled_for_stays_through_its_phases(at: Tasks) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    task_id = at.one(scheduled_at=moment, max_retries=1)
+    at.bring(task_id, S.CRAWLING)
+    assert task_work.record(at.connection, [at.result(task_id, http_status=200, archive=PAGE)]) == {
+        task_id: S.QUEUED_PARSE
+    }
+    times = [at.get(task_id).scheduled_at]
+    assert task_work.fail_parse(at.connection, task_id, at.parse(task_id).attempt, error="odd page") is S.QUEUED_PARSE
+    times.append(at.get(task_id).scheduled_at)
+    at.connection.execute("UPDATE crawl_tasks SET parse_after = NULL")
+    lost = at.parse(task_id).attempt
+    assert task_work.reclaim_parses(at.connection, older_than=timedelta(0), limit=10) == [task_id]
+    times.append(at.get(task_id).scheduled_at)
+    assert not task_work.complete_parse(at.connection, task_id, lost, parser="p", parser_version="1")
+    attempt = at.parse(task_id).attempt
+    assert task_work.complete_parse(at.connection, task_id, attempt, parser="p", parser_version="1")
+    task = at.get(task_id)
+    assert [*times, task.scheduled_at] == [moment] * 4
+    assert task.started_at is not None
+    assert task.scheduled_at <= task.started_at
+
+
+def test_a_time_ahead_does_not_keep_a_page_from_being_parsed(at: Tasks) -> None:
+    task_id = at.completed()
+    at.connection.execute("UPDATE crawl_tasks SET scheduled_at = now() + interval '1 day'")
+    task_control.restart_parsing(at.connection, task_id, actor="ann")
+    assert task_work.parse_due(at.connection, 10) == [task_id]
 
 
 def test_a_hopeless_parse_is_not_tried_again(at: Tasks) -> None:

@@ -49,6 +49,7 @@ TASK = Task(
     parser_name=None,
     parsed_by=None,
     parser_version=None,
+    parse_after=None,
 )
 
 
@@ -88,5 +89,5 @@ def test_what_is_completed_is_crawled_again_or_not() -> None:
 
 
 def test_a_failed_parse_has_its_time() -> None:
-    assert following(status=S.QUEUED_PARSE, scheduled_at=LATER) == Next("it is parsed once more", LATER)
+    assert following(status=S.QUEUED_PARSE, parse_after=LATER) == Next("it is parsed once more", LATER)
     assert following(status=S.QUEUED_PARSE).at is None

@@ -1,4 +1,4 @@
-"""What a page row and a task keep."""
+"""A task is parsed at a time of its own, and keeps the time it was scheduled for."""
 
 from holdfast.store.migrations.plain import run_sql
 
