@@ -25,7 +25,7 @@ from holdfast.simweb.plan import Site, Web
 from holdfast.simweb.process import WebProcess
 from holdfast.store import migrate
 from holdfast.store.connect import Database
-from tests.prove import api_kills, api_writes, partition, pauses, task_kills
+from tests.prove import api_kills, api_writes, partition, pauses, resets, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ground import BorrowedGround
@@ -186,6 +186,13 @@ def _paused_million(domains: int, trials: Trials, tell: Tell) -> Entry:
     return found | {"violations": violations}
 
 
+def _soaked(seed: int, minutes: float, trials: Trials, tell: Tell) -> Entry:
+    with _migrated(trials.folder / f"resets-{seed}") as ground, ground:
+        entry = resets.soak(seed, minutes, trials.plan, ground, tell)
+        ground.keep = bool(entry["violations"])
+    return entry
+
+
 def _tasks_killed(seed: int, count: int, kills: int, trials: Trials, tell: Tell) -> Entry:
     with _migrated(trials.folder / f"tasks-{seed}") as ground, ground:
         return task_kills.killed(seed, count, kills, ground, tell)
@@ -286,6 +293,10 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
             },
             "eight with a limit": partial(_proxied, 1, few, 8, Fault.KILL_ONE, 40),
             **{f"cut {seed}": partial(_cut, seed, 12, CUTS, True) for seed in range(1, 1 + max(1, kills // 12))},
+        },
+        "resets": {
+            f"{seed}": partial(_soaked, seed, minutes)
+            for seed, minutes in enumerate(portions(max(1, kills // 10), 10), 1)
         },
         "tasks": {
             **{f"{seed}": partial(_tasks_killed, seed, 400, few) for seed in range(1, 6)},
