@@ -20,8 +20,9 @@ PRODUCT: Final = "Holdfast"
 _BOM: Final = b"\xef\xbb\xbf"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _INVALID: Final = re.compile("[\udc80-\udcff]")
-_TOKEN: Final = re.compile(r"[A-Za-z_-]+")
-_COMPATIBLE: Final = re.compile(r"Mozilla/[^(]*\(compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)
+_TOKEN: Final = re.compile(r"[0-9]*[A-Za-z_-]+|[0-9]+")
+"""Of RFC 9309, which has no digits; there are names that begin with some ("360Spider") or have nothing else ("008")."""
+_COMPATIBLE: Final = re.compile(rf"Mozilla/[^(]*\(compatible;\s*({_TOKEN.pattern})", re.IGNORECASE)
 _SITE: Final = re.compile(r"(?:[^/?;#]*://|//)?[^/?;#]*")
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15}")
 

@@ -5,6 +5,9 @@ rules, never with their product to a power: whoever wrote the rules wants our ti
 
 RFC 9309 compares after decoding what needed no escape; the parsers that sites are tested with compare what is written. We take of both
 what forbids more: a Disallow means what RFC 9309 says, an Allow only what it says letter by letter.
+
+Characters that stand in a rule as they are, and in URLs as escapes (a space, quotes, braces …), are escaped: for a Disallow on both
+sides, wherever they stand, and in an Allow as browsers do it in a URL.
 """
 
 import re
@@ -17,7 +20,13 @@ MAX_WILDCARD_TEXT: Final = 64 * 1024
 which forbids more, and an Allow is left out."""
 
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+_ODD: Final = re.compile(r"[^!#$&(-;=?-\]_a-z~]")
+"""A path without any of these has one spelling."""
+_RAW: Final = re.compile(r"""[^!#-&(-;=?-\]_a-z~]+""")
+"""What a rule and a URL may have as it is or as an escape. Not %, which begins an escape."""
+_RAW_IN_PATH: Final = re.compile(r"""[^!#-;=?-\]_a-z|~]+""")
+_RAW_IN_QUERY: Final = re.compile(r"""[^!#-&(-;=?-~]+""")
+"""What browsers escape, in paths and in queries."""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SPECIAL: Final = frozenset("*$")  # written %2A and %24 where a rule means the character itself
 
@@ -44,9 +53,9 @@ class Target(NamedTuple):
 
 def target(path: str) -> Target:
     """The spellings of `path`, which begins with a slash."""
-    if "%" not in path and path.isascii():
+    if _ODD.search(path) is None:
         return Target(path, path)
-    return Target(_escapes(path, _SPECIAL), _escapes(_encode(path), _SPECIAL | _UNRESERVED))
+    return Target(_escapes(path, _SPECIAL), _escapes(_encode(path, _RAW), _SPECIAL | _UNRESERVED))
 
 
 class Rules:
@@ -110,7 +119,7 @@ class _Table:
         text = 0
         for rule in rules:
             self.total += 1
-            pattern = _encode(rule.pattern)
+            pattern = _encode_as_browsers_do(rule.pattern) if rule.allow else _encode(rule.pattern, _RAW)
             pieces = [_escapes(piece, decoded) for piece in pattern.removesuffix("$").split("*")]
             anchored = pattern.endswith("$")
             if len(pieces) > 1:
@@ -152,10 +161,18 @@ class _Table:
         return length, found
 
 
-def _encode(text: str) -> str:
-    if text.isascii():
-        return text
-    return _NOT_ASCII.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), text)
+def _encode(text: str, raw: re.Pattern[str]) -> str:
+    """With escapes for what `raw` finds."""
+    return raw.sub(_escaped, text) if raw.search(text) else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace"))
+
+
+def _encode_as_browsers_do(text: str) -> str:
+    path, mark, query = text.partition("?")
+    return _encode(path, _RAW_IN_PATH) + mark + _encode(query, _RAW_IN_QUERY)
 
 
 def _escapes(text: str, decoded: frozenset[str]) -> str:

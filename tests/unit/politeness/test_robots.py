@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.outcome import Outcome
+from holdfast.model.url import parse
 from holdfast.politeness.robots import (
     ALLOW_ALL,
     ANSWERS,
@@ -99,6 +100,52 @@ def test_groups_and_slips(text: str, allowed: bool) -> None:
 )
 def test_what_a_disallow_means(rule: str, path: str, matches: bool) -> None:
     assert may(f"User-agent: *\nDisallow: {rule}", path) != matches
+
+
+RAW = {
+    "/my folder/": ["/my folder/secret", "/my%20folder/secret"],
+    "/sitecore modules": ["/sitecore modules/shell", "/sitecore%20modules"],
+    "/{private}/": ["/{private}/p", "/%7bprivate%7D/p"],
+    "/x?q='a'": ["/x?q='a'&b", "/x?q=%27a%27"],
+    "/it's": ["/it's/here", "/it%27s"],
+    '/"quoted"': ['/"quoted"/1', "/%22quoted%22"],
+    "/<id>/*.pdf$": ["/<id>/a.pdf", "/%3Cid%3E/b/c.pdf"],
+    "/a^b|c`d": ["/a^b|c`d", "/a%5Eb%7Cc%60d"],
+    "/*?filter={*}": ["/list?filter={all}", "/?x=1&y?filter=%7B%7D"],
+    "/caf\u00e9 menu": ["/caf\u00e9 menu", "/caf%C3%A9%20menu"],
+}
+"""Rules as people write them, and what a person types into a browser for a URL that they forbid."""
+
+
+@pytest.mark.parametrize("rule", RAW)
+def test_a_rule_with_raw_characters_is_obeyed(rule: str) -> None:
+    """Whether the rule or the link is written with escapes; links are asked about as the crawler writes them."""
+    escaped = "".join(each if each in "/*?$=" else "".join(f"%{byte:02x}" for byte in each.encode()) for each in rule)
+    for written in (rule, escaped):
+        robots = Robots(f"User-agent: *\nDisallow: {written}")
+        for path in RAW[rule]:
+            assert not robots.allowed(f"{SITE}{path}", US).allowed, (written, path)
+            assert not robots.allowed(parse(f"{SITE}{path}").href, US).allowed, (written, path)
+        assert robots.allowed(f"{SITE}/other%20page", US).allowed
+
+
+def test_an_escaped_slash_is_another_character() -> None:
+    assert may("User-agent: *\nDisallow: /a b/c", "/a%20b%2Fc")
+    assert may("User-agent: *\nDisallow: /a%20b%2fc", "/a%20b/c")
+    assert not may("User-agent: *\nDisallow: /a b%2fc", "/a%20b%2Fc")
+
+
+def test_an_allow_with_raw_characters_means_the_url_that_browsers_make_of_it() -> None:
+    text = "User-agent: *\nDisallow: /\nAllow: /my folder/\nAllow: /{id}\nAllow: /it's\nAllow: /x?{q}='a b'\n"
+    for path in ("/my%20folder/a", "/%7Bid%7D", "/it's", "/x?{q}=%27a%20b%27"):
+        assert may(text, path)
+    for path in ("/it%27s", "/x?%7Bq%7D=%27a%20b%27"):
+        assert not may(text, path), "not letter by letter"
+
+
+def test_an_allow_wins_only_where_it_is_more_specific() -> None:
+    assert not may("User-agent: *\nAllow: /my%20folder/\nDisallow: /my folder/x", "/my%20folder/x")
+    assert may("User-agent: *\nAllow: /my folder/x\nDisallow: /my%20folder/", "/my%20folder/x")
 
 
 def test_an_allow_counts_only_as_it_is_written() -> None:
@@ -253,10 +300,21 @@ def test_answers(outcome: Outcome, status: int | None, answer: Answer) -> None:
         ("Mozilla/5.0 (X11; Linux)", "Mozilla"),
         ("(strange)", "Holdfast"),
         ("", "Holdfast"),
+        ("360Spider/1.0 (+http://x)", "360Spider"),
+        ("008/0.83", "008"),
+        ("Mozilla/5.0 (compatible; 360Spider; +http://x)", "360Spider"),
+        ("MJ12bot/v1.4", "MJ"),
     ],
 )
 def test_product_token(user_agent: str, token: str) -> None:
     assert product_token(user_agent) == token
+
+
+def test_a_user_agent_that_starts_with_a_digit_finds_its_group() -> None:
+    text = "User-agent: *\nDisallow:\n\nUser-agent: 360spider\nDisallow: /x\n\nUser-agent: 008\nDisallow: /y\n"
+    assert [may(text, path, product_token("360Spider/1.0")) for path in ("/x", "/y")] == [False, True]
+    assert [may(text, path, product_token("008/0.83")) for path in ("/x", "/y")] == [True, False]
+    assert may(text, "/x", "Spider")
 
 
 @pytest.mark.parametrize(
