@@ -11,7 +11,7 @@ from holdfast.cli import output, secret_options, session
 from holdfast.cli.help import Command, Group
 from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
-from holdfast.control.domains import KEYS, SECRET_KEYS, DomainDesk, ResetReport, parse_assignments
+from holdfast.control.domains import ALL_KEYS, DomainDesk, ResetReport, parse_assignments
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
@@ -19,6 +19,8 @@ from holdfast.settings import render_duration
 
 Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
 _USES = {"direct": "uses none", "pool": "uses those of its pool", "any": "uses those of its pool, then any other"}
+
+_SOURCES = {"robots": "Crawl-delay of robots.txt", "job": "asked for by the job", "learnt": "the server is slow"}
 
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show at the most.")]
 
@@ -83,7 +85,11 @@ def _store_desk(context: typer.Context) -> DomainDesk:
     of = session.of(context)
     settings = of.settings
     return DomainDesk(
-        of.store(), settings.domains.registrable, sealer=wiring.sealer(settings), parsing=settings.parsing
+        of.store(),
+        settings.domains.registrable,
+        wiring.new_domains(settings),
+        wiring.sealer(settings),
+        settings.parsing,
     )
 
 
@@ -230,7 +236,7 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
             "Configuration",
             ", ".join(
                 [
-                    f"delay {info['crawl_delay_seconds']:g} s",
+                    _delay(info),
                     f"{info['max_concurrent_requests']} requests at once",
                     f"at most {info['max_pages_per_run']:,} pages a crawl"
                     if info["max_pages_is_limit"]
@@ -252,6 +258,14 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
     return facts
 
 
+def _delay(info: dict[str, Any]) -> str:
+    """The domain's own delay, and the one in force where that is another."""
+    own, in_force = info["crawl_delay_seconds"], info.get("delay_in_force_seconds")
+    if in_force is None or in_force == own:
+        return f"delay {own:g} s"
+    return f"delay {in_force:g} s ({_SOURCES[info['delay_source']]}; its own is {own:g} s)"
+
+
 def _proxies(info: dict[str, Any]) -> list[str]:
     """What a domain says of its own about proxies."""
     direct, resolves = info["proxy_direct"], info["proxy_resolves"]
@@ -267,17 +281,18 @@ def _proxies(info: dict[str, Any]) -> list[str]:
 def domain_set(
     context: typer.Context,
     name: Name,
-    assignments: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of: {', '.join((*KEYS, *SECRET_KEYS))}.")
-    ],
+    assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of: {ALL_KEYS}.")],
     as_json: output.Json = False,
 ) -> None:
     """Configure how a domain is crawled.
 
+    Keys have the names that `holdfast domain-info --json` shows; each short form means the same. It acts within two seconds, also
+    on crawls under way.
+
     delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (at most so many pages a crawl) whole numbers,
-    active is yes or no, window the time of day when it is left alone, strip_params the names of parameters to drop from its URLs. proxy is
-    direct, pool or any; proxy_direct (it may be asked without one) and proxy_resolves (the proxy looks up names) are yes
-    or no; proxy_country is a code, proxy_sticky a duration.
+    active is yes or no, window the time of day when it is left alone, base_url the scheme, host and port of its home page,
+    strip_params the names of parameters to drop from its URLs. proxy is direct, pool or any; proxy_direct (it may be asked
+    without one) and proxy_resolves (the proxy looks up names) are yes or no; proxy_country is a code, proxy_sticky a duration.
     With nothing behind the =, budget is no limit; user_agent, window and all of proxies are as the settings say.
 
     header ("Name: value"), cookie (name=value) and basic_auth (user:password) are sent with every request to the domain,
@@ -287,6 +302,7 @@ def domain_set(
     Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
         holdfast domain-set example.com active=no
+        holdfast domain-set example.com crawl_delay_seconds=5 base_url=https://www.example.com
         holdfast domain-set example.com strip_params=sid,ref
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
         holdfast domain-set example.com proxy=pool proxy_sticky=10m

@@ -293,18 +293,20 @@ class Secrets(TypedDict, total=False):
 
 
 class DomainChanges(TypedDict, total=False):
-    """How a domain is to be crawled. What is left out stays as it is; None means: as the server's settings say."""
+    """How a domain is to be crawled, by the names under which it is read. What is left out stays as it is; None means: as the server's
+    settings say. The last eight are short forms of others."""
 
-    delay: float | None
-    concurrency: int | None
-    parser: str | None
+    crawl_delay_seconds: float | None
+    max_concurrent_requests: int | None
+    parser_name: str | None
     user_agent: str | None
-    active: bool | None
-    budget: int | None
-    frequency: timedelta | None
-    window: str | None
+    is_active: bool | None
+    max_pages_per_run: int | None
+    default_crawl_frequency: timedelta | None
+    maintenance_window: str | None
+    base_url: str
     strip_params: list[str] | None
-    proxy: str | None
+    proxy_use: str | None
     proxy_direct: bool | None
     proxy_resolves: bool | None
     proxy_country: str | None
@@ -315,3 +317,11 @@ class DomainChanges(TypedDict, total=False):
     basic_auth: str | None
     plain_http: bool
     """Send `headers`, `cookies` and `basic_auth` over http, too."""
+    delay: float | None
+    concurrency: int | None
+    parser: str | None
+    active: bool | None
+    budget: int | None
+    frequency: timedelta | None
+    window: str | None
+    proxy: str | None

@@ -9,6 +9,7 @@ from typing import Any, Final
 from holdfast.control.parsers import check_known
 from holdfast.control.request_secrets import SecretSealer, names_of_domain
 from holdfast.errors import UsageError
+from holdfast.model.delay import DelaySource
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
 from holdfast.model.proxy import Use
@@ -113,7 +114,16 @@ class DomainDesk:
                 "transitions": reports.transitions_of(connection, row["id"]),
                 "tenures": reports.tenures_of(connection, row["id"]),
                 "secrets": names_of_domain(connection, row["id"]),
+                **self._delay_in_force(row),
             }
+
+    def _delay_in_force(self, row: Mapping[str, Any]) -> dict[str, object]:
+        """The delay between two requests and what it comes from: as the last visit found it, or as the domain says by now."""
+        own, last, source = row["crawl_delay_seconds"], row["pace_delay_seconds"], row["pace_delay_source"]
+        if source == DelaySource.JOB or (source in (DelaySource.ROBOTS, DelaySource.LEARNT) and last > own):
+            return {"delay_in_force_seconds": last, "delay_source": source}
+        source = DelaySource.DEFAULT if own == self.defaults.crawl_delay else DelaySource.DOMAIN
+        return {"delay_in_force_seconds": own, "delay_source": source}
 
     def robots(self, name: str) -> list[RobotsFile]:
         """The robots.txt of each origin of a domain that was asked for one."""
@@ -146,7 +156,7 @@ class DomainDesk:
     ) -> Known:
         """Make a domain known, configured so (see `configure`), without a URL to crawl; one that is known stays as it is."""
         seed = make_seed(name, registrable=self.registrable)
-        self._check(changes or {})
+        self._check(seed.domain, changes or {})
         with self.database.session() as connection, connection.transaction():
             created = domains.add(connection, seed, defaults=self.defaults)
             given: Mapping[str, object] = {}
@@ -219,15 +229,18 @@ class DomainDesk:
 
         `plain_http`: the secrets are sent over http, too. After: a worker that visits the domain goes by it within two seconds.
         """
-        self._check(changes)
+        self._check(self.canonical(name), changes)
         with self.database.session() as connection, connection.transaction():
             after = domains.edit(connection, self.canonical(name), changes, version=version)
             given = self._give(connection, after, secrets, plain_http=plain_http)
             self._record(connection, actor, "edit", after["domain"], {**changes, **given})
-            return after | {"secrets": names_of_domain(connection, after["id"])}
+            return after | {"secrets": names_of_domain(connection, after["id"]), **self._delay_in_force(after)}
 
-    def _check(self, changes: Mapping[str, object]) -> None:
-        """Raise UsageError for a parser that there is none of, as `crawl --parser` does."""
+    def _check(self, domain: str, changes: Mapping[str, object]) -> None:
+        """Raise UsageError for the base URL of another domain, and for a parser that there is none of, as `crawl --parser` does."""
+        base_url = changes.get("base_url")
+        if isinstance(base_url, str) and (other := self.canonical(base_url)) != domain:
+            raise UsageError(f"{base_url} is a URL of {other}, not of {domain}.")
         parser = changes.get("parser_name")
         if self.parsing is not None and isinstance(parser, str):
             check_known(parser, self.parsing)
@@ -268,21 +281,26 @@ class DomainDesk:
 
 
 def parse_assignments(words: Sequence[str]) -> dict[str, object]:
-    """`delay=2 active=no …` as columns and values. Raises UsageError, naming the word."""
+    """`crawl_delay_seconds=2 is_active=no …` as columns and values; short forms are in `ALIASES`. Raises UsageError, naming the word."""
     changes: dict[str, object] = {}
+    keys: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals or key not in KEYS:
+        column = ALIASES.get(key, key)
+        if not equals or column not in KEYS:
             # The value is not repeated: behind a key that was misspelt (headers=, password=) it may be a secret.
             said = re.split("[=:]", word, maxsplit=1)[0]
-            raise UsageError(f"{said!r} is not a setting of a domain; write key=value with one of: {_ALL_KEYS}.")
-        column, read = KEYS[key]
+            raise UsageError(f"{said!r} is not a setting of a domain; write key=value with one of: {ALL_KEYS}.")
         try:
-            changes[column] = read(value.strip())
+            read = KEYS[column](value.strip())
         except ValueError as problem:
             raise UsageError(f"{word!r} cannot be set: {key} {problem}.") from problem
+        if column in changes and changes[column] != read:
+            both = f"{keys[column]} and {key} are the same setting" if keys[column] != key else f"{key} is given twice"
+            raise UsageError(f"{both}, with different values: give one of them.")
+        changes[column], keys[column] = read, key
     if not changes:
-        raise UsageError(f"Say what to set: key=value with one of: {_ALL_KEYS}.")
+        raise UsageError(f"Say what to set: key=value with one of: {ALL_KEYS}.")
     return changes
 
 
@@ -366,23 +384,44 @@ def _budget(text: str) -> int | None:
     return _whole(1, 2**31 - 1)(text) if text else None
 
 
-KEYS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "delay": ("crawl_delay_seconds", _delay),
-    "concurrency": ("max_concurrent_requests", _whole(1, 1000)),
-    "parser": ("parser_name", _parser),
-    "user_agent": ("user_agent", _user_agent),
-    "active": ("is_active", _yes_or_no),
-    "budget": ("max_pages_per_run", _budget),
-    "frequency": ("default_crawl_frequency", parse_duration),
-    "window": ("maintenance_window", _window),
-    "strip_params": ("strip_params", _parameters),
-    "proxy": ("proxy_use", _use),
-    "proxy_direct": ("proxy_direct", _perhaps),
-    "proxy_resolves": ("proxy_resolves", _perhaps),
-    "proxy_country": ("proxy_country", _country),
-    "proxy_sticky": ("proxy_sticky", _sticky),
+def _base_url(text: str) -> str:
+    """Its origin: scheme, host and port. Whether the host is the domain's is for `DomainDesk` to check."""
+    if not re.match(r"https?://", text, re.IGNORECASE):
+        raise ValueError("must begin with http:// or https://")
+    return make_seed(text).base_url
+
+
+KEYS: Final[Mapping[str, Callable[[str], object]]] = {
+    "crawl_delay_seconds": _delay,
+    "max_concurrent_requests": _whole(1, 1000),
+    "parser_name": _parser,
+    "user_agent": _user_agent,
+    "is_active": _yes_or_no,
+    "max_pages_per_run": _budget,
+    "default_crawl_frequency": parse_duration,
+    "maintenance_window": _window,
+    "base_url": _base_url,
+    "strip_params": _parameters,
+    "proxy_use": _use,
+    "proxy_direct": _perhaps,
+    "proxy_resolves": _perhaps,
+    "proxy_country": _country,
+    "proxy_sticky": _sticky,
 }
-"""What `domain-set` knows: word → column and how its value is read."""
+"""What people set, by column, and how its value is read. The same names are read, in the API and by `domain-info --json`."""
+ALIASES: Final[Mapping[str, str]] = {
+    "delay": "crawl_delay_seconds",
+    "concurrency": "max_concurrent_requests",
+    "parser": "parser_name",
+    "active": "is_active",
+    "budget": "max_pages_per_run",
+    "frequency": "default_crawl_frequency",
+    "window": "maintenance_window",
+    "proxy": "proxy_use",
+}
+"""Short forms, in commands and in bodies of the API."""
 SECRET_KEYS: Final = ("header", "cookie", "basic_auth")
 """What it knows besides; these are sealed, and in no column of the domain."""
-_ALL_KEYS: Final = ", ".join((*KEYS, *SECRET_KEYS))
+_SHORT: Final = {column: alias for alias, column in ALIASES.items()}
+ALL_KEYS: Final = ", ".join(f"{key} ({_SHORT[key]})" if key in _SHORT else key for key in (*KEYS, *SECRET_KEYS))
+"""For people: each key, with its short form."""

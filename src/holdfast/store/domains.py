@@ -31,6 +31,7 @@ EDITABLE: Final[frozenset[str]] = frozenset(
         "max_pages_per_run",
         "default_crawl_frequency",
         "maintenance_window",
+        "base_url",
         "strip_params",
         "proxy_use",
         "proxy_direct",

@@ -20,7 +20,7 @@ _ATTEMPTS: Final = 10
 _TABLES: Final = """
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_batch (
     domain text COLLATE "C", parent_domain text, base_url text, url text, url_key bytea, seed_rank integer,
-    guessed boolean
+    guessed boolean, nth bigint GENERATED ALWAYS AS IDENTITY
 ) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE IF NOT EXISTS seed_found (id bigint, url_key bytea, url text, rank_for integer) ON COMMIT DELETE ROWS;
 """
@@ -31,7 +31,7 @@ _COPY: Final = (
 # A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
 _FRESH: Final = f"""
 WITH wanted AS MATERIALIZED (
-    SELECT domain, min(parent_domain) AS parent_domain, min(base_url) AS base_url, min(seed_rank) AS seed_rank,
+    SELECT domain, min(parent_domain) AS parent_domain, (array_agg(base_url ORDER BY nth))[1] AS base_url, min(seed_rank) AS seed_rank,
            count(DISTINCT url_key) AS urls
     FROM seed_batch GROUP BY domain
 ), fresh AS (

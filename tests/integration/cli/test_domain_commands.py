@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.model.batch import Clocks
 from holdfast.model.domain import Event, Status
 from tests.support.cli import Cli
 from tests.support.factories import Store
@@ -135,6 +136,24 @@ def test_domain_info_of_a_held_and_of_a_given_up_domain(cli: Cli, store: Store) 
     assert (info["stays_blocked"], info["next_crawl_after"], info["retry_count"]) == (True, None, 4)
 
 
+def test_the_delay_in_force_is_shown_with_its_source(cli: Cli, store: Store) -> None:
+    store.seed("example.com")
+    claim = store.claim_one()
+    assert store.flush(claim, outcomes=1, clocks=Clocks(1.0, delay=7.0, delay_source="robots"))
+    shown = cli("domain-info", "example.com")
+    assert "delay 7 s (Crawl-delay of robots.txt; its own is 1 s)" in shown.out
+    info = cli("domain-info", "example.com", "--json").json
+    assert (info["delay_in_force_seconds"], info["delay_source"], info["crawl_delay_seconds"]) == (7.0, "robots", 1.0)
+    assert cli("domain-set", "example.com", "crawl_delay_seconds=9").code == 0
+    info = cli("domain-info", "example.com", "--json").json
+    assert (info["delay_in_force_seconds"], info["delay_source"]) == (9.0, "domain")
+    assert cli("domain-set", "example.com", "delay=1").code == 0
+    assert cli("domain-set", "example.com", "delay=1", "crawl_delay_seconds=2").code == 2
+    assert cli("domain-set", "example.com", "base_url=https://other.example").code == 2
+    assert cli("domains", "set", "example.com", "base_url=http://www.example.com/").code == 0
+    assert cli("domain-info", "example.com", "--json").json["base_url"] == "http://www.example.com"
+
+
 def test_domain_set_refuses_a_parser_that_there_is_none_of(cli: Cli, store: Store) -> None:
     store.seed("example.com")
     answer = cli("domain-set", "example.com", "parser=nope")
@@ -240,7 +259,7 @@ def test_an_unknown_domain_is_a_sentence(cli: Cli) -> None:
         (["domain-set", "example.com", "delay=x"], "'delay=x' cannot be set: delay must be a duration"),
         (
             ["domain-set", "example.com", "x=1"],
-            "'x' is not a setting of a domain; write key=value with one of: delay",
+            "'x' is not a setting of a domain; write key=value with one of: crawl_delay_seconds (delay)",
         ),
         (["domain-set", "example.com"], "Missing argument 'KEY=VALUE'. See `holdfast domain-set --help`."),
         (

@@ -134,6 +134,14 @@ def test_a_new_job_wakes_an_exhausted_domain_and_the_same_job_does_not(store: St
     assert_invariants(store.connection)
 
 
+def test_the_base_url_is_that_of_the_first_seed(store: Store) -> None:
+    store.seed("https://a.example/x", "http://a.example/", "http://b.example/x", "https://b.example/")
+    found = store.connection.execute("SELECT base_url FROM domains ORDER BY domain").fetchall()
+    assert found == [("https://a.example",), ("http://b.example",)]
+    store.seed("http://a.example/y")
+    assert store.row("a.example")["base_url"] == "https://a.example", "what is known stays"
+
+
 def test_a_rank_is_filled_in_where_it_is_missing_and_nowhere_else(store: Store, database: Database) -> None:
     store.seed("unranked.example", "locked.example")
     store.seed("ranked.example", rank=500)

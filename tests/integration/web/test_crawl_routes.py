@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import psycopg
 import pyarrow.parquet as pq
 import pytest
@@ -241,6 +242,31 @@ def test_exports_are_files(api: Api, database: Database, tmp_path: Path) -> None
     assert client.get("/api/exports/nothing").status_code == 422
 
 
+def _what_is_read_can_be_written(client: httpx.Client, path: str) -> None:
+    """Names in writes are the names in reads; a short form that says something else is refused."""
+    wanted = {
+        "crawl_delay_seconds": 3.5, "max_concurrent_requests": 2, "parser_name": "product", "user_agent": "X/1", "is_active": True,
+        "max_pages_per_run": 70, "default_crawl_frequency": 7200.0, "maintenance_window": "22:00-06:00", "strip_params": ["sid"],
+        "proxy_use": "pool", "proxy_direct": True, "proxy_resolves": False, "proxy_country": "DE", "proxy_sticky": 60.0,
+        "base_url": "http://www.shop.example",
+    }  # fmt: skip
+    answer = client.patch(path, json=wanted)
+    assert answer.status_code == 200, answer.text
+    facts = answer.json()["facts"]
+    assert {name: facts[name] for name in wanted} == wanted
+    assert (facts["delay_in_force_seconds"], facts["delay_source"]) == (3.5, "domain")
+    again = client.patch(path, json={name: facts[name] for name in wanted})
+    assert {name: again.json()["facts"][name] for name in wanted} == wanted, "as it was read"
+    twice = client.patch(path, json={"delay": 1, "crawl_delay_seconds": 2})
+    assert (twice.status_code, "delay and crawl_delay_seconds are the same setting" in twice.text) == (422, True)
+    assert client.patch(path, json={"delay": 2.5, "crawl_delay_seconds": 2.5}).status_code == 200
+    for base_url in ("https://other.example", "https://shop.example:8443", "ftp://shop.example", "shop.example", None):
+        assert client.patch(path, json={"base_url": base_url}).status_code == 422, base_url
+    assert client.get("/api/domains?name=shop").json()["items"][0]["base_url"] == wanted["base_url"]
+    schema = client.get("/api/openapi.json").json()["components"]["schemas"]["DomainChange"]["properties"]
+    assert set(wanted) <= set(schema)
+
+
 def test_a_domain_is_made_configured_started_over_and_forgotten(
     api: Api, database: Database, connection: psycopg.Connection
 ) -> None:
@@ -267,6 +293,7 @@ def test_a_domain_is_made_configured_started_over_and_forgotten(
     assert (unknown.status_code, "nope" in unknown.text) == (422, True), "refused like `crawl --parser nope`"
     assert client.post("/api/admin/domains", json={"domain": "new.example", "parser": "nope"}).status_code == 422
     assert client.patch(path, json={"active": True}, headers={"If-Match": "nonsense"}).status_code == 422
+    _what_is_read_can_be_written(client, path)
     window = client.put(f"{path}/maintenance-window", json={"window": "22:00-06:00 Europe/Berlin"})
     assert window.status_code == 200, window.text
     assert client.get("/api/maintenance-windows").json()["items"][0]["domain"] == "shop.example"

@@ -1,10 +1,11 @@
 """`key=value` words: what each may be, and what is said of one that may not."""
 
+import re
 from datetime import timedelta
 
 import pytest
 
-from holdfast.control.domains import KEYS, parse_assignments
+from holdfast.control.domains import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 from holdfast.store.domains import EDITABLE
 
@@ -117,17 +118,63 @@ def test_windows_that_cannot_be_meant_are_refused_in_their_own_words(window: str
 
 @pytest.mark.parametrize("word", ["colour=red", "delay", "=2", "Delay=2", ""])
 def test_a_word_that_is_no_setting_is_answered_with_those_that_are(word: str) -> None:
-    known = "delay, concurrency, parser, user_agent, active, budget, frequency, window, strip_params"
-    proxies = "proxy, proxy_direct, proxy_resolves, proxy_country, proxy_sticky"
-    with pytest.raises(UsageError, match=rf"with one of: {known}, {proxies}, header, cookie, basic_auth\.$"):
+    known = "crawl_delay_seconds (delay), max_concurrent_requests (concurrency), parser_name (parser), user_agent, is_active (active), "
+    more = "max_pages_per_run (budget), default_crawl_frequency (frequency), maintenance_window (window), base_url, strip_params, "
+    proxies = "proxy_use (proxy), proxy_direct, proxy_resolves, proxy_country, proxy_sticky"
+    every = re.escape(f"with one of: {known}{more}{proxies}, header, cookie, basic_auth.")
+    with pytest.raises(UsageError, match=rf"{every}$"):
         parse_assignments([word])
 
 
 def test_several_words_are_one_change_and_none_is_no_change() -> None:
-    assert parse_assignments(["delay=1", "active=yes", "delay=2"]) == {"crawl_delay_seconds": 2.0, "is_active": True}
+    assert parse_assignments(["delay=1", "active=yes"]) == {"crawl_delay_seconds": 1.0, "is_active": True}
     with pytest.raises(UsageError, match=r"^Say what to set: "):
         parse_assignments([])
 
 
 def test_every_word_is_a_column_that_people_may_change() -> None:
-    assert {column for column, _ in KEYS.values()} == EDITABLE
+    assert set(KEYS) == EDITABLE
+    assert set(ALIASES.values()) <= EDITABLE
+
+
+def test_a_setting_has_the_name_of_its_column_and_a_short_form() -> None:
+    for alias, column in ALIASES.items():
+        value = {"frequency": "7d", "window": "10:00-11:00", "proxy": "pool", "parser": "product"}.get(alias, "1")
+        assert parse_assignments([f"{alias}={value}"]) == parse_assignments([f"{column}={value}"])
+        assert list(parse_assignments([f"{alias}={value}", f"{column}={value}"])) == [column], (
+            "the same twice is no contradiction"
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ["delay=1", "crawl_delay_seconds=2"],
+            "delay and crawl_delay_seconds are the same setting, with different values",
+        ),
+        (["is_active=no", "active=yes"], "is_active and active are the same setting, with different values"),
+        (["delay=1", "delay=2"], "delay is given twice, with different values"),
+    ],
+)
+def test_two_names_of_a_setting_that_differ_are_refused(words: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=f"^{why}"):
+        parse_assignments(words)
+
+
+@pytest.mark.parametrize(
+    ("value", "base_url"),
+    [
+        ("https://example.com", "https://example.com"),
+        ("HTTP://www.Example.com/some/page?x", "http://www.example.com"),
+        ("https://example.com:8443/", "https://example.com:8443"),
+    ],
+)
+def test_a_base_url_is_an_origin(value: str, base_url: str) -> None:
+    assert parse_assignments([f"base_url={value}"]) == {"base_url": base_url}
+
+
+@pytest.mark.parametrize("value", ["", "example.com", "ftp://example.com", "https://"])
+def test_what_is_no_base_url(value: str) -> None:
+    with pytest.raises(UsageError):
+        parse_assignments([f"base_url={value}"])

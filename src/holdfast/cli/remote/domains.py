@@ -10,7 +10,7 @@ from holdfast.cli.remote.secrets import as_sent
 from holdfast.client import Client
 from holdfast.client.call import at
 from holdfast.client.reading import read
-from holdfast.control.domains import KEYS, ResetReport
+from holdfast.control.domains import ResetReport
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
@@ -61,8 +61,7 @@ class RemoteDomains:
         plain_http: bool = False,
     ) -> rows.Row:
         """Change columns of a domain's configuration, and what is sent with requests to it; the domain afterwards."""
-        words = {column: word for word, (column, _) in KEYS.items()}
-        body = {words[column]: value for column, value in changes.items()}
+        body = dict(changes)
         if secrets:
             body |= {**(as_sent(secrets) or {}), "plain_http": plain_http}
         raw = self.client.request("PATCH", at("/api/admin/domains/{}", canonical_domain(name)), body=body)

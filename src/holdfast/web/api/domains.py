@@ -1,12 +1,13 @@
 """Domains: looked at, configured, started over, forgotten; their maintenance windows."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from holdfast.control.domains import KEYS, parse_assignments
+from holdfast.control.domains import ALIASES, KEYS, parse_assignments
 from holdfast.control.queries import DomainQuery, NameQuery
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
@@ -66,6 +67,7 @@ class DomainView(View):
     next_crawl_after: datetime | None
     stays_blocked: bool
     """Until a person starts it over."""
+    base_url: str
     parser_name: str
     crawl_delay_seconds: float
     max_concurrent_requests: int
@@ -92,30 +94,50 @@ class DomainFacts(View):
 
 class DomainChange(SecretFields):
     """What is to be different. What is left out stays as it is; null means: as the settings say. `headers`, `cookies` and `basic_auth` are
-    sent to the domain itself, with and without `www.`, over https."""
+    sent to the domain itself, with and without `www.`, over https. Fields have the names that they are read by; `delay`, `concurrency`,
+    `parser`, `active`, `budget`, `frequency`, `window` and `proxy` are short forms.
+    It acts within two seconds, also on crawls under way."""
 
-    delay: Annotated[float, Field(ge=0, le=_DAY)] | None = None
+    crawl_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] | None = None
     """Seconds between two requests."""
-    concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
-    parser: Annotated[Text, Field(max_length=100)] | None = None
+    max_concurrent_requests: Annotated[int, Field(ge=1, le=1000)] | None = None
+    parser_name: Annotated[Text, Field(max_length=100)] | None = None
     user_agent: Annotated[Text, Field(max_length=255)] | None = None
-    active: bool | None = None
+    is_active: bool | None = None
     """False: it is left alone."""
-    budget: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    max_pages_per_run: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
     """A crawl ends here after so many pages; null: no limit."""
-    frequency: timedelta | None = None
+    default_crawl_frequency: timedelta | None = None
     """How often its pages are looked at again."""
-    window: Annotated[Text, Field(max_length=1000)] | None = None
-    """When it is left alone: its maintenance windows."""
+    maintenance_window: Annotated[Text, Field(max_length=1000)] | None = None
+    """When it is left alone."""
+    base_url: Annotated[Text, Field(max_length=1000, examples=["https://www.example.com"])] | None = None
+    """Scheme, host and port of its home page; the host must be the domain's."""
     strip_params: Annotated[list[Annotated[Text, Field(max_length=100)]], Field(max_length=100)] | None = None
     """Parameters to drop from its URLs, besides those that the settings name; `x*` is a prefix."""
-    proxy: Literal["direct", "pool", "any"] | None = None
+    proxy_use: Literal["direct", "pool", "any"] | None = None
     proxy_direct: bool | None = None
     proxy_resolves: bool | None = None
     proxy_country: Annotated[str, Field(pattern="^[A-Za-z]{2}$")] | None = None
     proxy_sticky: timedelta | None = None
     plain_http: bool = False
     """Send `headers`, `cookies` and `basic_auth` over http, too, where others can read them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, given: Any) -> Any:
+        """The fields that short forms stand for. One that is given twice must say the same."""
+        if not isinstance(given, Mapping):
+            return given
+        said = {name: value for name, value in given.items() if name not in ALIASES}
+        for short, name in ALIASES.items():
+            if short in given:
+                if name in said and said[name] != given[short]:
+                    raise ValueError(
+                        f"{short} and {name} are the same setting, with different values: give one of them"
+                    )
+                said[name] = given[short]
+        return said
 
 
 class NewDomain(DomainChange):
