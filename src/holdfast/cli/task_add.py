@@ -24,6 +24,7 @@ from holdfast.model.task import (
     Task,
     TaskStatus,
 )
+from holdfast.store.task_control import RestartedTask
 from holdfast.store.task_reports import Crawled, StatusCount
 
 _BAD_SHOWN: Final = 20
@@ -74,6 +75,7 @@ class Tasks(Protocol):
         since: datetime | None,
         limit: int | None,
         progress: Callable[[int], None],
+        tell: Callable[[Sequence[RestartedTask]], None],
     ) -> int: ...
 
     def pause(self, task_id: int, *, actor: str) -> Task: ...

@@ -13,6 +13,7 @@ from holdfast.cli.task_add import Tasks, add, tasks_of
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import ENDED, FIRST_PRIORITY, LAST_PRIORITY, Task, TaskStatus
 from holdfast.settings import render_duration
+from holdfast.store.task_control import RestartedTask
 
 app = typer.Typer(
     cls=Group, help="Tasks: URLs that are fetched, parsed and, usually, fetched again.", no_args_is_help=True
@@ -21,6 +22,8 @@ app.command("add", cls=Command)(add)
 
 Id = Annotated[int, typer.Argument(metavar="TASK", min=1, help="Its id.")]
 Ids = Annotated[list[int], typer.Argument(metavar="TASK", min=1, help="Its id; or the ids of several.")]
+_MOST_NAMED = 1000
+"""Restarted tasks that --json lists."""
 Domain = Annotated[str | None, typer.Option(metavar="DOMAIN", help="Only of this domain.")]
 InBatch = Annotated[str | None, typer.Option(metavar="NAME", callback=session.readable, help="Only of this batch.")]
 KeepRetries = Annotated[bool, typer.Option("--keep-retries", help="Count on from the retries that it has used.")]
@@ -212,6 +215,7 @@ def restart_failed(
         chosen = {"on": domain, "of batch": batch, "since": moment and f"{output.when(moment)} UTC"}
         words = "".join(f" {word} {output.safe(value)}" for word, value in chosen.items() if value is not None)
         session.confirm(f"Restart every task that failed{words}?", "Nothing was restarted.")
+    started: list[RestartedTask] = []
     with output.ProgressBar("Restarting", limit, "task", hidden=as_json) as bar:
         restarted = tasks_of(context).restart_failed(
             actor=actor(),
@@ -220,9 +224,10 @@ def restart_failed(
             since=moment,
             limit=limit,
             progress=lambda done: bar.show(done, done),
+            tell=lambda some: started.extend(some[: _MOST_NAMED - len(started)]),
         )
     if as_json:
-        output.print_json({"restarted": restarted})
+        output.print_json({"restarted": restarted, "tasks": [task._asdict() for task in started]})
     else:
         output.print_line(f"Restarted {counted(restarted, 'task')}.")
 

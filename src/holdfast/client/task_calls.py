@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Unpack
 
-from holdfast.client.call import Call, Listing, at, document, one, some
+from holdfast.client.call import Call, Listing, at, one, some
 from holdfast.client.values import Operation
 from holdfast.client.wanted import (
     AskedTask,
@@ -16,6 +16,7 @@ from holdfast.client.wanted import (
     Bulk,
     Price,
     Product,
+    RestartedTasks,
     Task,
     TaskCount,
     TaskCrawl,
@@ -77,11 +78,16 @@ def restart_parsing(task: int, *, reset_retry_count: bool = True) -> Call[Task]:
 
 
 def restart_failed(
-    *, domain: str | None = None, batch: str | None = None, failed_after: datetime | None = None, limit: int = 1000
-) -> Call[int]:
-    """Restart failed tasks, 10 000 at the most; how many. As many as `limit`: there may be more."""
-    body = {"domain": domain, "batch": batch, "failed_after": failed_after, "limit": limit}
-    return Call("POST", "/api/admin/tasks/restart-failed", lambda answer: int(document(answer)["restarted"]), body=body)
+    *,
+    domain: str | None = None,
+    domain_id: int | None = None,
+    batch: str | None = None,
+    failed_after: datetime | None = None,
+    limit: int = 1000,
+) -> Call[RestartedTasks]:
+    """Restart failed tasks, 10 000 at the most; how many, and the first 1000. As many as `limit`: there may be more."""
+    chosen = {"domain": domain, "domain_id": domain_id, "batch": batch, "failed_after": failed_after, "limit": limit}
+    return Call("POST", "/api/admin/tasks/restart-failed", one(RestartedTasks), body=chosen)
 
 
 def pause_task(task: int) -> Call[Task]:

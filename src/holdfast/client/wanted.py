@@ -146,6 +146,22 @@ class Bulk:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartedTask:
+    """One of many tasks that were restarted."""
+
+    id: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartedTasks:
+    """Tasks that were restarted: how many, and the first ones."""
+
+    restarted: int
+    tasks: list[RestartedTask]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Tasks that belong together."""
 

@@ -204,8 +204,10 @@ class TaskDesk:
         reset_retries: bool = True,
         priority: int | None = None,
         scheduled_at: datetime | None = None,
+        tell: Callable[[bool], None] = lambda _: None,
     ) -> Task:
-        """Crawl a task again from the beginning; the task afterwards, here and below."""
+        """Crawl a task again from the beginning; the task afterwards, here and below. `tell` hears whether anything was changed: one
+        that is pending already stays as it is."""
         if priority is not None:
             _check_priority(priority)
         _check_time(scheduled_at)
@@ -219,15 +221,19 @@ class TaskDesk:
                 priority=priority,
                 scheduled_at=scheduled_at,
             ),
+            tell,
         )
 
-    def restart_parsing(self, task_id: int, *, actor: str, reset_retries: bool = True) -> Task:
-        """Parse a task's page again, from the archive."""
+    def restart_parsing(
+        self, task_id: int, *, actor: str, reset_retries: bool = True, tell: Callable[[bool], None] = lambda _: None
+    ) -> Task:
+        """Parse a task's page again, from the archive. `tell` as in `restart`."""
         return self._change(
             task_id,
             lambda connection: task_control.restart_parsing(
                 connection, task_id, actor=_actor(actor), reset_retries=reset_retries
             ),
+            tell,
         )
 
     def pause(self, task_id: int, *, actor: str) -> Task:
@@ -250,9 +256,11 @@ class TaskDesk:
             lambda connection: task_control.set_priority(connection, task_id, priority, actor=_actor(actor)),
         )
 
-    def _change(self, task_id: int, deed: Callable[[Connection], bool]) -> Task:
+    def _change(
+        self, task_id: int, deed: Callable[[Connection], bool], tell: Callable[[bool], None] = lambda _: None
+    ) -> Task:
         with self.database.session() as connection, connection.transaction():
-            deed(connection)
+            tell(deed(connection))
             return tasks.get(connection, task_id)
 
     # Changing many
@@ -262,19 +270,29 @@ class TaskDesk:
         *,
         actor: str,
         domain: str | None = None,
+        domain_id: int | None = None,
         batch: str | None = None,
         since: datetime | None = None,
         limit: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
+        tell: Callable[[Sequence[task_control.RestartedTask]], None] = lambda _: None,
     ) -> int:
-        """Restart failed tasks, at most `limit`; how many. `progress` hears after each chunk how many so far."""
+        """Restart failed tasks, at most `limit`; how many. `progress` hears after each chunk how many so far, `tell` which ones."""
         if limit is not None and limit < 1:
             raise UsageError(f"A limit is 1 or more, not {limit}.")
         _check_time(since)
         with self.database.session() as connection:
-            domain_id = None if domain is None else domains.get(connection, self._canonical(domain))["id"]
+            if domain is not None:
+                named = domains.id_of(connection, self._canonical(domain))
+                if domain_id not in (None, named):
+                    raise UsageError(f"{domain} is domain {named}, not {domain_id}: give one of them.")
+                domain_id = named
+            elif domain_id is not None:
+                domains.check_id(connection, domain_id)
             chosen = task_control.FailedFilter(domain_id, _batch(connection, batch), since)
-            return task_control.restart_failed(connection, chosen, actor=_actor(actor), limit=limit, progress=progress)
+            return task_control.restart_failed(
+                connection, chosen, actor=_actor(actor), limit=limit, progress=progress, tell=tell
+            )
 
     def create_batch(self, name: str, *, actor: str) -> task_reports.Batch:
         """A new batch."""

@@ -168,6 +168,12 @@ def id_of(connection: psycopg.Connection, domain: str) -> int:
     return int(row[0])
 
 
+def check_id(connection: psycopg.Connection, domain_id: int) -> None:
+    """Raise NotFound unless there is a domain with this id."""
+    if connection.execute("SELECT FROM domains WHERE id = %s AND removed_at IS NULL", (domain_id,)).fetchone() is None:
+        raise NotFound(f"There is no domain {domain_id}.")
+
+
 def ids(connection: psycopg.Connection, names: Iterable[str]) -> list[int]:
     """The ids of the domains among `names` that are known."""
     return [

@@ -4,10 +4,10 @@ The rule: whether an operation is allowed is looked up in the table of `model/ta
 error and changes nothing; what changes something leaves a row in the audit log, in the same transaction.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 
@@ -64,9 +64,10 @@ WITH chunk AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM crawl_tasks l WHERE l.url_hash = c.url_hash AND l.id <> c.id AND l.{IS_LIVE})
 ), started AS (
     UPDATE crawl_tasks t SET {_RESTARTED}, retry_count = 0, scheduled_at = clock_timestamp() FROM fit WHERE t.id = fit.id
-    RETURNING t.id
+    RETURNING t.id, t.url
 )
-SELECT (SELECT max(id) FROM chunk), (SELECT count(*) FROM chunk), count(*), min(id), max(id) FROM started
+SELECT (SELECT max(id) FROM chunk), (SELECT count(*) FROM chunk), count(*), min(id), max(id),
+       array_agg(id ORDER BY id), array_agg(url ORDER BY id) FROM started
 """  # noqa: S608 — a constant
 _FILTERS: Final = {
     "domain_id": " AND t.domain_id = %(domain_id)s",
@@ -74,6 +75,13 @@ _FILTERS: Final = {
     "since": " AND t.completed_at >= %(since)s",
     "unchanged_since": " AND t.updated_at <= %(unchanged_since)s",
 }
+
+
+class RestartedTask(NamedTuple):
+    """One of many that were restarted."""
+
+    id: int
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +186,15 @@ def restart_failed(
     actor: str,
     limit: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    tell: Callable[[Sequence[RestartedTask]], None] = lambda _: None,
 ) -> int:
-    """Restart failed tasks, at most `limit`; how many. `progress` hears after each chunk how many so far.
+    """Restart failed tasks, at most `limit`; how many. `progress` hears after each chunk how many so far, `tell` which ones.
 
     Before: no transaction is open. After: of each URL whose newest task had failed, that one is pending; an interruption keeps
     what was done, and the same call goes on with the rest.
     """
     deed = {"actor": actor, "action": "restart_failed", "kind": KIND, "object_id": "*"}
-    return _restart_many(connection, {TaskStatus.FAILED}, chosen, deed=deed, limit=limit, progress=progress)
+    return _restart_many(connection, {TaskStatus.FAILED}, chosen, deed=deed, limit=limit, progress=progress, tell=tell)
 
 
 def restart_batch(
@@ -219,6 +228,7 @@ def _restart_many(
     deed: Mapping[str, str],
     limit: int | None,
     progress: Callable[[int], None],
+    tell: Callable[[Sequence[RestartedTask]], None] = lambda _: None,
 ) -> int:
     """`deed` is what the audit log says of each chunk."""
     given = {name: getattr(chosen, name) for name in _FILTERS if getattr(chosen, name) is not None}
@@ -232,7 +242,7 @@ def _restart_many(
         try:
             with connection.transaction():
                 row = connection.execute(query, keys).fetchone()
-                last, met, started, lowest, highest = row or (None, 0, 0, None, None)
+                last, met, started, lowest, highest, ids, urls = row or (None, 0, 0, None, None, None, None)
                 if started:
                     details = {**about, "tasks": started, "from_id": lowest, "to_id": highest}
                     audit.write(connection, **deed, details=details)
@@ -247,6 +257,7 @@ def _restart_many(
         total += started
         if started:
             progress(total)
+            tell([RestartedTask(*pair) for pair in zip(ids, urls, strict=True)])
         if met < chunk:
             break
         after = last

@@ -381,7 +381,11 @@ def test_all_that_failed_is_restarted_when_a_person_says_so(cli: Cli, at: Tasks)
         cli("tasks", "restart-failed", "--since", "1h", "--domain", "b.example", "--yes").out == "Restarted 1 task.\n"
     )
     assert cli("tasks", "restart-failed", "--since", "2031-01-01", "--yes").out == "Restarted 0 tasks.\n"
-    assert cli("tasks", "restart-failed", "--json", stdin="yes\n").json == {"restarted": 2}
+    rest = cli("tasks", "restart-failed", "--json", stdin="yes\n").json
+    assert rest == {
+        "restarted": 2,
+        "tasks": [{"id": 2, "url": "https://a.example/1"}, {"id": 3, "url": "https://a.example/2"}],
+    }
     assert {at.status(task_id) for task_id in failed} == {S.PENDING}
     assert cli("tasks", "restart-failed", "--since", "soon").refused(2) == (
         "--since must be a time such as 2031-12-24, or how long ago: 6h, 1d."

@@ -221,7 +221,7 @@ def test_tasks_and_batches(client: Client, small_pages: None) -> None:
     (crawl,) = client.task_history(first.id)
     assert (crawl.task.domain_id, crawl.events[-1].to_status) == (story.domain_id, "pending")
     assert {count.status: count.tasks for count in client.task_stats()}["pending"] == 8
-    assert client.restart_failed(domain="shop.example") == 0
+    assert client.restart_failed(domain="shop.example").restarted == 0
     with pytest.raises(holdfast.NotFound):
         client.task(10**9)
 

@@ -275,7 +275,10 @@ def test_restart(api: Api, tasks: Tasks) -> None:
     assert (kept.status, kept.priority, kept.error_message) == (S.PENDING, 1, None)
     assert deeds(tasks.connection)[-1] == (ADMIN, "restart", "task", str(task_id))
     count = len(deeds(tasks.connection))
-    assert client.post(f"/api/admin/tasks/{task_id}/restart").status_code == 200, "asking twice is no error"
+    assert answer.json()["restarted"] is True
+    twice = client.post(f"/api/admin/tasks/{task_id}/restart")
+    assert (twice.status_code, twice.json()["restarted"]) == (200, False), "asking twice is no error"
+    assert twice.json()["message"] == "Nothing was changed: the task is pending already"
     assert len(deeds(tasks.connection)) == count
     for body in ({"priority": 0}, {"scheduled_at": "soon"}, {"reset_retries": True}, [1], "x"):
         assert client.post(f"/api/admin/tasks/{task_id}/restart", json=body).status_code == 422
@@ -312,12 +315,21 @@ def test_restart_of_what_failed(api: Api, tasks: Tasks) -> None:
     other = tasks.failed("b.example/x")
     path = "/api/admin/tasks/restart-failed"
     late = {"failed_after": "2031-01-01T00:00:00Z"}
-    assert client.post(path, json=late).json() == {"restarted": 0}
-    assert client.post(path, json={"domain": "www.a.example", "limit": 2}).json() == {"restarted": 2}
+    assert client.post(path, json=late).json() == {"restarted": 0, "tasks": []}
+    first = client.post(path, json={"domain": "www.a.example", "limit": 2}).json()
+    assert first == {
+        "restarted": 2,
+        "tasks": [{"id": mine[0], "url": "https://a.example/0"}, {"id": mine[1], "url": "https://a.example/1"}],
+    }
     assert [tasks.status(task_id) for task_id in mine] == [S.PENDING, S.PENDING, S.FAILED]
-    assert client.post(path, json={"failed_after": "2001-01-01T00:00:00Z"}).json() == {"restarted": 2}
+    domain_id = tasks.value("SELECT domain_id FROM crawl_tasks WHERE id = %s", mine[2])
+    assert client.post(path, json={"domain": "b.example", "domain_id": domain_id}).status_code == 422
+    assert client.post(path, json={"domain_id": 999_999}).status_code == 404
+    by_id = client.post(path, json={"domain_id": domain_id}).json()
+    assert [task["id"] for task in by_id["tasks"]] == [mine[2]]
+    assert client.post(path, json={"failed_after": "2001-01-01T00:00:00Z"}).json()["restarted"] == 1
     assert tasks.status(other) is S.PENDING
-    assert client.post(path).json() == {"restarted": 0}
+    assert client.post(path).json() == {"restarted": 0, "tasks": []}
     assert deeds(tasks.connection)[-1] == (ADMIN, "restart_failed", "task", "*")
     for missing in ({"domain": "nobody.example"}, {"batch": "none"}):
         assert client.post(path, json=missing).status_code == 404

@@ -1,6 +1,6 @@
 """Tasks of a server."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, Final
@@ -18,6 +18,7 @@ from holdfast.control.tasks import BAD_KEPT, Asked, Bulk, Wish
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.url import url_key
+from holdfast.store.task_control import RestartedTask
 from holdfast.store.task_reports import Crawled, StatusCount
 
 _DAY: Final = timedelta(days=1)
@@ -140,15 +141,17 @@ class RemoteTasks:
         since: datetime | None,
         limit: int | None,
         progress: Callable[[int], None],
+        tell: Callable[[Sequence[RestartedTask]], None],
     ) -> int:
         """Restart failed tasks, a thousand at once, until there are no more or it is enough; how many."""
         total = 0
         while limit is None or total < limit:
             most = _RESTARTED_AT_ONCE if limit is None else min(_RESTARTED_AT_ONCE, limit - total)
             done = self.client.restart_failed(domain=domain, batch=batch, failed_after=since, limit=most)
-            total += done
+            total += done.restarted
             progress(total)
-            if done < most:
+            tell([RestartedTask(task.id, task.url) for task in done.tasks])
+            if done.restarted < most:
                 break
         return total
 

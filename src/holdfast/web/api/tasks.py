@@ -20,6 +20,8 @@ router = APIRouter(route_class=GuardedRoute, tags=["tasks"])
 
 _MOST_URLS: Final = 10_000
 _MOST_RESTARTED: Final = 10_000
+_MOST_NAMED: Final = 1000
+"""Restarted tasks that an answer lists."""
 
 Priority = Annotated[int, Field(ge=model.FIRST_PRIORITY, le=model.LAST_PRIORITY, examples=[2])]
 Hex = Annotated[str, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]
@@ -96,6 +98,8 @@ class RestartedView(TaskView):
 
     task_id: int
     """The same as `id`."""
+    restarted: bool
+    """False: it was waiting for that already, and stays as it was."""
     message: str
 
 
@@ -234,17 +238,28 @@ class RestartFailed(Body):
     """Which failed tasks are to be restarted; what is left out restricts nothing."""
 
     domain: Word | None = Field(default=None, examples=["shop.example"])
+    domain_id: Annotated[int | None, Field(ge=1, le=BIGINT)] = None
+    """The same by its id."""
     batch: Word | None = Field(default=None, examples=["black friday"])
     failed_after: Moment | None = Field(default=None, examples=["2031-12-24T18:00:00Z"])
     """Those that failed then or later."""
     limit: Annotated[int, Field(ge=1, le=_MOST_RESTARTED)] = 1000
 
 
+class RestartedTask(View):
+    """One of many that were restarted."""
+
+    id: int
+    url: str
+
+
 class RestartedMany(View):
-    """How many tasks were restarted."""
+    """The tasks that were restarted."""
 
     restarted: int
-    """As many as `limit`: there may be more; ask again."""
+    """How many. As many as `limit`: there may be more; ask again."""
+    tasks: list[RestartedTask]
+    """The first 1000 of them."""
 
 
 class NewPriority(Body):
@@ -322,10 +337,17 @@ def add_many(given: NewTasks, office: TheOffice, who: Who) -> BulkView:
 def restart_failed(office: TheOffice, who: Who, given: RestartFailed | None = None) -> RestartedMany:
     """Of each URL the newest task, if it failed. A domain or a batch that is not known is a 404."""
     chosen = given or RestartFailed()
+    started: list[RestartedTask] = []
     count = office.tasks.restart_failed(
-        actor=who.name, domain=chosen.domain, batch=chosen.batch, since=chosen.failed_after, limit=chosen.limit
+        actor=who.name,
+        domain=chosen.domain,
+        domain_id=chosen.domain_id,
+        batch=chosen.batch,
+        since=chosen.failed_after,
+        limit=chosen.limit,
+        tell=lambda some: started.extend(RestartedTask.of(one) for one in some[: _MOST_NAMED - len(started)]),
     )
-    return RestartedMany(restarted=count)
+    return RestartedMany(restarted=count, tasks=started)
 
 
 @router.post("/api/admin/tasks/{id}/restart", summary="Crawl a task again", responses=documented(404))
@@ -337,14 +359,16 @@ def restart(
 ) -> RestartedView:
     """From the beginning. It is for tasks that are completed, failed, paused or cancelled; one that is pending stays as it is."""
     how = given or Restart()
+    changed: list[bool] = []
     found = office.tasks.restart(
         id,
         actor=who.name,
         reset_retries=how.reset_retry_count,
         priority=how.priority,
         scheduled_at=how.scheduled_at,
+        tell=changed.append,
     )
-    return RestartedView.of(found, task_id=found.id, message="Task restarted successfully")
+    return _restarted(found, changed, "Task restarted successfully")
 
 
 @router.post("/api/admin/tasks/{id}/restart-parsing", summary="Parse a task's page again", responses=documented(404))
@@ -356,8 +380,9 @@ def restart_parsing(
 ) -> RestartedView:
     """From the archive, without fetching it. A task without a page there is a 409."""
     how = given or RestartParsing()
-    found = office.tasks.restart_parsing(id, actor=who.name, reset_retries=how.reset_retry_count)
-    return RestartedView.of(found, task_id=found.id, message="Parsing restarted successfully")
+    changed: list[bool] = []
+    found = office.tasks.restart_parsing(id, actor=who.name, reset_retries=how.reset_retry_count, tell=changed.append)
+    return _restarted(found, changed, "Parsing restarted successfully")
 
 
 @router.post("/api/admin/tasks/{id}/pause", summary="Let a task rest", responses=documented(404))
@@ -387,3 +412,10 @@ def set_priority(
 ) -> TaskView:
     """Also those that follow it. What is being fetched already is not interrupted."""
     return TaskView.of(office.tasks.set_priority(id, given.priority, actor=who.name))
+
+
+def _restarted(found: model.Task, changed: list[bool], message: str) -> RestartedView:
+    """The answer to a restart; `changed` says whether there was anything to do."""
+    restarted = any(changed)
+    said = message if restarted else f"Nothing was changed: the task is {found.status} already"
+    return RestartedView.of(found, task_id=found.id, restarted=restarted, message=said)
