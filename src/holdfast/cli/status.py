@@ -73,7 +73,7 @@ def _print(found: "Overview | RemoteOverview") -> None:
     for worker in silent:
         session.say(
             f"Worker {output.safe(worker['name'])} was last heard of at {output.when(worker['heartbeat_at'])} UTC and holds "
-            f"{counted(worker['held'], 'domain')}; others take over when its claims expire."
+            f"{counted(worker['held'], 'domain')}; others take over within 150 s, or when its leases end, if it is frozen."
         )
 
 

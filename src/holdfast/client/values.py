@@ -297,6 +297,12 @@ class Worker:
     errors: int
     bytes: int
     in_window: int
+    status: str = ""
+    """active, idle, ended or silent; empty: an older server does not say."""
+    current_url: str | None = None
+    current_urls: list[str] = field(default_factory=list)
+    """What it fetches at this moment; a few of them."""
+    ended_at: datetime | None = None
     activity: dict[str, Any] | None = None
     """What it does at this moment: `requests` in flight by job, some of them (`fetching`), and `waits` of domains that it holds."""
     activity_at: datetime | None = None

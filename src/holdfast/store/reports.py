@@ -14,6 +14,7 @@ from psycopg.rows import class_row, dict_row
 from holdfast.errors import NotFound
 from holdfast.model.outcome import PAGES, TREATMENT
 from holdfast.store.planning import planned
+from holdfast.store.workers import shown
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 _BY_WORKER: Final = """
@@ -74,18 +75,19 @@ _SOME_JOBS: Final = _JOBS.format(
 # By bitmaps, which take half the time where a job has work on many domains: the planner believes that to walk along an index is as good.
 _BY_BITMAPS: Final = {"enable_indexscan": "off", "max_parallel_workers_per_gather": "0"}
 _ONE_BY_ONE: Final = _BY_BITMAPS | {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
-_WORKERS: Final = """
-SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at,
-       (r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s) AS alive,
+_ALIVE: Final = "(r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s)"
+_WORKERS: Final = f"""
+SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at, {_ALIVE} AS alive,
        COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window,
-       CASE WHEN r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s THEN w.activity END AS activity, w.activity_at
+       {shown(_ALIVE, "COALESCE(h.held, 0)", "w")},
+       CASE WHEN {_ALIVE} THEN w.activity END AS activity, w.activity_at
 FROM workers w
 LEFT JOIN (SELECT claimed_by, count(*) AS held FROM domains WHERE claimed_by IS NOT NULL GROUP BY claimed_by) h ON h.claimed_by = w.name
 LEFT JOIN (SELECT worker, sum(pages_crawled)::bigint AS pages, sum(in_window)::bigint AS in_window
            FROM crawl_runs WHERE status = 'running' GROUP BY worker) r ON r.worker = w.name
-WHERE (r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - %(silence)s) OR h.held > 0
+WHERE {_ALIVE} OR h.held > 0
 ORDER BY alive DESC, w.name LIMIT %(limit)s
-"""
+"""  # noqa: S608 — constants
 # now(), not clock_timestamp(): it lets the planner leave out the partitions of other weeks.
 _LATELY: Final = """
 SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors,

@@ -12,6 +12,7 @@ import psycopg
 from holdfast.errors import NotFound
 from holdfast.store import reports
 from holdfast.store.listing import By, Is, Key, Listing, Order, Page
+from holdfast.store.workers import shown
 
 _DOWN: Final = (By("t.id", int, down=True),)
 
@@ -90,6 +91,14 @@ class WorkerRow:
     errors: int
     bytes: int
     in_window: int
+    status: str
+    """active, idle (it runs and holds nothing), ended (in order), or silent (it died, or cannot reach the database)."""
+    current_url: str | None
+    """What it has been fetching for longest."""
+    current_urls: list[str]
+    """What it fetches at this moment, the oldest request first; a few of them."""
+    ended_at: datetime | None
+    """When it ended in order; None: it runs, or died."""
     activity: dict[str, Any] | None
     """What it does at this moment (model/activity.py); None: nothing, or it is not alive."""
     activity_at: datetime | None
@@ -110,6 +119,7 @@ WORKERS: Final = Listing(
     f"""
     t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, r.worker IS NOT NULL AND {_HEARD_OF}, h.held, h.expired,
     COALESCE(r.runs, 0), COALESCE(r.pages, 0), COALESCE(r.errors, 0), COALESCE(r.bytes, 0), COALESCE(r.in_window, 0),
+    {shown(f"(r.worker IS NOT NULL AND {_HEARD_OF})", "h.held", "t")}, t.ended_at,
     CASE WHEN r.worker IS NOT NULL AND {_HEARD_OF} THEN t.activity END, t.activity_at
     """,
     WorkerRow,

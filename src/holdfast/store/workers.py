@@ -67,6 +67,18 @@ _MOST_NAMES: Final = 1000
 _LONGEST: Final = 200
 
 
+def shown(alive: str, held: str, row: str) -> str:
+    """Columns of a list of workers, for the SQL of whether one is alive, how many domains it holds, and the name of its row: its status
+    (active, idle, ended, silent), the URL that it has been fetching for longest, and all that it names."""
+    return f"""
+        CASE WHEN {alive} THEN CASE WHEN {held} > 0 THEN 'active' ELSE 'idle' END WHEN {row}.ended_at IS NULL THEN 'silent' ELSE 'ended' END
+            AS status,
+        CASE WHEN {alive} THEN {row}.activity #>> '{{fetching,0,url}}' END AS current_url,
+        CASE WHEN {alive} THEN ARRAY(SELECT f ->> 'url' FROM jsonb_array_elements({row}.activity -> 'fetching') f) ELSE '{{}}' END
+            AS current_urls
+    """  # noqa: S608 — of constants
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who a worker process is: its name, and which of its lives this is."""

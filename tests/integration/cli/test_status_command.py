@@ -59,7 +59,9 @@ def test_silent_workers_and_blocked_domains_are_told(cli: Cli, crawl: Crawl) -> 
     )
     answer = cli("status")
     assert answer.err.startswith("Worker w\\x1b9 was last heard of at ")
-    assert answer.err.endswith(" and holds 1 domain; others take over when its claims expire.\n")
+    assert answer.err.endswith(
+        " and holds 1 domain; others take over within 150 s, or when its leases end, if it is frozen.\n"
+    )
     assert re.search(r"^Workers +none is running$", answer.out, re.MULTILINE)
     crawl.store.release(claim, "w\x1b9", event=Event.FORBIDDEN)
     crawl.store.connection.execute("UPDATE domains SET next_crawl_after = 'infinity' WHERE status = 'blocked'")

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import NameInUse, Refused
 from holdfast.model.activity import Activity, Fetching
 from holdfast.model.domain import Event
-from holdfast.store import crawls, reports, runs, workers
+from holdfast.store import crawls, reports, run_lists, runs, workers
 from holdfast.store.connect import Database
 from holdfast.store.workers import Identity
 from tests.support.factories import Store
@@ -202,3 +202,33 @@ def test_to_tell_again_and_again_leaves_the_table_as_small_as_it_was(connection:
         assert workers.tell(connection, "w", Activity({1: number}))
     (pages,) = connection.execute("SELECT pg_relation_size('workers') / 8192").fetchone() or (None,)
     assert pages <= 2, "HOT updates reuse the room of the row before"
+
+
+def test_a_list_of_workers_says_what_each_does_and_fetches(store: Store) -> None:
+    """The seed's heartbeat: status and current URL."""
+    connection = store.connection
+    store.domains(2)
+    for name in ("at-work", "idle", "ended", "dead"):
+        connection.execute("INSERT INTO workers (name, host, pid) VALUES (%s, 'here', 1)", (name,))
+    for name in ("at-work", "idle", "dead"):
+        runs.begin(connection, worker=name)
+    store.claim("at-work", 1)
+    store.claim("dead", 1)
+    busy = Activity({1: 2}, (Fetching("https://a.example/x", 1, 0.5), Fetching("https://a.example/y", 1, 0.1)), 0, ())
+    for name in ("at-work", "dead"):
+        assert workers.tell(connection, name, busy)
+    workers.deregister(connection, "ended")
+    connection.execute("UPDATE workers SET heartbeat_at = now() - interval '2 h' WHERE name = 'dead'")
+    page = run_lists.WORKERS.page(connection, {}, order="name", limit=9, also={"silence": HOUR})
+    urls = ["https://a.example/x", "https://a.example/y"]
+    assert [(row.name, row.status, row.current_url, row.current_urls) for row in page.rows] == [
+        ("at-work", "active", urls[0], urls),
+        ("dead", "silent", None, []),
+        ("ended", "ended", None, []),
+        ("idle", "idle", None, []),
+    ]
+    assert [(row["name"], row["status"], row["current_urls"]) for row in reports.workers(connection, silence=HOUR)] == [
+        ("at-work", "active", urls),
+        ("idle", "idle", []),
+        ("dead", "silent", []),
+    ]

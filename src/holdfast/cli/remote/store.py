@@ -28,6 +28,9 @@ _WORKER: Final = (
     "held",
     "pages",
     "in_window",
+    "status",
+    "current_url",
+    "current_urls",
     "activity",
     "activity_at",
 )

@@ -128,6 +128,13 @@ class WorkerView(View):
     errors: int
     bytes: int
     in_window: int
+    status: str
+    """active, idle (it runs and holds nothing), ended (in order), or silent (it died, or cannot reach the database)."""
+    current_url: str | None
+    """What it has been fetching for longest."""
+    current_urls: list[str]
+    """What it fetches at this moment, the oldest request first; a few of them."""
+    ended_at: datetime | None
     activity: dict[str, Any] | None
     """What it does at this moment: `requests` in flight by job, some of them (`fetching`), and `waits` of domains that it holds, each with
     its kind, a detail, and the seconds until the next attempt. None: nothing, or it is not alive."""
