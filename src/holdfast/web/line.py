@@ -6,6 +6,10 @@ A request that cannot be served (no HTTP, a target that is no path, a head that 
 """
 
 import asyncio
+import ipaddress
+import resource
+from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade
@@ -16,16 +20,47 @@ LONGEST_HEAD: Final = 64 * 1024
 UNREADABLE: Final = "unreadable"
 """The key in a scope's state under which the status and the sentence for such a request are."""
 
+_MANY: Final = 50_000
 _TOO_LONG: Final = 431, f"The head of a request may have {LONGEST_HEAD} bytes."
 _NOT_HTTP: Final = 400, "This is not a request of HTTP/1.1."
+
+
+class Connected:
+    """How many connections each address has. The rule: one has at most half of those that this process can have, so that a client who
+    opens connections and says nothing keeps none from others. Reverse proxies, which connect for many clients, have no limit."""
+
+    def __init__(self, exempt: Collection[str] = (), limit: int | None = None) -> None:
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._limit = limit if limit is not None else _MANY if files == resource.RLIM_INFINITY else max(1, files // 2)
+        self._exempt = [ipaddress.ip_network(network) for network in exempt]
+        self._count = Counter[str]()
+
+    def enter(self, address: str) -> bool:
+        """Count a connection; False: it is one too many. `leave` follows in any case."""
+        self._count[address] += 1
+        return self._count[address] <= self._limit or self._is_exempt(address)
+
+    def _is_exempt(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._exempt)
+
+    def leave(self, address: str) -> None:
+        """It is closed."""
+        self._count[address] -= 1
+        if not self._count[address]:
+            del self._count[address]
 
 
 class Line(HttpToolsProtocol):
     """A connection whose request heads arrive in time and are not too long."""
 
-    def __init__(self, *, patience: float, **uvicorns: Any) -> None:
+    def __init__(self, *, patience: float, connected: Connected, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._patience = patience
+        self._connected = connected
         self._waiting: asyncio.TimerHandle | None = None
         """Until the head is complete."""
         self._length = 0
@@ -37,12 +72,21 @@ class Line(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent does
         super().connection_made(transport)
-        self._wait()
+        if self._connected.enter(self._address):
+            self._wait()
+        else:
+            self._is_over = True
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
         self._is_over = True
+        self._connected.leave(self._address)
         super().connection_lost(exc)
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
         while data and not self._is_over:

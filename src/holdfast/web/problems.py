@@ -23,6 +23,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 _LATER: Final = 5
 """Seconds after which a database that is away is asked for again."""
 _MOST_ERRORS: Final = 20
+_LONGEST_PATH: Final = 200
+"""Characters of a path that an answer repeats."""
 _CHALLENGE: Final = 'Bearer realm="holdfast"'
 
 KINDS: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
@@ -166,8 +168,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, problem: HTTPException) -> Response:
         words = {
-            404: f"There is nothing at {request.url.path}; /api/openapi.json lists what there is.",
-            405: f"{request.method} is not for {request.url.path}; the Allow header says what is.",
+            404: f"There is nothing at {request.url.path[:_LONGEST_PATH]}; /api/openapi.json lists what there is.",
+            405: f"{request.method} is not for {request.url.path[:_LONGEST_PATH]}; the Allow header says what is.",
         }
         detail = words.get(problem.status_code, str(problem.detail))
         return plain(problem.status_code, detail, headers=problem.headers)

@@ -24,7 +24,7 @@ from holdfast.errors import UsageError
 from holdfast.settings import Settings
 from holdfast.store.connect import Database
 from holdfast.web import app
-from holdfast.web.line import Line
+from holdfast.web.line import Connected, Line
 from holdfast.web.office import Office
 
 log: Final = logging.getLogger(__name__)
@@ -78,10 +78,11 @@ def is_loopback(host: str) -> bool:
 def configured(office: Office) -> uvicorn.Config:
     """The app and how it is served."""
     web = office.settings.web
+    connected = Connected(exempt=web.trusted_proxies)
     return uvicorn.Config(
         app.make(office),
         loop="none",
-        http=cast("type[Line]", partial(Line, patience=web.request_timeout.total_seconds())),
+        http=cast("type[Line]", partial(Line, patience=web.request_timeout.total_seconds(), connected=connected)),
         ws="none",
         lifespan="on",
         log_config=None,

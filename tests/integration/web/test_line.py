@@ -1,10 +1,12 @@
 """Connections that keep us waiting, or never come to an end, are cut off."""
 
 import re
+import resource
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from holdfast.model.account import Role, Scope
 from holdfast.store.connect import Database
 from holdfast.web.line import LONGEST_HEAD
 from tests.support.api import Api, serving, settings
+from tests.support.crawls import wait_for
 
 WHOLE = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -158,3 +161,28 @@ def _statuses(api: Api) -> dict[str, int]:
             line.sendall(sent)
             found[kind] = int(_answer(line).split()[1])
     return found
+
+
+def test_one_address_has_no_more_than_its_share_of_connections(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (6, 6))
+    for proxies, expected in (((), [True, True, True, False]), (("127.0.0.0/8",), [True] * 4)):
+        with serving(database, settings(tmp_path, trusted_proxies=proxies)) as api, ExitStack() as lines:
+            held = [lines.enter_context(_connected(api)) for _ in range(4)]
+            assert [_is_served(line) for line in held] == expected
+            held[0].close()
+            wait_for(partial(_is_open, api), "another one is served")
+
+
+def _is_open(api: Api) -> bool:
+    with _connected(api) as line:
+        return _is_served(line)
+
+
+def _is_served(line: socket.socket) -> bool:
+    try:
+        line.sendall(WHOLE)
+        return _answer(line).startswith(b"HTTP/1.1 200 ")
+    except (ConnectionError, AssertionError):
+        return False
