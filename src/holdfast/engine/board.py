@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast.engine.desk import Away, Desk
 from holdfast.errors import HoldfastError
-from holdfast.model.proxy import NOT_CHOSEN, ProxyServer, Rests, Route
+from holdfast.model.proxy import NOT_CHOSEN, ProxyServer, Rests, Route, moving
 from holdfast.model.proxy import Protocol as Speech
 from holdfast.politeness.pool import NEVER, Other
 from holdfast.settings import Settings
@@ -104,6 +104,7 @@ class Board:
         self.looked = -NEVER
         """When we asked the store."""
         self._looking = asyncio.Lock()
+        self._speeds: dict[int, float] = {}
         self._shares: dict[int, _Share] = {}
         self._taking: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._spent: dict[int, float] = {}
@@ -182,6 +183,10 @@ class Board:
         """Where it is."""
         row = self._rows.get(proxy_id)
         return row.country if row else None
+
+    def speed(self, proxy_id: int) -> float:
+        """Milliseconds to an answer, over all domains of this worker; NEVER: not known."""
+        return self._speeds.get(proxy_id, NEVER)
 
     # Before a request -------------------------------------------------------------------------------------------------
 
@@ -295,6 +300,10 @@ class Board:
         row = self._rows.get(proxy_id)
         if row is not None and row.failures:
             self._rows[proxy_id] = row._replace(failures=0, try_in=None)
+
+    def answered(self, proxy_id: int, milliseconds: float) -> None:
+        """An answer through it took so long."""
+        self._speeds[proxy_id] = moving(self._speeds.get(proxy_id), milliseconds)
 
     async def close(self) -> None:
         """Give back what was not used."""

@@ -94,6 +94,7 @@ class Routes:
                 row.priority,
                 assigned=row.assigned,
                 used=-NEVER if row.used_ago is None else now - row.used_ago,
+                speed=self._board.speed(row.proxy_id) if row.response_ms is None else row.response_ms,
                 on=row.on,
                 refusals=row.refusals,
                 try_at=now + (row.try_in or 0.0),
@@ -239,6 +240,7 @@ class Routes:
         member.judge(verdict, now, self._board.rests, probe=trip.probe)
         if verdict is Verdict.SUCCESS:
             member.answered(result.duration * 1000)
+            self._board.answered(member.proxy_id, result.duration * 1000)
             use.response_ms = member.response_ms
         if outcome is Outcome.RATE_LIMITED:
             member.rests_until = now + asked_for(result.retry_after)

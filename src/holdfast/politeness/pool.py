@@ -1,7 +1,8 @@
 """Which proxy a domain's next request goes through.
 
-The rule: of those that can be used now the one with the highest priority, and among equals the one that was used least recently; in
-that order exactly, since the holder of a domain is the only one who chooses for it. The global pool comes after the domain's own.
+The rule: of those that can be used now the one with the highest priority, and among equals the one that was used least recently, and of
+those that rested as long the faster; in that order exactly, since the holder of a domain is the only one who chooses for it. The global
+pool comes after the domain's own.
 """
 
 import math
@@ -16,7 +17,7 @@ from holdfast.model.proxy import NOT_CHOSEN, ProxyRules, Rests, Use, Verdict, mo
 NEVER: Final = math.inf
 Other = tuple[int, str | None]
 """A proxy of the global pool, and where it is."""
-_Order = tuple[bool, int, float, int]
+_Order = tuple[bool, int, float, float, int]
 
 
 @dataclass(slots=True)
@@ -29,7 +30,10 @@ class Member:
     assigned: bool = True
     """False: it is of the global pool, which comes after the domain's own."""
     used: float = -NEVER
-    """When it was used last; of two that were never used the one with the lower id comes first."""
+    """When it was used last."""
+    speed: float = NEVER
+    """Milliseconds to an answer, as known when the visit began, by which those are ordered that rested as long; NEVER: not known. Of two
+    as fast the one with the lower id comes first."""
     on: bool = True
     """No person has switched it off for this domain."""
     refusals: int = 0
@@ -48,7 +52,7 @@ class Member:
     @property
     def order(self) -> _Order:
         """What comes first is used first."""
-        return (not self.assigned, self.priority, self.used, self.proxy_id)
+        return (not self.assigned, self.priority, self.used, self.speed, self.proxy_id)
 
     @property
     def off(self) -> bool:
@@ -152,7 +156,7 @@ class Pool:
         if suspects_first and (suspect := self._suspect(usable, now, besides)) is not None:
             return Choice(suspect)
         soonest, new_ones = NEVER, self._rules.use is Use.ANY
-        for not_assigned, _, _, proxy_id in self._order:
+        for not_assigned, _, _, _, proxy_id in self._order:
             if new_ones and not_assigned:
                 newcomer, wait = self._newcomer(usable, besides, others)
                 if newcomer is not None:

@@ -21,7 +21,7 @@ from holdfast.store.proxy_pools import CAN_NOT, GIVEN
 _FIRST: Final = f"""
 SELECT * FROM (
     SELECT p.id AS proxy_id, p.proxy_protocol || '://' || p.proxy_url || ':' || p.proxy_port AS server, p.country_code, p.provider,
-           m.priority, m.last_used_at, COALESCE(m.assigned, false) AS assigned, m.id IS NULL AS is_new,
+           m.priority, m.last_used_at, m.avg_response_time_ms, COALESCE(m.assigned, false) AS assigned, m.id IS NULL AS is_new,
            COALESCE(m.last_used_at > clock_timestamp() - %(sticky)s::interval AND m.last_used_at = max(m.last_used_at) OVER (), false)
                AS is_kept,
            (p.place + p.others - d.id %% p.others) %% p.others AS turn, {CAN_NOT} AS can_not
@@ -32,7 +32,7 @@ SELECT * FROM (
     WHERE d.id = %(domain)s AND (%(any)s OR m.assigned)) candidates
 WHERE can_not IS NULL
 ORDER BY is_kept DESC, CASE WHEN assigned THEN 0 WHEN is_new THEN 1 ELSE 2 END, priority, CASE WHEN is_new THEN turn END,
-         last_used_at NULLS FIRST, proxy_id
+         last_used_at NULLS FIRST, avg_response_time_ms NULLS LAST, proxy_id
 LIMIT 1
 """  # noqa: S608 — constants
 
@@ -103,7 +103,8 @@ def _why(rules: ProxyRules, chosen: Mapping[str, Any] | None) -> str:
         return "It was used last, and the domain keeps the same one for a while."
     if chosen["assigned"]:
         return (
-            "Of those of its pool that can be used it has the first priority, and among equals was used least recently."
+            "Of those of its pool that can be used it has the first priority, and among equals was used least recently;"
+            " of those that rested as long it is the faster."
         )
     if chosen["is_new"]:
         return "None of its pool can be used; of all others it is the next that the domain has not used yet."

@@ -32,7 +32,7 @@ FROM proxies WHERE disabled_by IS DISTINCT FROM 'operator' ORDER BY id
 """
 _POOLS: Final = """
 SELECT domain_id, proxy_id, priority, assigned, disabled_by IS DISTINCT FROM 'operator', failure_count,
-       extract(epoch FROM clock_timestamp() - last_used_at)::float8, extract(epoch FROM next_try_at - clock_timestamp())::float8,
+       extract(epoch FROM statement_timestamp() - last_used_at)::float8, extract(epoch FROM next_try_at - clock_timestamp())::float8,
        avg_response_time_ms, version
 FROM domain_proxies WHERE domain_id = ANY(%(ids)s) AND (assigned OR version > 1 OR NOT %(changeable)s) ORDER BY domain_id, proxy_id
 """

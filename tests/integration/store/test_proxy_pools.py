@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import Use
-from holdfast.store import audit, domains, proxies, proxy_pools, proxy_reports
+from holdfast.store import audit, domains, proxies, proxy_next, proxy_pools, proxy_reports, proxy_use
 from holdfast.store.connect import Database
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -343,3 +343,23 @@ def test_any_other_proxy_may_do(pools: Pools) -> None:
     domains.edit(pools.connection, SITE, {"proxy_use": None})
     assert state(Use.ANY).rules.use is Use.ANY
     assert (state().rules.use, state().can_not) == (Use.DIRECT, {})
+
+
+# The next one ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_those_that_rested_as_long_the_faster_is_next(pools: Pools) -> None:
+    """What the store says of it, and what a visit would choose."""
+    ids = pools.add(4)
+    pools.assign(SITE, *ids)
+    for proxy_id, milliseconds in zip(ids, (None, 700.0, 90.0, 1.0), strict=True):
+        pools.used(SITE, proxy_id, avg_response_time_ms=milliseconds)
+    last = pools.connection.execute("UPDATE domain_proxies SET last_used_at = now() - interval '1 h' RETURNING 1")
+    assert last.rowcount == 4
+    pools.used(SITE, ids[3], avg_response_time_ms=1.0)  # the fastest has rested less
+    found = proxy_next.next_for(pools.connection, domain_id(pools), SITE, usual=Use.DIRECT, direct=False)
+    assert found.proxy_id == ids[2]
+    assert "faster" in found.why
+    rows = proxy_use.pools(pools.connection, [domain_id(pools)])[domain_id(pools)]
+    assert len({row.used_ago for row in rows[:3]}) == 1, "they rested as long to the microsecond"
+    assert [row.response_ms for row in rows] == [None, 700.0, 90.0, 1.0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.routes import ENOUGH, IDLE, TRUSTED
+from holdfast.engine.routes import ENOUGH, IDLE, TRUSTED, Routes
 from holdfast.model.outcome import Outcome
 from holdfast.model.page import FetchResult
 from holdfast.model.proxy import Blame, Fault, ProxyRules, Route, Use, Verdict
@@ -228,5 +228,24 @@ def test_a_session_goes_on_in_the_next_visit() -> None:
         assert (await visit.ask())[0] == 2
         visit.clock.time += 40
         assert (await visit.ask())[0] == 1
+
+    play(act)
+
+
+def test_of_those_that_were_never_used_here_the_faster_on_other_domains_goes_first() -> None:
+    async def act() -> None:
+        visit = Play(Store(row(1), row(2), row(3)))
+        visit.board.answered(2, 80.0)
+        visit.board.answered(3, 700.0)
+        visit.board.answered(3, 600.0)
+        rows = [mapping(number) for number in (1, 2, 3)]
+        routes = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(), rows, patience=60)
+        asked = []
+        for key in (b"1", b"2", b"3"):
+            assert await routes.reserve(key) == 0
+            route = routes.begin(key)
+            asked.append(route.proxy_id if route else None)
+            visit.clock.time += 1
+        assert asked == [2, 3, 1]
 
     play(act)

@@ -55,6 +55,13 @@ def test_all_that_can_be_used_are_used_alike(count: int, story: list[tuple[int, 
             assert max(counts) - min(counts) <= 1
 
 
+def test_of_those_that_rested_as_long_the_faster_goes_first() -> None:
+    """Rest counts for more, priority for more still; what is not known comes last, and then the lower id."""
+    rested = [Member(1, used=5), Member(2, used=5, speed=900), Member(3, used=5, speed=80.5), Member(4, used=5)]
+    pool = Pool(ProxyRules(), [*rested, Member(5, used=4, speed=5000), Member(6, priority=9, speed=1)])
+    assert [choose(pool, now) for now in range(10, 17)] == [5, 3, 2, 1, 4, 5, 3]
+
+
 def test_priority_comes_before_age() -> None:
     pool = Pool(ProxyRules(), [Member(1, priority=9), Member(2, priority=2), Member(3, priority=2)])
     assert [choose(pool, now) for now in range(4)] == [2, 3, 2, 3]
