@@ -53,12 +53,17 @@ def is_closed(folder: Path) -> bool:
     """Whether `folder` is trusted and nobody else can even add a file to it."""
     try:
         _judge_way(folder)
-        return not _open_to(folder, folder.stat())
+        return not writers(folder, folder.stat())
     except (Untrusted, OSError):
         return False
 
 
-def _judge_way(path: Path) -> tuple[Path, os.stat_result]:
+def check_links(path: Path) -> None:
+    """Raise Untrusted if a link on the way to `path` is another user's; OSError if nothing is there."""
+    _judge_way(path, links_only=True)
+
+
+def _judge_way(path: Path, *, links_only: bool = False) -> tuple[Path, os.stat_result]:
     """Judge every folder and link on the way to `path`, and what is there; that place, without links, and its status."""
     parts = list(reversed(Path.cwd().joinpath(path).parts[1:]))
     here, links = Path("/"), 0
@@ -70,7 +75,8 @@ def _judge_way(path: Path) -> tuple[Path, os.stat_result]:
             continue
         there = here / part
         found = there.lstat()
-        _judge_owner(there, found)
+        if stat.S_ISLNK(found.st_mode) or not links_only:
+            _judge_owner(there, found)
         if stat.S_ISLNK(found.st_mode):
             links += 1
             if links > _MOST_LINKS:
@@ -80,19 +86,23 @@ def _judge_way(path: Path) -> tuple[Path, os.stat_result]:
             here = Path("/") if target.is_absolute() else here
             status = here.stat()
             continue
-        if (who := _open_to(there, found)) and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
-            raise Untrusted(f"{there} can be written by {who} (mode {_octal(found)}, owner {_user(found.st_uid)})")
+        if (
+            not links_only
+            and (who := writers(there, found))
+            and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
+        ):
+            raise Untrusted(f"{there} can be written by {who} (mode {_octal(found)}, owner {user_name(found.st_uid)})")
         here, status = there, found
     return here, status
 
 
 def _judge_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
-        raise Untrusted(f"{path} belongs to user {_user(found.st_uid)} (mode {_octal(found)})")
+        raise Untrusted(f"{path} belongs to user {user_name(found.st_uid)} (mode {_octal(found)})")
 
 
-def _open_to(path: Path, found: os.stat_result) -> str | None:
-    """Who beside its owner can write it; None if nobody can."""
+def writers(path: Path, found: os.stat_result) -> str | None:
+    """Who beside its owner can write what is at `path`, with this status; None if nobody can."""
     if found.st_mode & stat.S_IWOTH:
         return "every user"
     if not found.st_mode & stat.S_IWGRP:
@@ -100,7 +110,7 @@ def _open_to(path: Path, found: os.stat_result) -> str | None:
     # With an access list the bits of the group are the most that any name of the list may do.
     if hasattr(os, "listxattr") and _ACL in _attributes(path):
         return "the users of its access list"
-    return None if _is_private(found.st_gid, found.st_uid) else f"group {_group(found.st_gid)}"
+    return None if is_private_group(found.st_gid, found.st_uid) else f"group {_group(found.st_gid)}"
 
 
 def _attributes(path: Path) -> list[str]:
@@ -110,7 +120,7 @@ def _attributes(path: Path) -> list[str]:
         return []
 
 
-def _is_private(gid: int, uid: int) -> bool:
+def is_private_group(gid: int, uid: int) -> bool:
     """Whether a group is the own one of the user and has no other member, as on systems whose umask is 002."""
     try:
         owner, group = pwd.getpwuid(uid), grp.getgrgid(gid)
@@ -121,7 +131,8 @@ def _is_private(gid: int, uid: int) -> bool:
     return all(entry.pw_gid != gid or entry.pw_uid == uid for entry in pwd.getpwall())
 
 
-def _user(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

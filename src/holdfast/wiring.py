@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast import __version__
+from holdfast import __version__, private
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
 from holdfast.store import embedded, migrate
@@ -35,6 +35,7 @@ def database(settings: Settings, say: Callable[[str], None], *, start: bool = Tr
     """
     if settings.database_url is not None:
         url = settings.database_url.get_secret_value()
+        private.close_own(settings.data, say)
     elif start:
         url = embedded.ensure_running(settings.data, say).url()
     else:
@@ -99,12 +100,14 @@ def worker_name(number: int) -> str:
 
 
 def archive_folder(settings: Settings) -> Path:
-    """Where this machine keeps the bytes of pages."""
+    """Where this machine keeps the bytes of pages. Raises UsageError if the data folder is another user's."""
+    private.check(settings.data)
     return settings.data / "archive"
 
 
 def log_folder(settings: Settings) -> Path:
-    """Where worker processes write what they have to say."""
+    """Where worker processes write what they have to say. Raises UsageError if the data folder is another user's."""
+    private.check(settings.data)
     return settings.data / "logs"
 
 

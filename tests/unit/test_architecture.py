@@ -12,6 +12,7 @@ NO_SUCH_FOLDER = {"utils", "util", "helpers", "common", "core", "misc", "lib"}
 
 LAYERS = [
     {"errors", "failpoints", "trust"},
+    {"private"},
     {"settings", "model"},
     {"telemetry"},
     {"store", "politeness", "fetch", "archive", "parse", "simweb", "client"},

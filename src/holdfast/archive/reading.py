@@ -154,7 +154,7 @@ def _bytes(folder: Path, ref: ArchiveRef, most: int | None = None) -> bytes:
         raise ValueError("its segment has a name that no segment has")
     length = ref.length if most is None else min(most, ref.length)
     try:
-        file = os.open(folder / ref.segment, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(folder / ref.segment, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NotFound(f"The archive has no segment {ref.segment}; was it moved or deleted?") from None
     try:

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import IO, Final, NamedTuple, cast
 
 from isal import isal_zlib
+
+from holdfast import private
 
 SUFFIX: Final = ".warc.gz"
 OPEN: Final = ".open"
@@ -66,7 +68,7 @@ class OpenSegment:
             self._write_mark(0)
             os.fsync(self._mark)
             _sync_folder(folder)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:
             self._end(keep_mark=False)
             raise
@@ -152,7 +154,7 @@ def _create_mark(folder: Path, worker: str) -> tuple[Path, int]:
         if path.exists():
             continue
         with suppress(FileExistsError):
-            return path, os.open(mark_of(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            return path, os.open(mark_of(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     raise AssertionError("count() does not end")
 
 
@@ -175,7 +177,7 @@ def members(segment: Path, start: int = 0, end: int | None = None) -> Iterator[M
 
     Before: `start` is where a member begins.
     """
-    with segment.open("rb") as file:
+    with os.fdopen(os.open(segment, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         end = size if end is None else min(end, size)
         while start < end:
@@ -194,7 +196,9 @@ def recover(folder: Path) -> list[Recovered]:
     """
     found = []
     for mark in sorted(folder.glob(f"*{SUFFIX}{OPEN}")):
-        with suppress(FileNotFoundError), closing(mark.open("rb+")) as file:
+        if mark.is_symlink() or mark.with_name(mark.name.removesuffix(OPEN)).is_symlink():
+            continue  # we make none, and what it leads to is not ours to cut
+        with suppress(FileNotFoundError), closing(_opened(mark)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -211,11 +215,16 @@ def recover(folder: Path) -> list[Recovered]:
 
 
 def make_folder(folder: Path) -> None:
-    """Before: nothing. After: `folder` is there, and survives a power cut."""
+    """Before: nothing. After: `folder` is there, is private, and survives a power cut. UsageError: it is a link, or another user's."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make_folder(folder)
     for place in new:
         _sync_folder(place.parent)
+
+
+def _opened(file: Path) -> IO[bytes]:
+    """A file of ours to be read and written; OSError if it is a link."""
+    return os.fdopen(os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "rb+")
 
 
 def _member(file: int, start: int, end: int) -> Member | None:
@@ -244,7 +253,7 @@ def _cut(segment: Path) -> Recovered:
     if not kept:
         segment.unlink()
         return Recovered(segment.name, 0, size)
-    file = os.open(segment, os.O_WRONLY | os.O_CLOEXEC)
+    file = os.open(segment, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.ftruncate(file, kept)
         os.fsync(file)

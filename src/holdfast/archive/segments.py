@@ -46,6 +46,7 @@ class Segments:
         self._kept: OrderedDict[bytes, ArchiveRef] = OrderedDict()
         self._unsynced: list[ArchiveRef] = []
         """Bodies to remember once they are on the disk."""
+        segment.make_folder(self._root)
         segment.make_folder(self._folder)
         self.recovered: Final = tuple(segment.recover(self._folder))
         """What was found open, for the log."""

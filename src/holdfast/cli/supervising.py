@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Final
 
-from holdfast import wiring
+from holdfast import private, wiring
 from holdfast.cli import output
 from holdfast.cli.session import Session
 from holdfast.engine.supervisor import Supervisor
@@ -44,7 +44,7 @@ def keeping(of: Session, show: Callable[[str], None] = lambda _: None) -> Abstra
 def background_beside(of: Session) -> Iterator[None]:
     """A background for as long as something else runs. If we die, it sees the end of its standard input, and stops."""
     folder = wiring.log_folder(of.settings)
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make_folder(folder)
     with os.fdopen(open_log(folder / "background.log"), "ab") as log:
         process = subprocess.Popen(
             program(of, "background", "--supervised"),

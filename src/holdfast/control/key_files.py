@@ -7,12 +7,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast import private
 from holdfast.errors import SettingsError
 from holdfast.store.embedded import files
 
 
 def read(file: Path) -> str | None:
-    """What is in it; None if there is none. Raises SettingsError for one that cannot be used."""
+    """What is in it; None if there is none. Raises SettingsError for one that cannot be used, UsageError in a folder of another user."""
+    private.check(file.parent)
     try:
         mode = file.lstat().st_mode
         text = files.read(file)
@@ -26,13 +28,12 @@ def read(file: Path) -> str | None:
 
 
 def make(file: Path, secret: str) -> None:
-    """After: the file is there, with this secret or with that of somebody who was first. Raises SettingsError."""
+    """After: the file is there, with this secret or that of a process that was first. Raises SettingsError or UsageError, as `read`."""
+    private.check(file.parent)
     try:
         files.make_folders(file.parent, mode=0o700)
-        new, owner = files.unfinished(file), file.parent.stat()
-        # Root's visit must not lock the owner of the folder out.
-        uid, gid = (owner.st_uid, owner.st_gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-        files.write(new, f"{secret}\n", uid=uid, gid=gid)
+        new = files.unfinished(file)
+        files.write(new, f"{secret}\n", uid=os.geteuid(), gid=os.getegid())
         try:
             with suppress(FileExistsError):  # somebody else was first, and that one counts
                 os.link(new, file)

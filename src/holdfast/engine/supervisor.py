@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from holdfast import private
 from holdfast.telemetry.files import open_log
 
 log: Final = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all workers."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(self._folder)
         for place in self._places:
             self._start(place)
 

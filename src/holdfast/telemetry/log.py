@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
+from holdfast import private
 from holdfast.telemetry import files
 
 LINES: Final = 20
@@ -162,7 +163,7 @@ def set_up(file: Path | None = None) -> None:
     """Send the log, and that of libraries, to standard error or to a file."""
     target: logging.Handler = _StandardError()
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(file.parent)
         target = _ToFile(file)
     target.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()

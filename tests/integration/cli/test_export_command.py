@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast import private
 from holdfast.control import export as exports
 from holdfast.control.export import COLUMNS
 from holdfast.store.connect import Database
@@ -97,7 +98,7 @@ def test_texts_are_unpacked(cli: Cli, crawl: Crawl) -> None:
 def test_a_text_that_is_not_kept_is_read_from_the_archive(cli: Cli, crawl: Crawl) -> None:
     body = "<title>t</title><p>Grüße</p><script>no</script>".encode()
     path = cli.folder / ".holdfast" / "archive" / "w1" / "one.warc.gz"
-    path.parent.mkdir(parents=True)
+    private.make_folder(path.parent)
     path.write_bytes(warc(body))
     crawl.store.connection.execute(
         """UPDATE crawled_pages SET archive_segment = 'w1/one.warc.gz', archive_offset = 0, archive_length = %s,

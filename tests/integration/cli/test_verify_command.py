@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import private
 from holdfast.model.page import ArchiveRef
 from holdfast.store.connect import Database
 from holdfast.store.verify import CHECKS
@@ -20,7 +21,7 @@ SEGMENT = "w1/one.warc.gz"
 def archive(tmp_path: Path) -> Path:
     """The archive of this machine, with one page in it."""
     path = tmp_path / ".holdfast" / "archive" / SEGMENT
-    path.parent.mkdir(parents=True)
+    private.make_folder(path.parent)
     path.write_bytes(warc(BODY))
     return path
 

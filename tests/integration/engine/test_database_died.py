@@ -16,11 +16,10 @@ from holdfast.simweb.plan import Site, Web
 from holdfast.simweb.process import WebProcess
 from holdfast.store import embedded, migrate
 from holdfast.store.connect import Database
-from tests.support.cli import program
 from tests.support.crawls import Crawls, Program, environment, hits, now, wait_for
 from tests.support.servers import data_in_memory, kill
 
-PAGES = 250
+PAGES = 150
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,7 @@ def died(crawls: Crawls) -> None:
 
 def test_a_crawl_goes_on_when_its_server_died_and_waits_when_it_was_stopped(web: WebProcess, crawls: Crawls) -> None:
     since, data = now(), data_of(crawls)
-    asked = ("crawl", web.url(0), web.url(1), "--workers", "2", "--delay", "0.01")
+    asked = ("crawl", web.url(0), web.url(1), "--workers", "2", "--delay", "0.04")
     with Program(asked, environ(crawls), crawls.folder) as crawling:
         wait_for(lambda: crawls.total() >= 30, "the first pages")
         died(crawls)
@@ -78,10 +77,10 @@ def test_a_crawl_goes_on_when_its_server_died_and_waits_when_it_was_stopped(web:
         wait_for(lambda: crawls.total() > at, "more pages")
 
         crawls.connection.close()
-        assert program("db", "stop", env=environ(crawls)).out == "Stopped.\n"
+        assert embedded.stop(data)
         time.sleep(3)
         assert embedded.find(data) is None, "stopped by a person, and started again"
-        assert crawling.lives
+        assert crawling.lives, crawling.end()
         embedded.ensure_running(data)
         crawls.connection = crawls.database.connect()
         answer = crawling.end()

@@ -49,11 +49,11 @@ def ensure_running(data: Path, say: Say = _silent, extra_settings: Mapping[str, 
     Before: anything, including the remains of any kill. After: the server takes connections and outlives the caller.
     `extra_settings` count only when this call starts it; they are for tests.
     """
-    data = place.resolved(data)
+    data = place.own(data)
     with problems.explained(data):
+        place.make_data(data, say)
         if server := find(data):
             return server
-        place.make_data(data)
         with files.locked(place.lock_file(data), _waiting(data, say)) as lock:
             place.stopped_file(data).unlink(missing_ok=True)
             return find(data) or _start(data, lock, extra_settings or {}, say)
@@ -73,7 +73,7 @@ def running(data: Path, timeout: float) -> Server:
 
 def state(data: Path) -> State:
     """How the server of `data` is. Starts, waits for and changes nothing."""
-    data = place.resolved(data)
+    data = place.own(data)
     with problems.explained(data):
         cluster = place.cluster_in(place.home_of(data))
         found = process.read_pid_file(cluster)
@@ -88,7 +88,7 @@ def state(data: Path) -> State:
 
 def revive(data: Path, say: Say = _silent) -> Server | None:
     """Start the server of `data` again if it died, unless another process has done so. None: it was stopped, and stays down."""
-    data = place.resolved(data)
+    data = place.own(data)
     with problems.explained(data):
         if state(data) is State.STOPPED:
             return None
@@ -100,7 +100,7 @@ def revive(data: Path, say: Say = _silent) -> Server | None:
 
 def find(data: Path) -> Server | None:
     """The server of `data` if it runs and takes connections. Starts, waits for and changes nothing."""
-    data = place.resolved(data)
+    data = place.own(data)
     with problems.explained(data):
         cluster = place.cluster_in(place.home_of(data))
         found = process.read_pid_file(cluster)
@@ -115,7 +115,7 @@ def stop(data: Path, say: Say = _silent, timeout: float = 60.0) -> bool:
 
     After: no server of `data` runs, everything that was committed is on disk, and no process that watches the server starts it again.
     """
-    data = place.resolved(data)
+    data = place.own(data)
     with problems.explained(data):
         cluster = place.cluster_in(place.home_of(data))
         if not cluster.is_dir():

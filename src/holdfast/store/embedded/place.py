@@ -11,6 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast import private, trust
 from holdfast.errors import EmbeddedServerError
 from holdfast.store.embedded import account as accounts
 from holdfast.store.embedded import files
@@ -74,15 +75,49 @@ def _location_file(data: Path) -> Path:
     return data / "postgres.location"
 
 
-def make_data(data: Path) -> None:
-    """Create `<data>` if it is missing, so that nobody else can list it (root: its server's user may pass through).
+def own(data: Path) -> Path:
+    """`data` without links and dots, once it is known to be ours or not there.
 
-    One that exists is left as it is, whatever its mode.
+    Raises UsageError: it is another user's; EmbeddedServerError: its cluster is a link.
     """
+    private.check(data)
+    real = resolved(data)
+    if (cluster := cluster_in(real)).is_symlink():
+        raise EmbeddedServerError(
+            f"{cluster} is a symbolic link, and links inside of a data folder are not followed: put the folder itself there."
+        )
+    return real
+
+
+def make_data(data: Path, say: Say) -> None:
+    """Create `<data>` closed to all others, or close one of ours that is open."""
     for folder in (data, *data.parents):
         if folder.exists() and not folder.is_dir():
             raise EmbeddedServerError(f"{folder} is a file, not a folder: choose another folder with --data.")
-    files.make_folders(data, mode=0o711 if os.geteuid() == 0 else 0o700)
+    if not data.exists():
+        # Those above it may have to let the server's user pass.
+        files.make_folders(data.parent, mode=0o711 if os.geteuid() == 0 else private.MODE)
+        private.make_folder(data)
+        return
+    cluster = cluster_in(home_of(data))
+    if os.geteuid() == 0 and cluster.parent == data and cluster.is_dir():
+        found = cluster.lstat()
+        if not _may_have_a_group(found.st_uid, found.st_gid):
+            return  # closed, it would keep out the server that lives in it: nobody's, or that of a user this system has lost
+        private.close(data, say, group=found.st_gid)
+    elif os.geteuid() != 0 or not _is_prepared(data):
+        private.close(data, say)
+
+
+def _is_prepared(data: Path) -> bool:
+    """Whether `data` is one that the private group of a server may pass, made for a cluster that is not there yet."""
+    found = data.lstat()
+    return stat.S_IMODE(found.st_mode) == private.PASSABLE and found.st_gid != 0
+
+
+def _may_have_a_group(uid: int, gid: int) -> bool:
+    """Whether a group is the server's alone, so that it may pass through root's data folder."""
+    return user_name(uid) != accounts.NOBODY and trust.is_private_group(gid, uid)
 
 
 def home_of(data: Path) -> Path:
@@ -125,7 +160,10 @@ def settle(data: Path, say: Say) -> Place:
             )
         return Place(data, home, account)
     account = accounts.for_new_cluster()
+    if home == data and account.foreign and _may_have_a_group(account.uid, account.gid) and private.is_alone(data):
+        private.close(data, say, group=account.gid)
     if home == data and not accounts.can_enter(account, data):
+        private.close(data, lambda _: None)  # as it was
         home = _settle_outside(data, account, say)
     return Place(data, home, account)
 
