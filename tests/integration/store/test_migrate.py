@@ -223,6 +223,24 @@ def test_what_was_fetched_for_jobs_before_0014_is_counted_from_the_log(empty: Da
         assert connection.execute("SELECT pages, errors, bytes FROM job_domains").fetchall() == [(2, 1, 115)]
 
 
+def test_a_streak_before_0021_goes_on_after_it_and_back(empty: Database) -> None:
+    migrate.upgrade(empty, "0020")
+    with empty.connect() as connection:
+        connection.execute(
+            "INSERT INTO domains (domain, parent_domain, base_url, claimed_by, claim_expires_at, total_error_count,"
+            " consecutive_error_count)"
+            " VALUES ('a.example', 'a.example', 'https://a.example', 'w1', now() + interval '1 h', 2, 4)"
+        )
+    counts = "total_error_count, consecutive_error_count"
+    migrate.upgrade(empty, "0021")
+    with empty.connect() as connection:
+        row = connection.execute(f"SELECT {counts}, refusal_streak, claimed_by FROM domains").fetchone()
+        assert row == (2, 2, 4, "w1"), "never more in a row than in all"
+    migrate.downgrade(empty, "0020")
+    with empty.connect() as connection:
+        assert connection.execute(f"SELECT {counts}, claimed_by FROM domains").fetchone() == (2, 4, "w1")
+
+
 def test_prices_that_a_crawl_saw_stay_when_the_schema_goes_back(empty: Database) -> None:
     migrate.upgrade(empty, "0019")
     with empty.session() as connection:
