@@ -6,8 +6,8 @@ import typer
 
 from holdfast.cli import output, session, written
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.cli.task_add import desk
 from holdfast.model.task import RESTARTABLE, TaskStatus
 from holdfast.store.task_reports import Batch

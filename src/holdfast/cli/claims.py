@@ -7,8 +7,8 @@ import typer
 
 from holdfast.cli import output, session
 from holdfast.cli.help import Command
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.control.claims import ClaimDesk, Overview, check_target
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]

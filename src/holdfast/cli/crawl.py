@@ -148,7 +148,7 @@ def crawl(
     )
     show = Show(verbose=verbose, quiet=quiet)
     secrets = secret_options.secrets(header, cookie, basic_auth)
-    desk = wishes.desk(of)
+    desk = replace(wishes.desk(of), actor=session.actor())
     wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         patience = _Patience(desk)

@@ -9,8 +9,8 @@ import typer
 from holdfast import wiring
 from holdfast.cli import output, secret_options, session
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.control.domains import ALL_KEYS, DomainDesk, ResetReport, parse_assignments
 from holdfast.model.domain import Status
 from holdfast.model.host import canonical_domain

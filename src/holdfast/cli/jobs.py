@@ -1,7 +1,5 @@
 """`holdfast jobs`: what was asked to be crawled; pause it, go on with it, end it."""
 
-import getpass
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -57,21 +55,13 @@ class Jobs(Protocol):
     def delete(self, text: str | int, watch: Watch) -> str: ...
 
 
-def actor() -> str:
-    """Who is at the terminal, for the audit log."""
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):  # a uid without a name
-        return f"cli:uid {os.getuid()}"
-
-
 def _desk(context: typer.Context) -> Jobs:
     of = session.of(context)
     if of.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
 
         return RemoteJobs(of.client)
-    return JobDesk(of.store(), actor())
+    return JobDesk(of.store(), session.actor())
 
 
 def _create(context: typer.Context, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None) -> Made:
@@ -84,7 +74,7 @@ def _create(context: typer.Context, wish: Wish, watch: Callable[[Loaded], None],
         from holdfast.control.parsers import check_known
 
         check_known(parser, of.settings.parsing)
-    return JobDesk(of.store(), actor()).create(wishes.desk(of), wish, watch, schedule)
+    return JobDesk(of.store(), session.actor()).create(wishes.desk(of), wish, watch, schedule)
 
 
 @app.command("list", cls=Command)

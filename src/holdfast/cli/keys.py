@@ -7,7 +7,7 @@ import typer
 
 from holdfast.cli import output, proxy_words, session, written
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import actor
+from holdfast.cli.session import actor
 from holdfast.cli.users import desk
 from holdfast.control import names
 from holdfast.errors import UsageError

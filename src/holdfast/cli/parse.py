@@ -10,8 +10,8 @@ import typer
 from holdfast import wiring
 from holdfast.cli import output, session, written
 from holdfast.cli.help import Command
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted, safe
+from holdfast.cli.session import actor
 from holdfast.errors import UsageError
 from holdfast.settings import Settings
 

@@ -8,9 +8,9 @@ import typer
 
 from holdfast.cli import output, proxy_pools, proxy_upkeep, proxy_words, session, written
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
 from holdfast.cli.proxy_words import City, Cost, Country, PerHour, Provider, Stdin, desk
+from holdfast.cli.session import actor
 from holdfast.control import lists, proxy_import
 from holdfast.control.proxies import ProxyDesk, check, check_place, named
 from holdfast.control.proxy_import import Imported

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from holdfast.cli import output, proxy_words, session, written
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted, size
 from holdfast.cli.proxy_words import desk, domain, money, page_end, percent
+from holdfast.cli.session import actor
 from holdfast.control.proxies import EACH, FIRST_PRIORITY, LAST_PRIORITY, Advice, advise, named
 from holdfast.errors import UsageError
 from holdfast.model.proxy import BUFFER

@@ -7,9 +7,9 @@ import typer
 
 from holdfast import wiring
 from holdfast.cli import output, session
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
 from holdfast.cli.proxy_words import desk
+from holdfast.cli.session import actor
 from holdfast.control.proxies import Rotated, named
 from holdfast.control.secrets import Safe
 from holdfast.errors import HoldfastError, UsageError

@@ -3,6 +3,8 @@
 The rule: with a server (`--server`), no store is opened, and no database started: who asks for one is refused.
 """
 
+import getpass
+import os
 import sys
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -113,3 +115,11 @@ def of(context: typer.Context) -> Session:
     session = context.obj
     assert isinstance(session, Session)  # noqa: S101 — the root callback sets it
     return session
+
+
+def actor() -> str:
+    """The user at the terminal, for the audit log."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a uid without a name
+        return f"cli:uid {os.getuid()}"

@@ -9,8 +9,8 @@ import typer
 
 from holdfast import wiring
 from holdfast.cli import output, session, task_words, written
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.control.seeds import open_seeds
 from holdfast.control.task_story import Story
 from holdfast.control.tasks import Asked, Bulk, TaskDesk, Wish, check

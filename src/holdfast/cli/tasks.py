@@ -7,8 +7,8 @@ import typer
 
 from holdfast.cli import output, session, task_words, written
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.cli.task_add import Tasks, add, tasks_of
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import ENDED, FIRST_PRIORITY, LAST_PRIORITY, Task, TaskStatus

@@ -7,8 +7,8 @@ import typer
 
 from holdfast.cli import output, proxy_words, session, written
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import actor
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.control import names, passwords
 from holdfast.control.accounts import AccountDesk, Switched
 from holdfast.errors import UsageError

@@ -6,8 +6,9 @@ import typer
 
 from holdfast.cli import output, session
 from holdfast.cli.help import Command, Group
-from holdfast.cli.jobs import Yes, actor
+from holdfast.cli.jobs import Yes
 from holdfast.cli.output import counted
+from holdfast.cli.session import actor
 from holdfast.control.signing import Signing
 from holdfast.control.webhooks import WebhookDesk
 from holdfast.errors import HoldfastError, UsageError

@@ -30,7 +30,7 @@ from holdfast.model.job import Job, JobKind, JobSpec, JobState, check_name
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.seeds import make_seed
 from holdfast.politeness.scope import compile_rules
-from holdfast.store import crawls, job_seeds, jobs, reports, retry_now
+from holdfast.store import audit, crawls, job_seeds, jobs, reports, retry_now
 from holdfast.store.connect import Connection, Database
 
 STDIN: Final = "-"
@@ -110,6 +110,8 @@ class CrawlDesk:
     """Needed where secrets are given."""
     max_depth: int = 10
     """Of a job that says nothing: `crawl.max_depth`."""
+    actor: str | None = None
+    """Who gives secrets, for the audit log; None: the caller records it."""
 
     def begin(
         self,
@@ -125,7 +127,7 @@ class CrawlDesk:
         job, known = prepared.job, prepared.known
         if known:
             self._sow_again(job)
-        held_back = self.retry(job, logged_in=bool(wish.secrets and wish.secrets.given()))
+        held_back = self.retry(job.id, logged_in=bool(wish.secrets and wish.secrets.given()))
         with self.database.session() as connection:
             names = () if self.sealer is None else tuple(self.sealer.check(connection, job.id))
             if wish.again and known:
@@ -139,13 +141,13 @@ class CrawlDesk:
             before = () if wish.secrets else names
             return Begun(begun, resumed, known, prepared.loaded, tuple(held_back), prepared.not_job, before)
 
-    def retry(self, job: Job, *, logged_in: bool = False) -> list[retry_now.HeldBack]:
+    def retry(self, job_id: int, *, logged_in: bool = False) -> list[retry_now.HeldBack]:
         """Try again what failed on the job's domains, since a person asks for them; those that wait for what their server asked for.
 
         `logged_in`: what failed for want of a login, too.
         """
         with self.database.session() as connection:
-            return retry_now.ask(connection, job.id, crawls.get(connection, job.id).spec, logged_in=logged_in)
+            return retry_now.ask(connection, job_id, crawls.get(connection, job_id).spec, logged_in=logged_in)
 
     def make(self, wish: Wish, watch: Callable[[Loaded], None] = lambda _: None) -> Prepared:
         """Find or make the job of this wish and sow its seeds, without a crawl of it."""
@@ -190,7 +192,12 @@ class CrawlDesk:
             raise UsageError(
                 "Headers, cookies and passwords go to the origins of the seeds, which standard input tells only once: put them in a file."
             )
-        self.sealer.give_job(connection, job.id, wish.secrets, (seed.url for seed in self._everything(wish, seeds)))
+        urls = (seed.url for seed in self._everything(wish, seeds))
+        names = self.sealer.give_job(connection, job.id, wish.secrets, urls)
+        if self.actor is not None:
+            audit.write(
+                connection, actor=self.actor, action="secrets", kind="job", object_id=job.id, details={"secrets": names}
+            )
 
     def check_seeds(self, wish: Wish) -> None:
         """Raise BadUrl if none of the URLs that were given can be crawled. Needs no database."""

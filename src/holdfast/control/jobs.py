@@ -15,7 +15,7 @@ from holdfast.errors import NotFound, Refused
 from holdfast.model.job import Job, JobAction, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
-from holdfast.store import audit, jobs, reports
+from holdfast.store import audit, jobs, reports, retry_now
 from holdfast.store import crawls as store_crawls
 from holdfast.store.connect import Connection, Database
 
@@ -84,7 +84,7 @@ class JobDesk:
         job, loaded = made.job, made.loaded
         if made.known:  # it was made by another process in this moment
             raise Refused(f"There is a job called {name!r} already.")
-        crawls.retry(job)
+        crawls.retry(job.id)
         with self.database.session() as connection, connection.transaction():
             facts: dict[str, object] = {"name": job.name, "seeds": loaded.seeds}
             if wish.secrets:
@@ -106,11 +106,20 @@ class JobDesk:
         return following
 
     def give_secrets(self, crawls: CrawlDesk, job_id: int, secrets: RequestSecrets) -> list[str]:
-        """Change the headers, cookies and credentials of a job, also for visits under way; the names of those that it has."""
+        """Change the headers, cookies and credentials of a job, also for visits under way; the names of those that it has.
+
+        Domains of the job that want a login are tried again, and the job goes on for it if it had ended: the reason may be removed.
+        """
         assert crawls.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
         with self.database.session() as connection, connection.transaction():
             names = crawls.sealer.give_job(connection, job_id, secrets, ())
             self._record(connection, "secrets", job_id, {"secrets": names})
+            retries = bool(secrets.given()) and retry_now.wants_login(connection, job_id)
+            if retries:
+                jobs.reopen(connection, job_id, "it was given a header, a cookie or a password")
+                jobs.ask_for_crawl(connection, [job_id])
+        if retries:
+            crawls.retry(job_id, logged_in=True)
         return names
 
     def pause(self, text: str | int) -> jobs.Acted:

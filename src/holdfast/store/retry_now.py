@@ -31,6 +31,7 @@ JOIN (SELECT domain_id, failed, denied, not_before, pages = 0 AND denied > 0 AS 
     ON jd.domain_id = d.id
 WHERE jd.failed > 0 OR jd.not_before > clock_timestamp() OR d.status = 'unreachable' OR d.circuit_open_until IS NOT NULL
    OR (%(no_robots)s AND (jd.denied > 0 OR (d.status = 'blocked' AND d.block_reason_code = 'robots_denied')))
+   OR (%(logged_in)s AND d.status = 'blocked' AND d.block_reason_code = 'login_required')
    OR EXISTS (SELECT FROM domain_robots r WHERE r.domain_id = d.id AND NOT r.reachable AND r.expires_at > clock_timestamp())
    OR (jd.in_vain AND EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = d.id AND f.job_id = %(job)s AND f.state = 'denied'
                              AND f.reason LIKE %(no_https)s))
@@ -56,6 +57,13 @@ ORDER BY 1, 2
 _HELD_BACK: Final = """
 SELECT domain, back_off_until FROM domains WHERE id = ANY(%(ids)s) AND back_off_until > clock_timestamp() + %(pause)s
 ORDER BY back_off_until DESC, domain LIMIT %(named)s
+"""
+
+_WANTS_LOGIN: Final = """
+SELECT EXISTS (SELECT FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+               WHERE jd.job_id = %(job)s AND d.status = 'blocked' AND d.block_reason_code = 'login_required')
+    OR EXISTS (SELECT FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
+               WHERE jd.job_id = %(job)s AND jd.failed > 0 AND f.state = 'failed' AND f.reason LIKE %(wall)s)
 """
 
 
@@ -84,12 +92,23 @@ def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in
     already where no worker holds the domain; a worker that holds one lets go of it within about a second.
     """
     wanted = causes(spec, logged_in=logged_in)
-    parameters = {"job": job_id, "no_robots": not spec.robots, "no_https": f"{Outcome.NO_HTTPS}:%"}
+    parameters = {
+        "job": job_id,
+        "no_robots": not spec.robots,
+        "logged_in": logged_in,
+        "no_https": f"{Outcome.NO_HTTPS}:%",
+    }
     ids = [row[0] for row in connection.execute(_CANDIDATES, parameters).fetchall()]
     for first in range(0, len(ids), CHUNK):
         _ask(connection, ids[first : first + CHUNK], job_id, wanted)
     found = connection.execute(_HELD_BACK, {"ids": ids, "pause": PAUSE, "named": _NAMED})
     return [HeldBack(*row) for row in found]
+
+
+def wants_login(connection: psycopg.Connection, job_id: int) -> bool:
+    """Whether a domain of the job is blocked because it wants a login, or a URL of it was not crawled for that."""
+    row = connection.execute(_WANTS_LOGIN, {"job": job_id, "wall": f"{Outcome.LOGIN_WALL}%"}).fetchone()
+    return bool(row and row[0])
 
 
 def stamp(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:

@@ -4,13 +4,17 @@ import base64
 import gzip
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast import wiring
+from holdfast.control.jobs import JobDesk
+from holdfast.model.request_secrets import RequestSecrets
 from holdfast.store import embedded
 from holdfast.store.connect import prompt_environment
-from tests.support.crawls import Crawls, figures
+from tests.support.crawls import Crawls, figures, wait_for
 from tests.support.pages import Page, Pages, html, moved
 
 KEY, COOKIE, PASSWORD, DOMAIN = "canary-h7Qx", "canary-c3Zk", "canary-p9!m", "canary-d1Wv"
@@ -152,3 +156,23 @@ def test_a_login_opens_a_site_that_was_blocked_for_want_of_one(crawls: Crawls) -
         assert crawls.command("crawl", url, "--workers", "1", "--basic-auth", f"bob:{PASSWORD}") == 0
         seen = [path for path, headers in site.headers if "authorization" in headers]
     assert seen == [f"127.0.0.1{path}" for path in ("/", "/p")]
+    ((actor, details),) = crawls.rows("SELECT actor, details FROM audit_log WHERE action = 'secrets'")
+    assert actor.startswith("cli:")
+    assert details == {"secrets": ["Authorization"]}, "names, and no value"
+
+
+def test_a_login_that_a_job_is_given_opens_a_site_under_a_standing_worker(crawls: Crawls) -> None:
+    """As `PUT /api/jobs/{job}/secrets` gives it: the job goes on, though it had ended."""
+    with Pages({"/": html("/p"), "/p": html()}, login=LOGIN) as site:
+        url = site.url("/", "127.0.0.1")
+        assert crawls.command("crawl", url, "--workers", "1", "--job", "wiki") == 1
+        assert crawls.domain(f"127.0.0.1:{site.port}")["block_reason_code"] == "login_required"
+        desk = replace(crawls.desk, sealer=wiring.sealer(crawls.settings))
+        job_id = crawls.value("SELECT id FROM crawl_jobs WHERE name = 'wiki'")
+        secrets = RequestSecrets.parse(None, None, f"bob:{PASSWORD}")
+        with crawls.worker(None):
+            JobDesk(crawls.database, "ann").give_secrets(desk, job_id, secrets)
+            wait_for(lambda: crawls.total() == 2, "both pages", 20)
+            ended = "SELECT state = 'completed' FROM crawl_jobs WHERE name = 'wiki'"
+            wait_for(lambda: crawls.value(ended), "the job to be completed", 20)
+    crawls.verify()
