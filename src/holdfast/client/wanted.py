@@ -55,6 +55,7 @@ class Task:
     parser_name: str | None
     parsed_by: str | None
     parser_version: str | None
+    parse_after: datetime | None
     attempt: int
     version: int
 

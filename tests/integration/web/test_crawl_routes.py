@@ -91,6 +91,7 @@ def test_a_job_is_made_paused_resumed_cancelled_and_deleted(api: Api, connection
         {"name": "x", "urls": ["https://a.example/"], "spec": {"max_pages": 0}},
         {"name": "x", "urls": ["https://a.example/"], "typo": 1},
         {"name": "x\0", "urls": ["https://a.example/"]},
+        {"name": "x", "urls": ["-bad-.com"]},
     ],
     ids=[
         "nothing",
@@ -105,6 +106,7 @@ def test_a_job_is_made_paused_resumed_cancelled_and_deleted(api: Api, connection
         "no pages",
         "a typo",
         "nul",
+        "a hyphen outside",
     ],
 )
 def test_a_job_that_cannot_be_meant_is_not_made(shared: Shared, body: dict[str, object]) -> None:

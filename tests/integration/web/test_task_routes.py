@@ -95,6 +95,7 @@ def test_a_task_of_a_batch_behind_another(api: Api, tasks: Tasks) -> None:
         {"url": "ftp://a.example/"},
         {"url": "a.example", "colour": "red"},
         {"url": "a.example/\0"},
+        {"url": "-bad-.com"},
         {"url": "a.example", "priority": 0},
         {"url": "a.example", "priority": 11},
         {"url": "a.example", "max_retries": BEYOND},

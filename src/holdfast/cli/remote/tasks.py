@@ -168,7 +168,9 @@ def task_of(raw: dict[str, Any]) -> Task:
     archive = raw.get("archive")
     if archive is not None:
         archive = {**archive, "payload_digest": bytes.fromhex(archive["payload_digest"])}
-    return read(Task, {"claim_epoch": None, **raw, "url_hash": url_key(raw["url"]), "archive": archive})
+    return read(
+        Task, {"claim_epoch": None, "parse_after": None, **raw, "url_hash": url_key(raw["url"]), "archive": archive}
+    )
 
 
 def _wish(wish: Wish) -> TaskWish:

@@ -82,6 +82,8 @@ class TaskView(View):
     """Who is to parse it; null: the domain's parser."""
     parsed_by: str | None
     parser_version: str | None
+    parse_after: datetime | None
+    """While it waits to be parsed: not before then."""
     attempt: int
     version: int
 
