@@ -6,6 +6,7 @@ or the heartbeat was sent. A worker that wakes from a freeze must not even ask: 
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -25,7 +26,8 @@ from holdfast.telemetry.clock import Clock
 
 log: Final = logging.getLogger(__name__)
 
-NAME_ATTEMPTS: Final = 10
+NAME_ATTEMPTS: Final = 80
+"""For 40 s: the server ends a session whose client vanished after 30 s."""
 NAME_PATIENCE: Final = 2.0
 """Seconds for which a starting worker tries its name before it takes another: a sweep holds the name of a dead worker for a moment."""
 NAME_PAUSE: Final = 0.5
@@ -72,6 +74,11 @@ class Leases:
         """A heartbeat that was sent at `sent_at` was acknowledged, and what it found lost was dropped."""
         with self._lock:
             self._heard = max(self._heard, sent_at)
+
+    def silence(self) -> None:
+        """Nothing may be asked for until a heartbeat is acknowledged."""
+        with self._lock:
+            self._heard = -math.inf
 
     def left(self, tenure: Tenure) -> float:
         """Seconds for which the claim is certain to last; negative if it may have ended."""
@@ -144,25 +151,29 @@ class Heartbeat:
         asked_at = self._clock.now()
         return asked_at, self._hold(connection, wanted=self._wanted, alone=alone, patience=NAME_PATIENCE)
 
-    def _hold(self, connection: Connection, *, wanted: str, alone: bool, patience: float = 0.0) -> workers.Identity:
+    def _hold(
+        self, connection: Connection, *, wanted: str, alone: bool, patience: float = 0.0, only: bool = False
+    ) -> workers.Identity:
         workers.share(connection, alone=alone)
-        identity = workers.hold_name(connection, wanted, patience=patience)
+        identity = workers.hold_name(connection, wanted, patience=patience, only=only)
         notices.listen(connection)
         self._held_on = connection
         self._told = Activity().fingerprint(0.0)
         return identity
 
     def _hold_again(self, connection: Connection) -> None:
-        """The server may not have noticed yet that our old session is gone: it is asked for a while."""
+        """The server may not have noticed yet that our old session is gone: it is asked for a while. Until then nothing is asked of
+        sites, since the session that has the name may be a twin's, which has taken our claims back."""
         for _ in range(NAME_ATTEMPTS):
             try:
-                identity = self._hold(connection, wanted=self.name, alone=self._alone)
-            except Refused:
-                identity = None
-            if identity is not None and identity.name == self.name:
+                self._hold(connection, wanted=self.name, alone=self._alone, only=True)
+            except (Refused, NameInUse):
+                self._leases.silence()
+                self._held_on = None
+                if self._stop.wait(NAME_PAUSE):
+                    break
+            else:
                 return
-            self._held_on = None
-            self._stop.wait(NAME_PAUSE)
         raise NameInUse(f"While the database was away another worker took the name {self.name}.")
 
     def start(self, run_id: int) -> None:

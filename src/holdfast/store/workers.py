@@ -87,8 +87,9 @@ class Identity:
     boot_epoch: int
 
 
-def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 0.0) -> Identity:
-    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds. `patience`: seconds for which `wanted` is tried.
+def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 0.0, only: bool = False) -> Identity:
+    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds. `patience`: seconds for which `wanted` is tried;
+    `only`: no other name will do, and NameInUse says that it is taken.
 
     Before: `connection` stays open as long as the worker lives. After: no other session can hold the name until it closes.
     """
@@ -100,6 +101,8 @@ def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 
         while not held and name == wanted and time.monotonic() < deadline:
             time.sleep(_NAME_LOOK)
             held = _is_true(connection, _HOLD, name)
+        if not held and only:
+            raise NameInUse(f"Another worker bears the name {wanted!r}.")
         if held:
             boot = connection.execute(
                 _REGISTER, {"name": name, "host": socket.gethostname(), "pid": os.getpid()}

@@ -8,9 +8,13 @@ import psycopg
 import pytest
 
 from holdfast.control.claims import ClaimDesk
+from holdfast.engine.lease import Heartbeat, Leases
+from holdfast.engine.tally import Tally
 from holdfast.model.domain import Claim
-from holdfast.store import claims, reports, sweep, workers
+from holdfast.store import claims, reports, runs, sweep, workers
 from holdfast.store.connect import Database
+from holdfast.telemetry.clock import SystemClock
+from tests.support.crawls import wait_for
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
@@ -154,3 +158,46 @@ def test_every_session_is_ended_soon_by_a_server_that_misses_its_client(database
         assert "tcp_user_timeout=30000" in options
         row = session.execute("SELECT count(*) FROM pg_settings WHERE name ~ '^tcp_' AND source = 'client'").fetchone()
         assert row == (4,)
+
+
+def test_a_worker_whose_session_was_cut_asks_for_nothing_until_it_has_its_name_again(
+    store: Store, database: Database
+) -> None:
+    """The session that bears its name meanwhile may be a twin's, which has taken its claims back."""
+    store.domains(1)
+    leases = Leases(SystemClock(), LEASE)
+    doomed: list[str] = []
+    heartbeat = Heartbeat(
+        database,
+        leases,
+        SystemClock(),
+        wanted="w1",
+        lease=LEASE,
+        every=timedelta(seconds=0.2),
+        lost=lambda _: None,
+        doomed=doomed.append,
+        rung=lambda: None,
+        in_window=lambda: 0,
+        tally=Tally(),
+    )
+    heartbeat.take_name(alone=False)
+    heartbeat.start(runs.begin(store.connection, worker="w1"))
+    try:
+        (claim,) = store.claim("w1", 1)
+        tenure = (claim.domain_id, claim.epoch)
+        leases.begin([tenure], SystemClock().now())
+        assert 90 < leases.left(tenure) <= 100
+        with database.connect() as twin:
+            while not workers._is_true(twin, workers._HOLD, "w1"):
+                store.connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid() "
+                    "AND pid <> %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                    (twin.info.backend_pid,),
+                )
+            wait_for(lambda: leases.left(tenure) < 0, "the worker to fall silent")
+        wait_for(lambda: leases.left(tenure) > 90, "the worker to have its name again")
+        assert store.value("SELECT string_agg(name, ' ') FROM workers") == "w1", "and no other"
+        assert doomed == []
+    finally:
+        heartbeat.stop()
+    assert store.value("SELECT ended_at IS NOT NULL FROM workers") is True
