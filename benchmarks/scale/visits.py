@@ -191,7 +191,7 @@ class Worker:
         """Let go of everything."""
         cooldown = CooldownPolicy(Cooldown(), max_block_retries=3, chance=self.chance)
         for number, visit in enumerate(self.visits, 1):
-            ending = Ending(visit.claim.domain_id, visit.claim.epoch, run_id=self.run_id)
+            ending = Ending(visit.claim.domain_id, visit.claim.epoch)
             release.release(self.connection, worker=WORKER, ending=ending, cooldown=cooldown)
             here.part = number / len(self.visits)
         runs.end(self.connection, self.run_id, error=None)

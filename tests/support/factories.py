@@ -64,13 +64,13 @@ class Store:
         ending = Ending(claim.domain_id, claim.epoch, **how)  # type: ignore[arg-type]
         return release.release(self.connection, worker=worker, ending=ending, cooldown=COOLDOWN)
 
-    def flush(self, claim: Claim, worker: str = "w1", **counters: Any) -> bool:
+    def flush(self, claim: Claim, worker: str = "w1", run: int | None = None, **counters: Any) -> bool:
         """A fenced flush; False if the fence refused it."""
         with self.connection.transaction():
             if not claims.fence(self.connection, worker=worker, held=[(claim.domain_id, claim.epoch)]):
                 return False
             progress = Progress(claim.domain_id, **counters)
-            claims.flush(self.connection, progress=[progress], lease=LEASE)
+            claims.flush(self.connection, progress=[progress], lease=LEASE, run_id=run)
         return True
 
     def finish_urls(self, claim: Claim) -> None:
@@ -81,7 +81,7 @@ class Store:
         ).fetchall()
         for (job_id,) in done:
             self.connection.execute(
-                "UPDATE job_domains SET waiting = waiting - 1, done = done + 1 WHERE domain_id = %s AND job_id = %s",
+                "UPDATE job_domains SET waiting = waiting - 1, done = done + 1, pages = pages + 1 WHERE domain_id = %s AND job_id = %s",
                 (claim.domain_id, job_id),
             )
             self.connection.execute(

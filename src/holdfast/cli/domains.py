@@ -146,7 +146,7 @@ def _print_domains(rows: list[dict[str, Any]]) -> None:
         (
             row["domain"],
             row["status"],
-            f"{row['pages_crawled']}/{row['pages_discovered']}",
+            f"{row['pages_done']}/{row['pages_known']}",
             row["images_stored"] if row["images_stored"] is not None else "-",
             _rate(row["image_yield_rate"]),
             output.when(row["last_crawled_at"]),

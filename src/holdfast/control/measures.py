@@ -89,7 +89,9 @@ def _of_the_crawl(counters: Counters, standing: Standing) -> Iterator[Family]:
     classes = by_class(statuses)
     for name in CLASSES:
         yield _counter(f"crawler_http_status_{name}", f"Answers with an HTTP status {name}.", classes[name])
-    yield _gauge("crawler_frontier_size", "URLs that wait to be crawled.", standing.frontier_size)
+    yield _gauge(
+        "crawler_frontier_size", "URLs that wait to be crawled, of jobs that may be worked on.", standing.frontier_size
+    )
     yield _counter(
         "crawler_robots_denials",
         "URLs that robots.txt denied, as far as workers have reported it.",

@@ -278,7 +278,6 @@ class Visit:
             crawled=self.turns.asked,
             spent_jobs=frozenset({self.job.id} if spent else ()),
             yielding_jobs=frozenset({self.job.id} if yields else ()),
-            run_id=self.tools.run_id,
             wait=wait,
             settings_version=judged_by,
             keeps_status=self.keeps_status,

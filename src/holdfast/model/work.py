@@ -82,6 +82,5 @@ class Ending:
     settings_version: int | None = None
     """The version of the domain's settings that `wait` was judged by; if they have changed since, there is no wait. None: it holds
     anyway."""
-    run_id: int | None = None
     keeps_status: bool = False
     """The domain's status and cool-down stay as they are: a visit for tasks, or domain tracking is switched off."""

@@ -115,6 +115,8 @@ UPDATE domains d SET
     refusal_streak = COALESCE(p.streak, d.refusal_streak),
     crawl_depth_reached = GREATEST(d.crawl_depth_reached, p.depth),
     claim_expires_at = clock_timestamp() + %(lease)s,
+    last_crawled_at = CASE WHEN p.outcomes > 0 THEN clock_timestamp() ELSE d.last_crawled_at END,
+    last_crawl_run_id = CASE WHEN p.outcomes > 0 THEN COALESCE(%(run)s, d.last_crawl_run_id) ELSE d.last_crawl_run_id END,
     next_request_at = CASE WHEN p.clocked THEN clock_timestamp() + p.next_request * interval '1 second' ELSE d.next_request_at END,
     back_off_until = CASE WHEN p.clocked THEN clock_timestamp() + NULLIF(p.back_off, 0) * interval '1 second' ELSE d.back_off_until END,
     back_off_level = CASE WHEN p.clocked THEN p.level ELSE d.back_off_level END,
@@ -220,18 +222,25 @@ def fence(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[i
 
 
 def flush(
-    connection: psycopg.Connection, *, progress: Sequence[Progress], lease: timedelta, worker: str | None = None
+    connection: psycopg.Connection,
+    *,
+    progress: Sequence[Progress],
+    lease: timedelta,
+    worker: str | None = None,
+    run_id: int | None = None,
 ) -> dict[int, int]:
     """Add what a batch changed, and renew the claims; by domain, how many URLs wait on it now.
 
     Before: every domain in `progress` passed the fence of this transaction. After (with its commit): counters and signals are
-    right, a pending domain with an outcome is active, the lease is a full one again. Touches no indexed column otherwise.
+    right, a pending domain with an outcome is active, one with an outcome was last crawled now, by `run_id`, and the lease is a full one
+    again. Touches no indexed column otherwise.
     """
     clocks = [p.clocks or _NO_CLOCKS for p in progress]
     flushed = connection.execute(
         _FLUSH,
         {
             "lease": lease,
+            "run": run_id,
             "ids": arrays.numbers(p.domain_id for p in progress),
             "outcomes": arrays.numbers(p.outcomes for p in progress),
             "pages": arrays.numbers(p.pages_crawled for p in progress),

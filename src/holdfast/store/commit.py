@@ -175,7 +175,7 @@ def _write(
     for (domain_id, _), one in news.items():
         per_domain[domain_id].append(one)
     progress = [_progress(part, per_domain[part.domain_id]) for part in parts]
-    waiting = claims.flush(connection, progress=progress, lease=lease, worker=worker)
+    waiting = claims.flush(connection, progress=progress, lease=lease, worker=worker, run_id=batch.run_id)
     _count_run(connection, batch.run_id, news.values())
     proxy_use.record(connection, parts, changed.by_proxy, rests)
     committed.growth = _growth(enqueued, waiting)

@@ -19,7 +19,7 @@ from holdfast.model.domain import Event, Seed, Status, reason
 from holdfast.model.job import Job, JobKind, JobSpec
 from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import edits, jobs, readiness, rounds, transitions
+from holdfast.store import edits, jobs, readiness, rounds, summaries, transitions
 
 CHUNK: Final = 500
 SILENCE: Final = timedelta(minutes=2)
@@ -161,9 +161,13 @@ _FINISH: Final = """
 UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE id = %(crawl)s AND state <> 'finished'
 """
 _END_JOB: Final = """
-UPDATE crawl_jobs SET state = CASE WHEN %(completed)s THEN 'completed' ELSE 'pending' END::job_state,
-    completed_at = CASE WHEN %(completed)s THEN clock_timestamp() END
+UPDATE crawl_jobs SET state = CASE WHEN NOT %(completed)s THEN 'pending' WHEN %(cause)s::text IS NOT NULL THEN 'failed'
+        ELSE 'completed' END::job_state,
+    completed_at = CASE WHEN %(completed)s THEN clock_timestamp() END, state_reason = %(cause)s
 WHERE id = %(job)s AND state IN ('pending', 'processing')
+"""
+_WITHOUT_PAGE: Final = """
+SELECT COALESCE(sum(pages), 0) = 0 AND COALESCE(sum(discovered), 0) > 0 FROM job_domains WHERE job_id = %(job)s
 """
 
 # Work that is left to nobody: no process serves this crawl alone, and standing workers find nothing to do in it.
@@ -450,8 +454,8 @@ def stop(connection: psycopg.Connection, crawl_id: int) -> None:
 def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
     """End a crawl; whether its job is completed, by proof: all its work is done and there is no news.
 
-    Before: no transaction is open. After: the crawl is finished; the job is completed, or pending where work is left. The standing
-    job is never completed: its domains are looked at again when their time comes.
+    Before: no transaction is open. After: the crawl is finished; the job is completed, failed with the cause if it has no page at all, or
+    pending where work is left. A standing job never ends: its domains are looked at again when their time comes.
     """
     with connection.transaction():
         row = connection.execute(_LOCK_JOB, {"crawl": crawl_id}).fetchone()
@@ -462,8 +466,23 @@ def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
         proof = connection.execute(_PROOF, {"job": job_id}).fetchone()
         completed = bool(proof and proof[0])
         connection.execute(_FINISH, {"crawl": crawl_id})
-        connection.execute(_END_JOB, {"job": job_id, "completed": completed and name not in jobs.STANDING})
+        ends = completed and name not in jobs.STANDING
+        cause = _why_without_page(connection, job_id) if ends else None
+        connection.execute(_END_JOB, {"job": job_id, "completed": ends, "cause": cause})
     return completed
+
+
+def _why_without_page(connection: psycopg.Connection, job_id: int) -> str | None:
+    """The most frequent reason of a job's URLs, if not one of them became a page; None: one did, or it has no URLs."""
+    row = connection.execute(_WITHOUT_PAGE, {"job": job_id}).fetchone()
+    if not (row and row[0]):
+        return None
+    reasons = summaries.by_reason(connection, job_id)
+    if not reasons:
+        return "no page was fetched"
+    first = next((count for count in reasons if count.reason != Outcome.REDIRECT), reasons[0])
+    urls = "1 URL" if first.urls == 1 else f"{first.urls:,} URLs"
+    return f"no page was fetched: {urls} ended with {first.reason}, for example {first.example} ({first.detail})"
 
 
 def finish_idle(connection: psycopg.Connection) -> int:

@@ -46,6 +46,7 @@ class DomainRow:
     source: str | None
     first_seen_at: datetime
     last_crawled_at: datetime | None
+    last_visit_ended_at: datetime | None
     next_crawl_after: datetime | None
     """Cooling down until then."""
     stays_blocked: bool
@@ -57,6 +58,9 @@ class DomainRow:
     proxy_use: str | None
     updated_at: datetime
     version: int
+    pages_done: int
+    """Of `pages_known`, which are the URLs that the job with most of them knows there: never more done than known."""
+    pages_known: int
 
 
 DOMAINS: Final = Listing(
@@ -66,8 +70,12 @@ DOMAINS: Final = Listing(
     t.claimed_by, t.claim_expires_at, COALESCE(t.claim_expires_at <= clock_timestamp(), false), t.pages_discovered, t.pages_crawled,
     t.frontier_size, t.images_found, t.images_stored, t.image_yield_rate, t.total_error_count, t.consecutive_error_count, t.error_rate,
     t.crawl_depth_reached, t.priority_score + staleness_points(now()), t.seed_rank, t.source, t.first_seen_at, t.last_crawled_at,
+    t.last_visit_ended_at,
     NULLIF(t.next_crawl_after, 'infinity'), COALESCE(t.next_crawl_after = 'infinity', false), t.parser_name, t.crawl_delay_seconds,
-    t.max_concurrent_requests, t.maintenance_window, t.proxy_use, t.updated_at, t.version
+    t.max_concurrent_requests, t.maintenance_window, t.proxy_use, t.updated_at, t.version,
+    COALESCE((SELECT LEAST(jd.pages, jd.done) FROM job_domains jd WHERE jd.domain_id = t.id
+              ORDER BY jd.discovered DESC, jd.job_id LIMIT 1), 0),
+    COALESCE((SELECT max(jd.discovered) FROM job_domains jd WHERE jd.domain_id = t.id), 0)
     """,
     DomainRow,
     {
@@ -89,7 +97,7 @@ DOMAINS: Final = Listing(
             (("parent", "sub"), ("windows",), ("inactive",), ("status",), ()),
             frozenset({"prefix"}),
         ),
-        "crawled": Order((By("t.last_crawled_at", datetime, down=True, nullable=True), By("t.id", int, down=True))),
+        "crawled": Order((By("t.last_visit_ended_at", datetime, down=True, nullable=True), By("t.id", int, down=True))),
         "priority": Order((By("t.priority_score", int, down=True), By("t.id", int, down=True))),
         "oldest": Order((_ID,), (("worker",), ())),
         "newest": Order((By("t.id", int, down=True),), (("worker",), ())),

@@ -62,10 +62,14 @@ VALUES (%(domain)s, %(parent)s, %(base)s, 'person', -staleness_points(now() - in
 ON CONFLICT (domain) DO NOTHING
 """  # noqa: S608 — composed of constants only
 
-# A score is shown with "now" in it; the stored one leaves it out.
+# A score is shown with "now" in it; the stored one leaves it out. Jobs know the same pages, and fetch them again: what is done and known is
+# that of the job which knows most.
 _SHOWN: Final = """
     d.*, d.next_crawl_after = 'infinity' AS stays_blocked,
-    d.priority_score + staleness_points(now()) AS priority, d.claim_expires_at <= clock_timestamp() AS claim_expired
+    d.priority_score + staleness_points(now()) AS priority, d.claim_expires_at <= clock_timestamp() AS claim_expired,
+    COALESCE((SELECT LEAST(jd.pages, jd.done) FROM job_domains jd WHERE jd.domain_id = d.id
+              ORDER BY jd.discovered DESC, jd.job_id LIMIT 1), 0) AS pages_done,
+    COALESCE((SELECT max(jd.discovered) FROM job_domains jd WHERE jd.domain_id = d.id), 0) AS pages_known
 """
 
 # A change of status has raised epoch and version already, and taken the claim away.
@@ -189,7 +193,7 @@ def listing(
     order = (
         "image_yield_rate DESC NULLS LAST, id"
         if by_yield
-        else "last_crawled_at DESC NULLS LAST, priority_score DESC, id"
+        else "last_visit_ended_at DESC NULLS LAST, priority_score DESC, id"
     )
     where = "image_yield_rate IS NOT NULL" if by_yield else "(%(status)s::domain_status IS NULL OR status = %(status)s)"
     with _as_shown(connection) as cursor:
@@ -331,17 +335,23 @@ def recalculate(connection: psycopg.Connection) -> Iterator[tuple[int, int]]:
 
     Rows that somebody has locked are passed over: their holder scores them at release.
     """
-    after = 0
-    while True:
+    after: int | None = 0
+    while after is not None:
         with connection.transaction():
-            row = connection.execute(_RECALCULATE, {"after": after, "chunk": PRIORITY_CHUNK}).fetchone()
-            last, seen, changed = row or (None, 0, [])
-            readiness.refresh(connection, changed)
+            after, seen, changed = recalculate_chunk(connection, after)
         if seen:
-            yield seen, len(changed)
-        if seen < PRIORITY_CHUNK:
-            return
-        after = last
+            yield seen, changed
+
+
+def recalculate_chunk(connection: psycopg.Connection, after: int) -> tuple[int | None, int, int]:
+    """Rewrite the scores that changed of one chunk of domains; its last id (None: it was the last chunk), its size, scores changed.
+
+    Before: a transaction is open.
+    """
+    row = connection.execute(_RECALCULATE, {"after": after, "chunk": PRIORITY_CHUNK}).fetchone()
+    last, seen, changed = row or (None, 0, [])
+    readiness.refresh(connection, changed)
+    return (last if seen == PRIORITY_CHUNK else None), seen, len(changed)
 
 
 def _as_shown(connection: psycopg.Connection) -> psycopg.Cursor[DictRow]:

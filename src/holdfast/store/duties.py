@@ -25,6 +25,9 @@ PROXIES: Final = "proxies"
 TRIM: Final = "trim"
 """What is old is deleted."""
 
+PRIORITIES: Final = "priorities"
+"""Scores of domains are computed anew."""
+
 _TAKE: Final = """
 SELECT 1 FROM duties
 WHERE name = %(name)s AND done_at < COALESCE(clock_timestamp() - %(every)s::interval, date_bin('1 minute', clock_timestamp(), 'epoch'))

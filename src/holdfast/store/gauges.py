@@ -12,7 +12,12 @@ import psycopg
 
 # The one walk over all domains. By itself: to start others for it would take longer, and from those who crawl.
 _ALONE: Final = "SELECT set_config('max_parallel_workers_per_gather', '0', true)"
-_DOMAINS: Final = "SELECT status::text, count(*), sum(frontier_size)::bigint FROM domains GROUP BY status"
+_DOMAINS: Final = "SELECT status::text, count(*) FROM domains GROUP BY status"
+# Only what a worker may take up: URLs of jobs that ended, are paused or were cancelled wait for nothing.
+_FRONTIER: Final = """
+SELECT COALESCE(sum(jd.waiting), 0)::bigint FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+WHERE j.state IN ('pending', 'processing') AND jd.waiting > 0
+"""
 _CLAIMS: Final = """
 SELECT count(*), count(*) FILTER (WHERE claim_expires_at <= statement_timestamp()),
        GREATEST(extract(epoch FROM statement_timestamp() - min(claim_expires_at)), 0)::float8
@@ -67,6 +72,7 @@ class Standing:
     domains: dict[str, int] = field(default_factory=dict)
     """By status; those without any are left out, here and below."""
     frontier_size: int = 0
+    """URLs that wait in jobs that may be worked on."""
     held: int = 0
     expired: int = 0
     """Of the domains that are held: those whose lease has ended."""
@@ -94,6 +100,7 @@ def standing(connection: psycopg.Connection, *, silence: timedelta) -> Standing:
     with connection.transaction():
         connection.execute(_ALONE)
         by_status = connection.execute(_DOMAINS).fetchall()
+        ((frontier,),) = connection.execute(_FRONTIER).fetchall()
         tasks = connection.execute(_TASKS).fetchall()
     ((held, expired, oldest),) = connection.execute(_CLAIMS).fetchall()
     counts: dict[str, dict[str, int]] = {"job": {}, "run": {}, "alert": {}}
@@ -101,8 +108,8 @@ def standing(connection: psycopg.Connection, *, silence: timedelta) -> Standing:
         counts[what][label] = count
     heard = connection.execute(_WORKERS, {"silence": silence}).fetchall()
     return Standing(
-        domains={status: count for status, count, _ in by_status},
-        frontier_size=sum(waiting for _, _, waiting in by_status),
+        domains=dict(by_status),
+        frontier_size=frontier,
         held=held,
         expired=expired,
         oldest_expired=oldest or 0.0,

@@ -86,8 +86,7 @@ _LET_GO: Final = """
 UPDATE domains SET
     claimed_by = NULL, claim_expires_at = NULL,
     retry_count = CASE WHEN %(stopped)s THEN retry_count + 1 WHEN %(forgiven)s THEN 0 ELSE retry_count END,
-    last_crawled_at = CASE WHEN %(crawled)s THEN clock_timestamp() ELSE last_crawled_at END,
-    last_crawl_run_id = CASE WHEN %(crawled)s THEN COALESCE(%(run)s, last_crawl_run_id) ELSE last_crawl_run_id END
+    last_visit_ended_at = CASE WHEN %(crawled)s THEN clock_timestamp() ELSE last_visit_ended_at END
 WHERE id = %(id)s
 """
 
@@ -146,7 +145,6 @@ def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cool
             "stopped": event in STOPPING and after is not before,
             "forgiven": ending.crawled and ending.answered and not ending.keeps_status and event not in STOPPING,
             "crawled": ending.crawled,
-            "run": ending.run_id,
         }
         connection.execute(_LET_GO, key | facts)
         # After all that the visit decided: a person who asked for another attempt while it was under way gets one.

@@ -88,7 +88,9 @@ def causes(spec: JobSpec, *, logged_in: bool = False) -> frozenset[str]:
 def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in: bool = False) -> list[HeldBack]:
     """Try the domains of a job again where something failed; some of those that wait for what their server asked for.
 
-    Before: no transaction is open; the job's new seeds are in the store. After: each such domain has a wake that says so, folded
+    Before: the job's new seeds are in the store. No transaction is open, or one (of a request with an idempotency key) that made the
+    job: no other process knows its URLs, so it waits for domains, in the order of their ids, while none waits for it; it keeps them
+    locked until it commits, and the 5 s count from when each was locked. After: each such domain has a wake that says so, folded
     already where no worker holds the domain; a worker that holds one lets go of it within about a second.
     """
     wanted = causes(spec, logged_in=logged_in)

@@ -17,12 +17,28 @@ import psycopg
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, Status, reason
 from holdfast.model.outcome import Outcome
-from holdfast.store import audit, budget, crawls, domain_removal, jobs, readiness, rounds, runs, transitions, workers
+from holdfast.store import (
+    audit,
+    budget,
+    crawls,
+    domain_removal,
+    domains,
+    duties,
+    jobs,
+    readiness,
+    rounds,
+    runs,
+    transitions,
+    workers,
+)
 from holdfast.store.connect import first_line
 
 CHUNK: Final = 500
 JOB_STEPS: Final = 20
 """In one sweep, lest it keep others waiting: at most that many times 500 domains made ready, or 10 000 URLs forgotten."""
+SCORE_EVERY: Final = timedelta(hours=1)
+SCORE_CHUNKS: Final = 4
+"""In one sweep, of 5 000 domains each."""
 POSTPONED: Final = timedelta(seconds=5)
 """How much later a domain is looked at whose job another transaction has locked."""
 _SWEEP_LOCK: Final = 0x686F6C64  # "hold"
@@ -125,6 +141,8 @@ class Swept:
     jobs: int = 0
     """Pieces of work that nobody had finished after a job was resumed or deleted or a domain removed, domains and crawls that go on in a
     further round, and jobs that came to their end."""
+    scored: int = 0
+    """Domains with another priority, where that was due."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -142,6 +160,7 @@ def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bo
     swept.delayed = _in_chunks(connection, _DELAYED, _undelay, swept.faults)
     swept.jobs = _look_after_jobs(connection, swept.faults)
     swept.runs = len(runs.fail_silent(connection, older_than=run_silence, message="No sign of life for a whole lease."))
+    swept.scored = _recalculate(connection, swept.faults)
     _make_partitions(connection, swept.faults)
     return swept
 
@@ -300,6 +319,27 @@ def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
         faults.append(f"partitions of crawl_log: {first_line(problem)}")
 
 
+def _recalculate(connection: psycopg.Connection, faults: list[str]) -> int:
+    """Compute priorities anew every hour, a few chunks a sweep; how many changed."""
+    changed = 0
+    try:
+        for _ in range(SCORE_CHUNKS):
+            with duties.turn(connection, duties.PRIORITIES, every=SCORE_EVERY) as turn:
+                if not turn.due or not _alone(connection, wait=False):
+                    turn.unfinished = True
+                    return changed
+                mark = duties.marked(connection, duties.PRIORITIES)
+                last, _, scores = domains.recalculate_chunk(connection, int(mark or 0))
+                duties.mark(connection, duties.PRIORITIES, str(last or 0))
+                changed += scores
+                turn.unfinished = last is not None
+                if last is None:
+                    break
+    except StoreError as problem:
+        faults.append(f"priorities: {problem}")
+    return changed
+
+
 def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
     """Finish what was begun by whoever resumed or deleted a job, or removed a domain, a few pieces a sweep; how many."""
     done = 0
@@ -325,6 +365,7 @@ def _take_away(why: str, actor: str | None = None, worker: str | None = None) ->
         # A dead worker did not agree to anything: its epoch is over at once, not with the next claim.
         connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why, "step": int(why == "silent")})
         budget.give_back(connection, ids)
+        readiness.rescore(connection, ids)  # its visit was crawling, and no release comes that says so
         readiness.refresh(connection, ids)
         if actor is not None and ids:
             details = {"why": why, "claims": len(ids), "from_domain": ids[0], "to_domain": ids[-1]}

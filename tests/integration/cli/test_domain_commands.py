@@ -50,9 +50,9 @@ def test_domain_status_is_the_table_of_the_design(cli: Cli, story: Store) -> Non
     assert set(rule) == {"─"}
     assert len(rule) >= len(header)
     patterns = [
-        rf"unsplash\.com +active +450/2 +3200 +7\.1  {TIME}",
-        rf"wikipedia\.org +exhausted +50/1 +12 +0\.24  {TIME}",
-        rf"example-login\.com +blocked +3/1 +0 +0\.0  {TIME}\n  └─ reason: login_required",
+        rf"unsplash\.com +active +0/2 +3200 +7\.1  {TIME}",
+        rf"wikipedia\.org +exhausted +1/1 +12 +0\.24  {TIME}",
+        rf"example-login\.com +blocked +0/1 +0 +0\.0  {TIME}\n  └─ reason: login_required",
         r"dead-domain\.invalid +unreachable +0/1 +0 +-  -\n  └─ reason: dns_failure \(no such name\\x1b\[2J\)",
         r"waiting\.example +pending +0/1 +0 +-  -",
     ]

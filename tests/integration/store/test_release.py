@@ -284,17 +284,23 @@ def test_a_visit_that_ends_without_a_block_forgives_the_blocks_before(store: Sto
 def test_the_day_of_the_last_crawl_and_its_run_change_only_if_something_was_fetched(store: Store) -> None:
     store.seed("a.example", "a.example/2")
     run = runs.begin(store.connection, worker="w1")
-    store.release(store.claim_one(), crawled=False, run_id=run)
+    store.release(store.claim_one(), crawled=False)
     row = store.row("a.example")
-    assert (row["last_crawled_at"], row["last_crawl_run_id"]) == (None, None)
-    store.release(store.claim_one(), run_id=run)
+    assert (row["last_crawled_at"], row["last_crawl_run_id"], row["last_visit_ended_at"]) == (None, None, None)
+    claim = store.claim_one()
+    store.flush(claim, run=run, outcomes=1)
+    store.release(claim)
     crawled = store.row("a.example")
+    assert crawled["last_visit_ended_at"] is not None
     assert crawled["last_crawl_run_id"] == run
     assert store.value("SELECT clock_timestamp() - last_crawled_at < interval '1 min' FROM domains") is True
-    store.release(store.claim_one(), crawled=False, run_id=runs.begin(store.connection, worker="w2"))
+    claim = store.claim_one()
+    store.flush(claim, run=runs.begin(store.connection, worker="w2"), discovered=0)
+    store.release(claim, crawled=False)
     after = store.row("a.example")
     assert (after["last_crawled_at"], after["last_crawl_run_id"]) == (crawled["last_crawled_at"], run)
-    store.release(store.claim_one())
+    store.flush(claim := store.claim_one(), outcomes=1)
+    store.release(claim)
     assert store.row("a.example")["last_crawl_run_id"] == run, "a visit without a run forgets none"
 
 

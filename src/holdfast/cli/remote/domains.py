@@ -28,7 +28,7 @@ class RemoteDomains:
     def listing(self, status: Status | None, limit: int) -> list[rows.Row]:
         """Domains, the ones crawled last first."""
         found = rows.listed(self.client, "/api/domains", {"status": status, "order": "crawled"}, limit)
-        found.sort(key=lambda row: (row["last_crawled_at"] or _NEVER, row["priority"], -row["id"]), reverse=True)
+        found.sort(key=lambda row: (row["last_visit_ended_at"] or _NEVER, row["priority"], -row["id"]), reverse=True)
         return [_as_stored(rows.row(row, _KNOWN)) for row in found]
 
     def counts(self) -> dict[str, int]:

@@ -53,6 +53,9 @@ class DomainView(View):
     claim_expired: bool
     pages_discovered: int
     pages_crawled: int
+    pages_done: int
+    """Of `pages_known`: of the job that knows most URLs there, so never more than that."""
+    pages_known: int
     frontier_size: int
     images_found: int
     images_stored: int
@@ -64,6 +67,8 @@ class DomainView(View):
     seed_rank: int | None
     first_seen_at: datetime
     last_crawled_at: datetime | None
+    """When its last batch was written."""
+    last_visit_ended_at: datetime | None
     next_crawl_after: datetime | None
     stays_blocked: bool
     """Until a person starts it over."""

@@ -19,3 +19,7 @@ DROP FUNCTION job_is_used_up(crawl_jobs);
 DROP INDEX crawls_job;
 UPDATE crawl_jobs SET spec = spec - 'refresh' WHERE spec ? 'refresh';
 ALTER TABLE crawl_jobs DROP COLUMN new_crawl, DROP COLUMN state_reason;
+DELETE FROM duties WHERE name = 'priorities';
+DROP INDEX domains_visited;
+ALTER TABLE domains DROP COLUMN last_visit_ended_at;
+CREATE INDEX domains_crawled ON domains (last_crawled_at, id);

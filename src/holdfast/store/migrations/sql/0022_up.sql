@@ -50,3 +50,13 @@ BEGIN
     RETURN NULL;
 END
 $$;
+
+-- Flushes write last_crawled_at, so no index may name it. Lists go by the end of the last visit, which a release writes.
+ALTER TABLE domains ADD COLUMN last_visit_ended_at timestamptz;
+COMMENT ON COLUMN domains.last_visit_ended_at IS 'When its last visit was released. last_crawled_at and last_crawl_run_id are those of the last flush.';
+UPDATE domains SET last_visit_ended_at = last_crawled_at WHERE last_crawled_at IS NOT NULL;
+DROP INDEX domains_crawled;
+CREATE INDEX domains_visited ON domains (last_visit_ended_at, id);
+
+-- Every hour, a few chunks a sweep; the mark is the last domain of the last chunk.
+INSERT INTO duties (name, done_at) VALUES ('priorities', now());
