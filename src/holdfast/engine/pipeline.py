@@ -68,7 +68,8 @@ async def walk(visit: "Visit", item: Waiting) -> None:
         tasks=item.tasks,
         moved_to=moved_to,
         proxy=use,
-        again=result.again_in == 0,
+        # After a broken connection it is taken anew, when the row is committed: so the log has both in their order.
+        again=result.again_in == 0 and outcome is not Outcome.CONNECTION_BROKEN,
     )
     # Where a task is led to, the schedule sends it.
     visit.tools.committer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))

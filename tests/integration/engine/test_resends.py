@@ -48,4 +48,7 @@ def test_side_by_side_without_a_delay(crawls: Crawls, web: WebProcess) -> None:
     assert Counter({url: len(outcomes) for url, outcomes in crawls.outcomes().items()}) == asked
     assert asked.total() > 40
     assert judge.missing(web.expected(SOMETIMES), seen) == []
+    assert {outcomes[-1] for outcomes in crawls.outcomes().values()} == {"ok"}, (
+        "in the order in which they were asked for"
+    )
     crawls.verify()
