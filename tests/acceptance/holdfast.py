@@ -70,10 +70,12 @@ class Running:
 class Holdfast:
     """An installation with a data folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: Path | None = None) -> None:
+        """*program*: the `holdfast` of another version; None: that of this one."""
         folder.mkdir(parents=True)
         folder.chmod(0o755)  # the database's own user passes through it
         self.folder = folder
+        self._program = program or Path(sys.executable).with_name("holdfast")
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_") and name != "COLUMNS"
         }
@@ -81,7 +83,7 @@ class Holdfast:
     def start(self, *arguments: str, **settings: str) -> Running:
         """Start a command; `settings` are set by the environment, as `claims_batch="1"`."""
         named = {f"HOLDFAST_{name.upper()}": value for name, value in settings.items()}
-        command = [str(Path(sys.executable).with_name("holdfast")), *arguments]
+        command = [str(self._program), *arguments]
         return Running(command, self.folder, {**self._environment, **named})
 
     def __call__(self, *arguments: str, **settings: str) -> Ended:
