@@ -124,8 +124,9 @@ def crawl_and_wait(holdfast: Holdfast, site: Site, *options: str, **settings: st
 
 SHORT_COOL_DOWNS: Final = {
     "cooldown_rate_limited": "1s",
-    "cooldown_forbidden": "1s",
-    "cooldown_unreachable": "1s",
+    "cooldown_forbidden": "8s",
+    "cooldown_unreachable": "8s",
+    "crawl_patience": "1s",
     "cooldown_jitter": "0",
     "politeness_retry_delay": "0.1s",
     "politeness_max_back_off": "1s",
