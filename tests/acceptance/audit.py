@@ -129,6 +129,7 @@ SHORT_COOL_DOWNS: Final = {
     "crawl_patience": "1s",
     "cooldown_jitter": "0",
     "politeness_retry_delay": "0.1s",
+    "politeness_circuit_failures": "100",
     "politeness_max_back_off": "1s",
     "politeness_robots_retry": "1s",
     "claims_sweep_interval": "1s",
