@@ -154,7 +154,7 @@ def tenth_refusal_is_the_last_url(holdfast: Holdfast) -> str:
 
 @case("2")
 def a_site_of_429_is_given_up(holdfast: Holdfast) -> str:
-    count = "SELECT count(*) FROM domain_transitions WHERE new_status = 'blocked'"
+    count = "SELECT count(*) FROM domain_transitions WHERE to_status = 'blocked'"
     with served(lambda _: 429) as site:
         holdfast("jobs", "create", "busy", site.url, "--allow-private", "--delay", "0.05", "--no-robots")
         with running(holdfast, "worker", **SHORT_COOL_DOWNS):
