@@ -1,7 +1,8 @@
 """Names that workers bear. A name is stable, so that a restart takes back its own claims at once.
 
 The rule: a name is held by a session advisory lock, on a connection that lives as long as the worker. A frozen process keeps its
-session, so a twin that starts under the same name gets another one and robs nobody. (Needs real sessions: no pooler in
+session, so a twin that starts under the same name gets another one and robs nobody. So does one that starts while the other may still
+run somewhere, cut off from the database: on another machine, or on this one under its process id. (Needs real sessions: no pooler in
 transaction mode between worker and server.)
 
 Take-over: a worker that no heartbeat was heard of for `DEAD_AFTER`, and whose session the server has ended, loses its domains
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import psutil
 import psycopg
 from psycopg.types.json import Jsonb
 
@@ -24,6 +26,12 @@ from holdfast.errors import NameInUse, Refused, UsageError
 from holdfast.model.activity import Activity
 
 _HOLD: Final = "SELECT pg_try_advisory_lock(hashtextextended('holdfast worker ' || %(name)s, 0))"
+_LET_GO: Final = "SELECT pg_advisory_unlock(hashtextextended('holdfast worker ' || %(name)s, 0))"
+_LAST_LIFE: Final = """
+SELECT host, pid, extract(epoch FROM clock_timestamp() - started_at)::float8 FROM workers w
+WHERE name = %(name)s AND ended_at IS NULL AND heartbeat_at > clock_timestamp() - %(dead_after)s
+  AND EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name)
+"""
 _REGISTER: Final = """
 INSERT INTO workers (name, host, pid) VALUES (%(name)s, %(host)s, %(pid)s)
 ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = excluded.host, pid = excluded.pid,
@@ -63,6 +71,8 @@ DEAD_AFTER: Final = timedelta(seconds=120)
 SETTLING: Final = timedelta(seconds=60)
 """After the start of the database server no worker counts as dead."""
 _NAME_LOOK: Final = 0.05
+_AGE_SLACK: Final = 5.0
+"""Seconds by which the clocks of this machine and of the database may differ when the ages of two processes are compared."""
 _MOST_NAMES: Final = 1000
 _LONGEST: Final = 200
 
@@ -88,8 +98,8 @@ class Identity:
 
 
 def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 0.0, only: bool = False) -> Identity:
-    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds. `patience`: seconds for which `wanted` is tried;
-    `only`: no other name will do, and NameInUse says that it is taken.
+    """Take `wanted`, or the first of wanted-2, wanted-3 … that no living session holds, and no process that may still ask sites.
+    `patience`: seconds for which `wanted` is tried; `only`: no other name will do, and NameInUse says that it is taken.
 
     Before: `connection` stays open as long as the worker lives. After: no other session can hold the name until it closes.
     """
@@ -101,6 +111,8 @@ def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 
         while not held and name == wanted and time.monotonic() < deadline:
             time.sleep(_NAME_LOOK)
             held = _is_true(connection, _HOLD, name)
+        if held and _may_still_ask(connection, name):
+            held = not _is_true(connection, _LET_GO, name)
         if not held and only:
             raise NameInUse(f"Another worker bears the name {wanted!r}.")
         if held:
@@ -109,6 +121,25 @@ def hold_name(connection: psycopg.Connection, wanted: str, *, patience: float = 
             ).fetchone()
             return Identity(name, int(boot[0]) if boot else 1)
     raise NameInUse(f"{_MOST_NAMES} workers called {wanted!r} are alive; choose another name.")
+
+
+def _may_still_ask(connection: psycopg.Connection, name: str) -> bool:
+    """Whether the last process of this name holds domains and may run where the database cannot hear it. After a silence of `DEAD_AFTER`
+    it asks sites for nothing any more; on this machine it can be looked for."""
+    row = connection.execute(_LAST_LIFE, {"name": name, "dead_after": DEAD_AFTER}).fetchone()
+    if row is None:
+        return False
+    host, pid, age = row
+    if host != socket.gethostname():
+        return True
+    if pid == os.getpid():
+        return False
+    try:
+        process = psutil.Process(pid)
+        # One that is younger than that worker has got its process id since.
+        return process.status() != psutil.STATUS_ZOMBIE and time.time() - process.create_time() >= age - _AGE_SLACK
+    except psutil.NoSuchProcess:
+        return False
 
 
 def deregister(connection: psycopg.Connection, name: str) -> None:

@@ -1,5 +1,7 @@
 """Domains of workers that died: taken over after two minutes of silence, and never from a worker that may still ask."""
 
+import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,6 +12,7 @@ import pytest
 from holdfast.control.claims import ClaimDesk
 from holdfast.engine.lease import Heartbeat, Leases
 from holdfast.engine.tally import Tally
+from holdfast.errors import NameInUse
 from holdfast.model.domain import Claim
 from holdfast.store import claims, reports, runs, sweep, workers
 from holdfast.store.connect import Database
@@ -70,6 +73,47 @@ def test_a_dead_workers_domains_are_free_after_two_minutes_under_a_long_lease(st
     held = [(claim.domain_id, claim.epoch) for claim in lost]
     assert claims.renew(store.connection, worker="w1", held=held, lease=LEASE).lost == {c.domain_id for c in lost}
     assert_invariants(store.connection)
+
+
+def bear(store: Store, *, host: str, pid: int) -> None:
+    store.connection.execute("UPDATE workers SET host = %s, pid = %s WHERE name = 'w1'", (host, pid))
+
+
+def next_name(database: Database) -> str:
+    with database.connect() as session:
+        return workers.hold_name(session, "w1").name
+
+
+def test_a_name_is_not_taken_from_a_worker_that_may_be_cut_off(store: Store, database: Database) -> None:
+    """The server has ended its session, but on another machine it may send requests until its heartbeat is too old."""
+    store.domains(1)
+    hold_and_die(store, database, 1)
+    bear(store, host="another machine", pid=1)
+    assert next_name(database) == "w1-2"
+    with database.connect() as session, pytest.raises(NameInUse):
+        workers.hold_name(session, "w1", only=True)
+    silence(store, "w1")
+    assert next_name(database) == "w1", "it asks for nothing any more"
+
+
+def test_a_name_is_not_taken_from_a_process_that_lives_on_this_machine(store: Store, database: Database) -> None:
+    store.domains(1)
+    hold_and_die(store, database, 1)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        bear(store, host=socket.gethostname(), pid=other.pid)
+        assert next_name(database) == "w1-2"
+        store.connection.execute("UPDATE workers SET started_at = started_at - interval '1 hour'")
+        assert next_name(database) == "w1", "the process is younger than the worker was: it has its id since"
+        other.kill()
+        other.wait()
+        bear(store, host=socket.gethostname(), pid=other.pid)
+        assert next_name(database) == "w1"
+
+
+def test_a_worker_that_held_nothing_leaves_its_name_at_once(store: Store, database: Database) -> None:
+    with named(database, "w1"):
+        bear(store, host="another machine", pid=1)
+    assert next_name(database) == "w1"
 
 
 def test_a_frozen_worker_keeps_its_name_and_its_domains(store: Store, database: Database) -> None:
