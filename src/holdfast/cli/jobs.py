@@ -326,7 +326,8 @@ def watch(context: typer.Context, job: Which, as_json: output.Json = False) -> N
             session.say(f"Stopped watching; job {output.safe(found['name'])} itself was not stopped.")
             raise session.Stopped from None
     crawl_desk = wishes.desk(of)
-    summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=found["state"] == "completed")
+    completed = found["state"] == "completed" and not found["waiting"]
+    summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=completed)
     pages = f"{counted(summary.pages, 'page')}, {size(found['bytes'])}, {counted(found['errors'], 'error')}"
     again = f"`holdfast crawl --job {quote(found['name'])} --again` starts it anew"
     cancelled = [f"Job {found['name']} was cancelled; {again}."] if found["state"] == "cancelled" else None

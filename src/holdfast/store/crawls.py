@@ -153,21 +153,33 @@ UPDATE crawl_jobs j SET state = 'pending' FROM stopped s WHERE j.id = s.job_id A
 _LOCK_JOB: Final = """
 SELECT j.id, j.name FROM crawl_jobs j JOIN crawls c ON c.job_id = j.id WHERE c.id = %(crawl)s FOR NO KEY UPDATE OF j
 """
-_PROOF: Final = """
-SELECT NOT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state <> 'done')
-   AND NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = %(job)s)
+# Work that time or a worker goes on with. What is blocked until a person says otherwise is not.
+_GOES_ON: Final = """
+SELECT FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.state = ANY(%(states)s::job_domain_state[]) AND NOT (
+    jd.state = 'open' AND EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.status IN ('blocked', 'unreachable')
+                                  AND d.next_crawl_after = 'infinity'))
+"""
+_PROOF: Final = f"""
+SELECT NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = %(job)s),
+       NOT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state <> 'done'), NOT EXISTS ({_GOES_ON})
+"""  # noqa: S608 — a constant
+_LOCK_NOT_BEGUN: Final = """
+SELECT j.id, j.name FROM crawl_jobs j WHERE j.id = %(job)s AND j.state = 'pending'
+  AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished') FOR NO KEY UPDATE OF j SKIP LOCKED
 """
 _FINISH: Final = """
 UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE id = %(crawl)s AND state <> 'finished'
 """
 _END_JOB: Final = """
-UPDATE crawl_jobs SET state = CASE WHEN NOT %(completed)s THEN 'pending' WHEN %(cause)s::text IS NOT NULL THEN 'failed'
-        ELSE 'completed' END::job_state,
-    completed_at = CASE WHEN %(completed)s THEN clock_timestamp() END, state_reason = %(cause)s
+UPDATE crawl_jobs SET state = %(state)s, completed_at = CASE WHEN %(ends)s THEN clock_timestamp() END, state_reason = %(why)s
 WHERE id = %(job)s AND state IN ('pending', 'processing')
 """
 _WITHOUT_PAGE: Final = """
 SELECT COALESCE(sum(pages), 0) = 0 AND COALESCE(sum(discovered), 0) > 0 FROM job_domains WHERE job_id = %(job)s
+"""
+_LEFT: Final = """
+SELECT count(*), COALESCE(sum(jd.waiting), 0)::bigint, min(d.domain) FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+WHERE jd.job_id = %(job)s AND jd.state <> 'done'
 """
 
 # Work that is left to nobody: no process serves this crawl alone, and standing workers find nothing to do in it.
@@ -175,9 +187,18 @@ _IDLE: Final = """
 SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
 WHERE c.state = 'running' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl'
   AND NOT EXISTS (SELECT FROM crawl_runs r WHERE r.crawl_id = c.id AND r.status = 'running')
-  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state IN ('open', 'parked'))
+  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
   AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.job_id = j.id)
 ORDER BY c.id
+"""
+# Jobs that no worker can begin, or go on with after their last crawl.
+_NOT_BEGUN: Final = """
+SELECT j.id FROM crawl_jobs j
+WHERE j.state = 'pending' AND j.kind = 'crawl' AND j.name <> ALL(%(standing)s) AND j.deleted_at IS NULL
+  AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished')
+  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
+  AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state = 'open')
+ORDER BY j.id
 """
 
 # A job whose last crawl has used up its pages waits for a person or its schedule.
@@ -452,24 +473,42 @@ def stop(connection: psycopg.Connection, crawl_id: int) -> None:
 
 
 def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
-    """End a crawl; whether its job is completed, by proof: all its work is done and there is no news.
+    """End a crawl; whether all work of its job is done, by proof, and there is no news.
 
-    Before: no transaction is open. After: the crawl is finished; the job is completed, failed with the cause if it has no page at all, or
-    pending where work is left. A standing job never ends: its domains are looked at again when their time comes.
+    Before: no transaction is open. After: the crawl is finished; the job is completed, or failed with the cause if it has no page at all,
+    where all its work is done or the rest waits for a person to unblock domains; else it is pending. A standing job never ends: its
+    domains are looked at again when their time comes.
     """
     with connection.transaction():
         row = connection.execute(_LOCK_JOB, {"crawl": crawl_id}).fetchone()
         if row is None:
             raise NotFound(f"There is no crawl {crawl_id}.")
-        job_id, name = row
-        # In a statement of its own: seeds that were being added wait for, or made us wait for, the lock of the job's row.
-        proof = connection.execute(_PROOF, {"job": job_id}).fetchone()
-        completed = bool(proof and proof[0])
         connection.execute(_FINISH, {"crawl": crawl_id})
-        ends = completed and name not in jobs.STANDING
-        cause = _why_without_page(connection, job_id) if ends else None
-        connection.execute(_END_JOB, {"job": job_id, "completed": ends, "cause": cause})
-    return completed
+        return _end_job(connection, *row)
+
+
+def _end_job(connection: psycopg.Connection, job_id: int, name: str) -> bool:
+    """End a job if nothing goes on by itself; whether all its work is done. Before: its row is locked by this transaction."""
+    # In a statement of its own: seeds that were being added, and persons who unblock a domain, wait for, or made us wait for, the lock of
+    # the job's row.
+    states = ["open", "parked", "spent"]
+    row = connection.execute(_PROOF, {"job": job_id, "states": states}).fetchone()
+    no_news, done, nothing_goes_on = row or (False, False, False)
+    ends = no_news and nothing_goes_on and name not in jobs.STANDING
+    failure = _why_without_page(connection, job_id) if ends else None
+    rest = _left(connection, job_id) if ends and not done else None
+    state = "pending" if not ends else "completed" if failure is None else "failed"
+    why = "; ".join(filter(None, (failure, rest))) or None
+    connection.execute(_END_JOB, {"job": job_id, "state": state, "ends": ends, "why": why})
+    return bool(no_news and done)
+
+
+def _left(connection: psycopg.Connection, job_id: int) -> str:
+    """What waits for a person. Before: nothing of the job goes on by itself."""
+    domains, urls, example = connection.execute(_LEFT, {"job": job_id}).fetchone() or (0, 0, None)
+    waits = "1 URL waits" if urls == 1 else f"{urls:,} URLs wait"
+    where = example if domains == 1 else f"{domains:,} domains, for example {example}"
+    return f"{waits} for a person to unblock {where}"
 
 
 def _why_without_page(connection: psycopg.Connection, job_id: int) -> str | None:
@@ -486,16 +525,29 @@ def _why_without_page(connection: psycopg.Connection, job_id: int) -> str | None
 
 
 def finish_idle(connection: psycopg.Connection) -> int:
-    """End the crawls of standing workers that have come to their end; how many.
+    """End the crawls of standing workers that have come to their end, and jobs that only a person can let go on; how many.
 
     Before: no transaction is open. After: a job whose work is done is completed; one that reached a limit of a person is pending.
     """
     ended = 0
     for crawl_id, job_id in connection.execute(_IDLE).fetchall():
-        if not rounds.advance(connection, job_id, crawl_id):
+        if not _goes_on(connection, job_id, "open", "parked") and not rounds.advance(connection, job_id, crawl_id):
             finish(connection, crawl_id)
             ended += 1
+    for (job_id,) in connection.execute(_NOT_BEGUN, {"standing": sorted(jobs.STANDING)}).fetchall():
+        if not _goes_on(connection, job_id, "open", "parked", "spent"):
+            with connection.transaction():
+                for job in connection.execute(_LOCK_NOT_BEGUN, {"job": job_id}).fetchall():
+                    _end_job(connection, *job)
+                    ended += 1
     return ended
+
+
+def _goes_on(connection: psycopg.Connection, job_id: int, *states: str) -> bool:
+    """Whether work of a job in one of these states goes on without a person."""
+    query = f"SELECT EXISTS ({_GOES_ON})"
+    row = connection.execute(query, {"job": job_id, "states": list(states)}).fetchone()
+    return bool(row and row[0])
 
 
 def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object]) -> int:

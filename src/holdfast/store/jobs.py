@@ -43,9 +43,9 @@ UPDATE crawl_jobs j SET new_crawl = true WHERE j.id = ANY(%(jobs)s) AND NOT j.ne
   AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished')
 """
 _ENDED: Final = ("completed", "failed")
-_LOCK_ENDED: Final = """
-SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND state::text = ANY(%(ended)s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE
-"""
+_LOCK_ALL: Final = (
+    "SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE"
+)
 _REOPEN: Final = """
 UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = %(reason)s
 WHERE id = %(job)s AND state::text = ANY(%(ended)s) AND deleted_at IS NULL
@@ -256,10 +256,10 @@ def ask_for_crawl(connection: psycopg.Connection, job_ids: Sequence[int]) -> Non
     connection.execute(_ASK_FOR_CRAWL, {"jobs": sorted(job_ids)})
 
 
-def lock_ended(connection: psycopg.Connection, job_ids: Collection[int], *, wait: bool = True) -> set[int]:
-    """Lock those of these jobs that are completed or failed; their ids. Without `wait` those that are locked already are left out."""
-    query = _LOCK_ENDED if wait else f"{_LOCK_ENDED.rstrip()} SKIP LOCKED"
-    return {row[0] for row in connection.execute(query, {"jobs": sorted(job_ids), "ended": list(_ENDED)})}
+def lock(connection: psycopg.Connection, job_ids: Collection[int], *, wait: bool = True) -> set[int]:
+    """Lock these jobs, so that none of them ends meanwhile; their ids. Without `wait` those that are locked already are left out."""
+    query = _LOCK_ALL if wait else f"{_LOCK_ALL} SKIP LOCKED"
+    return {row[0] for row in connection.execute(query, {"jobs": sorted(job_ids)})}
 
 
 def reopen(connection: psycopg.Connection, job_id: int, why: str) -> None:

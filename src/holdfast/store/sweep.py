@@ -89,11 +89,12 @@ WITH gone AS (
 UPDATE claim_log l SET ended_at = GREATEST(clock_timestamp(), l.claimed_at), why = %(why)s
 FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.epoch
 """
-# Ended jobs that have something to do on a domain whose time has come: pages to refresh, or URLs that its stop left to be tried.
-_ENDED: Final = """
+# Jobs that have something to do on a domain whose time has come: pages to refresh, or URLs that its stop left to be tried. Also those that
+# are under way: they must not end in this moment.
+_CONCERNED: Final = """
 SELECT jd.job_id, jd.domain_id, d.domain, d.status = 'exhausted'
 FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id JOIN domains d ON d.id = jd.domain_id
-WHERE jd.domain_id = ANY(%(ids)s) AND j.state IN ('completed', 'failed') AND j.kind = 'crawl' AND j.deleted_at IS NULL
+WHERE jd.domain_id = ANY(%(ids)s) AND j.state NOT IN ('paused', 'cancelled') AND j.kind = 'crawl' AND j.deleted_at IS NULL
   AND NOT job_is_used_up(j) AND (jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit)
   AND CASE WHEN d.status = 'exhausted' THEN job_wants_refresh(j) AND jd.discovered > 0
            ELSE d.status IN ('blocked', 'unreachable') AND (jd.waiting > 0 OR EXISTS (
@@ -398,9 +399,9 @@ def _reopen_jobs(connection: psycopg.Connection, ids: Sequence[int], given: Mapp
     A domain one of whose jobs is locked by another transaction comes a moment later: a sweep waits for no lock.
     """
     due: dict[int, list[tuple[int, str, bool]]] = {}
-    for job_id, *domain in connection.execute(_ENDED, {"ids": list(ids), **given}).fetchall():
+    for job_id, *domain in connection.execute(_CONCERNED, {"ids": list(ids), **given}).fetchall():
         due.setdefault(job_id, []).append((domain[0], domain[1], domain[2]))
-    locked = jobs.lock_ended(connection, due, wait=False)
+    locked = jobs.lock(connection, due, wait=False)
     postponed = {domain_id for job_id in due.keys() - locked for domain_id, _, _ in due[job_id]}
     if postponed:
         connection.execute(_POSTPONE, {"ids": sorted(postponed), "pause": POSTPONED})
