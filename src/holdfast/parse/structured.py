@@ -6,7 +6,7 @@ left out. Types and properties lose their vocabulary ("http://schema.org/Product
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -17,7 +17,11 @@ from holdfast.parse.words import folded
 Item = dict[str, Any]
 
 _MAX_ITEMS: Final = 5000
-"""Items and properties, of each grammar."""
+"""Items and properties, of each grammar, as JSON has them: an item that is the value of two properties is there twice."""
+_MAX_NAMES: Final = 20
+"""Properties that one element is the value of."""
+_MAX_NESTED: Final = 16
+"""Elements with a property around another one: each of them has the text of all that it is around."""
 _MAX_TEXT: Final = 5000
 _ADDRESS_IN: Final = {
     "a": "href", "area": "href", "link": "href", "img": "src", "audio": "src", "embed": "src", "iframe": "src", "source": "src",
@@ -138,6 +142,13 @@ def seen_text(node: LexborNode) -> str:
     return folded("".join(found))
 
 
+class _Place(NamedTuple):
+    """An item, and how often JSON has it."""
+
+    item: Item
+    copies: int
+
+
 class _Walk:
     """One walk over the tree, with the item that each level stands in."""
 
@@ -146,84 +157,109 @@ class _Walk:
         self.base = base
         self.kept = 0
         self.walked = 0
+        self._texts: dict[tuple[int, bool], str] = {}
+        self._around: list[int] = []
+        """The depths of the elements with a property that we stand in."""
         self.walk(tree.root, None)
 
-    def walk(self, root: LexborNode | None, item: Item | None) -> None:
-        """Before: nothing. After: what stands below `root` is in `items` or in `item`, up to the limit."""
-        inside: list[tuple[int, Item]] = []  # the items that we stand in, with the depth of their elements
+    def walk(self, root: LexborNode | None, place: _Place | None) -> None:
+        """Before: nothing. After: what stands below `root` is in `items` or in the item of `place`, up to the limit."""
+        inside: list[tuple[int, _Place]] = []  # the items that we stand in, with the depth of their elements
+        self._around = []
         for node, depth in _elements(root):
             self.walked += 1
             while inside and inside[-1][0] >= depth:
                 inside.pop()
-            new = self.met(node, inside[-1][1] if inside else item)
+            while self._around and self._around[-1] >= depth:
+                self._around.pop()
+            kept = self.kept
+            new = self.met(node, inside[-1][1] if inside else place)
             if new is not None:
                 inside.append((depth, new))
+            elif self.kept > kept:
+                self._around.append(depth)
             if self.kept > _MAX_ITEMS:
                 return
 
-    def met(self, node: LexborNode, item: Item | None) -> Item | None:
-        """The item that begins at `node`, if one does. `item` is the one that it stands in."""
+    def met(self, node: LexborNode, place: _Place | None) -> _Place | None:
+        """The item that begins at `node`, if one does. `place` is the one that it stands in."""
         raise NotImplementedError
 
-    def placed(self, new: Item, names: list[str], item: Item | None, *, top: bool) -> None:
-        """Before: `new` is nowhere. After: it is a property of `item`, or an item of the page if it is to be one."""
-        self.kept += 1
-        if item is not None and names:
-            for name in names:
-                _add(item, name, new)
-        elif top:
-            self.items.append(new)
+    def placed(self, new: Item, names: list[str], place: _Place | None, *, top: bool) -> _Place:
+        """Before: `new` is nowhere. After: it is a property of the item around it, or an item of the page if it is to be one."""
+        if place is None or not names:
+            self.kept += 1
+            if top:
+                self.items.append(new)
+            return _Place(new, 1)
+        names = names[:_MAX_NAMES]
+        copies = place.copies * len(names)
+        self.kept += copies
+        for name in names:
+            _add(place.item, name, new)
+        return _Place(new, copies)
+
+    def add_values(self, node: LexborNode, names: list[str], place: _Place, stated: str | None = None) -> None:
+        """After: the item has what `node` says, or `stated`, as each of these properties."""
+        for name in names[:_MAX_NAMES]:
+            self.kept += place.copies
+            if self.kept > _MAX_ITEMS:
+                return
+            if value := stated or self._value(node, name):
+                _add(place.item, name, value)
+
+    def _value(self, node: LexborNode, name: str) -> str:
+        """What `node` says as that property. It is read once, however many items and properties it belongs to."""
+        key = node.mem_id, name in _WORDED
+        if key not in self._texts:
+            self._texts[key] = _content(node, name, self.base) if len(self._around) < _MAX_NESTED else ""
+        return self._texts[key]
 
 
 class _Microdata(_Walk):
     def __init__(self, tree: LexborHTMLParser, base: str) -> None:
         # Items whose `itemref` names parts of the page, each with the ids through which it was reached.
-        self._referring: list[tuple[Item, list[str], frozenset[str]]] = []
+        self._referring: list[tuple[_Place, list[str], frozenset[str]]] = []
         self._through: frozenset[str] = frozenset()
         super().__init__(tree, base)
         ids: dict[str | None, LexborNode] = {}
         for node in reversed(tree.css("[id]")) if self._referring else ():
             ids[node.attributes.get("id")] = node  # the first element with an id counts
         limit = self.walked + _MAX_REFERENCED
-        for item, names, through in self._referring:  # grows while it is walked
+        for place, names, through in self._referring:  # grows while it is walked
             for name in dict.fromkeys(names):
                 # Items that name each other end where an id would come again.
                 if name in ids and name not in through and self.walked < limit and self.kept <= _MAX_ITEMS:
                     self._through = through | {name}
-                    self.walk(ids[name], item)
+                    self.walk(ids[name], place)
 
-    def met(self, node: LexborNode, item: Item | None) -> Item | None:
+    def met(self, node: LexborNode, place: _Place | None) -> _Place | None:
         attributes = node.attributes
         names = [last_part(name) for name in (attributes.get("itemprop") or "").split()]
         if "itemscope" not in attributes:
-            for name in names if item is not None else ():
-                self.kept += 1
-                if item is not None and (value := _content(node, name, self.base)):
-                    _add(item, name, value)
+            if place is not None:
+                self.add_values(node, names, place)
             return None
         new: Item = {"@type": [last_part(name) for name in (attributes.get("itemtype") or "").split()]}
         if identifier := attributes.get("itemid"):
             new["@id"] = identifier
+        placed = self.placed(new, names, place, top="itemprop" not in attributes)
         if references := (attributes.get("itemref") or "").split():
-            self._referring.append((new, references, self._through))
-        self.placed(new, names, item, top="itemprop" not in attributes)
-        return new
+            self._referring.append((placed, references, self._through))
+        return placed
 
 
 class _Rdfa(_Walk):
-    def met(self, node: LexborNode, item: Item | None) -> Item | None:
+    def met(self, node: LexborNode, place: _Place | None) -> _Place | None:
         attributes = node.attributes
-        written = (attributes.get("property") or attributes.get("rel") or "") if item is not None else ""
+        written = (attributes.get("property") or attributes.get("rel") or "") if place is not None else ""
         # Other vocabularies' names have a prefix; schema.org's may have one.
         names = [last_part(name) for name in written.split() if ":" not in name or "schema" in name.lower()]
         if "typeof" not in attributes:
-            for name in names if attributes.get("property") else ():
-                self.kept += 1
-                if item is not None and (value := attributes.get("resource") or _content(node, name, self.base)):
-                    _add(item, name, value)
+            if place is not None and attributes.get("property"):
+                self.add_values(node, names, place, attributes.get("resource"))
             return None
         new: Item = {"@type": [last_part(name) for name in (attributes.get("typeof") or "").split()]}
         if identifier := attributes.get("resource") or attributes.get("about"):
             new["@id"] = identifier
-        self.placed(new, names, item, top=True)
-        return new
+        return self.placed(new, names, place, top=True)

@@ -1,7 +1,11 @@
 """What pages say to machines, as items."""
 
-from selectolax.lexbor import LexborHTMLParser
+import json
 
+import pytest
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from holdfast.parse import structured
 from holdfast.parse.structured import Structured, last_part, read, types
 
 URL = "https://shop.example/a/b"
@@ -114,6 +118,47 @@ def test_json_ld_is_found_whatever_its_type_looks_like() -> None:
 
 def test_many_items_are_cut() -> None:
     assert len(found("<div itemscope itemtype=X></div>" * 6000).microdata) == 5001
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The tags of the elements whose text is read from now on."""
+    tags: list[str | None] = []
+    real = structured.seen_text
+
+    def seen_text(node: LexborNode) -> str:
+        tags.append(node.tag)
+        return real(node)
+
+    monkeypatch.setattr(structured, "seen_text", seen_text)
+    return tags
+
+
+@pytest.mark.parametrize(
+    ("outer", "nested"),
+    [
+        ("<div itemscope>", '<div itemprop="a b c" itemscope>'),
+        ("<div typeof=X>", '<div property="a b c" typeof=X>'),
+    ],
+)
+def test_items_under_several_names_do_not_multiply_without_end(outer: str, nested: str) -> None:
+    # Ten levels, since JSON of the hundreds that a page may have would not end: 3 ** 10 items before.
+    page = found(outer + nested * 10)
+    assert page.microdata or page.rdfa
+    assert len(json.dumps(page.microdata + page.rdfa)) < 500_000
+
+
+def test_an_element_is_read_once_for_all_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_nodes = watched(monkeypatch)
+    names = " ".join(f"n{number}" for number in range(1000))
+    (item,) = found(f'<p itemscope itemref=x></p><i id=x itemprop="{names}">text</i>').microdata
+    assert (item["n0"], item["n19"], len(item), read_nodes) == ("text", "text", 21, ["i"])
+
+
+def test_texts_around_texts_are_read_to_a_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_nodes = watched(monkeypatch)
+    (item,) = found("<div itemscope>" + "<div itemprop=n>" * 300 + "text").microdata
+    assert item == {"@type": [], "n": ["text"] * 16}
+    assert len(read_nodes) == 16
 
 
 def test_names_lose_their_vocabulary() -> None:
