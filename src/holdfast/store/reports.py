@@ -94,7 +94,8 @@ SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) FILTE
        COALESCE(sum(bytes), 0)::bigint AS bytes
 FROM crawl_log WHERE crawled_at > now() - %(span)s
 """
-# Only what leads to something: a job that was cancelled, or whose pages are used up, is not gone on with by time.
+# Only what leads to a request: time does not continue a job that was cancelled or whose pages are used up, nothing is asked of a domain
+# that is switched off, and a cool-down comes before attempts.
 _DUE: Final = """
 WITH live AS MATERIALIZED (
     SELECT j.id, job_wants_refresh(j) AS refresh FROM crawl_jobs j
@@ -102,13 +103,15 @@ WITH live AS MATERIALIZED (
 )
 SELECT what, at, domains FROM (
     SELECT 'cool-down ends' AS what, min(next_crawl_after) AS at, count(*) AS domains FROM domains d
-    WHERE next_crawl_after < 'infinity' AND status IN ('blocked', 'unreachable')
+    WHERE next_crawl_after < 'infinity' AND status IN ('blocked', 'unreachable') AND is_active
       AND EXISTS (SELECT FROM job_domains jd JOIN live ON live.id = jd.job_id WHERE jd.domain_id = d.id)
     UNION ALL SELECT 'pages are looked at again', min(next_crawl_after), count(*) FROM domains d
-    WHERE next_crawl_after < 'infinity' AND status = 'exhausted'
+    WHERE next_crawl_after < 'infinity' AND status = 'exhausted' AND is_active
       AND d.id IN (SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id IN (SELECT id FROM live WHERE refresh))
-    UNION ALL SELECT 'another attempt', min(not_before), count(DISTINCT domain_id) FROM job_domains
-    WHERE not_before IS NOT NULL AND job_id IN (SELECT id FROM live)
+    UNION ALL SELECT 'another attempt', min(jd.not_before), count(DISTINCT d.id)
+    FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+    WHERE jd.not_before IS NOT NULL AND jd.job_id IN (SELECT id FROM live) AND d.is_active
+      AND (d.next_crawl_after IS NULL OR d.next_crawl_after <= jd.not_before)
     UNION ALL SELECT 'claim expires', min(claim_expires_at), count(*) FROM domains WHERE claimed_by IS NOT NULL
 ) due WHERE at IS NOT NULL ORDER BY at
 """

@@ -256,6 +256,11 @@ def test_a_cool_down_is_promised_only_where_a_job_goes_on(store: Store) -> None:
     job = new_job(store)
     unreachable(store, job)
     assert due(store) == {"cool-down ends"}
+    store.connection.execute("UPDATE job_domains SET not_before = now() + interval '1 hour'")
+    assert due(store) == {"cool-down ends"}, "no attempt is made before the cool-down ends"
+    store.connection.execute("UPDATE domains SET is_active = false")
+    assert due(store) == set(), "it is switched off"
+    store.connection.execute("UPDATE domains SET is_active = true")
     store.connection.execute("UPDATE crawl_jobs SET state = 'cancelled' WHERE id = %s", (job,))
     assert due(store) == set()
 
