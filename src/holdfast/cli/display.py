@@ -47,6 +47,8 @@ SLOW: Final = 4.0
 _MOST_LINES_OF_A_WAIT: Final = 2
 _TOGETHER: Final = "\u00a0"
 """A blank at which no line ends."""
+_NOTED: Final = 20.0
+"""Seconds for which a note is shown."""
 _SHOW_CURSOR: Final = b"\x1b[?25h\x1b[0m\n"
 
 
@@ -322,7 +324,7 @@ class Display:
         self._look_at = 0.0
         self._trouble = ""
         self._told = 0
-        self._note = ""
+        self._note, self._noted = "", 0.0
         self._urls: queue.SimpleQueue[UrlLine] = queue.SimpleQueue()
         self._lines: list[str] = []
 
@@ -342,8 +344,8 @@ class Display:
     # From any thread, or from a signal handler --------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """Show a line below the figures, now."""
-        self._note = text
+        """Show a line below the figures, now: for a while, and as long as the database does not answer."""
+        self._note, self._noted = text, time.monotonic()
         self._wake.set()
 
     def told_to_stop(self, times: int) -> None:
@@ -445,7 +447,7 @@ class Display:
             self._job,
             now - self._looked if self._looked else 0.0,
             self.speed,
-            self._stopping() or self._note,
+            self._stopping() or (self._note if self._trouble or now - self._noted < _NOTED else ""),
             self._trouble,
             starts=self._drain is not None and not workers,
         )

@@ -198,6 +198,20 @@ def test_ctrl_c_is_answered_with_what_follows() -> None:
     assert "Stopping: 32 requests" in shown(block(display.view(), 80))
 
 
+def test_a_note_is_shown_for_a_while_or_as_long_as_the_database_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr("holdfast.cli.display.time.monotonic", lambda: seconds)
+    display = Display(lambda: RUNNING, "Job docs")
+    display.note("PostgreSQL had died and runs again.")
+    assert display.view().note == "PostgreSQL had died and runs again."
+    seconds = 60.0
+    assert display.view().note == ""
+    display._trouble = "the database does not answer"
+    assert display.view().note != "", "what was said last is why"
+
+
 def test_news_is_printed_once_while_the_crawl_runs(capsys: pytest.CaptureFixture[str]) -> None:
     lines = ["https://h/ does not answer TLS; crawling http://h/."]
     asked = threading.Event()
