@@ -120,7 +120,7 @@ def serve(
     )
     alone = f"{fronts} {'process' if fronts == 1 else 'processes'} of the API alone: no workers, no background"
     what = alone if api_only else output.counted(count, "worker")
-    say(f"Serving at {at} with {what}; what they say is in {output.safe(folder)}. Ctrl-C stops.")
+    say(f"Serving at {at} with {what}; logs are in {output.safe(folder)}. Ctrl-C stops.")
     with listener, wiring.kept_up(of.settings, say):
         told_to_stop = look_after(supervisor, say)
     if not told_to_stop:

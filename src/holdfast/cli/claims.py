@@ -37,7 +37,7 @@ def _overview(of: session.Session) -> Overview:
 
 
 def claims(context: typer.Context, as_json: output.Json = False) -> None:
-    """Show who holds domains, which claims have expired, and what waits to be claimed.
+    """Show which worker holds which domain, which claims have expired, and what waits to be claimed.
 
     Examples:
         holdfast claims

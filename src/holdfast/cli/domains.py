@@ -215,18 +215,12 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
         ("Part of", info["parent_domain"]),
         ("Status", info["status"] + (f" ({info['status_reason']})" if info["status_reason"] else "")),
         ("Held by", held if info["claimed_by"] else "no worker"),
-        (
-            "Pages",
-            f"{info['pages_crawled']} crawled of {info['pages_discovered']} discovered, depth {info['crawl_depth_reached']}",
-        ),
+        ("Pages", _pages(info)),
         (
             "Images",
             f"{info['images_stored']} stored of {info['images_found']} found, {_rate(info['image_yield_rate'])} a page",
         ),
-        (
-            "Errors",
-            f"{info['total_error_count']} in all, {info['consecutive_error_count']} in a row, {info['retry_count']} blocks",
-        ),
+        ("Errors", _errors(info)),
         ("Priority", f"{info['priority']}" + (f" (rank {info['seed_rank']})" if info["seed_rank"] else "")),
         ("Seen first", f"{output.when(info['first_seen_at'])}, from {info['source'] or 'a link'}"),
         ("Last crawled", output.when(info["last_crawled_at"])),
@@ -237,7 +231,7 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
             ", ".join(
                 [
                     _delay(info),
-                    f"{info['max_concurrent_requests']} requests at once",
+                    f"{counted(info['max_concurrent_requests'], 'request')} at once",
                     f"at most {info['max_pages_per_run']:,} pages a crawl"
                     if info["max_pages_is_limit"]
                     else "no page limit",
@@ -256,6 +250,22 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
     if proxies := _proxies(info):
         facts.append(("Proxies", ", ".join(proxies)))
     return facts
+
+
+def _pages(info: dict[str, Any]) -> str:
+    """Pages that are done, of those that the job with most of them knows; and how often pages were fetched, by all jobs."""
+    done, fetched = f"{info['pages_done']:,} done of {info['pages_known']:,} known", info["pages_crawled"]
+    return f"{done}, {fetched:,} fetched in all, depth {info['crawl_depth_reached']}"
+
+
+def _errors(info: dict[str, Any]) -> str:
+    """How many there were, and how near the domain is to being given up."""
+    shown = [f"{info['total_error_count']:,} in all", f"{info['consecutive_error_count']:,} in a row"]
+    if streak := info.get("refusal_streak"):
+        shown.append(f"{counted(streak, 'refusal')} or failures to reach it in a row")
+    if stops := info["retry_count"]:
+        shown.append(f"blocked or unreachable {counted(stops, 'time')} in a row")
+    return ", ".join(shown)
 
 
 def _delay(info: dict[str, Any]) -> str:
@@ -286,18 +296,18 @@ def domain_set(
 ) -> None:
     """Configure how a domain is crawled.
 
-    Keys have the names that `holdfast domain-info --json` shows; each short form means the same. It acts within two seconds, also
-    on crawls under way.
+    Keys have the names that `holdfast domain-info --json` shows; each short form means the same. A change acts within two seconds,
+    also on crawls under way.
 
-    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (at most so many pages a crawl) whole numbers,
+    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (the most pages in a crawl) whole numbers,
     active is yes or no, window the time of day when it is left alone, base_url the scheme, host and port of its home page,
     strip_params the names of parameters to drop from its URLs. proxy is direct, pool or any; proxy_direct (it may be asked
     without one) and proxy_resolves (the proxy looks up names) are yes or no; proxy_country is a code, proxy_sticky a duration.
-    With nothing behind the =, budget is no limit; user_agent, window and all of proxies are as the settings say.
+    With nothing after the =, budget is no limit; user_agent, window and all of proxies are as the settings say.
 
     header ("Name: value"), cookie (name=value) and basic_auth (user:password) are sent with every request to the domain,
-    over https only unless it is named as http://DOMAIN. @FILE or env:NAME behind the = reads the value from there, header
-    and cookie may be repeated, nothing behind the = removes them. They are stored sealed and never shown.
+    over https only unless it is named as http://DOMAIN. @FILE or env:NAME after the = reads the value from there, header
+    and cookie may be repeated, nothing after the = removes them. They are stored sealed and never shown.
 
     Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
@@ -355,7 +365,7 @@ def domain_reset(
 
 def domain_unblock(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="DOMAIN...", help="Domains, or URLs on them.")],
+    names: Annotated[list[str], typer.Argument(metavar="DOMAIN", help="Domains, or URLs on them.")],
     reason: Annotated[
         str, typer.Option(metavar="TEXT", callback=session.readable, help="Why; it is kept with the domain.")
     ] = "by hand",
@@ -370,14 +380,17 @@ def domain_unblock(
         holdfast domain-unblock example.com
         holdfast domain-unblock example.com example.org --reason "the operator lets us in"
     """
-    for name in names:  # what is no domain is refused before anything is changed
+    for name in names:  # an unknown domain is refused before any is changed
         desk = _desk(context, name)
-    reports = [desk.unblock(name, reason, actor=actor()) for name in names]
-    if as_json:
-        output.print_json(reports)
-        return
-    for report in reports:
-        output.print_line(f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl.")
+        desk.info(name)
+    reports: list[ResetReport] = []
+    try:
+        reports.extend(desk.unblock(name, reason, actor=actor()) for name in names)
+    finally:  # one may be refused after others were unblocked
+        if as_json:
+            output.print_json(reports)
+        for report in () if as_json else reports:
+            output.print_line(f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl.")
 
 
 def recalculate_priorities(context: typer.Context, as_json: output.Json = False) -> None:

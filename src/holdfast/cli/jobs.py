@@ -344,7 +344,7 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
     spec = ", ".join(
         f"{name} {_said(value)}" for name, value in job["spec"].items() if value not in (None, [], False, "")
     )
-    budget = f" of {job['max_pages']:,}" if job["max_pages"] else ""
+    pages = f"{job['pages']:,} of {job['max_pages']:,} pages" if job["max_pages"] else counted(job["pages"], "page")
     ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
     return [
         ("Job", f"{job['name']} ({job['id']})"),
@@ -352,7 +352,10 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("Made", output.when(job["created_at"])),
         ("Completed", output.when(job["completed_at"])),
         ("URLs", f"{job['discovered']:,}: {ends}"),
-        ("Fetched", f"{job['pages']:,}{budget} pages, {size(job['bytes'])}, {counted(job['errors'], 'error')}"),
+        (
+            "Fetched",
+            f"{pages}, {size(job['bytes'])}, {counted(job['errors'], 'error')}",
+        ),
         ("Domains", f"{job['domains']:,}: {_of_domains(job)}"),
         ("Depth", job["depth"]),
         ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),

@@ -197,7 +197,7 @@ def restart_failed(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only what failed since then: 2031-12-24, or how long ago: 6h.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="So many at the most.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most this many.")] = None,
     yes: written.Yes = False,
     as_json: output.Json = False,
 ) -> None:

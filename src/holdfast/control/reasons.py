@@ -515,7 +515,13 @@ def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
     elif work["work_state"] == "parked":
         found.append(Wait(f"the job {work['job']} was paused, and its work here is not taken up yet"))
     if not domain["is_active"]:
-        found.append(Wait("the domain is switched off", None, f"`holdfast domain-set {domain['domain']} active=yes`"))
+        found.append(
+            Wait(
+                "the domain is switched off",
+                None,
+                f"`holdfast domains set {domain['domain']} active=yes` switches it on",
+            )
+        )
     if domain["stays_blocked"]:
         found.append(blocked(domain["domain"], domain["status"], domain["block_reason_code"], None))
     return found
@@ -606,7 +612,9 @@ def _inside(text: str) -> str:
 
 def visit_wait(wait: VisitWait) -> str:
     """Why a worker does not ask a domain that it holds at this moment: a sentence without its end and without the time."""
-    short = _inside(wait.detail.partition(": ")[0])  # "Connection refused: Failed to connect to …" as libcurl says it
+    # libcurl says "Connection refused: Failed to connect to …", but "Recv failure: Connection reset by peer".
+    first, _, rest = wait.detail.partition(": ")
+    short = _inside(rest if rest and first in ("Recv failure", "Send failure") else first)
     detail = short and f" ({short})"
     answered = short.startswith("HTTP")
     match wait.kind:

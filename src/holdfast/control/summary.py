@@ -251,7 +251,9 @@ def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
             one = blocked(count.example, count.kind, count.code, count.until)
             return Wait(one.what.replace(count.example, where, 1), one.until, one.change)
         case "inactive":
-            return Wait(f"{where} is switched off", None, f"`holdfast domain-set {count.example} active=yes`")
+            return Wait(
+                f"{where} is switched off", None, f"`holdfast domains set {count.example} active=yes` switches it on"
+            )
         case "parked":
             return Wait(
                 f"{where} waits for the job, which was paused", None, f"`holdfast jobs resume {quote(job.name)}`"

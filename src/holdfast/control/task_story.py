@@ -84,7 +84,7 @@ def _of_pending(task: Task, now: datetime, *, is_active: bool, parent: Task | No
     if task.scheduled_at > now:
         return Next("it is tried once more" if task.retry_count else "its time comes", task.scheduled_at)
     if not is_active:
-        return Next(f"it waits until its domain is switched on: `holdfast domain-set {task.domain} active=yes`")
+        return Next(f"it waits until its domain is switched on: `holdfast domains set {task.domain} active=yes`")
     if parent and parent.status is not TaskStatus.COMPLETED:
         stuck = parent.status in ENDED or parent.status is TaskStatus.PAUSED
         remedy = f"; see to that one, or `holdfast tasks cancel {task.id}`" if stuck else ""

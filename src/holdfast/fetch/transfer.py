@@ -32,7 +32,7 @@ _STOP: Final = 0
 _DAY: Final = 86_400
 _SOCKS5_AUTH: Final = 267
 """CURLOPT_SOCKS5_AUTH. PycURL has no name for it."""
-_RESEND: Final = "the connection broke that was used before; the request was not sent again"
+_RESEND: Final = "a reused connection broke before the answer; the URL is requested again in its turn"
 
 
 class _Lent(socket.socket):

@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     NO_SUCH_HOST = "no_such_host"
     CONNECTION_FAILED = "connection_failed"
     CONNECTION_BROKEN = "connection_broken"
-    """The connection broke that was used before, for the first time in a row: the URL is asked for again when it is its turn."""
+    """A reused connection broke, for the first time in a row: the URL is requested again in its turn."""
     TLS_FAILURE = "tls_failure"
     TIMEOUT = "timeout"
     TOO_SLOW = "too_slow"

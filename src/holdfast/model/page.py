@@ -77,7 +77,7 @@ class FetchResult:
     no_tls: bool = False
     """It is https, and the connection was refused or the server does not speak TLS. Not a certificate that is wrong."""
     resend: bool = False
-    """The connection broke that was used before. libcurl would have sent the request again at once; it was not sent again."""
+    """A reused connection broke before the answer. libcurl would have sent the request again at once; it was stopped."""
     withheld: bool = False
     """`may_send` said no: nothing was sent, and this says nothing of the server."""
     fault: Fault | None = None

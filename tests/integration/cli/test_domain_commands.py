@@ -95,7 +95,8 @@ def test_domain_info_tells_everything(cli: Cli, story: Store) -> None:
     assert facts["Domain"] == "dead-domain.invalid"
     assert facts["Status"] == "unreachable (dns_failure: no such name\\x1b[2J)"
     assert facts["Held"] == "by         no worker"
-    assert facts["Pages"] == "0 crawled of 1 discovered, depth 0"
+    assert facts["Pages"] == "0 done of 1 known, 0 fetched in all, depth 0"
+    assert facts["Errors"] == "0 in all, 0 in a row, blocked or unreachable 1 time in a row"
     assert facts["Priority"].endswith(" (rank 9)")
     assert facts["Active"] == "no: switched off"
     assert facts["Configuration"] == ("delay 1 s, 5 requests at once, no page limit, parser generic, every 1d")
@@ -229,9 +230,15 @@ def test_domains_unblock_lets_several_be_tried_again(cli: Cli, store: Store) -> 
     assert (
         answer.out == "a.example: blocked → pending, 1 URL to crawl.\nb.example: blocked → pending, 2 URLs to crawl.\n"
     )
+    store.become("a.example", Status.BLOCKED)
+    unknown = cli("domains", "unblock", "a.example", "nowhere.example")
+    assert (unknown.code, unknown.out) == (4, "")
+    assert store.value("SELECT status::text FROM domains WHERE domain = 'a.example'") == "blocked"
+    some = cli("domains", "unblock", "a.example", "c.example")
+    assert (some.code, some.out) == (5, "a.example: blocked → pending, 1 URL to crawl.\n")
     refused = cli("domain-unblock", "c.example")
     assert (refused.code, "c.example is pending, not blocked" in refused.err) == (5, True)
-    assert store.value("SELECT count(*) FROM audit_log WHERE action = 'unblock' AND object_kind = 'domain'") == 2
+    assert store.value("SELECT count(*) FROM audit_log WHERE action = 'unblock' AND object_kind = 'domain'") == 3
     assert_invariants(store.connection)
 
 

@@ -210,7 +210,10 @@ def test_a_queued_task_says_what_its_url_waits_for(cli: Cli, at: Tasks) -> None:
     at.connection.execute("UPDATE domains SET is_active = false")
     sweep.wake_now(at.connection, at.get(task_id).domain_id)
     shown = cli("tasks", "show", str(task_id)).out
-    assert fact(shown, "Waits for") == "the domain is switched off; `holdfast domain-set a.example active=yes`"
+    assert (
+        fact(shown, "Waits for")
+        == "the domain is switched off; `holdfast domains set a.example active=yes` switches it on"
+    )
 
 
 def test_an_exhausted_domain_holds_no_task_up(cli: Cli, at: Tasks) -> None:

@@ -46,7 +46,7 @@ def test_a_request_is_sent_once(tmp_path: Path, how: Script, over: str) -> None:
         (Outcome.CONNECTION_FAILED, True),
     ] * 3
     assert not any(each.no_tls for each in results)
-    assert results[1].detail == "the connection broke that was used before; the request was not sent again"
+    assert results[1].detail == "a reused connection broke before the answer; the URL is requested again in its turn"
 
 
 def test_a_connection_that_is_not_kept_is_not_a_resend() -> None:

@@ -207,7 +207,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {"is_active": False},
             {},
             {},
-            Wait("the domain is switched off", None, "`holdfast domain-set example.com active=yes`"),
+            Wait("the domain is switched off", None, "`holdfast domains set example.com active=yes` switches it on"),
         ),
         (
             {"status": "blocked", "block_reason_code": "forbidden", "next_crawl_after": LATER},
@@ -383,6 +383,7 @@ def test_every_reason_of_a_proxy_has_its_words() -> None:
     [
         ("Connection refused: Failed to connect", "(connection refused)"),
         ("TLS connect error: error:0A00010B", "(TLS connect error)"),
+        ("Recv failure: Connection reset by peer", "(connection reset by peer)"),
         ("HTTP 500", "(HTTP 500)"),
     ],
 )

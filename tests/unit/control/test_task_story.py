@@ -71,7 +71,7 @@ def test_what_is_pending_waits_for_its_time_then_its_domain_then_its_parent() ->
     assert following() == Next("it is due: the next tick of the schedule queues it")
     assert following(scheduled_at=LATER, is_active=False) == Next("its time comes", LATER)
     assert following(scheduled_at=LATER, retry_count=1) == Next("it is tried once more", LATER)
-    assert following(is_active=False, parent=S.FAILED).what.endswith("`holdfast domain-set a.example active=yes`")
+    assert following(is_active=False, parent=S.FAILED).what.endswith("`holdfast domains set a.example active=yes`")
     assert following(parent=S.COMPLETED) == following()
 
 
