@@ -16,6 +16,7 @@ from holdfast.cli.help import Command, Group
 from holdfast.cli.output import counted, size
 from holdfast.cli.seeds import bad_seeds
 from holdfast.control.crawls import Wish
+from holdfast.control.job_edits import ALL_KEYS, Edited, follow_up, parse
 from holdfast.control.jobs import JobDesk, Made, Watch
 from holdfast.control.seeds import Loaded
 from holdfast.control.summary import CrawlSummary
@@ -24,7 +25,7 @@ from holdfast.errors import UsageError
 from holdfast.store.jobs import Acted
 
 app = typer.Typer(
-    cls=Group, help="Jobs: look at them, make, pause, resume, cancel and delete them.", no_args_is_help=True
+    cls=Group, help="Jobs: look at them, make, edit, pause, resume, cancel and delete them.", no_args_is_help=True
 )
 
 Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
@@ -211,6 +212,49 @@ def create(
         raise typer.Exit(1)
 
 
+def _edit(context: typer.Context, job: str, changes: dict[str, object]) -> Edited:
+    of = session.of(context)
+    if of.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(of.client).edit(job, changes)
+    if isinstance(parser := changes.get("parser"), str):
+        from holdfast.control.parsers import check_known
+
+        check_known(parser, of.settings.parsing)
+    edited = JobDesk(of.store(), session.actor()).edit(job, changes)
+    follow_up(wishes.desk(of), edited.job_id, tuple(changes))
+    return edited
+
+
+@app.command("set", cls=Command)
+def edit(
+    context: typer.Context,
+    job: Which,
+    assignments: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help=f"What to set; empty lifts it. Keys: {ALL_KEYS}.")
+    ],
+    as_json: output.Json = False,
+) -> None:
+    """Change limits, pace, parser and the like of a job; visits under way go by them within two seconds.
+
+    A job that stopped at a limit goes on, under the same crawl, once the limit is raised or lifted: what was fetched counts. Which URLs
+    belong to a job (scope, include, exclude, seeds) cannot be edited.
+
+    Examples:
+        holdfast jobs set news max_pages=5000 delay=2
+        holdfast jobs set news max_pages= max_depth=20
+        holdfast jobs set shop parser=product refresh=yes
+    """
+    edited = _edit(context, job, parse(assignments))
+    if as_json:
+        facts = {"id": edited.job_id, "job": edited.name, "version": edited.version}
+        output.print_json(facts | {"changed": edited.changed, "note": edited.note})
+        return
+    what = f"changed {', '.join(edited.changed)}" if edited.changed else "it is so already"
+    output.print_line(output.safe(f"Job {edited.name}: {what}. {edited.note}"))
+
+
 @app.command("schedule", cls=Command)
 def schedule(
     context: typer.Context,
@@ -375,9 +419,8 @@ def _of_domains(job: dict[str, Any]) -> str:
 
 def _state(job: dict[str, Any]) -> str:
     if job["out_of_budget"]:
-        return (
-            f"{job['state']}, stopped at a limit; `holdfast crawl --job {quote(job['name'])}` goes on with a new crawl"
-        )
+        ways = f"`holdfast jobs set` raises it, `holdfast crawl --job {quote(job['name'])}` begins a new crawl"
+        return f"{job['state']}, stopped at a limit; {ways}"
     state = str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
     return f"{state}: {job['state_reason']}" if job["state_reason"] else state
 

@@ -19,6 +19,7 @@ from holdfast.client.crawled import (
     FrontierStats,
     FrontierUrl,
     Item,
+    JobChanges,
     JobSpec,
     Page,
     PageFacts,
@@ -32,6 +33,7 @@ from holdfast.client.values import (
     Alert,
     Claim,
     ClaimSummary,
+    EditedJob,
     Event,
     Job,
     JobProgress,
@@ -117,6 +119,12 @@ def create_job(
         return read(NewJob, {**raw["job"], **{name: value for name, value in raw.items() if name != "job"}})
 
     return Call("POST", "/api/jobs", made, body=body)
+
+
+def edit_job(job: JobRef, *, version: int | None = None, **changes: Unpack[JobChanges]) -> Call[EditedJob]:
+    """Change limits, pace, parser and the like of a job, within two seconds also for visits under way. With the `version` that you have
+    seen: only if nobody changed it since."""
+    return Call("PATCH", at("/api/jobs/{}", _job(job)), one(EditedJob), body=changes, headers=if_match(version))
 
 
 def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> Call[Job]:

@@ -281,6 +281,25 @@ class JobSpec(TypedDict, total=False):
     refresh: bool
 
 
+class JobChanges(TypedDict, total=False):
+    """How a job is to be crawled from now on. What is left out stays as it is; None lifts a limit, or means: as for a job that says
+    nothing of it."""
+
+    max_pages: int | None
+    max_pages_per_domain: int | None
+    rounds: int | None
+    max_depth: int | None
+    delay: float | None
+    concurrency: int | None
+    user_agent: str | None
+    parser: str | None
+    refresh: bool | None
+    robots: bool | None
+    allow_private: bool | None
+    archive: bool | None
+    text: bool | None
+
+
 class Secrets(TypedDict, total=False):
     """What is sent with requests to the origins of a job's seeds. What is left out stays as it is; empty or None removes it."""
 

@@ -85,6 +85,7 @@ class Methods:
     timeseries = Answer(calls.timeseries)
     job = Answer(calls.job)
     create_job = Answer(calls.create_job)
+    edit_job = Answer(calls.edit_job)
     set_secrets = Answer(calls.set_secrets)
     pause = Answer(calls.pause)
     resume = Answer(calls.resume)

@@ -165,11 +165,23 @@ class Job:
     """Why it was reopened, or the cause of a failure."""
     secrets: list[str] = field(default_factory=list, kw_only=True)
     """The names of headers that are sent to the origins of its seeds; their values are never shown."""
+    version: int = field(default=0, kw_only=True)
+    """Rises with every edit of the spec or of the secrets; see `edit_job`."""
 
     @property
     def is_over(self) -> bool:
         """Nothing comes of it now. A person, its schedule, a cool-down that ends or a due refresh may reopen it."""
         return self.state in {"completed", "cancelled", "failed"} or self.out_of_budget
+
+
+@dataclass(frozen=True, slots=True)
+class EditedJob(Job):
+    """A job that was edited."""
+
+    changed: list[str] = field(default_factory=list, kw_only=True)
+    """The names of what is different now."""
+    note: str = field(default="", kw_only=True)
+    """What follows, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class CrawlDesk:
         """Find or make the job of this wish and sow its seeds, without a crawl of it."""
         said = JobSpec(**(wish.options or {}))
         compile_rules(said)  # a pattern that is none is refused before anything is made
-        _check_parser(said)
+        check_parser(said)
         seeds, bad = self._read(wish.urls)
         if not (seeds or wish.seeds_file or wish.job) and wish.urls:
             raise BadUrl(f"{bad.bad_lines[0].problem} Write it as https://example.com/path.")
@@ -168,9 +168,9 @@ class CrawlDesk:
                     self._give_secrets(connection, job, wish, seeds)  # before its seeds, which are fetched at once
             else:
                 spec = self._spec(wish, job.spec)
-                _check_parser(spec)
+                check_parser(spec)
                 self._give_secrets(connection, job, wish, seeds)  # first: if they are refused, the job stays as it is
-                if is_deeper := (depth := self._depth(spec)) > self._depth(job.spec):
+                if is_deeper := (depth := self.depth(spec)) > self.depth(job.spec):
                     crawls.deepen(connection, job.id, depth)  # before the spec: the same command repeats it
                 crawls.set_spec(connection, job.id, spec)
                 if spec.refresh and not job.spec.refresh:
@@ -181,7 +181,8 @@ class CrawlDesk:
                 job_seeds.know_file(connection, job.id, found.file)
         return Prepared(job, known, self._sow(job, wish, seeds, bad, watch), found.not_job)
 
-    def _depth(self, spec: JobSpec) -> int:
+    def depth(self, spec: JobSpec) -> int:
+        """Links to follow from a seed under this spec."""
         return self.max_depth if spec.max_depth is None else spec.max_depth
 
     def _give_secrets(self, connection: Connection, job: Job, wish: Wish, seeds: list[Seed]) -> None:
@@ -390,7 +391,7 @@ class CrawlDesk:
         return loaded
 
 
-def _check_parser(spec: JobSpec) -> None:
+def check_parser(spec: JobSpec) -> None:
     """Raise UsageError for a parser without an archive to read from."""
     if spec.parser is not None and not spec.archive:
         raise UsageError(

@@ -282,17 +282,29 @@ class DomainDesk:
 
 def parse_assignments(words: Sequence[str]) -> dict[str, object]:
     """`crawl_delay_seconds=2 is_active=no …` as columns and values; short forms are in `ALIASES`. Raises UsageError, naming the word."""
+    return read_assignments(words, KEYS, ALIASES, what="a domain", all_keys=ALL_KEYS)
+
+
+def read_assignments(
+    words: Sequence[str],
+    readers: Mapping[str, Callable[[str], object]],
+    aliases: Mapping[str, str],
+    *,
+    what: str,
+    all_keys: str,
+) -> dict[str, object]:
+    """`key=value …` as names and values, each read by its reader, which raises ValueError for what it cannot be."""
     changes: dict[str, object] = {}
     keys: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        column = ALIASES.get(key, key)
-        if not equals or column not in KEYS:
+        column = aliases.get(key, key)
+        if not equals or column not in readers:
             # The value is not repeated: behind a key that was misspelt (headers=, password=) it may be a secret.
             said = re.split("[=:]", word, maxsplit=1)[0]
-            raise UsageError(f"{said!r} is not a setting of a domain; write key=value with one of: {ALL_KEYS}.")
+            raise UsageError(f"{said!r} is not a setting of {what}; write key=value with one of: {all_keys}.")
         try:
-            read = KEYS[column](value.strip())
+            read = readers[column](value.strip())
         except ValueError as problem:
             raise UsageError(f"{word!r} cannot be set: {key} {problem}.") from problem
         if column in changes and changes[column] != read:
@@ -300,7 +312,7 @@ def parse_assignments(words: Sequence[str]) -> dict[str, object]:
             raise UsageError(f"{both}, with different values: give one of them.")
         changes[column], keys[column] = read, key
     if not changes:
-        raise UsageError(f"Say what to set: key=value with one of: {ALL_KEYS}.")
+        raise UsageError(f"Say what to set: key=value with one of: {all_keys}.")
     return changes
 
 

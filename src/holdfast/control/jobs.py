@@ -1,14 +1,16 @@
-"""Jobs: looked at, made, paused, resumed, cancelled, deleted.
+"""Jobs: looked at, made, edited, paused, resumed, cancelled, deleted.
 
 The rule: pausing and cancelling are a state in the store. Workers hear of it, commit, and let go; a crash takes the same way.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.control import job_edits
 from holdfast.control.crawls import CrawlDesk, Wish
+from holdfast.control.job_edits import Edited
 from holdfast.control.seeds import Loaded
 from holdfast.control.summary import CrawlSummary, stands
 from holdfast.errors import NotFound, Refused
@@ -104,6 +106,11 @@ class JobDesk:
             jobs.set_schedule(connection, job_id, str(schedule) if schedule is not None else None, following)
             self._record(connection, "schedule", job_id, {"schedule": str(schedule) if schedule is not None else None})
         return following
+
+    def edit(self, text: str | int, changes: Mapping[str, object], version: int | None = None) -> Edited:
+        """Change limits, pace, parser and the like (see `job_edits`), also for visits under way; `follow_up` is the other half."""
+        with self.database.session() as connection:
+            return job_edits.edit(connection, _id(connection, text), changes, version, actor=self.actor)
 
     def give_secrets(self, crawls: CrawlDesk, job_id: int, secrets: RequestSecrets) -> list[str]:
         """Change the headers, cookies and credentials of a job, also for visits under way; the names of those that it has.

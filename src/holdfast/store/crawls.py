@@ -6,7 +6,7 @@ of its limits; and nothing here changes many rows of a big job at once.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ import psycopg
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Seed, Status, reason
-from holdfast.model.job import Job, JobKind, JobSpec
+from holdfast.model.job import Job, JobKind, JobSpec, JobState
 from holdfast.model.limits import Limit
 from holdfast.model.outcome import Outcome
 from holdfast.store import edits, jobs, readiness, rounds, summaries, transitions
@@ -30,6 +30,11 @@ SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version
 FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 """
 
+_LOCK: Final = """
+SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version, j.state::text
+FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
+WHERE j.id = %(job)s AND j.deleted_at IS NULL FOR NO KEY UPDATE OF j
+"""
 _BEGIN: Final = "SELECT state, spec, new_crawl FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
 _PROCESSING: Final = """
 UPDATE crawl_jobs SET state = 'processing', completed_at = NULL, new_crawl = false
@@ -43,14 +48,24 @@ FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND (
 FOR NO KEY UPDATE
 """
 # Where a limit is new, what was used without one counts as granted.
-_GO_ON: Final = """
-UPDATE crawls c SET state = 'running', ended_at = NULL, max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s,
-    max_rounds = %(rounds)s,
+_NEW_LIMITS: Final = """
+    max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s, max_rounds = %(rounds)s,
     pages_granted = CASE
     WHEN %(max_pages)s::bigint IS NULL OR c.max_pages IS NOT NULL THEN c.pages_granted
     ELSE (SELECT COALESCE(sum(jd.granted), 0)::bigint FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.crawl_id = c.id) END
-WHERE c.id = %(crawl)s
 """
+_GO_ON: Final = f"UPDATE crawls c SET state = 'running', ended_at = NULL, {_NEW_LIMITS} WHERE c.id = %(crawl)s"  # noqa: S608 — constants
+# A batch that is being committed has read the limit of before, and is not in the sum yet: its domains are waited for.
+_UNLIMITED: Final = """
+SELECT %(max_pages)s::bigint IS NOT NULL AND EXISTS (
+    SELECT FROM crawls WHERE job_id = %(job)s AND state <> 'finished' AND max_pages IS NULL)
+"""
+_HELD: Final = """
+SELECT d.id FROM domains d WHERE d.claimed_by IS NOT NULL AND EXISTS (
+    SELECT FROM job_domains jd WHERE jd.domain_id = d.id AND jd.job_id = %(job)s)
+ORDER BY d.id FOR NO KEY UPDATE OF d
+"""
+_SET_LIMITS: Final = f"UPDATE crawls c SET {_NEW_LIMITS} WHERE c.job_id = %(job)s AND c.state <> 'finished'"  # noqa: S608 — constants
 _NEW: Final = """
 INSERT INTO crawls (job_id, max_pages, max_pages_per_domain, max_rounds)
 VALUES (%(job)s, %(max_pages)s, %(per_domain)s, %(rounds)s) RETURNING id
@@ -304,6 +319,35 @@ def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None
     connection.execute("UPDATE crawl_jobs SET spec = %s WHERE id = %s", (json.dumps(spec.as_json()), job_id))
 
 
+def lock(connection: psycopg.Connection, job_id: int) -> tuple[Job, JobState]:
+    """A job and its state, which stay as they are until the end of the transaction; NotFound if there is none."""
+    row = connection.execute(_LOCK, {"job": job_id}).fetchone()
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return _job(row[:-1]), JobState(row[-1])
+
+
+def set_limits(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None:
+    """Make the limits of a spec those of the crawl that is open, if one is. Before: the job is locked, and has that spec."""
+    key = {"job": job_id, **_limits(spec)}
+    _wait_for_batches(connection, key)
+    connection.execute(_SET_LIMITS, key)
+
+
+def let_go_on(connection: psycopg.Connection, job_id: int) -> None:
+    """Let work be claimed that a limit kept waiting; what is over its limit still is spent again at its next claim.
+
+    Before: no transaction is open.
+    """
+    _reopen(connection, _LEFT_BEHIND, {"job": job_id})
+
+
+def goes_on(connection: psycopg.Connection, job_id: int) -> bool:
+    """Whether there is news for a job, or work that goes on by itself."""
+    no_news, _, nothing_goes_on = _proof(connection, job_id)
+    return not (no_news and nothing_goes_on)
+
+
 def runnable(connection: psycopg.Connection) -> list[Job]:
     """Jobs that have something ready, each with an open crawl.
 
@@ -351,9 +395,9 @@ def begin(connection: psycopg.Connection, job_id: int, *, reopen: bool = False) 
         if state in {"paused", "cancelled"}:
             way = "`holdfast jobs resume` goes on" if state == "paused" else "--again starts it anew"
             raise Refused(f"Job {job_id} is {state}; {way}.")
-        limits = JobSpec.from_json(spec)
-        key |= {"max_pages": limits.max_pages, "per_domain": limits.max_pages_per_domain, "rounds": limits.rounds}
+        key |= _limits(JobSpec.from_json(spec))
         key["reopen"] = reopen and not new_crawl
+        _wait_for_batches(connection, key)
         connection.execute(_PROCESSING, key)
         opened = connection.execute(_OPEN, key).fetchone()
         if opened is None:
@@ -491,9 +535,7 @@ def _end_job(connection: psycopg.Connection, job_id: int, name: str) -> bool:
     """End a job if nothing goes on by itself; whether all its work is done. Before: its row is locked by this transaction."""
     # In a statement of its own: seeds that were being added, and persons who unblock a domain, wait for, or made us wait for, the lock of
     # the job's row.
-    states = ["open", "parked", "spent"]
-    row = connection.execute(_PROOF, {"job": job_id, "states": states}).fetchone()
-    no_news, done, nothing_goes_on = row or (False, False, False)
+    no_news, done, nothing_goes_on = _proof(connection, job_id)
     ends = no_news and nothing_goes_on and name not in jobs.STANDING
     failure = _why_without_page(connection, job_id) if ends else None
     rest = _left(connection, job_id) if ends and not done else None
@@ -501,6 +543,12 @@ def _end_job(connection: psycopg.Connection, job_id: int, name: str) -> bool:
     why = "; ".join(filter(None, (failure, rest))) or None
     connection.execute(_END_JOB, {"job": job_id, "state": state, "ends": ends, "why": why})
     return bool(no_news and done)
+
+
+def _proof(connection: psycopg.Connection, job_id: int) -> tuple[bool, bool, bool]:
+    """Whether there is no news for a job, whether all its work is done, and whether none of it goes on by itself."""
+    row = connection.execute(_PROOF, {"job": job_id, "states": ["open", "parked", "spent"]}).fetchone()
+    return row or (False, False, False)
 
 
 def _left(connection: psycopg.Connection, job_id: int) -> str:
@@ -563,6 +611,17 @@ def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object])
         if len(ids) < CHUNK:
             return total
         after = ids[-1]
+
+
+def _wait_for_batches(connection: psycopg.Connection, key: Mapping[str, object]) -> None:
+    """If the open crawl of a job is about to get its first limit: lock the domains that are held for it, before the crawl's row."""
+    row = connection.execute(_UNLIMITED, key).fetchone()
+    if row and row[0]:
+        connection.execute(_HELD, key)
+
+
+def _limits(spec: JobSpec) -> dict[str, object]:
+    return {"max_pages": spec.max_pages, "per_domain": spec.max_pages_per_domain, "rounds": spec.rounds}
 
 
 def _one(connection: psycopg.Connection, query: str, key: object) -> Job | None:

@@ -47,7 +47,7 @@ SELECT epoch, worker, claimed_at, ended_at, why FROM claim_log WHERE domain_id =
 """
 _JOBS: Final = """
 SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.completed_at, j.state_reason, j.schedule, j.next_run_at,
-       j.spec,
+       j.spec, j.settings_version AS version,
        c.state::text AS crawl, c.started_at AS crawl_started_at, c.max_pages,
        COALESCE(w.pages, 0) AS pages, COALESCE(w.errors, 0) AS errors, COALESCE(w.bytes, 0) AS bytes,
        COALESCE(w.domains, 0) AS domains, COALESCE(w.ready, 0) AS ready, COALESCE(w.spent, 0) AS spent, COALESCE(w.done, 0) AS done,

@@ -153,6 +153,8 @@ class JobRow:
     schedule: str | None
     next_run_at: datetime | None
     spec: dict[str, Any]
+    version: int
+    """Rises with every edit of the spec or of what is sent to its sites."""
     crawl: str | None
     """The state of the crawl that is open."""
     crawl_started_at: datetime | None

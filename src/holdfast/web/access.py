@@ -102,6 +102,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,
     "GET /api/jobs/{job}": _READ,
+    "PATCH /api/jobs/{job}": _CRAWL,
     "GET /api/jobs/{job}/summary": _READ,
     "DELETE /api/jobs/{job}": _CRAWL,
     "POST /api/jobs/{job}/pause": _CRAWL,

@@ -63,6 +63,8 @@ class JobView(View):
     schedule: str | None
     next_run_at: datetime | None
     spec: dict[str, Any]
+    version: int
+    """Rises with every edit of the spec or of the secrets; the `ETag` of the job."""
     crawl: str | None
     """The crawl that is open: `running` or `stopped`."""
     crawl_started_at: datetime | None

@@ -101,6 +101,9 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         assert many.err == (
             f"not a seed, line 4 of {seeds}: 'https://-bad-.com/' names a host with a part that begins or ends with a hyphen.\n"
         )
+        said = ask("jobs", "set", name, "max_pages=", "delay=2")
+        assert said.out.startswith(f"Job {name}: changed max_pages, delay. Workers go on with what a limit kept")
+        assert ask("jobs", "set", name, "delay=2", "--json").json["changed"] == []
         assert ask("jobs", "schedule", name, "6h").out.startswith("It is crawled again at ")
         assert ask("jobs", "schedule", name, "--off").out == "It is not crawled again by itself any more.\n"
         assert ask("jobs", "pause", name).out == f"Job {name} is paused.\n"
@@ -115,6 +118,8 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         assert shown["waiting"] == shown["summary"]["waiting"] == 3
     assert "far many" in both.shown("jobs", "list")
     both.refused("jobs", "resume", "far")
+    assert "scope cannot be edited" in both.refused("jobs", "set", "far", "scope=any")
+    both.refused("jobs", "set", "far", "max_pages=0")
     both.refused("jobs", "show", "nothing")
     both.refused("jobs", "create", "far", "https://a.example/")
     both.refused("jobs", "create", "empty")

@@ -28,7 +28,7 @@ COMMANDS = [
     ["seeds", "load"],
     *(
         ["jobs", name]
-        for name in ("list", "show", "create", "pause", "resume", "cancel", "schedule", "delete", "watch")
+        for name in ("list", "show", "create", "set", "pause", "resume", "cancel", "schedule", "delete", "watch")
     ),
     *(["tasks", name] for name in ("add", "list", "show", "history", "stats", "priority", "pause", "resume", "cancel")),
     *(["tasks", name] for name in ("restart", "restart-parsing", "restart-failed")),
@@ -286,6 +286,7 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli, command: list
         "export": ["pages", "pages.csv"],
         "crawl": ["a.example"],
         "jobs create": ["news", "a.example"],
+        "jobs set": ["news", "delay=1"],
         "batches create": ["news"],
         "proxies add": ["a.example:1"],
         "import": ["list"],

@@ -93,6 +93,10 @@ def test_a_job_is_made_paused_resumed_scheduled_cancelled_and_deleted(client: Cl
     assert made.created_at > datetime.now(UTC) - timedelta(minutes=5)
     assert client.job(made.id) == client.job("shop") == client.job(made)
     assert client.job(made).schedule == "6h"
+    edited = client.edit_job(made, version=client.job(made).version, max_pages=None, delay=1.5)
+    assert (edited.changed, edited.spec["max_pages"], edited.spec["delay"]) == (["max_pages", "delay"], None, 1.5)
+    with pytest.raises(holdfast.Refused, match="was changed since"):
+        client.edit_job(made, version=made.version, delay=2)
     assert client.pause(made).state == "paused"
     assert client.resume("shop").state == "pending"
     assert client.schedule(made, None).schedule is None

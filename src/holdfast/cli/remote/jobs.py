@@ -1,7 +1,7 @@
 """Jobs of a server."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,11 +13,13 @@ from holdfast.cli.remote.secrets import as_sent
 from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client
 from holdfast.client.call import at
+from holdfast.client.crawled import JobChanges
 from holdfast.client.crawled import JobSpec as Spec
 from holdfast.client.reading import read
 from holdfast.client.values import Job as RemoteJob
 from holdfast.control import lists
 from holdfast.control.crawls import Wish
+from holdfast.control.job_edits import Edited
 from holdfast.control.jobs import Made, Watch
 from holdfast.control.lists import BadLine
 from holdfast.control.seeds import LONGEST_LINE, Loaded, open_seeds
@@ -26,7 +28,17 @@ from holdfast.errors import UsageError
 from holdfast.model.job import Job, JobSpec, JobState
 from holdfast.store.jobs import Acted
 
-_KNOWN: Final = ("kind", "updated_at", "max_pages", "spent", "done", "out_of_budget", "state_reason", "secrets")
+_KNOWN: Final = (
+    "kind",
+    "updated_at",
+    "max_pages",
+    "spent",
+    "done",
+    "out_of_budget",
+    "state_reason",
+    "secrets",
+    "version",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,11 @@ class RemoteJobs:
     def schedule(self, text: str | int, when: str | None) -> datetime | None:
         """Crawl a job again and again; when it begins the next time. None: no longer."""
         return self.client.schedule(text, when).next_run_at
+
+    def edit(self, text: str | int, changes: Mapping[str, object]) -> Edited:
+        """Change limits, pace, parser and the like; the server does what follows."""
+        edited = self.client.edit_job(text, **cast("JobChanges", dict(changes)))
+        return Edited(edited.id, edited.name, edited.version, tuple(edited.changed), edited.note)
 
     def pause(self, text: str | int) -> Acted:
         """Nothing of it is fetched any more."""

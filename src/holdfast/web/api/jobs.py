@@ -1,13 +1,14 @@
 """Jobs: what is to be crawled."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from holdfast.control.crawls import Wish
+from holdfast.control.job_edits import check_names, follow_up
 from holdfast.control.parsers import check_known
 from holdfast.control.queries import JobQuery
 from holdfast.control.summary import Ending
@@ -20,7 +21,20 @@ from holdfast.web.hub import Wanted
 from holdfast.web.office import TheOffice, Who
 from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
 from holdfast.web.problems import documented
-from holdfast.web.shapes import INTEGER, Body, Filter, JobName, SecretFields, Text, UserAgent, View, Word
+from holdfast.web.shapes import (
+    INTEGER,
+    Body,
+    Filter,
+    IfMatch,
+    JobName,
+    SecretFields,
+    Text,
+    UserAgent,
+    View,
+    Word,
+    tag,
+    wanted_version,
+)
 from holdfast.web.views import BadSeed, JobView, bad_seeds
 
 router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
@@ -65,6 +79,36 @@ class Spec(Body):
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
 
 
+class JobChange(Body):
+    """How a job is to be crawled from now on. What is left out stays as it is; null lifts a limit, or means: as for a job that says nothing
+    of it. Which URLs belong to the job (`scope`, `include`, `exclude`, `strip_params`, `follow`, its seeds) cannot be edited."""
+
+    max_pages: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    max_pages_per_domain: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    rounds: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
+    max_depth: Annotated[int, Field(ge=0, le=1000)] | None = None
+    delay: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    """Seconds between two requests to a domain."""
+    concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
+    user_agent: UserAgent | None = None
+    parser: Annotated[str, Field(min_length=1, max_length=100, examples=["product"])] | None = None
+    refresh: bool | None = None
+    robots: bool | None = None
+    allow_private: bool | None = None
+    archive: bool | None = None
+    text: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _editable(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            try:
+                check_names(given)
+            except UsageError as problem:
+                raise ValueError(str(problem)) from None
+        return given
+
+
 class NewJob(Body):
     """A job to be made."""
 
@@ -86,6 +130,15 @@ class MadeJob(View):
     bad: int
     bad_seeds: list[BadSeed]
     """The first ones."""
+
+
+class EditedJob(JobView):
+    """A job that was edited."""
+
+    changed: list[str]
+    """The names of what is different now."""
+    note: str
+    """What follows: whether visits under way, or a job that stopped at a limit, go on by it."""
 
 
 class NotCrawledView(View):
@@ -184,9 +237,32 @@ def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> Ma
 
 
 @router.get("/api/jobs/{job}", summary="A job", responses=documented(404))
-def show(job: JobName, office: TheOffice) -> JobView:
+def show(job: JobName, office: TheOffice, response: Response) -> JobView:
     """By name or id."""
-    return JobView.of(office.browser.job(job))
+    found = JobView.of(office.browser.job(job))
+    tag(response, found.version)
+    return found
+
+
+@router.patch("/api/jobs/{job}", summary="Edit a job", responses=documented(404, 412))
+def edit(
+    job: JobName,
+    given: JobChange,
+    office: TheOffice,
+    who: Who,
+    response: Response,
+    after: BackgroundTasks,
+    if_match: IfMatch = None,
+) -> EditedJob:
+    """Limits, pace, parser and the like; visits under way go by them within two seconds. A job that stopped at a limit goes on under the
+    same crawl once it is raised: what was fetched counts. Headers, cookies and passwords: `PUT …/secrets`."""
+    changes = given.model_dump(exclude_unset=True)
+    if given.parser is not None:
+        check_known(given.parser, office.settings.parsing)
+    edited = office.jobs(who).edit(job, changes, wanted_version(if_match))
+    after.add_task(quietly(follow_up), office.crawls, edited.job_id, tuple(changes))
+    tag(response, edited.version)
+    return EditedJob.of(office.browser.job(edited.job_id), changed=list(edited.changed), note=edited.note)
 
 
 @router.get("/api/jobs/{job}/summary", summary="How a job stands, and why", responses=documented(404))
