@@ -312,7 +312,7 @@ def domain_set(
     Examples:
         holdfast domain-set example.com delay=2 concurrency=3 budget=500
         holdfast domain-set example.com active=no
-        holdfast domain-set example.com crawl_delay_seconds=5 base_url=https://www.example.com
+        holdfast domain-set example.com base_url=https://www.example.com
         holdfast domain-set example.com strip_params=sid,ref
         holdfast domain-set example.com window="22:00-06:00 Europe/Berlin"
         holdfast domain-set example.com proxy=pool proxy_sticky=10m
