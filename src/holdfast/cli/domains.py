@@ -378,7 +378,7 @@ def domain_unblock(
 
     Examples:
         holdfast domain-unblock example.com
-        holdfast domain-unblock example.com example.org --reason "the operator lets us in"
+        holdfast domain-unblock example.com example.org --reason "allowed now"
     """
     for name in names:  # an unknown domain is refused before any is changed
         desk = _desk(context, name)
