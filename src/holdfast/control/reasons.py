@@ -170,6 +170,13 @@ REASONS: Final[dict[str, Reason]] = {
         "{host} closed a connection that was kept open ({detail})",
         "Run the same command again.",
     ),
+    Outcome.GIVEN_UP: Reason(
+        "given up while they were on their way",
+        "the job was paused or the worker stopped before the answer was there; the URL is asked for again in its turn",
+        _SAME_COMMAND,
+        "the request to {host} was given up ({detail})",
+        "Run the same command again.",
+    ),
     Outcome.TLS_FAILURE: Reason(
         "without a secure connection (TLS)",
         "no secure connection could be made",

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from holdfast.engine.visit import Visit
 
 
-async def walk(visit: "Visit", item: Waiting) -> None:
+async def walk(visit: "Visit", item: Waiting, request: FetchRequest) -> None:
     """Fetch a URL, read it, find its links, and add what came of it to the batch.
 
-    Before: robots, scope, traps, pace, circuit and lease have said go. After: the batch has its outcome; `visit` has learnt how the
-    server behaved.
+    Before: robots, scope, traps, pace, circuit and lease have said go; `request` is the URL's. After: the batch has its outcome; `visit`
+    has learnt how the server behaved.
     """
-    result = await visit.ask(_request(visit, item), item)
+    result = await visit.ask(request, item)
     failpoints.reach("after_fetch")
     parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
     outcome, found = _judge(visit, item, result, parsed)
@@ -98,7 +98,18 @@ def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
     )
 
 
-def _request(visit: "Visit", item: Waiting) -> FetchRequest:
+def given_up(visit: "Visit", item: Waiting) -> UrlOutcome:
+    """The row of a request that was sent and cancelled: the log shows it, and its URL waits as before."""
+    why = f"{Outcome.GIVEN_UP}: the visit ended before the answer was dealt with"
+    return UrlOutcome(
+        *(visit.job.id, item.url_key, item.url, item.depth, Outcome.GIVEN_UP, UrlState.WAITING),
+        *(why, item.attempts),
+        tasks=item.tasks,
+    )
+
+
+def request_for(visit: "Visit", item: Waiting) -> FetchRequest:
+    """What is sent for a URL."""
     return FetchRequest(
         item.url,
         visit.agent,

@@ -153,6 +153,7 @@ class Turns:
         self._flights[flight] = (request.url, clock.now())
 
         def sent() -> None:
+            request.sent = True
             self.pace.sent(flight, clock.now())
             self.changed()
 

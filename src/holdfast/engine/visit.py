@@ -16,7 +16,7 @@ from holdfast.engine.lanes import Lanes
 from holdfast.engine.links import LinkFinder, Site
 from holdfast.engine.opening import Opening
 from holdfast.engine.permission import Permission
-from holdfast.engine.pipeline import fault, walk
+from holdfast.engine.pipeline import fault, given_up, request_for, walk
 from holdfast.engine.routes import Routes
 from holdfast.engine.tools import Tools
 from holdfast.engine.turns import NEVER, Turns, Withheld
@@ -460,10 +460,15 @@ class Visit:
     # In flight --------------------------------------------------------------------------------------------------------
 
     async def _walk(self, item: Waiting) -> None:
+        request: FetchRequest | None = None
         try:
-            await walk(self, item)
+            request = request_for(self, item)
+            await walk(self, item, request)
         except asyncio.CancelledError:  # it stays in the frontier as it was
-            self._uncommitted -= 1
+            if request is not None and request.sent and not self.lost:
+                self.tools.committer.add(self, given_up(self, item))
+            else:
+                self._uncommitted -= 1
             raise
         except Withheld:
             self._uncommitted -= 1

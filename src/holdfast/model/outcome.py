@@ -39,6 +39,8 @@ class Outcome(StrEnum):
     CONNECTION_FAILED = "connection_failed"
     CONNECTION_BROKEN = "connection_broken"
     """A reused connection broke, for the first time in a row: the URL is requested again in its turn."""
+    GIVEN_UP = "given_up"
+    """We ended it ourselves before its answer was dealt with (its job was paused, the worker stopped): the URL waits as before."""
     TLS_FAILURE = "tls_failure"
     TIMEOUT = "timeout"
     TOO_SLOW = "too_slow"
@@ -140,6 +142,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.NO_SUCH_HOST: _unreachable(Event.DNS_FAILURE),
     Outcome.CONNECTION_FAILED: _unreachable(Event.CONNECTION_FAILED),
     Outcome.CONNECTION_BROKEN: Treatment(UrlState.FAILED),
+    Outcome.GIVEN_UP: Treatment(UrlState.FAILED),
     Outcome.TLS_FAILURE: _unreachable(Event.TLS_FAILURE),
     Outcome.TIMEOUT: _unreachable(Event.TIMEOUT),
     Outcome.TOO_SLOW: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
@@ -159,7 +162,9 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.PAGINATION: _DENIED,
     Outcome.OTHER_DOMAIN: _DENIED,
 }
-NO_ATTEMPT: Final = frozenset((Outcome.CONNECTION_BROKEN, Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR))
+NO_ATTEMPT: Final = frozenset(
+    (Outcome.CONNECTION_BROKEN, Outcome.GIVEN_UP, Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR)
+)
 """Outcomes that are no attempt on the site."""
 JUDGED_AT_LINK: Final = frozenset(
     (

@@ -31,6 +31,8 @@ class FetchRequest:
     allow_private: bool = False
     on_sent: Callable[[], None] | None = None
     """Called on the event loop when the request goes out: once, or never."""
+    sent: bool = False
+    """It has gone out."""
     may_send: Callable[[], bool] | None = None
     """Asked on the event loop when the connection stands and the request is about to go out; False: it is withheld."""
     on_answered: Callable[[], None] | None = None

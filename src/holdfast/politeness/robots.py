@@ -151,6 +151,7 @@ ANSWERS: Final[dict[Outcome, Answer]] = {
     Outcome.NO_SUCH_HOST: Answer.NOT_NOW,
     Outcome.CONNECTION_FAILED: Answer.NOT_NOW,
     Outcome.CONNECTION_BROKEN: Answer.NOT_NOW,
+    Outcome.GIVEN_UP: Answer.NOT_NOW,
     Outcome.TLS_FAILURE: Answer.NOT_NOW,
     Outcome.TIMEOUT: Answer.NOT_NOW,
     Outcome.TOO_SLOW: Answer.NOT_NOW,

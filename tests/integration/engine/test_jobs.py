@@ -60,8 +60,9 @@ def test_a_crawl_that_is_paused_waits_and_goes_on_and_ends_as_if_it_had_not(craw
 
 
 def test_a_page_that_does_not_come_does_not_hold_a_pause_up(crawls: Crawls, web: WebProcess) -> None:
-    """The request is given up; its URL waits as before."""
+    """The request is given up; its URL waits as before, and the log shows what was sent."""
     crawls.set(fetch={"timeout": 90, "connect_timeout": 2}, claims={"lease": 900})
+    begun = now()
     job = crawls.begin(web.url(0), job="slow", delay=0).job
     with crawls.worker(job) as worker:
         wait_for(lambda: crawls.total() >= 3, "the first pages")
@@ -76,6 +77,11 @@ def test_a_page_that_does_not_come_does_not_hold_a_pause_up(crawls: Crawls, web:
     assert not hits(web, since=quiet)
     assert crawls.total() == done < PAGES
     assert crawls.value("SELECT max(attempts) FROM url_frontier WHERE state = 'waiting'") == 0
+    assert int(str(crawls.value("SELECT count(*) FROM crawl_log WHERE outcome = 'given_up'"))) > 0
+    assert crawls.value("SELECT count(*) FROM crawl_log") == len(pages(hits(web, since=begun))), (
+        "every request is in the log"
+    )
+    assert crawls.value("SELECT sum(total_error_count) FROM domains") == 0
     crawls.verify()
 
 
