@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -28,7 +28,7 @@ from holdfast.control.schedule import has_anything_to_do
 from holdfast.control.summary import CrawlSummary
 from holdfast.control.summary import lines as summary_lines
 from holdfast.engine.supervisor import Supervisor
-from holdfast.errors import HoldfastError, Refused, UsageError
+from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
 from holdfast.model.job import Job, JobState, Scope
 from holdfast.model.url import with_http
 from holdfast.settings import Settings
@@ -151,7 +151,7 @@ def crawl(
     desk = replace(wishes.desk(of), actor=session.actor())
     wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
-        patience = _Patience(desk)
+        patience = _Patience(desk.state, lambda: wiring.kept_up(of.settings, say))
         begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
     extraction.check_job(of, begun.job, chosen, items_file)
     _announce(begun, wish.seeds_file, quiet=quiet)
@@ -246,33 +246,46 @@ def worker(
 
 
 class _Patience:
-    """Waits for a job that a person has paused, and says so once a pause."""
+    """Waits for a job that a person has paused, and says so once a pause. A database that does not answer meanwhile is waited for."""
 
-    def __init__(self, desk: CrawlDesk) -> None:
-        self._desk = desk
-        self._said = False
+    def __init__(self, state: Callable[[Job], JobState], kept_up: Callable[[], AbstractContextManager[object]]) -> None:
+        """`kept_up` keeps the bundled server up while it is entered."""
+        self._state = state
+        self._kept_up = kept_up
         self.waited = False
         """It was paused when it was to begin, or has been since."""
 
     def while_paused(self, job: Job) -> None:
         """Wait until it is not. Refused if it was cancelled: there is nothing to wait for."""
-        while (state := self._desk.state(job)) is JobState.PAUSED:
-            self.wait(job)
+        state = self._state(job)
+        if state is JobState.PAUSED:
+            state = self.wait(job)
         if state is JobState.CANCELLED:
             raise Refused(
                 f"Job {job.name} was cancelled. What it has got so far is in the store; --again starts it anew."
             )
-        self._said = False
 
-    def wait(self, job: Job) -> None:
-        """A moment, while it is paused."""
-        if not self._said:
-            say(
-                f"Job {output.safe(job.name)} is paused: `holdfast jobs resume {output.safe(quote(job.name))}` goes on, "
-                "Ctrl-C leaves it as it is."
-            )
-            self._said = self.waited = True
-        time.sleep(PAUSE_LOOK)
+    def wait(self, job: Job) -> JobState:
+        """Wait until the pause ends; the state after it. Before: the job is paused."""
+        self.waited = True
+        say(
+            f"Job {output.safe(job.name)} is paused: `holdfast jobs resume {output.safe(quote(job.name))}` goes on, "
+            "Ctrl-C leaves it as it is."
+        )
+        is_away = False
+        with self._kept_up():
+            while True:
+                time.sleep(PAUSE_LOOK)
+                try:
+                    state = self._state(job)
+                except StoreUnavailable as problem:
+                    if not is_away:
+                        say(f"{problem} Nothing is lost; waiting until it answers.")
+                    is_away = True
+                    continue
+                is_away = False
+                if state is not JobState.PAUSED:
+                    return state
 
 
 class _OverHttp:

@@ -117,7 +117,7 @@ class CrawlDesk:
         self,
         wish: Wish,
         watch: Callable[[Loaded], None] = lambda _: None,
-        while_paused: Callable[[Job], None] | None = None,
+        while_paused: Callable[[Job], object] | None = None,
     ) -> Begun:
         """Find or make the job of this wish, sow its seeds, and open a crawl of it.
 
