@@ -95,7 +95,10 @@ def test_a_found_settings_file_that_another_user_could_write(place: Path, how: s
     forge(place)
     answer = refused()
     assert words in answer, answer
-    assert "--config" in answer, "what to do"
+    cure = (
+        "`chmod o-w holdfast.toml`" if how == "open to all" else "--config"
+    )  # which refuses a file that is open to all, too
+    assert cure in answer, answer
 
 
 @pytest.mark.parametrize(("folder", "file"), [(0o755, 0o644), (0o700, 0o600), (0o1777, 0o644), (0o775, 0o664)])
@@ -125,7 +128,7 @@ def test_a_settings_file_that_a_person_names(place: Path) -> None:
     file.chmod(0o664)
     assert load(file=file, environ={}).claims.lease.total_seconds() == 420
     file.chmod(0o666)
-    assert "can be written by every user (mode 0666)" in refused(file)
+    assert f"can be written by every user (mode 0666); `chmod o-w {file}` ends that" in refused(file)
     assert load(file=Path("/dev/null"), environ={}).claims.lease.total_seconds() == 1800, "open to all, and no file"
 
 

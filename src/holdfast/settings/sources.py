@@ -6,6 +6,7 @@ none repeats a secret. Nothing else in Holdfast reads the environment.
 
 import os
 import reprlib
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -98,13 +99,20 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def _cure(path: Path, *, named: bool) -> str:
+    """How a settings file that is not trusted can be used. `--config` does not help where every user can write it."""
+    with suppress(OSError):
+        if named or path.stat().st_mode & stat.S_IWOTH:
+            return f"`chmod o-w {path}` ends that"
+    return "name it with --config if you trust it, else remove it"
+
+
 def _from_file(file: Path | None, problems: list[str]) -> dict[str, Given]:
     path = file or DEFAULT_FILE
     try:
         text = (trust.read_named(file) if file else trust.read(path)).decode("utf-8-sig")
     except trust.Untrusted as why:
-        cure = "take that right from others" if file else "name it with --config if you trust it, else remove it"
-        problems.append(f"The settings file {path} is not used: {why}; {cure}.")
+        problems.append(f"The settings file {path} is not used: {why}; {_cure(path, named=file is not None)}.")
         return {}
     except FileNotFoundError:
         if file:
