@@ -36,7 +36,7 @@ def check(data: Path) -> None:
     except trust.Untrusted as why:
         raise UsageError(f"The data folder {data} is not used: {why}; choose another folder with --data.") from why
     except PermissionError:
-        return  # whoever uses it is told which right is missing
+        return  # the code that uses it says which permission is missing
     _check_owner(data, found)
 
 

@@ -24,7 +24,7 @@ def read(path: Path) -> bytes:
     """The content of a trusted file. Raises Untrusted, and OSError if there is none or it cannot be read."""
     fd = os.open(
         path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-    )  # not waiting for the writer of a pipe that somebody put there
+    )  # not waiting for the writer of a pipe that another user put there
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -50,7 +50,7 @@ def check(path: Path) -> None:
 
 
 def is_closed(folder: Path) -> bool:
-    """Whether `folder` is trusted and nobody else can even add a file to it."""
+    """Whether `folder` is trusted and no other user can even add a file to it."""
     try:
         _judge_way(folder)
         return not writers(folder, folder.stat())
@@ -102,7 +102,7 @@ def _judge_owner(path: Path, found: os.stat_result) -> None:
 
 
 def writers(path: Path, found: os.stat_result) -> str | None:
-    """Who beside its owner can write what is at `path`, with this status; None if nobody can."""
+    """Who beside its owner can write what is at `path`, with this status; None if no one else can."""
     if found.st_mode & stat.S_IWOTH:
         return "every user"
     if not found.st_mode & stat.S_IWGRP:

@@ -286,7 +286,7 @@ def tenures(domain: str) -> Listing[Tenure]:
 
 
 def configure_domain(domain: str, *, version: int | None = None, **changes: Unpack[DomainChanges]) -> Call[DomainFacts]:
-    """Change how a domain is crawled. With the `version` that you have seen: only if nobody changed it since."""
+    """Change how a domain is crawled. With the `version` that you have seen: only if no other edit came since."""
     path = at("/api/admin/domains/{}", domain)
     return Call("PATCH", path, one(DomainFacts), body=changes, headers=if_match(version))
 

@@ -312,7 +312,7 @@ class Secrets(TypedDict, total=False):
 
 
 class DomainChanges(TypedDict, total=False):
-    """How a domain is to be crawled, by the names under which it is read. What is left out stays as it is; None means: as the server's
+    """How a domain is crawled, by the names under which it is read. What is left out stays as it is; None means: as the server's
     settings say. The last eight are short forms of others."""
 
     crawl_delay_seconds: float | None

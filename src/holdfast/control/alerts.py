@@ -34,7 +34,7 @@ _ERRORS: Final = frozenset(
     {Outcome.NOT_FOUND, *(outcome for outcome, treatment in TREATMENT.items() if treatment.error)}
 )
 """All answers with a status of 4xx or 5xx, and requests without a usable answer. A page that is gone says nothing against its domain, and
-so is no error there; but a crawl that finds nothing else is one that somebody has to look at."""
+so is no error there; but a crawl that finds nothing else is one that an operator has to look at."""
 
 
 class Kind(StrEnum):

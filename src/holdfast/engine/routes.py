@@ -177,7 +177,7 @@ class Routes:
     # After it ---------------------------------------------------------------------------------------------------------
 
     def judge(self, key: bytes, result: FetchResult, *, last: bool) -> None:
-        """Whether another proxy is to be asked: then `again_in` is set, and a failure is none of the site's. `last`: the URL has no
+        """Whether another proxy is asked next: then `again_in` is set, and a failure is none of the site's. `last`: the URL has no
         attempt left after this one."""
         trip = self._under_way.get(key)
         if trip is None:

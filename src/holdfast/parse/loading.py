@@ -58,7 +58,7 @@ def judged(name: str, candidate: object) -> Loaded:
 
 
 def _from_file(source: Source) -> object:
-    """Before: nothing. After: modules beside the file can be imported too, if no other module has their name, and if nobody else can put
+    """Before: nothing. After: modules beside the file can be imported too, if no other module has their name, and if no other user can put
     one there."""
     path = Path(source.target)
     name = f"holdfast_parser_{source.name}"
@@ -84,7 +84,7 @@ class UntrustedModule(ImportError):
 
 
 class _CheckedLoader(SourceFileLoader):
-    """Runs the bytes that were judged, read through one descriptor; never a compiled file, which somebody else may have put there."""
+    """Runs the bytes that were judged, read through one descriptor; never a compiled file, which another user may have put there."""
 
     def get_code(self, fullname: str) -> CodeType:
         try:

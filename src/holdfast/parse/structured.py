@@ -186,7 +186,7 @@ class _Walk:
         raise NotImplementedError
 
     def placed(self, new: Item, names: list[str], place: _Place | None, *, top: bool) -> _Place:
-        """Before: `new` is nowhere. After: it is a property of the item around it, or an item of the page if it is to be one."""
+        """Before: `new` is nowhere. After: it is a property of the item around it, or an item of the page if it is one."""
         if place is None or not names:
             self.kept += 1
             if top:

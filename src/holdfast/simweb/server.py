@@ -133,7 +133,7 @@ class Server:
             self._loop.call_later(_FLUSH_EVERY, self._log.flush)
 
     def answer(self, request: Request, site: int | None, connection: int, earlier_requests: int) -> Ready:
-        """What the request gets, after so many on the same connection. After: it is counted."""
+        """The answer to the request, by the number of requests on its connection before it. After: it is counted."""
         number = self._site_of(request.host) if site is None else site
         if number is None:
             return Ready(Answer(421, b"no such site", "text/plain"))

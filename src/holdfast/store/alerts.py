@@ -143,7 +143,7 @@ class Changed:
 
 
 def minutes(connection: psycopg.Connection, *, count: int) -> list[Minute]:
-    """The last so many whole minutes, the oldest first."""
+    """The last whole minutes, as many as asked for, the oldest first."""
     found: dict[datetime, Minute] = {}
     for at, outcome, requests in connection.execute(_MINUTES, {"minutes": count, "settled": SETTLED}):
         minute = found.setdefault(at, Minute(at))

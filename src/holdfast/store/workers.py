@@ -1,7 +1,7 @@
 """Names that workers bear. A name is stable, so that a restart takes back its own claims at once.
 
 The rule: a name is held by a session advisory lock, on a connection that lives as long as the worker. A frozen process keeps its
-session, so a twin that starts under the same name gets another one and robs nobody. So does one that starts while the other may still
+session, so a twin that starts under the same name gets another name and takes nothing. So does one that starts while the other may still
 run somewhere, cut off from the database: on another machine, or on this one under its process id. (Needs real sessions: no pooler in
 transaction mode between worker and server.)
 
@@ -156,7 +156,7 @@ def silent(connection: psycopg.Connection) -> list[str]:
 
 
 def hold_dead(connection: psycopg.Connection, name: str) -> bool:
-    """Whether this worker is dead; if so, nobody can bear its name until the end of the transaction.
+    """Whether this worker is dead; if so, no session can take its name until the end of the transaction.
 
     Before: a transaction is open and has locked no domain. Waits for nothing: a row that is locked is a sign of life. A frozen process
     still has its session, and is not dead.

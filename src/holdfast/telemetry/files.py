@@ -18,7 +18,7 @@ LONGEST: Final = 10 * 1024 * 1024
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to the file, which is made if it is not there. After: nobody else may read it.
+    """A descriptor that appends to the file, which is made if it is not there. After: no other user can read it.
 
     Raises OSError, and UsageError if it is a link: what that leads to may not be ours.
     """

@@ -101,7 +101,7 @@ class _Cause:
 
 
 class RateLimited(logging.Handler):
-    """Passes on so many lines of a cause in a window, and then their number."""
+    """Passes on a limited number of lines per cause and window, then counts the rest."""
 
     def __init__(
         self, target: logging.Handler, *, window: float = WINDOW, clock: Callable[[], float] = time.monotonic

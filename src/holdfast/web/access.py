@@ -22,7 +22,7 @@ class Counted(StrEnum):
     LOGIN = "login"
     """That of logins from an address, and no other: other requests from there must not keep a user from logging in."""
     LOGOUT = "logout"
-    """That of whoever asks, but a session that has none left is let through: it ends with this request."""
+    """The rate limit of the caller, but a session that has none left is let through: it ends with this request."""
     FREE = "free"
     """None: who watches a server must not be turned away by it."""
 

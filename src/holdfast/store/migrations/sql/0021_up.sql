@@ -1,7 +1,7 @@
 -- The streak that blocks has a column of its own: consecutive_error_count counts every failure (000 §3.3). Neither is in an index.
 ALTER TABLE domains ADD COLUMN refusal_streak integer NOT NULL DEFAULT 0 CONSTRAINT refusal_streak_not_negative CHECK (refusal_streak >= 0);
 COMMENT ON COLUMN domains.refusal_streak IS
-    'Refusals and failures to reach it in a row, also of its robots.txt: so many as domains.max_errors end a visit and begin a cool-down.';
+    'Refusals and failures to reach it in a row, also of its robots.txt: domains.max_errors of them end a visit and begin a cool-down.';
 COMMENT ON COLUMN domains.consecutive_error_count IS 'Errors of every kind in a row among the rows of the log; a success sets it to 0.';
 UPDATE domains SET refusal_streak = consecutive_error_count, consecutive_error_count = LEAST(consecutive_error_count, total_error_count)
 WHERE consecutive_error_count > 0;
