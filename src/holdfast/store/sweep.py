@@ -389,6 +389,8 @@ def _thaw(connection: psycopg.Connection, ids: Sequence[int]) -> None:
     connection.execute(_NO_DATE, {"ids": free})
     connection.execute(_TRY_AGAIN, {"ids": list(stopped), "no_robots": list(stopped.values()), **given})
     connection.execute(_FETCH_AGAIN, {"ids": refreshed})
+    # Now: the release of a visit would take them for the word of a person, and forgive the stops.
+    readiness.fold(connection, free)
     readiness.rescore(connection, free)
     readiness.refresh(connection, free)
 

@@ -276,3 +276,19 @@ def test_a_job_whose_pages_are_used_up_is_shown_as_stopped_at_a_limit(store: Sto
     assert (row["state"], row["out_of_budget"]) == ("pending", True)
     (work,) = explain.of_domain(store.connection, claim.domain_id)
     assert work["used_up"] is True
+
+
+def test_a_claim_right_after_a_cool_down_does_not_forgive_the_stops(store: Store) -> None:
+    """The sweep's wake must not be taken at the release for a person's word."""
+    job = new_job(store)
+    crawls.runnable(store.connection)
+    (claim,) = store.claim(job=job)
+    store.release(claim, event=Event.CONNECTION_FAILED)
+    store.connection.execute("UPDATE domains SET next_crawl_after = clock_timestamp()")
+    sweep._in_chunks(store.connection, sweep._COOLED, sweep._thaw, [], {"refresh": True})
+    (claim,) = store.claim(job=job)
+    store.flush(claim, outcomes=1, errors=1)
+    store.release(claim, event=Event.CONNECTION_FAILED)
+    row = store.row("a.example")
+    assert (row["status"], row["retry_count"]) == (Status.UNREACHABLE, 2)
+    assert_invariants(store.connection)
