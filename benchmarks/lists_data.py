@@ -25,17 +25,20 @@ FROM generate_series(1, {runs}) n
 """
 _DOMAINS = """
 INSERT INTO domains (domain, parent_domain, base_url, source, status, block_reason_code, status_reason, is_active, claimed_by,
-    claim_expires_at, claim_epoch, last_crawled_at, next_crawl_after, first_seen_at, priority_score, maintenance_window, proxy_use)
+    claim_expires_at, claim_epoch, last_crawled_at, last_visit_ended_at, next_crawl_after, first_seen_at, priority_score,
+    maintenance_window, proxy_use)
 SELECT name, CASE WHEN n % 10 = 0 THEN 'shared-' || n / 1000 || '.example' ELSE name END, 'https://' || name, 'benchmark',
        status::domain_status, CASE status WHEN 'blocked' THEN 'forbidden' WHEN 'unreachable' THEN 'timeout' END, 'benchmark',
        n % 200 <> 3, CASE WHEN n % 50 = 7 THEN 'crawler-' || 1 + n % 97 END,
        CASE WHEN n % 50 = 7 THEN now() + ((n % 61) - 5) * interval '1 minute' END, 3,
-       CASE WHEN status <> 'pending' THEN now() - random() * interval '90 days' END,
+       CASE WHEN status <> 'pending' THEN now() - age * interval '90 days' END,
+       CASE WHEN status <> 'pending' THEN now() - age * interval '90 days' END,
        CASE status WHEN 'blocked' THEN 'infinity' WHEN 'exhausted' THEN now() + random() * interval '9 days'
                    WHEN 'unreachable' THEN now() + interval '7 days' END,
        now() - random() * interval '120 days', (random() * 3000)::int - 100000,
        CASE WHEN n % 500 = 9 THEN '22:00-06:00 Europe/Berlin' END, CASE WHEN n % 100 = 11 THEN 'pool' END
-FROM (SELECT n, substring(md5(n::text) FROM 1 FOR 6) || '-' || n || CASE WHEN n % 3 = 0 THEN '.co.uk' ELSE '.example' END AS name,
+FROM (SELECT n, random() AS age,
+             substring(md5(n::text) FROM 1 FOR 6) || '-' || n || CASE WHEN n % 3 = 0 THEN '.co.uk' ELSE '.example' END AS name,
              CASE WHEN n % 100 < 40 THEN 'pending' WHEN n % 100 < 60 THEN 'active' WHEN n % 100 < 95 THEN 'exhausted'
                   WHEN n % 100 < 99 THEN 'blocked' ELSE 'unreachable' END AS status
       FROM generate_series(1, {domains}) n) d;

@@ -25,7 +25,7 @@ TYPED = {
     Odd.WIDE: {"ok"},
     Odd.NUL: {"ok"},
     Odd.GARBAGE: {"bad_response"},
-    Odd.RESET: {"connection_failed", "bad_response"},
+    Odd.RESET: {"connection_broken", "connection_failed", "bad_response"},
     Odd.CUT: {"bad_response"},
     Odd.HANG: {"timeout", "too_slow"},
 }

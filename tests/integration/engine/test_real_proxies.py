@@ -64,9 +64,10 @@ def test_a_thousand_requests_go_round_among_tinyproxy_and_dante(
     figure(f"{asked} requests through tinyproxy, tinyproxy with a password and dante: {through}")
     assert max(through) - min(through) <= 1
     assert "tcp/connect" in socks.log()
-    kept = crawls.rows(
-        "SELECT requests, success_count, total_failures + proxy_failures FROM domain_proxies ORDER BY proxy_id"
-    )
-    assert kept == [(count, count, 0) for count in through]
+    kept = crawls.rows("SELECT success_count, total_failures + proxy_failures FROM domain_proxies ORDER BY proxy_id")
+    assert kept == [(count, 0) for count in through]
+    # A proxy may close a connection just when it is used again; that was a request, and is in the log.
+    broken = crawls.value("SELECT count(*) FROM crawl_log WHERE outcome = 'connection_broken'")
+    assert crawls.value("SELECT sum(requests)::bigint FROM domain_proxies") == asked + broken
     assert "open-sesame" not in plain.log() + guarded.log()
     crawls.verify()

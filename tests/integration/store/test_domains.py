@@ -282,6 +282,7 @@ def test_a_reset_reopens_pages_in_chunks_and_each_of_them_once(
 def test_an_edit_raises_the_version_and_refuses_to_overwrite_another(store: Store) -> None:
     store.seed("a.example")
     changes: dict[str, object] = {
+        "base_url": "https://a.example:8443",
         "crawl_delay_seconds": 2.5,
         "max_concurrent_requests": 3,
         "parser_name": "product",
@@ -333,7 +334,7 @@ def listing(
 def test_listings_show_what_was_asked_for_in_order(store: Store) -> None:
     store.seed("new.example", "old.example", "young.example", "barren.example")
     for name, day, stored in (("old.example", 3, 5), ("young.example", 1, 2), ("barren.example", 2, 0)):
-        put(store, name, last_crawled_at=NOW - timedelta(days=day), pages_crawled=1, images_stored=stored)
+        put(store, name, last_visit_ended_at=NOW - timedelta(days=day), pages_crawled=1, images_stored=stored)
     store.become("old.example", Status.ACTIVE)
     assert [row["domain"] for row in listing(store)] == [
         "young.example",

@@ -250,7 +250,7 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_and_says_where_to_g
 
 def test_domains_that_were_never_crawled_come_last(filled: psycopg.Connection) -> None:
     rows = walk(LISTINGS["domains"], filled, {}, "crawled", 300)
-    times = [row.last_crawled_at for row in rows]
+    times = [row.last_visit_ended_at for row in rows]
     never = times.index(None)
     assert 0 < never < len(times) == DOMAINS
     assert set(times[never:]) == {None}

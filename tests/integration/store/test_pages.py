@@ -236,7 +236,7 @@ def test_what_is_fetched_afterwards_is_kept(crawl: Crawl, desk: PagesDesk) -> No
 
 
 def test_an_order_is_said_so_that_it_means_the_same_later(crawl: Crawl, desk: PagesDesk) -> None:
-    with pytest.raises(UsageError, match="or that all pages are meant"):
+    with pytest.raises(UsageError, match=r"`\?confirm=all` forgets all pages"):
         desk.check_purge()
     with pytest.raises(UsageError, match="with its time zone"):
         desk.check_purge(before=datetime(2026, 2, 5))  # noqa: DTZ001 — that is the point
