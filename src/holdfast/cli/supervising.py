@@ -25,8 +25,9 @@ GRACE: Final = 15.0
 
 
 def program(of: Session, *arguments: str) -> list[str]:
-    """Holdfast with the data and settings of this invocation."""
-    words = [sys.executable, "-m", "holdfast", "--data", str(of.settings.data)]
+    """Holdfast with the data and settings of this invocation. `-P`: modules in the current folder, which may be another user's, are not
+    imported."""
+    words = [sys.executable, "-P", "-m", "holdfast", "--data", str(of.settings.data)]
     return [*words, *(["--config", str(of.config_file)] if of.config_file else []), *arguments]
 
 

@@ -20,7 +20,7 @@ from holdfast.settings import catalog
 
 _SERVER: Final = "postgres"
 _TICK: Final = 0.02
-PROGRAM: Final = (sys.executable, "-m", "holdfast")
+PROGRAM: Final = (sys.executable, "-P", "-m", "holdfast")
 
 
 def environment(settings: dict[str, str]) -> list[str]:
