@@ -73,7 +73,8 @@ def show(
     if as_json:
         output.print_json(found)
         return
-    about = f"task {found.task_id}" if found.task_id else f"alert {found.alert_id}"
+    others = f"alert {found.alert_id}" if found.alert_id else f"job {found.job_id}"
+    about = f"task {found.task_id}" if found.task_id else others
     facts: list[tuple[str, object]] = [
         ("Message", f"{found.id} ({found.message_id})"),
         ("Event", f"{found.event}, {about}, {output.when(found.created_at)}"),

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from holdfast.control.alerts import Rules
 from holdfast.settings import Settings
-from holdfast.store import alerts, answers, duties, events, gauges, logins, operations, rates, sessions, stats
+from holdfast.store import alerts, answers, duties, events, gauges, logins, operations, rates, sessions, stats, webhooks
 from holdfast.store.connect import Connection
 
 log: Final = logging.getLogger(__name__)
@@ -32,21 +32,28 @@ class Upkeep:
     rules: Rules = field(default_factory=Rules)
     login_window: timedelta = timedelta(minutes=15)
     """How long failed logins count."""
+    jobs_url: str | None = None
+    """Where ends and reopenings of jobs are told; None: nowhere."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the settings say."""
-        return cls(Rules.of(settings), settings.web.login_window)
+        return cls(Rules.of(settings), settings.web.login_window, settings.webhook.jobs_url)
 
     def duties(self) -> Mapping[str, Duty]:
         """Each with its name, in the order in which they are done. Before each: no transaction is open."""
         return {
+            "where jobs are told": self.tell_jobs,
             "figures": fold,
             "gauges": self.sample,
             "alerts": self.rules.look,
             "alerts of proxies": self.rules.look_at_proxies,
             "what is old": self.trim,
         }
+
+    def tell_jobs(self, connection: Connection) -> None:
+        """Let changes of jobs be told where the settings say."""
+        webhooks.tell_jobs(connection, self.jobs_url)
 
     def sample(self, connection: Connection) -> bool:
         """Write down how things stand when a minute has ended; whether it was."""

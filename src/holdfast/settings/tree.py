@@ -247,7 +247,7 @@ class Flush(Group):
 
 
 class Webhook(Group):
-    """How others are told that a task has ended, or that something is wrong."""
+    """How others are told that a task or a job has ended, or that something is wrong."""
 
     secret: Annotated[SecretStr | None, AfterValidator(_signing)] = Field(
         default=None,
@@ -267,6 +267,10 @@ class Webhook(Group):
     )
     alerts_url: Annotated[str | None, AfterValidator(_receiver)] = Field(
         default=None, description="Where it is told that an alert begins and ends; not set = nowhere."
+    )
+    jobs_url: Annotated[str | None, AfterValidator(_receiver)] = Field(
+        default=None,
+        description="Where ends, pauses and reopenings of jobs are told; not set = nowhere. `serve` and `background` read it.",
     )
 
 

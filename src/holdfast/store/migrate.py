@@ -15,7 +15,7 @@ import psycopg
 from holdfast.errors import SchemaMismatch, StoreError, UsageError
 from holdfast.store.connect import Database, first_line
 
-HEAD: Final = "0025"
+HEAD: Final = "0026"
 """The newest revision. Written here so that commands need not load Alembic to compare; a test keeps it true."""
 
 OLDER: Final[frozenset[str | None]] = frozenset({None, *(f"{number:04}" for number in range(1, int(HEAD)))})

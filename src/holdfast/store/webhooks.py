@@ -1,4 +1,4 @@
-"""The outbox: messages about the ends of tasks and about alerts, taken by senders, and what came of each attempt.
+"""The outbox: messages about the ends of tasks, about alerts and about jobs, taken by senders, and what came of each attempt.
 
 The rule: a message is in the store before anybody sends it, and its next time is set before it goes out. So a killed sender's messages
 come again by themselves, no two senders have the same one at once, and each is sent at least once.
@@ -88,14 +88,19 @@ CASE WHEN d.delivered_at IS NOT NULL THEN 'delivered' WHEN d.gave_up_at IS NOT N
      WHEN d.sending AND d.next_attempt_at > clock_timestamp() THEN 'sending' ELSE 'waiting' END
 """
 _READ: Final = f"""
-SELECT d.id, d.task_id, d.alert_id, d.event, {_STATE} AS state, d.url, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at,
-       d.delivered_at, d.gave_up_at, d.last_status, d.last_error, d.message_id, d.body FROM webhook_deliveries d
+SELECT d.id, d.task_id, d.alert_id, d.job_id, d.event, {_STATE} AS state, d.url, d.attempts, d.created_at, d.last_attempt_at,
+       d.next_attempt_at, d.delivered_at, d.gave_up_at, d.last_status, d.last_error, d.message_id, d.body FROM webhook_deliveries d
 """  # noqa: S608 — a constant
 _FILTERS: Final = {
     "waiting": " AND d.next_attempt_at IS NOT NULL",
     "delivered": " AND d.delivered_at IS NOT NULL",
     "given_up": " AND d.gave_up_at IS NOT NULL",
 }
+_TELL_JOBS: Final = """
+INSERT INTO webhook_receivers AS r (about, url) VALUES ('jobs', %(url)s)
+ON CONFLICT (about) DO UPDATE SET url = excluded.url WHERE r.url <> excluded.url
+"""
+_TELL_NO_JOBS: Final = "DELETE FROM webhook_receivers WHERE about = 'jobs'"
 _STATS: Final = """
 SELECT count(next_attempt_at) AS waiting, count(delivered_at) AS delivered, count(gave_up_at) AS given_up,
        min(created_at) FILTER (WHERE next_attempt_at IS NOT NULL) AS oldest_waiting,
@@ -168,8 +173,9 @@ class Delivery:
 
     id: int
     task_id: int | None
-    """None: it is about an alert."""
+    """None: it is about an alert or a job."""
     alert_id: int | None
+    job_id: int | None
     event: str
     state: str
     url: str
@@ -194,6 +200,12 @@ class Stats:
     given_up: int
     oldest_waiting: datetime | None
     endpoints_off: int
+
+
+def tell_jobs(connection: psycopg.Connection, url: str | None) -> None:
+    """Say where ends, pauses and reopenings of jobs are told from now on; None: nowhere. A trigger writes the messages, in the transaction
+    of each change, whichever process makes it."""
+    connection.execute(_TELL_NO_JOBS if url is None else _TELL_JOBS, {"url": url})
 
 
 # Sending --------------------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_an_empty_database_is_refused_with_what_to_do(empty: Database) -> None:
 def test_an_older_schema_is_refused_with_what_to_do(empty: Database) -> None:
     migrate.upgrade(empty, "0001")
     with pytest.raises(
-        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0025; run `holdfast db upgrade`"
+        SchemaMismatch, match=r"is at revision 0001, this Holdfast needs 0026; run `holdfast db upgrade`"
     ):
         check(empty)
 
@@ -148,7 +148,7 @@ _DATA_AT = {
     "0001": _DOMAIN,
     "0002": _DOMAIN,
     **dict.fromkeys(("0003", "0004", "0005"), _DOMAIN + _TASK),
-    **dict.fromkeys((f"{number:04}" for number in range(6, 25)), _DOMAIN + _TASK + _PRODUCT),
+    **dict.fromkeys((f"{number:04}" for number in range(6, 26)), _DOMAIN + _TASK + _PRODUCT),
     "0018": _DOMAIN + _TASK + _PRODUCT + _SECRETS,
 }
 

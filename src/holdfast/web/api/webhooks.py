@@ -22,8 +22,9 @@ class DeliveryView(View):
 
     id: int
     task_id: int | None
-    """null: it is about an alert."""
+    """null: it is about an alert or a job."""
     alert_id: int | None
+    job_id: int | None
     event: str
     """In one word, such as task.completed."""
     state: str
@@ -41,7 +42,7 @@ class DeliveryView(View):
     message_id: UUID
     """The same in every attempt."""
     body: dict[str, Any]
-    """What it says of the task or the alert."""
+    """What it says of the task, the alert or the job."""
 
 
 class OutboxView(View):
