@@ -241,6 +241,46 @@ def test_a_streak_before_0021_goes_on_after_it_and_back(empty: Database) -> None
         assert connection.execute(f"SELECT {counts}, claimed_by FROM domains").fetchone() == (2, 4, "w1")
 
 
+def test_a_claim_and_a_crawl_under_way_live_through_every_step_down_and_up(empty: Database) -> None:
+    """With what only the newer steps know: a take-over, an edit, an end of a job, a worker that ended."""
+    migrate.upgrade(empty)
+    with empty.session() as connection:
+        store = Store(connection)
+        store.domains(3)
+        (held, taken_over) = store.claim(count=2)
+        crawls.begin(connection, store.job)
+        assert store.flush(held, refusal_streak=2, outcomes=2, errors=2)
+        store.release(taken_over)
+        connection.execute("UPDATE claim_log SET why = 'silent' WHERE domain_id = %s", (taken_over.domain_id,))
+        connection.execute("UPDATE domains SET crawl_delay_seconds = 3")
+        connection.execute("INSERT INTO workers (name, host, pid, ended_at) VALUES ('w0', 'here', 1, now())")
+        connection.execute(
+            "UPDATE crawl_jobs SET state_reason = 'stopped', new_crawl = false WHERE id = %s", (store.job,)
+        )
+
+    def under_way() -> list[tuple[object, ...]]:
+        with empty.session() as connection:
+            return connection.execute(
+                "SELECT d.id, d.claimed_by, d.claim_epoch, d.claim_expires_at > now(), c.ended_at, l.ended_at"
+                " FROM domains d JOIN claim_log l ON (l.domain_id, l.epoch) = (d.id, d.claim_epoch), crawls c"
+                " WHERE d.claimed_by IS NOT NULL"
+            ).fetchall()
+
+    before = [(held.domain_id, "w1", held.epoch, True, None, None)]
+    steps = [f"{number:04}" for number in range(int(migrate.HEAD) - 1, 19, -1)]
+    for revision in steps:
+        migrate.downgrade(empty, revision)
+        assert under_way() == before, revision
+    for revision in [*reversed(steps[:-1]), migrate.HEAD]:
+        migrate.upgrade(empty, revision)
+        assert under_way() == before, revision
+    with empty.session() as connection:
+        store = Store(connection)
+        assert store.flush(held, outcomes=1)
+        store.release(held)
+        assert_invariants(connection)
+
+
 def test_prices_that_a_crawl_saw_stay_when_the_schema_goes_back(empty: Database) -> None:
     migrate.upgrade(empty, "0019")
     with empty.session() as connection:
