@@ -241,8 +241,12 @@ def worker(
         told = run_worker(plan if lines is None else replace(plan, report=lines.report), supervised=supervised)
     if lines is not None:
         lines.close()
-    if told and not supervised:
+    if supervised:
+        return
+    if told:
         raise typer.Exit(INTERRUPTED)
+    if job_id is not None:
+        wishes.desk(of).end_idle()
 
 
 class _Patience:

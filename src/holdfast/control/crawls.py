@@ -270,6 +270,11 @@ class CrawlDesk:
             progress = reports.progress(connection, job.id, _crawl(job))
             return Ended(crawls.finish(connection, _crawl(job)), standing, progress)
 
+    def end_idle(self) -> None:
+        """End crawls that no worker serves and that have nothing more to do, without waiting for the sweep of another worker."""
+        with self.database.session() as connection:
+            crawls.finish_idle(connection)
+
     def summary(self, job: Job, ended: Ended, without_proxy: Sequence[str] = ()) -> CrawlSummary:
         """How a crawl ended, with the URLs that were not crawled by reason. Goes over all of the job's URLs that are not pages."""
         with self.database.session() as connection:

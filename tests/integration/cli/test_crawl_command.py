@@ -109,6 +109,14 @@ def test_a_crawl_ends_when_a_sweep_has_completed_its_job(crawls: Crawls, web: We
     assert "paused" not in answer.err
 
 
+def test_a_worker_of_one_job_completes_it(crawls: Crawls, web: WebProcess) -> None:
+    """No other worker may run, whose sweep would find the job done."""
+    crawls.begin(web.url(), job="news", delay=0.0)
+    answer = crawls.run("worker", "--job", "news")
+    assert (answer.code, state(crawls)) == (0, "completed"), answer
+    crawls.verify()
+
+
 def test_a_crawl_that_finds_nothing_to_do_ends_when_a_sweep_has_completed_its_job(
     crawls: Crawls, web: WebProcess, patient_connection: psycopg.Connection
 ) -> None:
