@@ -349,7 +349,7 @@ def test_closing_cancels_what_is_under_way_and_leaves_no_descriptor(watching: Wa
             one = Multi(10, watching)
             await asyncio.gather(*(one.start(handle(web.url())) for _ in range(3)))
             ends = [one.start(handle(web.url("/silent"), 50_000)) for _ in range(4)]
-            ends.append(one.start(handle(web.url("/silent"), 50)))
+            ends.append(one.start(handle(web.url("/silent"), 20_000)))
             await until(lambda: len(web.heads) == 8)
             assert len(descriptors() - before) > 5
             one.close()
