@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from holdfast.errors import ClaimLost
-from holdfast.model.domain import BLOCKING, STOPPING, Claim, Event, Status, decide
+from holdfast.model.domain import STOPPING, Claim, Event, Status, decide
 from holdfast.store import claims, domains, sweep
 from holdfast.store.connect import Database
 from tests.support.batches import Worker, found, outcome
@@ -242,11 +242,9 @@ class Lifecycle(RuleBasedStateMachine):
         assert status is model.status
         if event and model.status is not before:
             model.cooling = True
-            if event in BLOCKING:
+            if event in STOPPING:
                 model.for_ever = model.blocks >= 3
                 model.blocks += 1
-            if model.status is Status.EXHAUSTED:
-                model.blocks = 0
 
     # What time does
 
@@ -274,8 +272,7 @@ class Lifecycle(RuleBasedStateMachine):
                 model.holder, model.expired = None, False
             thawed = not model.cooling and not model.for_ever and model.holder is None
             if thawed and model.status in (Status.BLOCKED, Status.UNREACHABLE):
-                model.status = Status.PENDING
-                model.again = model.row_done  # nothing was left to try: its pages are
+                model.status = Status.PENDING  # URLs that wait are tried, never all pages
             elif thawed and model.status is Status.EXHAUSTED:
                 model.status, model.again = Status.PENDING, True
             if model.holder is None:

@@ -1,6 +1,7 @@
 """Jobs paused, resumed, cancelled and deleted under running workers; two jobs on one domain."""
 
 import itertools
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -59,6 +60,13 @@ def test_a_crawl_that_is_paused_waits_and_goes_on_and_ends_as_if_it_had_not(craw
     assert end_state(crawls, "news") == end_state(crawls, "never paused")
 
 
+def stands_still(crawls: Crawls) -> bool:
+    """Whether no page was committed for a second."""
+    before = crawls.total()
+    time.sleep(1)
+    return crawls.total() == before
+
+
 def test_a_page_that_does_not_come_does_not_hold_a_pause_up(crawls: Crawls, web: WebProcess) -> None:
     """The request is given up; its URL waits as before, and the log shows what was sent."""
     crawls.set(fetch={"timeout": 90, "connect_timeout": 2}, claims={"lease": 900})
@@ -68,6 +76,7 @@ def test_a_page_that_does_not_come_does_not_hold_a_pause_up(crawls: Crawls, web:
         wait_for(lambda: crawls.total() >= 3, "the first pages")
         web.pause(3600)  # longer than anybody here waits
         try:
+            wait_for(lambda: stands_still(crawls), "requests that get no answer")
             crawls.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (job.id,))
             worker.end()
         finally:
