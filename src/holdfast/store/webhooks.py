@@ -1,4 +1,4 @@
-"""The outbox: messages about the ends of tasks, about alerts and about jobs, taken by senders, and what came of each attempt.
+"""The outbox: messages about the ends of tasks, about alerts and about jobs, taken by senders, and the result of each attempt.
 
 The rule: a message is in the store before anybody sends it, and its next time is set before it goes out. So a killed sender's messages
 come again by themselves, no two senders have the same one at once, and each is sent at least once.
