@@ -1,40 +1,40 @@
 """Every exception that Holdfast raises on purpose.
 
-What the web does to us is a value, not an exception; these are for people and for our own faults.
-Each is one clear sentence that says what to do, and carries the exit code that the CLI ends with::
+Failures of the web are values, not exceptions; these are for the caller, and for our own faults.
+Each message is one sentence that says what to do; each class has the exit code of the CLI::
 
     HoldfastError                     1
-    ├── UsageError                    2   the request cannot be meant
+    ├── UsageError                    2   invalid usage
     │   ├── BadUrl                        a URL or domain that no crawler can visit
     │   └── SettingsError                 a setting that is unknown or out of range
     ├── StoreError                    3   the database cannot be used
-    │   ├── StoreUnavailable              nothing answers
+    │   ├── StoreUnavailable              no server answers
     │   ├── EmbeddedServerError           the bundled PostgreSQL cannot start here
     │   ├── SchemaMismatch                the schema is older or newer than this Holdfast
     │   ├── RolledBack                    the connection broke; the transaction may be run again
-    │   └── Unsettled                     we stopped asking how a transaction ended
+    │   └── Unsettled                     the result of a transaction is unknown
     ├── NotFound                      4   no such domain, worker, job …
-    ├── Refused                       5   the state of things forbids it (or the person said no)
-    │   ├── ClaimLost                     the claim belongs to somebody else now
-    │   ├── NameInUse                     another living worker bears that name
-    │   ├── Changed                       somebody changed it since it was looked at
-    │   └── UnderWay                      the same request is still being done
-    ├── Denied                        6   whoever asks may not
-    │   └── Unauthenticated               nobody knows who asks
-    └── TooMany                       7   asked too often; it says when to ask again
+    ├── Refused                       5   the current state forbids it (or the operator said no)
+    │   ├── ClaimLost                     another worker holds the claim now
+    │   ├── NameInUse                     another live worker uses that name
+    │   ├── Changed                       it was changed since it was read
+    │   └── UnderWay                      the same request is still being processed
+    ├── Denied                        6   the caller lacks the permission
+    │   └── Unauthenticated               the caller has no valid credentials
+    └── TooMany                       7   a rate limit is exceeded; it says when to retry
 """
 
 from typing import ClassVar
 
 
 class HoldfastError(Exception):
-    """Something Holdfast can explain."""
+    """The base of all errors that Holdfast raises on purpose."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UsageError(HoldfastError):
-    """The request cannot be meant."""
+    """Invalid usage: an argument, option or request that makes no sense."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ class StoreError(HoldfastError):
 
 
 class StoreUnavailable(StoreError):
-    """Nothing answers at the database's address."""
+    """No server answers at the database's address."""
 
 
 class EmbeddedServerError(StoreError):
@@ -70,56 +70,56 @@ class RolledBack(StoreError):
 
 
 class Unsettled(StoreError):
-    """We stopped asking how a transaction ended; it must not be run again."""
+    """The result of a transaction could not be determined in time; it must not be run again."""
 
 
 class NotFound(HoldfastError):
-    """No such thing in the store."""
+    """The store has no such object."""
 
     exit_code = 4
 
 
 class Refused(HoldfastError):
-    """The present state forbids it."""
+    """The current state forbids it."""
 
     exit_code = 5
 
 
 class ClaimLost(Refused):
-    """The claim belongs to somebody else now; nothing was written."""
+    """Another worker holds the claim now; nothing was written."""
 
 
 class NameInUse(Refused):
-    """Another living worker bears that name."""
+    """Another live worker uses that name."""
 
 
 class Changed(Refused):
-    """Somebody changed it since it was looked at."""
+    """The object was changed since it was read."""
 
 
 class UnderWay(Refused):
-    """The same request is still being done; asked again a little later, its answer is there."""
+    """The same request is still being processed; a retry a little later gets its answer."""
 
     retry_after: ClassVar[float] = 2.0
-    """Seconds until it may be asked again."""
+    """Seconds until a retry."""
 
 
 class Denied(HoldfastError):
-    """Whoever asks may not."""
+    """The caller lacks the permission."""
 
     exit_code = 6
 
 
 class Unauthenticated(Denied):
-    """Nobody knows who asks: no name and password, session or key that is valid."""
+    """The caller has no valid name and password, session or key."""
 
 
 class TooMany(HoldfastError):
-    """Asked too often."""
+    """A rate limit is exceeded."""
 
     exit_code = 7
 
     def __init__(self, sentence: str, *, retry_after: float) -> None:
         super().__init__(sentence)
         self.retry_after = retry_after
-        """Seconds until it may be asked again."""
+        """Seconds until a retry."""

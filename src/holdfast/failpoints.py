@@ -1,7 +1,7 @@
-"""Named places where tests kill the process, to show that any moment will do.
+"""Failpoints: named places where tests kill the process, to show that any moment is safe.
 
-The rule: nothing is armed unless the program was told to at its start; then the process dies there as by `kill -9`, without a
-word, without clean-up.
+The rule: none is armed unless the program was started with it; then the process dies there as by `kill -9`, without a message, without
+clean-up.
 """
 
 import os
@@ -24,19 +24,19 @@ NAMES: Final = frozenset(
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})
-"""Those that a server of the API reaches, and no worker."""
+"""The failpoints of an API server; no worker reaches them."""
 _armed: dict[str, int] = {}
 
 
 def arm(name: str, nth: int = 1) -> None:
-    """Die the `nth` time that `name` is reached."""
+    """Kill the process the `nth` time that `name` is reached."""
     if name not in NAMES:
         raise ValueError(f"There is no failpoint {name!r}; there are: {', '.join(sorted(NAMES))}.")
     _armed[name] = nth
 
 
 def reach(name: str) -> None:
-    """Here the process may be killed."""
+    """Kill the process here if the failpoint is armed."""
     if not _armed or name not in _armed:
         return
     _armed[name] -= 1

@@ -1,8 +1,8 @@
-"""The data folder and the folders in it: closed to other users, never through a link.
+"""The data folder and its subfolders: closed to other users, never followed through a link.
 
-The rule: every folder here belongs to us, and no other user can enter it; root's data folder may be passed through, not listed, by the
-private group of its database server. What another user owns, or could have filled, is refused with one sentence; what is merely open
-is closed. A link inside the data folder is never followed, since it may have been put there before the folder was closed.
+The rule: every folder here belongs to us, and no other user can enter it; the private group of root's database server may traverse root's
+data folder, not list it. A folder that another user owns, or could have filled, is refused with one sentence; one that is merely open is
+closed. A link inside the data folder is never followed, since it may have been put there before the folder was closed.
 """
 
 import os
@@ -16,18 +16,18 @@ from holdfast import trust
 from holdfast.errors import UsageError
 
 MODE: Final = 0o700
-PASSABLE: Final = 0o710
-_FORMER: Final = 0o711
-"""Of root's data folders, as earlier versions made them."""
-_BITS: Final = 0o777
-_OTHERS: Final = 0o077
-_INSIDE: Final = ("archive", "logs")
-_OURS: Final = ("postgres", "postgresql", "archive", "logs", "secret", "webhook")
-"""How the names of Holdfast's own files in a data folder begin."""
+MODE_FOR_GROUP: Final = 0o710
+_OLD_MODE: Final = 0o711
+"""The mode of root's data folders in earlier versions."""
+_MODE_BITS: Final = 0o777
+_OTHERS_BITS: Final = 0o077
+_SUBFOLDERS: Final = ("archive", "logs")
+_OWN_PREFIXES: Final = ("postgres", "postgresql", "archive", "logs", "secret", "webhook")
+"""Prefixes of the names of Holdfast's own files in a data folder."""
 
 
 def check(data: Path) -> None:
-    """Raise UsageError unless `data` is a folder of ours, or nothing is there yet."""
+    """Raise UsageError unless `data` is a folder of ours, or does not exist yet."""
     try:
         trust.check_links(data)
         found = data.stat()
@@ -41,39 +41,39 @@ def check(data: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a private folder, and those above it that are missing; close one of ours that is there and open.
+    """Create a private folder and its missing parents; close one of ours that exists and is open.
 
-    After: `path` is a folder of ours, not a link, that no other user can enter. UsageError: it cannot be.
+    After: `path` is a folder of ours, not a link, that no other user can enter. Raises UsageError if that is impossible.
     """
     missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process of ours
             folder.mkdir(mode=MODE)
-    fd = _opened(path)
+    fd = _open_folder(path)
     try:
         found = os.fstat(fd)
         _check_owner(path, found)
-        if found.st_mode & _OTHERS:
+        if found.st_mode & _OTHERS_BITS:
             os.fchmod(fd, MODE)
     finally:
         os.close(fd)
 
 
 def close(data: Path, say: Callable[[str], None], *, group: int | None = None) -> None:
-    """Close a data folder that is there, and the archive and logs in it; `say` hears of it if they were open.
+    """Close an existing data folder, its archive and its logs to other users; `say` gets a message if they were open.
 
-    `group` may pass through the folder: the private one of root's database server. UsageError: the folder is another user's, or open and
-    not for Holdfast alone.
+    `group` may traverse the folder: the private one of root's database server. Raises UsageError if the folder is another user's, or open
+    and not used by Holdfast alone.
     """
-    fd = _opened(data)
+    fd = _open_folder(data)
     try:
         found = os.fstat(fd)
         _check_owner(data, found)
-        mode = found.st_mode & _BITS
-        wanted, gid = (MODE, found.st_gid) if group is None else (PASSABLE, group)
+        mode = found.st_mode & _MODE_BITS
+        wanted, gid = (MODE, found.st_gid) if group is None else (MODE_FOR_GROUP, group)
         closed = []
         if (mode, found.st_gid) != (wanted, gid):
-            if mode & _OTHERS & ~wanted:
+            if mode & _OTHERS_BITS & ~wanted:
                 _check_alone(data, found)
                 closed.append(str(data))
             if found.st_gid != gid:
@@ -82,9 +82,9 @@ def close(data: Path, say: Callable[[str], None], *, group: int | None = None) -
             os.fchmod(fd, wanted)
     finally:
         os.close(fd)
-    for name in _INSIDE:
+    for name in _SUBFOLDERS:
         with suppress(FileNotFoundError):
-            if stat.S_IMODE((data / name).lstat().st_mode) & _OTHERS:
+            if stat.S_IMODE((data / name).lstat().st_mode) & _OTHERS_BITS:
                 make_folder(data / name)
                 closed.append(str(data / name))
     if closed:
@@ -92,13 +92,14 @@ def close(data: Path, say: Callable[[str], None], *, group: int | None = None) -
 
 
 def close_own(data: Path, say: Callable[[str], None]) -> None:
-    """Close a data folder of ours whose database is elsewhere, if it is there, open, and for Holdfast alone; else change nothing."""
+    """Close a data folder of ours whose database is elsewhere, if it exists, is open, and holds only Holdfast's files; else change
+    nothing."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = data.lstat()
         if (
             stat.S_ISDIR(found.st_mode)
             and found.st_uid == os.geteuid()
-            and found.st_mode & _OTHERS & ~PASSABLE
+            and found.st_mode & _OTHERS_BITS & ~MODE_FOR_GROUP
             and is_alone(data)
         ):
             close(data, say)
@@ -120,9 +121,9 @@ def _check_alone(data: Path, found: os.stat_result) -> None:
             f"{data} can be written by {who} (mode {stat.S_IMODE(found.st_mode):04o}), who may have put files into it: choose another "
             "folder with --data, or look into this one and close it (chmod 700)."
         )
-    if found.st_mode & _BITS == _FORMER:
+    if found.st_mode & _MODE_BITS == _OLD_MODE:
         return
-    if (name := _foreign(data)) is not None:
+    if (name := _foreign_file(data)) is not None:
         raise UsageError(
             f"{data} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}) and holds {name!r}, which is not Holdfast's: "
             "choose a folder for Holdfast alone with --data, or close this one (chmod 700)."
@@ -130,15 +131,15 @@ def _check_alone(data: Path, found: os.stat_result) -> None:
 
 
 def is_alone(data: Path) -> bool:
-    """Whether nothing but Holdfast's own files is in `data`, so that its group may be changed."""
-    return _foreign(data) is None
+    """Whether `data` holds nothing but Holdfast's own files, so that its group may be changed."""
+    return _foreign_file(data) is None
 
 
-def _foreign(data: Path) -> str | None:
-    return next((path.name for path in sorted(data.iterdir()) if not path.name.startswith(_OURS)), None)
+def _foreign_file(data: Path) -> str | None:
+    return next((path.name for path in sorted(data.iterdir()) if not path.name.startswith(_OWN_PREFIXES)), None)
 
 
-def _opened(path: Path) -> int:
+def _open_folder(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as problem:

@@ -1,8 +1,8 @@
-"""Whether a file that was found may be used: settings and code of another user must not run as us.
+"""Trust in files that were found, not named: settings and code of another user must not run as us.
 
-The rule: a trusted file belongs to us or to root, and no other user can write it or replace it, be it in any folder or through any link
-on the way to it. A private group (the owner's own, without another member) counts as its owner. In a folder with the sticky bit others
-may add files, but not replace those of a trusted owner. What is read is the file that was judged: both go through one descriptor.
+The rule: a trusted file belongs to us or to root, and no other user can write or replace it, in any folder or through any link on its path.
+A private group (the owner's own, without another member) counts as its owner. In a folder with the sticky bit others may add files, but not
+replace those of a trusted owner. The file that is read is the file that was checked: both use one descriptor.
 """
 
 import grp
@@ -12,16 +12,16 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_MOST_LINKS: Final = 40
+_MAX_LINKS: Final = 40
 _ACL: Final = "system.posix_acl_access"
 
 
 class Untrusted(Exception):
-    """The file may not be used; the text names what is wrong, and where: "/tmp/x belongs to user bob (mode 0644)"."""
+    """The file may not be used; the message names the cause and the place: "/tmp/x belongs to user bob (mode 0644)"."""
 
 
 def read(path: Path) -> bytes:
-    """The content of a trusted file. Raises Untrusted, and OSError if there is none or it cannot be read."""
+    """Read a trusted file. Raises Untrusted, and OSError if it does not exist or cannot be read."""
     fd = os.open(
         path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     )  # not waiting for the writer of a pipe that another user put there
@@ -29,42 +29,42 @@ def read(path: Path) -> bytes:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise Untrusted(f"{path} is not a file")
-        last, judged = _judge_way(path)
+        last, judged = _check_path(path)
         if not os.path.samestat(found, judged):
             raise Untrusted(f"{last} was replaced while it was read")
         return file.read()
 
 
 def read_named(path: Path) -> bytes:
-    """The content of a file that a person named: refused (Untrusted) only if every user can write it. OSError as for any file."""
+    """Read a file that the operator named: Untrusted only if every user can write it. OSError as for any file."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         if stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWOTH:
-            raise Untrusted(f"{path} can be written by every user (mode {_octal(found)})")
+            raise Untrusted(f"{path} can be written by every user (mode {_mode(found)})")
         return file.read()
 
 
 def check(path: Path) -> None:
-    """Raise Untrusted unless what is at `path` now, a file or a folder, is trusted; OSError if nothing is."""
-    _judge_way(path)
+    """Raise Untrusted unless the file or folder at `path` is trusted; OSError if it does not exist."""
+    _check_path(path)
 
 
 def is_closed(folder: Path) -> bool:
     """Whether `folder` is trusted and no other user can even add a file to it."""
     try:
-        _judge_way(folder)
+        _check_path(folder)
         return not writers(folder, folder.stat())
     except (Untrusted, OSError):
         return False
 
 
 def check_links(path: Path) -> None:
-    """Raise Untrusted if a link on the way to `path` is another user's; OSError if nothing is there."""
-    _judge_way(path, links_only=True)
+    """Raise Untrusted if a link on the path belongs to another user; OSError if nothing exists there."""
+    _check_path(path, links_only=True)
 
 
-def _judge_way(path: Path, *, links_only: bool = False) -> tuple[Path, os.stat_result]:
-    """Judge every folder and link on the way to `path`, and what is there; that place, without links, and its status."""
+def _check_path(path: Path, *, links_only: bool = False) -> tuple[Path, os.stat_result]:
+    """Check every folder and link on the path, and its end. Returns the path without links, and its status."""
     parts = list(reversed(Path.cwd().joinpath(path).parts[1:]))
     here, links = Path("/"), 0
     status = here.stat()
@@ -76,10 +76,10 @@ def _judge_way(path: Path, *, links_only: bool = False) -> tuple[Path, os.stat_r
         there = here / part
         found = there.lstat()
         if stat.S_ISLNK(found.st_mode) or not links_only:
-            _judge_owner(there, found)
+            _check_owner(there, found)
         if stat.S_ISLNK(found.st_mode):
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 raise Untrusted(f"{there} leads round in a circle")
             target = there.readlink()
             parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
@@ -91,23 +91,23 @@ def _judge_way(path: Path, *, links_only: bool = False) -> tuple[Path, os.stat_r
             and (who := writers(there, found))
             and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
         ):
-            raise Untrusted(f"{there} can be written by {who} (mode {_octal(found)}, owner {user_name(found.st_uid)})")
+            raise Untrusted(f"{there} can be written by {who} (mode {_mode(found)}, owner {user_name(found.st_uid)})")
         here, status = there, found
     return here, status
 
 
-def _judge_owner(path: Path, found: os.stat_result) -> None:
+def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
-        raise Untrusted(f"{path} belongs to user {user_name(found.st_uid)} (mode {_octal(found)})")
+        raise Untrusted(f"{path} belongs to user {user_name(found.st_uid)} (mode {_mode(found)})")
 
 
 def writers(path: Path, found: os.stat_result) -> str | None:
-    """Who beside its owner can write what is at `path`, with this status; None if no one else can."""
+    """Users or groups other than the owner that can write the file with this status; None: no other user."""
     if found.st_mode & stat.S_IWOTH:
         return "every user"
     if not found.st_mode & stat.S_IWGRP:
         return None
-    # With an access list the bits of the group are the most that any name of the list may do.
+    # With an access list the group bits are the maximum for every entry of the list.
     if hasattr(os, "listxattr") and _ACL in _attributes(path):
         return "the users of its access list"
     return None if is_private_group(found.st_gid, found.st_uid) else f"group {_group(found.st_gid)}"
@@ -121,7 +121,7 @@ def _attributes(path: Path) -> list[str]:
 
 
 def is_private_group(gid: int, uid: int) -> bool:
-    """Whether a group is the own one of the user and has no other member, as on systems whose umask is 002."""
+    """Whether a group is the user's own and has no other member, as on systems whose umask is 002."""
     try:
         owner, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
@@ -132,7 +132,7 @@ def is_private_group(gid: int, uid: int) -> bool:
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, or the number where there is none."""
+    """The name of a user, or the number if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -146,5 +146,5 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
-def _octal(found: os.stat_result) -> str:
+def _mode(found: os.stat_result) -> str:
     return f"{stat.S_IMODE(found.st_mode):04o}"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import private, wiring
-from holdfast.archive.segments import Segments
+from holdfast import factories, private
+from holdfast.archive.writer import ArchiveWriter
 from holdfast.control import key_files
-from holdfast.engine.supervisor import Supervisor
+from holdfast.crawler.supervisor import Supervisor
 from holdfast.errors import UsageError
 from holdfast.settings import Settings
 from holdfast.settings.crawling import Archive
 from holdfast.telemetry import log
-from holdfast.telemetry.files import open_log
+from holdfast.telemetry.log import open_log
 
 STRANGER = 65_534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -38,8 +38,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
         handler.close()
 
 
-def segments(data: Path) -> Segments:
-    return Segments(data / "archive", "w1", Archive(), software="test")
+def segments(data: Path) -> ArchiveWriter:
+    return ArchiveWriter(data / "archive", "w1", Archive(), software="test")
 
 
 def test_archive_and_logs_are_made_private(data: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_an_earlier_version_left_open_is_closed_with_one_line(data: Path) -
     assert len(said) == 1
     data.chmod(0o755)
     settings = Settings.model_validate({"data": data, "database_url": "postgresql://elsewhere.example/x"})
-    wiring.database(settings, said.append)
+    factories.database(settings, said.append)
     assert (mode(data), len(said)) == (0o700, 2), "with another server, too"
 
 
@@ -103,9 +103,9 @@ def test_another_users_data_folder_is_refused_for_root_too(data: Path) -> None:
     os.chown(data, STRANGER, STRANGER)
     settings = Settings.model_validate({"data": data})
     for use in (
-        lambda: wiring.archive_folder(settings),
-        lambda: wiring.log_folder(settings),
-        lambda: wiring.database(settings, print),
+        lambda: factories.archive_folder(settings),
+        lambda: factories.log_folder(settings),
+        lambda: factories.database(settings, print),
         lambda: key_files.make(data / "secret.key", "x"),
         lambda: private.make_folder(data),
     ):

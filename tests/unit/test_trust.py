@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SettingsError
-from holdfast.parse.loading import NotAParser
-from holdfast.parse.loading import load as load_parser
-from holdfast.parse.registry import Kind, Source, scan
+from holdfast.parse.plugin_loader import InvalidParser
+from holdfast.parse.plugin_loader import load as load_parser
+from holdfast.parse.plugin_registry import ParserSource, SourceKind, discover
 from holdfast.settings import load
 
 STRANGER = 65_534
@@ -149,7 +149,7 @@ PARSER = "version = '1'\ndef parse(document): return {}\n"
 def test_a_parser_that_another_user_could_write(place: Path, how: str) -> None:
     file = place / "shop.py"
     file.write_text(PARSER)
-    source = Source("shop", Kind.FILE, str(file))
+    source = ParserSource("shop", SourceKind.FILE, str(file))
     assert load_parser(source).version == "1"
     if how == "group":
         os.chown(file, 0, 1)
@@ -163,8 +163,8 @@ def test_a_parser_that_another_user_could_write(place: Path, how: str) -> None:
         file.rename(place / "real")
         file.symlink_to(place / "real")
         os.chown(file, STRANGER, 0, follow_symlinks=False)
-    assert not isinstance(scan(place).find("shop"), Source)
-    with pytest.raises(NotAParser, match=r"belongs to user nobody|can be written by group"):
+    assert not isinstance(discover(place).find("shop"), ParserSource)
+    with pytest.raises(InvalidParser, match=r"belongs to user nobody|can be written by group"):
         load_parser(source)
 
 
@@ -173,6 +173,6 @@ def test_a_helper_beside_a_parser_that_every_user_can_write(place: Path) -> None
     (place / "shop.py").write_text("import open_helper\n" + PARSER)
     (place / "open_helper.py").chmod(0o666)
     with pytest.raises(ImportError, match=r"open_helper\.py can be written by every user"):
-        load_parser(Source("shop", Kind.FILE, str(place / "shop.py")))
+        load_parser(ParserSource("shop", SourceKind.FILE, str(place / "shop.py")))
     (place / "open_helper.py").chmod(0o644)
-    assert load_parser(Source("shop", Kind.FILE, str(place / "shop.py"))).version == "1"
+    assert load_parser(ParserSource("shop", SourceKind.FILE, str(place / "shop.py"))).version == "1"

@@ -1,6 +1,7 @@
-"""Who asks: roles, the scopes of API keys, and what is known of somebody who has come in.
+"""Roles, the scopes of API keys, and the principal of a request.
 
-Admins may do everything, users may read, everybody else sees what is public. A key narrows what its owner may do, never widens it.
+The rule: admins may do everything, users may read, anonymous callers see what is public. A key narrows the permissions of its owner and
+never widens them.
 """
 
 from collections.abc import Mapping
@@ -11,25 +12,25 @@ from typing import Final, Literal
 
 
 class Role(StrEnum):
-    """What somebody may do, the least first."""
+    """A role, the least powerful first."""
 
     ANONYMOUS = "anonymous"
     USER = "user"
     ADMIN = "admin"
 
     def includes(self, other: "Role") -> bool:
-        """Whether this one may do what `other` may."""
+        """Whether this role has all permissions of `other`."""
         order = list(Role)
         return order.index(self) >= order.index(other)
 
 
 class Scope(StrEnum):
-    """What an API key is for. One without the scope that a route asks for does not open it, whoever its owner is."""
+    """The purpose of an API key. A key without the scope that a route requires does not open it, whatever the role of its owner."""
 
     READ = "read"
-    """Everything that can be looked at, but for accounts."""
+    """Everything that can be read, except accounts."""
     METRICS = "metrics"
-    """Only the figures for Prometheus."""
+    """Only the metrics for Prometheus."""
     CRAWL = "crawl"
     """Jobs, tasks, batches and the frontier."""
     DOMAINS = "domains"
@@ -47,27 +48,27 @@ SCOPES: Final[Mapping[Role, frozenset[Scope]]] = MappingProxyType(
         Role.ADMIN: frozenset(Scope),
     }
 )
-"""What keys of somebody in a role may be for."""
+"""The scopes that keys of each role may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who asks for something."""
+    """The authenticated (or anonymous) caller of a request."""
 
     name: str
-    """For the audit log."""
+    """The name in the audit log."""
     role: Role
     user_id: int | None = None
-    """None: nobody has come in, or nobody has to (`--no-auth`)."""
+    """None: the caller is not logged in, or does not have to be (`--no-auth`)."""
     via: Literal["nobody", "session", "key", "no-auth"] = "nobody"
     scopes: frozenset[Scope] | None = None
-    """Of a key; None: all that the role may."""
+    """The scopes of a key; None: everything that the role may do."""
     grant_id: int | None = None
-    """Of the session or the key."""
+    """The id of the session or the key."""
     csrf: str | None = None
-    """Of a session: what a request that changes something must repeat."""
+    """The CSRF token of a session, which a request that changes something must repeat."""
 
 
 ANONYMOUS: Final = Principal("anonymous", Role.ANONYMOUS)
-EVERYBODY: Final = Principal("local", Role.ADMIN, via="no-auth")
-"""Whoever asks a server that was started with --no-auth."""
+LOCAL_ADMIN: Final = Principal("local", Role.ADMIN, via="no-auth")
+"""The principal of every caller of a server that was started with --no-auth."""

@@ -1,19 +1,19 @@
-"""What a worker commits in one transaction: a part for each domain that it holds.
+"""The batch that a worker commits in one transaction: one part for each domain that it holds.
 
-The rule: a batch holds differences and rows, ready to be written. What it says about times is relative ("in 0.7 s"), because the
-database's clock decides.
+The rule: a batch holds differences and rows, ready to be written. Its times are relative ("in 0.7 s"), because the database's clock
+decides.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.page import ArchiveRef
 from holdfast.model.proxy import ProxyUse
 
 
-class Waiting(NamedTuple):
+class FrontierItem(NamedTuple):
     """A URL as a visit takes it from the frontier."""
 
     url_key: bytes
@@ -21,22 +21,22 @@ class Waiting(NamedTuple):
     depth: int
     attempts: int
     hops: int
-    """Redirects that led here, one after the other."""
+    """Redirects in a row that led here."""
     parent_key: bytes | None
     refresh: bool
     etag: str | None
-    """Of the page as it is known, for a refresh."""
+    """The ETag of the stored page, for a refresh."""
     last_modified: str | None
     steps: int = 0
-    """Of a pagination, one after the other, that led here."""
+    """Pagination steps in a row that led here."""
     barren: int = 0
     """Pages of that pagination before this one, in a row, that led to no other new URL."""
     tasks: tuple[tuple[int, int], ...] = ()
-    """Whom it is fetched for, if for tasks: their ids and attempts."""
+    """The tasks that it is fetched for, if any: their ids and attempts."""
 
 
-class FoundUrl(NamedTuple):
-    """A URL that a page led to. `domain` names a foreign one; None is the domain of the part that it stands in."""
+class DiscoveredUrl(NamedTuple):
+    """A URL that a page led to. `domain` names a foreign domain; None is the domain of the part that contains it."""
 
     job_id: int
     url_key: bytes
@@ -52,13 +52,13 @@ class FoundUrl(NamedTuple):
     parent_domain: str | None = None
     base_url: str | None = None
     steps: int = 0
-    """As in `Waiting`; likewise `barren`."""
+    """As in `FrontierItem`; likewise `barren`."""
     barren: int = 0
     template: int | None = None
-    """Under which the store counts it if it is new; None: it does not."""
+    """The key of the template that the store counts it under if it is new; None: it is not counted."""
 
 
-class Place(NamedTuple):
+class UrlRef(NamedTuple):
     """A URL and its key."""
 
     url: str
@@ -67,7 +67,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class PageRow:
-    """What `crawled_pages` keeps of an answer."""
+    """The columns of `crawled_pages` for one answer."""
 
     status: int | None
     content_type: str | None = None
@@ -84,17 +84,17 @@ class PageRow:
     etag: str | None = None
     last_modified: str | None = None
     problem: str | None = None
-    """Why less than all of it could be read; where it is None and the outcome has a reason, that is kept."""
+    """Why the page could be read only in part; if it is None and the outcome has a reason, that reason is stored."""
     archive: ArchiveRef | None = None
     text: bytes | None = None
-    """Compressed by zstd; None: not kept."""
+    """The text compressed by zstd; None: not stored."""
     parser: str | None = None
-    """Which parser the page is due for; None: for none."""
+    """The parser that the page is due for; None: none."""
 
 
 @dataclass(slots=True)
 class UrlOutcome:
-    """What came of one URL: a row of the frontier changes, and if it was asked for, the log gets a row."""
+    """The outcome of one URL: a row of the frontier changes, and if it was requested, the log gets a row."""
 
     job_id: int
     url_key: bytes
@@ -102,7 +102,7 @@ class UrlOutcome:
     depth: int
     outcome: Outcome
     state: UrlState
-    """WAITING means: another attempt, `retry_in` seconds from now."""
+    """WAITING means another attempt, `retry_in` seconds from now."""
     reason: str | None = None
     attempts: int = 0
     retry_in: float | None = None
@@ -113,68 +113,68 @@ class UrlOutcome:
     bytes: int | None = None
     images_found: int = 0
     age: float = 0.0
-    """Seconds since it ended, when the batch is committed."""
+    """Seconds since it ended, at the time of the commit."""
     page: PageRow | None = None
     tasks: tuple[tuple[int, int], ...] = ()
-    """Tasks that it was fetched for: their ids and attempts."""
-    moved_to: Place | None = None
-    """With tasks: where they were led to."""
+    """The tasks that it was fetched for: their ids and attempts."""
+    moved_to: UrlRef | None = None
+    """With tasks: the URL that they were redirected to."""
     proxy: ProxyUse | None = None
-    """What it went through."""
+    """The use of a proxy, if the request went through one."""
     again: bool = False
-    """It is being tried again by the same visit, which needs not take it anew."""
+    """The same visit retries it and does not have to take it from the frontier again."""
 
 
 @dataclass(slots=True)
-class Clocks:
-    """A domain's politeness, as the store keeps it between visits. Seconds are from now."""
+class PolitenessClocks:
+    """The politeness state of a domain, as the store keeps it between visits. Seconds count from now."""
 
     next_request_in: float = 0.0
-    """The delay's clock: no request before."""
+    """The clock of the delay: seconds until the next request."""
     back_off_in: float = 0.0
-    """The back-off's clock: no request before either."""
+    """The clock of the back-off: seconds until the next request."""
     back_off_level: int = 0
     response_ms: float | None = None
-    """Moving average of the time to answer."""
+    """Moving average of the response time, in milliseconds."""
     best_response_ms: float | None = None
-    """How fast the server has been; what "slower" is measured by."""
+    """The best response time of the server, in milliseconds, by which slowness is measured."""
     circuit_failures: int = 0
     circuit_successes: int = 0
     circuit_open_in: float | None = None
-    """None: closed. Otherwise open until then, and half-open after."""
+    """None: closed. Otherwise seconds until the open circuit becomes half-open."""
     delay: float | None = None
-    """The delay that `next_request_in` was computed with: the last request was so long before that. None: unknown."""
+    """The delay in seconds that `next_request_in` was computed with, so the last request was that long before it. None: unknown."""
     delay_source: str | None = None
-    """What it came from (`model/delay`)."""
+    """The origin of the delay (`DelaySource`)."""
 
 
 @dataclass(slots=True)
 class VisitPart:
-    """What one visit adds to a batch."""
+    """The part of a batch that one visit contributes."""
 
     domain_id: int
     epoch: int
     outcomes: list[UrlOutcome] = field(default_factory=list)
-    found: list[FoundUrl] = field(default_factory=list)
-    clocks: Clocks | None = None
+    found: list[DiscoveredUrl] = field(default_factory=list)
+    clocks: PolitenessClocks | None = None
     consecutive_errors: int | None = None
-    """Errors of every kind in a row, up to now; None leaves the stored number."""
+    """Errors of every kind in a row until now; None keeps the stored number."""
     refusal_streak: int | None = None
-    """Blocking or unreachable outcomes in a row, up to now; None leaves the stored number."""
+    """Blocking or unreachable outcomes in a row until now; None keeps the stored number."""
     for_tasks: bool = False
-    """Of a visit for tasks."""
+    """It belongs to a visit for tasks."""
     keeps_status: bool = False
-    """The domain's status stays as it is: a visit for tasks, or domain tracking is switched off."""
+    """The domain's status does not change: a visit for tasks, or domain tracking is switched off."""
     other_uses: list[ProxyUse] = field(default_factory=list)
-    """Of proxies, for what is not logged: robots.txt."""
+    """Uses of proxies for requests that are not logged: robots.txt."""
 
     @property
     def jobs(self) -> set[int]:
-        """Whose it is."""
+        """The ids of the jobs that it has rows of."""
         return {outcome.job_id for outcome in self.outcomes} | {url.job_id for url in self.found}
 
     def without(self, jobs: Collection[int]) -> "VisitPart":
-        """The rest of it, if what belongs to these is left out."""
+        """The part without the rows of these jobs."""
         return replace(
             self,
             outcomes=[outcome for outcome in self.outcomes if outcome.job_id not in jobs],
@@ -183,16 +183,17 @@ class VisitPart:
 
 
 @dataclass(slots=True)
-class Batch:
+class CommitBatch:
     """Everything since the last commit of this worker process."""
 
     run_id: int
     parts: list[VisitPart] = field(default_factory=list)
     aged_at: float | None = None
-    """When the ages in it were taken, by a clock that only its maker and `grow_older` know; None: they are as they shall be."""
+    """The time for which the ages in it are right, on the clock of its creator, which also goes to `update_ages`; None: the ages are
+    final."""
 
-    def grow_older(self, now: float) -> None:
-        """After: the ages in it are those of this moment."""
+    def update_ages(self, now: float) -> None:
+        """Update the ages. After: the ages in it are those of `now`."""
         if self.aged_at is None:
             return
         seconds, self.aged_at = now - self.aged_at, now

@@ -1,7 +1,7 @@
-"""What a domain can be, and what may happen to it.
+"""The statuses of a domain, the events that change them, and the transition matrix.
 
-The rule: `decide` is total. Every status meets every event, and the answer is a status that the matrix allows.
-The database enforces the same matrix by trigger, also against SQL written by hand; a test compares the two.
+The rule: `next_status` is total. It accepts every pair of status and event, and returns a status that the matrix allows. The database
+enforces the same matrix by trigger, also against SQL written by hand; a test compares the two.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Status(StrEnum):
-    """A report for people. Whether a domain can be claimed never hangs on it."""
+    """The status of a domain, for display. Whether a domain can be claimed never depends on it."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -21,12 +21,12 @@ class Status(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to a domain. Each event leads to one status only."""
+    """An event of a domain. Each event leads to one status only."""
 
     OUTCOME = "outcome"
-    """The first page was fetched, or refused: the domain is under way."""
+    """The first page was fetched or refused: the crawl of the domain has begun."""
     FRONTIER_EMPTY = "frontier_empty"
-    """Nothing waits any more, in any job."""
+    """No URL waits any more, in any job."""
     LOGIN_REQUIRED = "login_required"
     RATE_LIMITED = "rate_limited"
     FORBIDDEN = "forbidden"
@@ -39,36 +39,36 @@ class Event(StrEnum):
     COOLDOWN_ENDED = "cooldown_ended"
     """A blocked or unreachable domain may be tried again."""
     REFRESH_DUE = "refresh_due"
-    """An exhausted domain is old enough to be looked at again."""
+    """The refresh of an exhausted domain is due."""
     WOKEN = "woken"
     """New URLs arrived for an exhausted domain."""
     UNBLOCKED = "unblocked"
-    """A person lets a blocked or unreachable domain be tried again."""
+    """An operator lets a blocked or unreachable domain be tried again."""
     RESET = "reset"
-    """A person starts it over."""
+    """An operator starts it over."""
 
 
-BLOCKING: Final = frozenset(
+BLOCKING_EVENTS: Final = frozenset(
     {Event.LOGIN_REQUIRED, Event.RATE_LIMITED, Event.FORBIDDEN, Event.UNAVAILABLE, Event.ROBOTS_DENIED},
 )
-UNREACHING: Final = frozenset({Event.DNS_FAILURE, Event.CONNECTION_FAILED, Event.TIMEOUT, Event.TLS_FAILURE})
-STOPPING: Final = BLOCKING | UNREACHING
+UNREACHABLE_EVENTS: Final = frozenset({Event.DNS_FAILURE, Event.CONNECTION_FAILED, Event.TIMEOUT, Event.TLS_FAILURE})
+STOPPING_EVENTS: Final = BLOCKING_EVENTS | UNREACHABLE_EVENTS
 """Events that end a visit and begin a cool-down. Their names are the reason codes in the store."""
 
-ALLOWED: Final[dict[Status, frozenset[Status]]] = {
+ALLOWED_TRANSITIONS: Final[dict[Status, frozenset[Status]]] = {
     Status.PENDING: frozenset({Status.ACTIVE, Status.BLOCKED, Status.UNREACHABLE}),
     Status.ACTIVE: frozenset({Status.ACTIVE, Status.EXHAUSTED, Status.BLOCKED, Status.UNREACHABLE}),
     Status.EXHAUSTED: frozenset({Status.PENDING, Status.ACTIVE}),
     Status.BLOCKED: frozenset({Status.PENDING, Status.ACTIVE}),
     Status.UNREACHABLE: frozenset({Status.PENDING, Status.ACTIVE}),
 }
-"""The transition matrix. A reset goes to pending from everywhere, because it takes the claim away."""
+"""The transition matrix. A reset goes to pending from every status, because it takes the claim away."""
 
 _TARGET: Final[dict[Event, Status]] = {
     Event.OUTCOME: Status.ACTIVE,
     Event.FRONTIER_EMPTY: Status.EXHAUSTED,
-    **dict.fromkeys(BLOCKING, Status.BLOCKED),
-    **dict.fromkeys(UNREACHING, Status.UNREACHABLE),
+    **dict.fromkeys(BLOCKING_EVENTS, Status.BLOCKED),
+    **dict.fromkeys(UNREACHABLE_EVENTS, Status.UNREACHABLE),
     Event.COOLDOWN_ENDED: Status.PENDING,
     Event.REFRESH_DUE: Status.PENDING,
     Event.WOKEN: Status.PENDING,
@@ -76,7 +76,7 @@ _TARGET: Final[dict[Event, Status]] = {
     Event.RESET: Status.PENDING,
 }
 
-_ONLY_FROM: Final[dict[Event, frozenset[Status]]] = {
+_VALID_FROM: Final[dict[Event, frozenset[Status]]] = {
     Event.OUTCOME: frozenset({Status.PENDING, Status.ACTIVE}),
     Event.COOLDOWN_ENDED: frozenset({Status.BLOCKED, Status.UNREACHABLE}),
     Event.REFRESH_DUE: frozenset({Status.EXHAUSTED}),
@@ -84,29 +84,29 @@ _ONLY_FROM: Final[dict[Event, frozenset[Status]]] = {
     Event.UNBLOCKED: frozenset({Status.BLOCKED, Status.UNREACHABLE}),
     Event.RESET: frozenset(Status),
 }
-"""Events that mean something in these states only; elsewhere they change nothing."""
+"""Events that are valid only in these statuses; elsewhere they change nothing."""
 
 
-def decide(status: Status, event: Event) -> Status:
-    """The status after the event; the same one where the event has no meaning for it: a page that still arrives does not
-    overwrite what a person or a block decided, an empty frontier does not exhaust a domain that was never crawled."""
+def next_status(status: Status, event: Event) -> Status:
+    """The status after the event; the same one if the event has no meaning for it: a page that arrives late does not overwrite the decision
+    of an operator or a block, and an empty frontier does not exhaust a domain that was never crawled."""
     target = _TARGET[event]
     if event is Event.RESET:
         return target
-    if status not in _ONLY_FROM.get(event, ALLOWED):
+    if status not in _VALID_FROM.get(event, ALLOWED_TRANSITIONS):
         return status
-    return target if target in ALLOWED[status] else status
+    return target if target in ALLOWED_TRANSITIONS[status] else status
 
 
-def reason(event: Event, detail: str = "") -> str:
-    """The text that the store keeps with a status: the event leads, so two changes in a row never read the same."""
+def status_reason(event: Event, detail: str = "") -> str:
+    """The text that the store keeps with a status. It begins with the event, so two changes in a row never have the same text."""
     return f"{event}: {detail}" if detail else str(event)
 
 
 class Seed(NamedTuple):
-    """One thing a user asked for: a URL on a domain, perhaps with its rank in a list of popular sites.
+    """A seed: a URL on a domain, perhaps with its rank in a list of popular sites.
 
-    A tuple, because there are millions of them: it is made in a third of a dataclass's time.
+    A tuple, because there are millions of them: it is created in a third of a dataclass's time.
     """
 
     domain: str
@@ -116,7 +116,7 @@ class Seed(NamedTuple):
     url_key: bytes
     rank: int | None = None
     guessed: bool = False
-    """No scheme was given, so the URL is https: http is tried if nothing speaks TLS there."""
+    """No scheme was given, so the URL is https: http is tried if the server does not speak TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Claim:
     domain: str
     status: Status
     expires_at: datetime
-    """By the database's clock; for people. The worker counts from before it asked."""
+    """By the database's clock, for display. The worker counts from before it sent the claim."""
     clean: bool
-    """False: the tenure before this one ended without a release, so its last fetch may not be in the store, and one
-    full delay passes before the first request."""
+    """False: the previous tenure ended without a release, so its last fetch may not be in the store, and one full delay passes before the
+    first request."""

@@ -1,7 +1,6 @@
-"""Hosts and domains: under which name a server is known to Holdfast.
+"""Domain names: the canonical name of a server, and its registrable domain by the packaged public suffix list.
 
-Owns domain identity and the packaged public suffix list. Its one rule: one server, one name; whatever is not
-a server's name is ``BadUrl``, never a row. Nothing here asks the network.
+The rule: one server, one name; a text that is not the name of a server is ``BadUrl``, never a row. Nothing here uses the network.
 """
 
 import re
@@ -11,23 +10,23 @@ from typing import Final
 
 import publicsuffixlist
 
-from holdfast.model.url import MAX_HOST, MAX_INPUT, PLAIN_HOST, absolute, parse, refusal, visitable
+from holdfast.model.url import MAX_HOST, MAX_INPUT, PLAIN_HOST, bad_url, checked_host, parse_url, to_absolute
 
 MAX_DOMAIN: Final = 255
 
 _BARE: Final = re.compile(PLAIN_HOST)
 _IN_URL: Final = re.compile(rf"https?://({PLAIN_HOST})(?:[/?#]|\Z)")
-_NOT_IN_A_HOST: Final = re.compile(r"[/\\?#@\t\r\n]|^[^\[]*:|\]:")
+_INVALID_IN_HOST: Final = re.compile(r"[/\\?#@\t\r\n]|^[^\[]*:|\]:")
 
-# What the list says of a name: a rule, every name below it is a rule ("*."), or an exception to that ("!").
+# Kinds of entries in the list: a rule, a wildcard rule for every name below ("*."), or an exception to that ("!").
 _RULE, _WILDCARD, _EXCEPTION = 1, 2, 4
 
 
 def host_to_ascii(host: str) -> str:
-    """WHATWG's host parser: UTS 46 mapping, punycode, IPv4 in all its spellings; more than a domain may be."""
-    if not host or _NOT_IN_A_HOST.search(host):
-        raise refusal(host, "is not a host")
-    return parse(f"https://{host}/").host
+    """The host as WHATWG's host parser writes it: UTS 46 mapping, punycode, IPv4 in all its spellings. It may be longer than a domain."""
+    if not host or _INVALID_IN_HOST.search(host):
+        raise bad_url(host, "is not a host")
+    return parse_url(f"https://{host}/").host
 
 
 def canonical_domain(url_or_host: str, *, registrable: bool = False) -> str:
@@ -48,14 +47,14 @@ def canonical_domain(url_or_host: str, *, registrable: bool = False) -> str:
     if registrable:
         host = parent_domain(host)
     if len(host) + len(port) > MAX_DOMAIN:
-        raise refusal(url_or_host, f"makes a domain of more than {MAX_DOMAIN} characters")
+        raise bad_url(url_or_host, f"makes a domain of more than {MAX_DOMAIN} characters")
     return host + port
 
 
 def parent_domain(domain: str) -> str:
-    """The registrable domain (public suffix and one label) above a canonical domain, without its port: whose it is.
+    """The registrable domain (public suffix and one label) above a canonical domain, without its port.
 
-    An IP address, a public suffix and a single label are their own.
+    An IP address, a public suffix and a single label are their own parent.
     """
     if ":" in domain and not domain.endswith("]"):
         domain = domain.rpartition(":")[0]
@@ -67,7 +66,7 @@ def parent_domain(domain: str) -> str:
 
 
 def _plain_host(text: str) -> str | None:
-    """The host, if it is written so plainly that it is canonical (but for ``www.``); None asks for a full look."""
+    """The host, if it is obviously canonical (except for ``www.``); None: it has to be parsed."""
     if len(text) <= MAX_HOST:
         if _BARE.fullmatch(text):
             return text
@@ -78,8 +77,8 @@ def _plain_host(text: str) -> str | None:
 
 
 def _host_and_port(text: str) -> tuple[str, str]:
-    url = parse(absolute(text))
-    return visitable(url), "" if url.port in (None, 80, 443) else f":{url.port}"
+    url = parse_url(to_absolute(text))
+    return checked_host(url), "" if url.port in (None, 80, 443) else f":{url.port}"
 
 
 def _is_public_suffix(host: str) -> bool:
@@ -87,7 +86,7 @@ def _is_public_suffix(host: str) -> bool:
 
 
 def _public_suffix_start(host: str) -> int:
-    """Where the public suffix begins in an ASCII host. A name that the list does not know has one label of it.
+    """The index at which the public suffix begins in an ASCII host. For a name that the list does not know it is the last label.
 
     Walks from the right and stops at the first name that no rule ends with: two look-ups for most domains.
     """
@@ -102,7 +101,7 @@ def _public_suffix_start(host: str) -> int:
             return dot + 1 if below_wildcard else suffix
         if known & _EXCEPTION:
             return host.find(".", dot + 1) + 1
-        if known or below_wildcard:  # above a wildcard is a public suffix too
+        if known or below_wildcard:  # the parent of a wildcard is a public suffix too
             suffix = dot + 1
         below_wildcard = known & _WILDCARD
     return suffix
@@ -110,13 +109,13 @@ def _public_suffix_start(host: str) -> int:
 
 @cache
 def _suffix_rules() -> dict[str, int]:
-    """The packaged list. Not publicsuffixlist's own look-up, which takes several times as long for a domain and to load;
-    test_host holds each rule's answers against it."""
+    """The packaged list. Not publicsuffixlist's own look-up, which takes several times as long for a domain and to load; test_domain_name
+    compares each rule's result with it."""
     return _read_rules(Path(publicsuffixlist.PSLFILE).read_text("utf-8"))
 
 
 def _read_rules(text: str) -> dict[str, int]:
-    """Every rule of a list and every name that one ends with, in ASCII."""
+    """Every rule of a list and every suffix of one, in ASCII."""
     known: dict[str, int] = {}
     for line in text.splitlines():
         rule = line.partition(" ")[0].strip()

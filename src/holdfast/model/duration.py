@@ -1,17 +1,14 @@
-"""Durations as people write them: 45, "45s", "7 days", "1h30m".
+"""Durations: parsing and formatting of 45, "45s", "7 days", "1h30m".
 
-Rule: what `render` writes, `parse` reads back as the same duration.
+The rule: `parse` reads what `render` writes as the same duration.
 """
 
 import math
 import re
 from datetime import timedelta
-from typing import Annotated
 
-from pydantic import BeforeValidator
-
-# Longer than any crawl, and far from where adding it to a date overflows, here and in PostgreSQL.
-LONGEST = timedelta(days=36_500)
+# Longer than any crawl, and short enough that adding it to a date does not overflow, here or in PostgreSQL.
+MAX_DURATION = timedelta(days=36_500)
 
 _UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -35,16 +32,26 @@ _MEANING = 'must be a duration: seconds, or a text such as "45s", "1h30m" or "7 
 
 
 def parse(value: object) -> timedelta:
-    """The duration that `value` means. Raises ValueError with the end of a sentence, for whoever knows the name."""
+    """Parse a duration. Raises ValueError with the end of a sentence; the caller adds the name of the setting."""
     try:
         duration = _read(value)
     except OverflowError:
         duration = timedelta.max
     if duration < timedelta(0):
         raise ValueError("must be at least 0s")
-    if duration > LONGEST:
-        raise ValueError(f"must be at most {render(LONGEST)}")
+    if duration > MAX_DURATION:
+        raise ValueError(f"must be at most {render(MAX_DURATION)}")
     return duration
+
+
+def parse_units(text: str) -> timedelta | None:
+    """Parse a duration whose numbers all have units, such as "6h" or "1 day 12 hours"; None if *text* is not one."""
+    try:
+        return _sum_of_parts(text.strip().lower())
+    except ValueError:
+        return None
+    except OverflowError:
+        return timedelta.max
 
 
 def render(duration: timedelta) -> str:
@@ -67,7 +74,7 @@ def _read(value: object) -> timedelta:
     if isinstance(value, str):
         text = value.strip().lower()
         return timedelta(seconds=float(text)) if _NUMBER.fullmatch(text) else _sum_of_parts(text)
-    # A bool is an int to Python, and never a duration to a person.
+    # A bool is an int in Python, but not a duration.
     if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
         return timedelta(seconds=value)
     raise ValueError(_MEANING)
@@ -83,6 +90,3 @@ def _sum_of_parts(text: str) -> timedelta:
     if not text or position < len(text):
         raise ValueError(_MEANING)
     return total
-
-
-Duration = Annotated[timedelta, BeforeValidator(parse)]

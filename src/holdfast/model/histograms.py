@@ -1,7 +1,7 @@
-"""Figures that are counted while crawling: how long things took, in buckets, and what only a run itself knows.
+"""Histograms of durations, and the counters that a run keeps itself.
 
 The rule: bounds never change without a revision of the schema: the store's `fetch_bucket` has those of a fetch, and rows have counts by
-them. A value that is equal to a bound lies below it.
+them. A value that is equal to a bound belongs to the bucket below it.
 """
 
 from bisect import bisect_left
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import Final
 
 FETCH_MS: Final = (5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000)
-"""Upper bounds of the buckets of a fetch, in milliseconds; behind the last one is one without a bound."""
+"""Upper bounds of the buckets of a fetch, in milliseconds; the last bucket, after them, is unbounded."""
 COMMIT_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
-"""The same of a commit."""
+"""Upper bounds of the buckets of a commit, in milliseconds."""
 
 
-def bucket(bounds: Sequence[int], ms: float) -> int:
-    """The number of the bucket that *ms* belongs to."""
+def bucket_index(bounds: Sequence[int], ms: float) -> int:
+    """The index of the bucket that *ms* belongs to."""
     return bisect_left(bounds, ms)
 
 
 def quantile(bounds: Sequence[int], counts: Sequence[int], share: float) -> float | None:
-    """Milliseconds that *share* (0 to 1) of the values were not longer than, as well as buckets tell; None: there is no value.
+    """The quantile *share* (0 to 1) in milliseconds, estimated from buckets; None: there is no value.
 
-    Within a bucket values are taken to be spread evenly; of the last one only its lower bound is known.
+    Values are assumed to be spread evenly within a bucket; for the last one only its lower bound is known.
     """
     total = sum(counts)
     if not total:
@@ -39,16 +39,16 @@ def quantile(bounds: Sequence[int], counts: Sequence[int], share: float) -> floa
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """What a run has done so far that nobody else counts. Totals, so that saying them twice does no harm."""
+    """Counters that only the run itself can keep. They are totals, so that reporting them twice does no harm."""
 
     lease_renewals: int = 0
-    """Leases that its heartbeat renewed; those that a commit renews by the way do not count."""
+    """Leases that its heartbeat renewed, not counting those renewed by a commit."""
     fenced_writes: int = 0
-    """Times that the store refused what it wanted to write for a domain: that was somebody else's by then."""
+    """Writes for a domain that the store refused, because another worker held it by then."""
     robots_denied: int = 0
     """URLs that robots.txt denied."""
     commits: int = 0
     commit_ms: int = 0
-    """What all commits took together."""
+    """Milliseconds of all commits together."""
     commit_latency: tuple[int, ...] = ()
-    """How many of them took how long, by `COMMIT_MS`."""
+    """Number of commits by bucket of `COMMIT_MS`."""

@@ -1,6 +1,6 @@
-"""What a user asked for: the spec of a job, the limits of a crawl, and what may be done to a job in which state.
+"""Jobs: their spec, states and actions, and the page limits of a crawl.
 
-Crawl = one invocation of a job (its budgets count from its beginning, whatever dies meanwhile); run = one worker process in it.
+A crawl is one invocation of a job (its budgets count from its beginning, even if processes die); a run is one worker process in it.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from typing import Any, Final, Self
 
 from holdfast.errors import UsageError
 
-LONGEST_NAME: Final = 90
-"""Characters of the name of a job."""
+MAX_NAME_LENGTH: Final = 90
+"""Maximum length of the name of a job, in characters."""
 
 
 class JobKind(StrEnum):
-    """What its frontier is made of."""
+    """The source of a job's URLs."""
 
     CRAWL = "crawl"
     TASKS = "tasks"
@@ -24,21 +24,21 @@ class JobKind(StrEnum):
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     PENDING = "pending"
-    """Anybody may work on it; nobody has begun, or all have stopped."""
+    """Any worker may claim it; none has begun, or all have stopped."""
     PROCESSING = "processing"
     PAUSED = "paused"
     COMPLETED = "completed"
-    """By proof: every URL is dealt with. New seeds, --again, its schedule, a cool-down that ended or a due refresh make it pending."""
+    """By proof: every URL has an outcome. New seeds, --again, its schedule, a cool-down that ended or a due refresh make it pending."""
     FAILED = "failed"
     """As completed, but without a single page."""
     CANCELLED = "cancelled"
 
 
 class JobAction(StrEnum):
-    """What a person may do to a job."""
+    """An operator's action on a job."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -55,13 +55,13 @@ _ACTIONS: Final[Mapping[JobAction, Mapping[JobState, JobState]]] = MappingProxyT
 )
 
 
-def after(action: JobAction, state: JobState) -> JobState | None:
-    """The state of a job after `action`, the same where there is nothing to do; None: it cannot be done in that state."""
+def state_after(action: JobAction, state: JobState) -> JobState | None:
+    """The state of a job after `action`, the same if there is nothing to do; None: the action is not allowed in that state."""
     return _ACTIONS[action].get(state)
 
 
 class Scope(StrEnum):
-    """Which links of a page are followed, seen from the page."""
+    """Which links of a page are followed, relative to the page."""
 
     HOST = "host"
     """On the same host and port."""
@@ -72,25 +72,25 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """How a job is to be crawled; kept with the job, so that every worker on every machine reads the same."""
+    """The options of a job; stored with the job, so that every worker on every machine uses the same."""
 
     scope: Scope = Scope.HOST
     max_pages: int | None = None
-    """Of a crawl, over all domains."""
+    """Pages of a crawl, over all domains."""
     max_pages_per_domain: int | None = None
-    """Of a crawl; a smaller limit of the domain itself holds, too."""
+    """Pages of a crawl on each domain; a smaller limit of the domain itself applies, too."""
     rounds: int | None = None
-    """Shares (`domains.max_pages_per_run`) of each domain in a crawl; None: as many as there are."""
+    """Shares (`domains.max_pages_per_run`) of each domain in a crawl; None: unlimited."""
     max_depth: int | None = None
-    """None is the settings'."""
+    """None: the value of the settings."""
     delay: float | None = None
-    """Seconds; None is the domain's own."""
+    """Seconds between requests; None: the domain's own."""
     concurrency: int | None = None
     include: tuple[str, ...] = ()
-    """Regular expressions, searched in the URL; with any of them, only URLs that match one are crawled (seeds always are)."""
+    """Regular expressions, searched in the URL; if there are any, only URLs that match one are crawled (seeds always are)."""
     exclude: tuple[str, ...] = ()
     strip_params: tuple[str, ...] = ()
-    """Parameters to drop from URLs, besides those that the settings name; `x*` is a prefix."""
+    """Parameters to drop from URLs, in addition to those of the settings; `x*` is a prefix."""
     robots: bool = True
     archive: bool = True
     text: bool = False
@@ -98,19 +98,19 @@ class JobSpec:
     follow: bool = True
     """False: links are not followed."""
     user_agent: str | None = None
-    """None is the domain's own, or the settings'. It is not a secret: it decides which robots.txt rules apply."""
+    """None: the domain's own, or the settings'. It is not a secret: it decides which robots.txt rules apply."""
     parser: str | None = None
-    """The parser that finds items on its pages, by name; None: the one that a person set for the domain, or none."""
+    """The name of the parser that extracts items from its pages; None: the parser that is set for the domain, or none."""
     refresh: bool = False
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
 
     def as_json(self) -> dict[str, Any]:
-        """For the store."""
+        """The JSON to store."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Self:
-        """From the store; unknown keys, of a newer version, are left out."""
+        """The spec from stored JSON; unknown keys, of a newer version, are ignored."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in stored.items() if name in known}
         for name in ("include", "exclude", "strip_params"):
@@ -120,9 +120,12 @@ class JobSpec:
         return cls(**values)
 
 
-def check_name(name: str) -> None:
-    """Raise UsageError for what cannot be the name of a new job. The rule: a name can stand in the path of a URL, as the API has it, and
-    cannot be taken for an id. A job of before that has another name is reached by its id."""
+def check_job_name(name: str) -> None:
+    """Raise UsageError for an invalid name of a new job.
+
+    The rule: a name can be part of the path of a URL, as in the API, and cannot be mistaken for an id. An older job with another name is
+    reached by its id.
+    """
     if name.isascii() and name.isdigit():
         raise UsageError(f"A job cannot be called {name}: jobs are also named by their ids. Add a letter.")
     if name in {".", ".."}:
@@ -131,8 +134,8 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"A job cannot be called {name!r}: a name has no slash, and does not begin or end with a space."
         )
-    if len(name) > LONGEST_NAME:
-        raise UsageError(f"The name of a job has at most {LONGEST_NAME} characters, not {len(name)}.")
+    if len(name) > MAX_NAME_LENGTH:
+        raise UsageError(f"The name of a job has at most {MAX_NAME_LENGTH} characters, not {len(name)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,42 @@ class Job:
     name: str
     spec: JobSpec
     crawl_id: int | None
-    """The crawl that is under way; budgets count in it."""
+    """The crawl in progress; budgets count in it."""
     kind: JobKind = JobKind.CRAWL
     settings_version: int = 0
-    """Rises with every edit of the spec, its limits or its secrets."""
+    """Incremented with every edit of the spec, its limits or its secrets."""
+
+
+class Limit(StrEnum):
+    """A page limit that the operator set."""
+
+    MAX_PAGES = "max_pages"
+    """Pages of the crawl, over all domains."""
+    MAX_PAGES_PER_DOMAIN = "max_pages_per_domain"
+    ROUNDS = "rounds"
+    """Shares of each domain."""
+    DOMAIN_BUDGET = "domain_budget"
+    """Set on the domain itself (`domains set DOMAIN budget=`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainLimits:
+    """The page limits of one domain in one crawl."""
+
+    share: int | None = None
+    """Pages of one round; None: there are no rounds."""
+    limit: int | None = None
+    """Pages of the crawl: the smallest of the limits that the operator set; None: unlimited."""
+    limited_by: Limit | None = None
+    """The smallest limit."""
+
+    @classmethod
+    def of(cls, *, share: int, max_pages_per_domain: int | None, rounds: int | None, domain_budget: int | None) -> Self:
+        """The limits of a domain for a job. Of equal limits the first is named."""
+        candidates = (
+            (max_pages_per_domain, Limit.MAX_PAGES_PER_DOMAIN),
+            (domain_budget, Limit.DOMAIN_BUDGET),
+            (None if rounds is None else rounds * share, Limit.ROUNDS),
+        )
+        limits = [(pages, by) for pages, by in candidates if pages is not None]
+        return cls(share, *min(limits, key=lambda one: one[0])) if limits else cls(share)

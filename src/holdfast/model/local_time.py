@@ -1,6 +1,6 @@
-"""What the clocks on the walls of a place show, and when.
+"""Conversion between wall-clock times of a time zone and moments in UTC.
 
-The rule: every wall time means a moment, also where the clocks are put forward (it is not shown) or back (it is shown twice).
+The rule: every wall-clock time maps to a moment, also where the clocks are put forward (it does not occur) or back (it occurs twice).
 """
 
 import re
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from holdfast.errors import UsageError
 
-# Names with a small first letter ("localtime", "posixrules") are whatever a machine was set up with.
+# Names with a lower-case first letter ("localtime", "posixrules") depend on the machine.
 _NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_+-]{1,31}(?:/[A-Za-z0-9_+-]{1,31}){0,2}")
 _SECOND: Final = timedelta(seconds=1)
 
@@ -20,26 +20,31 @@ def time_zone(name: str) -> ZoneInfo:
     try:
         if _NAME.fullmatch(name):
             return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # no such file, a file that is no zone, a folder
+    except (KeyError, ValueError, OSError):  # no such file, not a zone file, a folder
         pass
     raise UsageError(f"{name[:40]!a} is not a time zone that is known here; one is called Europe/Berlin, another UTC.")
 
 
+def wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
+    """What the clocks of *zone* show at *moment*."""
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
 def first_moment(wall: datetime, zone: ZoneInfo) -> datetime:
-    """When the clocks of *zone* first show *wall*, in UTC; where they jump over it, the moment of the jump."""
+    """The first moment at which the clocks of *zone* show *wall*, in UTC; if they skip it, the moment of the jump."""
     moment = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    if moment.astimezone(zone).replace(tzinfo=None) == wall:
+    if wall_time(moment, zone) == wall:
         return moment
-    return _jump(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), moment, zone)
+    return clock_change(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), moment, zone)
 
 
 def last_moment(wall: datetime, zone: ZoneInfo) -> datetime:
-    """When the clocks of *zone* last show *wall*, in UTC; where they jump over it, the moment of the jump."""
+    """The last moment at which the clocks of *zone* show *wall*, in UTC; if they skip it, the moment of the jump."""
     return max(first_moment(wall, zone), wall.replace(tzinfo=zone, fold=1).astimezone(UTC))
 
 
-def _jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The first moment with the offset of *after*. Before: *before* has another."""
+def clock_change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The first moment with the UTC offset of *after*. Before: *before* has another."""
     offset = after.astimezone(zone).utcoffset()
     while after - before > _SECOND:
         middle = before + (after - before) // 2 // _SECOND * _SECOND

@@ -1,35 +1,39 @@
-"""The hours in which a domain is not crawled, because those who run it work on it.
+"""Maintenance windows: the hours in which a domain is not crawled.
 
 The rule: a domain is closed whenever the clocks of the place show a time of a window, from the first time they show its beginning to the
-last time they show its end. Windows that would close it for ever cannot be made.
+last time they show its end. Windows that would close it for ever are rejected.
 """
 
+import logging
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
 from typing import Final, Self
 from zoneinfo import ZoneInfo
 
 from holdfast.errors import UsageError
-from holdfast.model.walltime import first_moment, last_moment, time_zone
+from holdfast.model.local_time import first_moment, last_moment, time_zone
 
-MOST: Final = 50
-"""Windows of one domain."""
-AT_ONCE: Final = timedelta(days=8)
-"""The end of windows that follow on each other is not looked for beyond this."""
+log: Final = logging.getLogger(__name__)
+
+MAX_WINDOWS: Final = 50
+"""Maximum number of windows of one domain."""
+MAX_CLOSED: Final = timedelta(days=8)
+"""The search for the end of adjacent windows stops after this time."""
 
 _DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY: Final = timedelta(days=1)
-_LONGEST_TEXT: Final = 4000
+_MAX_TEXT: Final = 4000
 _WINDOW: Final = re.compile(
     r"(?:([a-z,-]+) )?([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})(?: (\S+))?", re.IGNORECASE | re.ASCII
 )
 _SEASONS: Final = tuple(datetime(2024, month, 1, tzinfo=UTC) for month in (1, 7))
-"""When it is tried whether windows leave a gap: clocks may stand differently to each other in summer."""
+"""The dates at which windows are tested for a gap: offsets between time zones may differ in summer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MaintenanceWindow:
     """One time on some days of the week. `end` is on the next day unless it is later than `begin`; both are minutes of the day."""
 
     days: tuple[int, ...]
@@ -39,10 +43,10 @@ class Window:
     zone: ZoneInfo
 
     def end_if_closed(self, moment: datetime) -> datetime | None:
-        """When this window ends, if *moment* is in it."""
+        """The end of this window, if *moment* is in it; else None."""
         today = moment.astimezone(self.zone).date()
         ends = []
-        # Tomorrow, too: where clocks are put back over midnight it may have begun once already.
+        # Tomorrow, too: if the clocks are put back over midnight, it may have begun already.
         for day in (today - _DAY, today, today + _DAY):
             if day.weekday() in self.days:
                 midnight = datetime.combine(day, time())
@@ -53,8 +57,8 @@ class Window:
                     ends.append(end)
         return max(ends, default=None)
 
-    def begins_from(self, moment: datetime) -> datetime | None:
-        """The first time, at *moment* or after it, that this window begins; None: not in the next eight days."""
+    def next_begin(self, moment: datetime) -> datetime | None:
+        """The first begin of this window at *moment* or after it; None: not in the next eight days."""
         today = moment.astimezone(self.zone).date()
         for day in (today + _DAY * number for number in range(-1, 9)):
             if day.weekday() in self.days:
@@ -64,28 +68,28 @@ class Window:
         return None
 
     def __str__(self) -> str:
-        days = "" if len(self.days) == 7 else ",".join(_runs(self.days)) + " "
+        days = "" if len(self.days) == 7 else ",".join(_format_days(self.days)) + " "
         return f"{days}{_clock(self.begin)}-{_clock(self.end)} {self.zone.key}"
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """The maintenance windows of a domain; none: it is always open."""
+class MaintenanceWindows:
+    """The maintenance windows of a domain; empty: it is always open."""
 
-    windows: tuple[Window, ...] = ()
+    windows: tuple[MaintenanceWindow, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What *text* says: "mon-fri 09:00-17:30 Europe/Berlin; sat 22:00-02:00". All days if none is named, UTC if no time zone is;
-        each window has its own. Raises UsageError."""
+        """Parse windows such as "mon-fri 09:00-17:30 Europe/Berlin; sat 22:00-02:00". The default is all days, and UTC; each window has its
+        own time zone. Raises UsageError."""
         if not text.strip():
             return cls()
         parts = text.split(";")
-        if len(parts) > MOST or len(text) > _LONGEST_TEXT:
-            raise UsageError(f"A domain has at most {MOST} maintenance windows, in {_LONGEST_TEXT} letters.")
+        if len(parts) > MAX_WINDOWS or len(text) > _MAX_TEXT:
+            raise UsageError(f"A domain has at most {MAX_WINDOWS} maintenance windows, in {_MAX_TEXT} letters.")
         made = cls(tuple(_window(part) for part in parts))
         for season in _SEASONS:
-            if (made.closed_until(season) or season) - season >= AT_ONCE:
+            if (made.closed_until(season) or season) - season >= MAX_CLOSED:
                 raise UsageError("These windows leave no time to crawl; to stop crawling a domain, make it inactive.")
         return made
 
@@ -93,9 +97,9 @@ class Windows:
         return "; ".join(map(str, self.windows))
 
     def closed_until(self, moment: datetime) -> datetime | None:
-        """When the domain opens, in UTC; None: it is open at *moment*. Of windows without a gap it is the end of the last,
-        if that is not too far off; ask again then."""
-        until, limit = moment, moment + AT_ONCE
+        """When the domain opens, in UTC; None: it is open at *moment*. For adjacent windows it is the end of the last one within
+        `MAX_CLOSED`; the caller checks again then."""
+        until, limit = moment, moment + MAX_CLOSED
         while until < limit:
             ends = [end for window in self.windows if (end := window.end_if_closed(until)) is not None]
             if not ends:
@@ -103,14 +107,30 @@ class Windows:
             until = max(ends)
         return until if until > moment else None
 
-    def closes_from(self, moment: datetime) -> datetime | None:
-        """When the domain closes the next time, at *moment* or after it, in UTC; None: it never does. Before: it is open at *moment*,
-        or opens then."""
-        begins = [begin for window in self.windows if (begin := window.begins_from(moment)) is not None]
+    def next_close(self, moment: datetime) -> datetime | None:
+        """When the domain closes next, at *moment* or after it, in UTC; None: never. Before: it is open at *moment*, or opens then."""
+        begins = [begin for window in self.windows if (begin := window.next_begin(moment)) is not None]
         return min(begins, default=None)
 
 
-def _window(text: str) -> Window:
+def closed_until(window: str | None, moment: datetime) -> datetime | None:
+    """When a domain with these windows, as stored, opens; None: it is open at *moment*.
+
+    The rule: windows that cannot be parsed (written by SQL, which bypasses validation) close nothing, and a warning is logged.
+    """
+    return None if window is None else _stored_windows(window).closed_until(moment)
+
+
+@lru_cache(maxsize=1024)
+def _stored_windows(text: str) -> MaintenanceWindows:
+    try:
+        return MaintenanceWindows.parse(text)
+    except UsageError as problem:
+        log.warning("a maintenance window is ignored: %s", problem)
+        return MaintenanceWindows()
+
+
+def _window(text: str) -> MaintenanceWindow:
     found = _WINDOW.fullmatch(" ".join(text.split()))
     if found is None:
         raise UsageError(
@@ -121,7 +141,7 @@ def _window(text: str) -> Window:
         raise UsageError(
             f"{text.strip()[:60]!a} has no length; a window ends later than it begins, and the whole day is 00:00-24:00."
         )
-    return Window(days, begin, end, time_zone(found[6] or "UTC"))
+    return MaintenanceWindow(days, begin, end, time_zone(found[6] or "UTC"))
 
 
 def _days(text: str | None) -> tuple[int, ...]:
@@ -151,8 +171,8 @@ def _clock(minutes: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
-def _runs(days: tuple[int, ...]) -> list[str]:
-    """Days as people write them: those in a row from the first to the last."""
+def _format_days(days: tuple[int, ...]) -> list[str]:
+    """Days as text, consecutive ones as a range."""
     runs: list[list[int]] = []
     for day in days:
         if runs and runs[-1][-1] == day - 1:

@@ -1,23 +1,23 @@
-"""What can come of a URL, and what follows from it.
+"""The outcomes of URLs and their consequences.
 
-The rule: every end of a fetch, and every URL that is not fetched, is one `Outcome`, and `TREATMENT` says for each of them what it means
-for the URL, the domain's circuit and its status, and the proxy that it went through. The table is data and total; nobody else decides.
+The rule: every end of a fetch, and every URL that is not fetched, is one `Outcome`, and `TREATMENT` has its consequences for the URL, the
+domain's circuit and status, and the proxy that was used. The table is data and total; nothing else decides.
 """
 
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from holdfast.model.domain import Event
-from holdfast.model.proxy import Verdict
+from holdfast.model.proxy import ProxyVerdict
 
 
 class Outcome(StrEnum):
-    """How a URL ended, or why it was not asked for."""
+    """The outcome of a request, or the reason why a URL was not requested."""
 
     # an answer that is a page
     OK = "ok"
     NOT_MODIFIED = "not_modified"
-    # an answer that is none
+    # an answer that is not a page
     REDIRECT = "redirect"
     REDIRECT_LOOP = "redirect_loop"
     TOO_MANY_REDIRECTS = "too_many_redirects"
@@ -40,16 +40,16 @@ class Outcome(StrEnum):
     CONNECTION_BROKEN = "connection_broken"
     """A reused connection broke, for the first time in a row: the URL is requested again in its turn."""
     GIVEN_UP = "given_up"
-    """We ended it ourselves before its answer was dealt with (its job was paused, the worker stopped): the URL waits as before."""
+    """We cancelled it before its answer was processed (its job was paused, the worker stopped): the URL waits as before."""
     TLS_FAILURE = "tls_failure"
     TIMEOUT = "timeout"
     TOO_SLOW = "too_slow"
     ADDRESS_REFUSED = "address_refused"
     NO_HTTPS = "no_https"
-    """No scheme was given, https was tried, and nothing speaks TLS there: the same URL over http takes its place."""
+    """No scheme was given, https was tried, and the server does not speak TLS: the same URL over http replaces it."""
     PROXY_FAILED = "proxy_failed"
     PROXY_UNCLEAR = "proxy_unclear"
-    # not asked for
+    # not requested
     ROBOTS_DENIED = "robots_denied"
     OUT_OF_SCOPE = "out_of_scope"
     EXCLUDED = "excluded"
@@ -63,7 +63,7 @@ class Outcome(StrEnum):
 
 
 class UrlState(StrEnum):
-    """Where a URL of the frontier stands."""
+    """The state of a URL in the frontier."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -72,7 +72,7 @@ class UrlState(StrEnum):
 
 
 class Circuit(StrEnum):
-    """What an outcome says about the server's health."""
+    """The meaning of an outcome for the circuit breaker."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -80,12 +80,12 @@ class Circuit(StrEnum):
 
 
 class Treatment(NamedTuple):
-    """What follows from an outcome."""
+    """The consequences of an outcome."""
 
     state: UrlState
-    """The URL's, once no attempt is left or none is due."""
+    """The state of the URL when no attempt is left or none is due."""
     retry: bool = False
-    """Worth another attempt later."""
+    """Another attempt is made later."""
     page: bool = False
     """Counts as a page: in counters, budgets and the log."""
     error: bool = False
@@ -94,17 +94,17 @@ class Treatment(NamedTuple):
     back_off: bool = False
     """The server asks for less: one step of back-off an incident."""
     event: Event | None = None
-    """What the domain ends with after too many of these in a row."""
-    verdict: Verdict = Verdict.ERROR
-    """What it says of the proxy that it went through."""
+    """The event that ends the visit after too many of these in a row."""
+    verdict: ProxyVerdict = ProxyVerdict.ERROR
+    """The verdict on the proxy that was used."""
 
 
-_ANSWERED: Final = Treatment(UrlState.DONE, circuit=Circuit.SUCCESS, verdict=Verdict.SUCCESS)
+_ANSWERED: Final = Treatment(UrlState.DONE, circuit=Circuit.SUCCESS, verdict=ProxyVerdict.SUCCESS)
 _ODD: Final = Treatment(UrlState.FAILED, error=True)
 _DENIED: Final = Treatment(UrlState.DENIED)
 
 
-def _blocking(event: Event, *, retry: bool, verdict: Verdict = Verdict.REFUSED) -> Treatment:
+def _blocking(event: Event, *, retry: bool, verdict: ProxyVerdict = ProxyVerdict.REFUSED) -> Treatment:
     return Treatment(
         UrlState.FAILED,
         retry=retry,
@@ -128,11 +128,11 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TOO_MANY_REDIRECTS: _ANSWERED._replace(state=UrlState.FAILED),
     Outcome.NOT_FOUND: _ANSWERED,
     Outcome.CLIENT_ERROR: _ANSWERED._replace(state=UrlState.FAILED, error=True),
-    Outcome.LOGIN_WALL: _blocking(Event.LOGIN_REQUIRED, retry=False, verdict=Verdict.ERROR),
+    Outcome.LOGIN_WALL: _blocking(Event.LOGIN_REQUIRED, retry=False, verdict=ProxyVerdict.ERROR),
     Outcome.FORBIDDEN: _blocking(Event.FORBIDDEN, retry=False),
     Outcome.CAPTCHA: _blocking(Event.FORBIDDEN, retry=False),
     Outcome.RATE_LIMITED: _blocking(Event.RATE_LIMITED, retry=True),
-    Outcome.UNAVAILABLE: _blocking(Event.UNAVAILABLE, retry=True, verdict=Verdict.ERROR),
+    Outcome.UNAVAILABLE: _blocking(Event.UNAVAILABLE, retry=True, verdict=ProxyVerdict.ERROR),
     Outcome.SERVER_ERROR: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
     Outcome.WRONG_TYPE: _ANSWERED,
     Outcome.TOO_LARGE: _ODD,
@@ -148,8 +148,8 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TOO_SLOW: Treatment(UrlState.FAILED, retry=True, error=True, circuit=Circuit.FAILURE),
     Outcome.ADDRESS_REFUSED: _ODD,
     Outcome.NO_HTTPS: _DENIED,
-    # They say nothing of the site, and the URL is tried elsewhere. The second is an error that may be the proxy's or the site's.
-    Outcome.PROXY_FAILED: Treatment(UrlState.FAILED, verdict=Verdict.FAILED),
+    # These do not count against the site, and the URL is retried through another proxy. The second may be an error of proxy or site.
+    Outcome.PROXY_FAILED: Treatment(UrlState.FAILED, verdict=ProxyVerdict.FAILED),
     Outcome.PROXY_UNCLEAR: Treatment(UrlState.FAILED),
     Outcome.ROBOTS_DENIED: _DENIED,
     Outcome.OUT_OF_SCOPE: _DENIED,
@@ -162,10 +162,10 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.PAGINATION: _DENIED,
     Outcome.OTHER_DOMAIN: _DENIED,
 }
-NO_ATTEMPT: Final = frozenset(
+NOT_AN_ATTEMPT: Final = frozenset(
     (Outcome.CONNECTION_BROKEN, Outcome.GIVEN_UP, Outcome.PROXY_FAILED, Outcome.PROXY_UNCLEAR)
 )
-"""Outcomes that are no attempt on the site."""
+"""Outcomes that do not count as an attempt on the site."""
 JUDGED_AT_LINK: Final = frozenset(
     (
         Outcome.OUT_OF_SCOPE,
@@ -177,13 +177,14 @@ JUDGED_AT_LINK: Final = frozenset(
         Outcome.PAGINATION,
     )
 )
-"""Why a link is denied where it is found. Another link to the same URL may be judged otherwise, and then the URL waits."""
+"""Outcomes of links that are denied where they are found. Another link to the same URL may be judged differently, and then the URL
+waits."""
 REFUSED: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.event is not None)
-"""Outcomes that the streak consists of which stops a domain."""
-BREAKING: Final = frozenset(
+"""Outcomes that add to the streak that stops a domain."""
+STREAK_BREAKING: Final = frozenset(
     outcome
     for outcome, treatment in TREATMENT.items()
     if treatment.circuit is Circuit.SUCCESS and outcome is not Outcome.REDIRECT
 )
-"""Proper answers: they break that streak. A redirect neither adds to it nor breaks it."""
+"""Proper answers, which break that streak. A redirect neither adds to it nor breaks it."""
 PAGES: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.page)

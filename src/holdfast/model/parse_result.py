@@ -1,7 +1,7 @@
-"""What a parser is given and what it gives back, and the one place that says what it may give.
+"""The input and output of parsers, and the validation of what they return.
 
-The rule: a parser is somebody else's code, fed by the web. `checked` makes of whatever it returned an `Extracted` that the store can take
-as it is (no NUL, no lone surrogate, no NaN, nothing longer than the limits here), or raises `BadResult` with a sentence.
+The rule: a parser is third-party code that reads input from the web. `validate_result` turns its return value into an `Extracted` that the
+store can take as it is (no NUL, no lone surrogate, no NaN, nothing longer than the limits here), or raises `BadResult` with a sentence.
 """
 
 import json
@@ -14,14 +14,16 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
+from holdfast.model.record import record
+
 MAX_DATA_BYTES: Final = 1024 * 1024
-"""Of `data` as JSON in UTF-8."""
+"""Maximum size of `data` as JSON in UTF-8."""
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024
-"""Of data and products together, likewise."""
+"""Maximum size of data, products and items together, as JSON in UTF-8."""
 MAX_DEPTH: Final = 32
 MAX_PRODUCTS: Final = 500
 MAX_ITEMS: Final = 10_000
-"""That a parser may return; the setting `parsing.items_per_page` may allow fewer."""
+"""Maximum number of items that a parser may return; the setting `parsing.items_per_page` may allow fewer."""
 MAX_IMAGES: Final = 50
 MAX_KEY: Final = 500
 MAX_NAME: Final = 1000
@@ -31,7 +33,7 @@ MAX_ADDRESS: Final = 2048
 MAX_PRICE: Final = Decimal(10) ** 12
 MAX_DECIMALS: Final = 6
 MAX_COUNT: Final = 2**31 - 1
-_WHOLE: Final = 2**63
+_INT64: Final = 2**63
 
 _CODES: Final = """
     AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLF CLP
@@ -42,19 +44,19 @@ _CODES: Final = """
     WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
 """
 CURRENCIES: Final = frozenset(_CODES.split())
-"""ISO 4217, with those that old pages still name."""
+"""ISO 4217, including codes that only old pages use."""
 
-_UNFIT: Final = re.compile("[\0\ud800-\udfff]")
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BLANK: Final = re.compile(r"\s+")
 
 
 class BadResult(Exception):
-    """A parser gave what it may not give; the text is a sentence that says what."""
+    """A parser returned an invalid result; the message says what is wrong."""
 
 
 class Availability(StrEnum):
-    """Whether a product can be had; the list is schema.org's."""
+    """The availability of a product, by the list of schema.org."""
 
     IN_STOCK = "in_stock"
     LIMITED = "limited"
@@ -71,7 +73,7 @@ class Availability(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why a parser gave nothing."""
+    """Why a parser returned no result."""
 
     UNKNOWN_PARSER = "unknown_parser"
     BROKEN_PARSER = "broken_parser"
@@ -82,12 +84,12 @@ class FailureKind(StrEnum):
     """Its process ended, by a signal or by itself."""
     RAISED = "raised"
     BAD_RESULT = "bad_result"
-    """It returned what it may not return: a wrong type, or too much."""
+    """It returned an invalid result: a wrong type, or too much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page as a parser gets it."""
+    """A page as input of a parser."""
 
     url: str
     body: bytes
@@ -96,21 +98,22 @@ class Document:
     headers: Mapping[str, str] = field(default_factory=dict)
     """By lower-case name."""
     fetched_at: datetime | None = None
-    """With its zone; None if nobody knows."""
+    """With its time zone; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rating:
-    """What customers think of a product: `value` of `best`, by `count` of them."""
+    """The rating of a product by customers: `value` of `best`, from `count` ratings."""
 
     value: Decimal
     best: Decimal = Decimal(5)
     count: int | None = None
+    """Customers who rated it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product on a page. What the page does not say is None."""
+    """A product on a page. Unknown values are None."""
 
     name: str
     price: Decimal | None = None
@@ -120,29 +123,29 @@ class Product:
     sku: str | None = None
     """The shop's own number."""
     gtin: str | None = None
-    """8, 12, 13 or 14 digits, the last of which is the right check digit."""
+    """8, 12, 13 or 14 digits with a valid check digit."""
     brand: str | None = None
     images: tuple[str, ...] = ()
-    """Absolute."""
+    """Absolute URLs."""
     rating: Rating | None = None
     url: str | None = None
-    """Absolute."""
+    """An absolute URL."""
 
     @property
     def identity(self) -> str:
-        """By which the product is known again on the same page: the first of number, GTIN, address and name that there is."""
+        """The key that identifies the product on the same page: the first of SKU, GTIN, URL and name that it has."""
         if self.sku:
             return f"sku:{self.sku}"
         if self.gtin:
             return f"gtin:{self.gtin.zfill(14)}"
         return f"url:{self.url}" if self.url else f"name:{self.name.casefold()}"
 
-    def filled(self, other: "Product") -> "Product":
-        """This product, with what it lacks taken from `other`. A currency goes with its price."""
+    def filled_from(self, other: "Product") -> "Product":
+        """This product with its missing values taken from `other`. A currency is taken with its price."""
         lacking = {
             f.name: theirs
             for f in fields(self)
-            if not _said(getattr(self, f.name)) and _said(theirs := getattr(other, f.name))
+            if not _is_set(getattr(self, f.name)) and _is_set(theirs := getattr(other, f.name))
         }
         if self.price is None and other.price is not None:
             lacking["currency"] = other.currency or self.currency
@@ -151,13 +154,13 @@ class Product:
         return replace(self, **lacking)
 
 
-def _said(value: object) -> bool:
+def _is_set(value: object) -> bool:
     return value is not None and value != ()
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What a parser found on a page: facts about the page, products, and items."""
+    """The result of a parser: facts about the page, products, and items."""
 
     data: dict[str, Any] = field(default_factory=dict)
     """Facts about the page, as JSON values. In a crawl they are an item of the page."""
@@ -167,19 +170,19 @@ class Extracted:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Data and items as one object, the way a task keeps them."""
+        """Data and items as one object, as a task stores them."""
         return {**self.data, "items": list(self.items)} if self.items else self.data
 
     def page_items(self) -> list[dict[str, Any]]:
-        """All that a crawl keeps as items of the page: its data unless empty, the items, and every product that has a field."""
+        """All items of the page that a crawl stores: its data unless empty, the items, and every product that has a field."""
         found = [self.data] if self.data else []
-        products = ({name: v for name, v in _product_json(one).items() if _said(v)} for one in self.products)
+        products = ({name: v for name, v in _product_json(one).items() if _is_set(v)} for one in self.products)
         return [*found, *self.items, *products]
 
 
 @dataclass(frozen=True, slots=True)
 class ParseDone:
-    """A document was parsed, by this parser in this version."""
+    """A document was parsed by this parser in this version."""
 
     parser: str
     version: str
@@ -188,50 +191,51 @@ class ParseDone:
 
 @dataclass(frozen=True, slots=True)
 class ParseFailed:
-    """A document was not parsed; `reason` is a sentence for people, made of clean text."""
+    """A document was not parsed; `reason` is a sentence for display, in clean text."""
 
     parser: str
     kind: FailureKind
     reason: str
 
 
-# What may be given ----------------------------------------------------------------------------------------------------
+# Validation -----------------------------------------------------------------------------------------------------------
 
 
-def checked(result: object) -> Extracted:
-    """`result` as the store takes it: text cleaned, products with one identity made one. Raises BadResult.
+def validate_result(result: object) -> Extracted:
+    """Validate the result of a parser: text is cleaned, products with the same identity are merged. Raises BadResult.
 
-    A parser returns an Extracted, or in short a dict, a dataclass or a Product, or any number of them: a list, or what it yields.
+    A parser returns an Extracted, or for short a dict, a dataclass or a Product, or any number of them: a list, or a generator.
     """
     if not isinstance(result, Extracted):
-        result = _collected(result)
+        result = _collect(result)
     if not isinstance(result.data, dict):
-        raise BadResult(f"data is {_kind(result.data)} instead of a dict")
+        raise BadResult(f"data is {_type_of(result.data)} instead of a dict")
     data = _json(result.data, "data", MAX_DEPTH)
     size = len(json.dumps(data, ensure_ascii=False).encode())
     if size > MAX_DATA_BYTES:
         raise BadResult(f"data is {size} bytes as JSON; {MAX_DATA_BYTES} are allowed")
     if not isinstance(result.products, tuple | list):
-        raise BadResult(f"products is {_kind(result.products)} instead of a tuple")
+        raise BadResult(f"products is {_type_of(result.products)} instead of a tuple")
     if len(result.products) > MAX_PRODUCTS:
         raise BadResult(f"there are {len(result.products)} products; {MAX_PRODUCTS} are allowed")
     products = [_product(product, f"products[{number}]") for number, product in enumerate(result.products)]
     if not isinstance(result.items, tuple | list):
-        raise BadResult(f"items is {_kind(result.items)} instead of a tuple")
+        raise BadResult(f"items is {_type_of(result.items)} instead of a tuple")
     if len(result.items) > MAX_ITEMS:
         raise BadResult(f"there are {len(result.items)} items; {MAX_ITEMS} are allowed")
     items = tuple(_item(item, f"items[{number}]") for number, item in enumerate(result.items))
-    return Extracted(data, merged(products), items)
+    return Extracted(data, merge_products(products), items)
 
 
-def _collected(result: object) -> Extracted:
-    """What a parser returned or yields, as an Extracted. Raises BadResult, and whatever the parser raises while it yields."""
+def _collect(result: object) -> Extracted:
+    """The returned or yielded values of a parser as an Extracted. Raises BadResult, and everything that the parser raises while it
+    yields."""
     if result is None:
         return Extracted()
     if isinstance(result, dict | Product) or (is_dataclass(result) and not isinstance(result, type)):
         result = [result]
     if isinstance(result, str | bytes) or not isinstance(result, Iterable):
-        raise BadResult(f"the parser returned {_kind(result)} instead of items or an Extracted")
+        raise BadResult(f"the parser returned {_type_of(result)} instead of items or an Extracted")
     products: list[Product] = []
     items: list[Any] = []
     for one in result:
@@ -249,7 +253,7 @@ def _item(item: object, where: str) -> dict[str, Any]:
     if is_dataclass(item) and not isinstance(item, type):
         item = asdict(item)
     if not isinstance(item, dict):
-        raise BadResult(f"{where} is {_kind(item)} instead of a dict")
+        raise BadResult(f"{where} is {_type_of(item)} instead of a dict")
     found: dict[str, Any] = _json(item, where, MAX_DEPTH)
     size = len(json.dumps(found, ensure_ascii=False).encode())
     if size > MAX_DATA_BYTES:
@@ -257,47 +261,47 @@ def _item(item: object, where: str) -> dict[str, Any]:
     return found
 
 
-def merged(products: Iterable[Product]) -> tuple[Product, ...]:
-    """Without repeats: those with one identity become the first of them, with what it lacks taken from the others."""
+def merge_products(products: Iterable[Product]) -> tuple[Product, ...]:
+    """The products without duplicates: those with the same identity are merged into the first one."""
     known: dict[str, Product] = {}
     for product in products:
         key = product.identity
-        known[key] = known[key].filled(product) if key in known else product
+        known[key] = known[key].filled_from(product) if key in known else product
     return tuple(known.values())
 
 
-def clean(text: str) -> str:
-    """`text` as the store takes it: NUL and lone surrogates are U+FFFD, other control characters are gone, but for white space."""
-    return _CONTROL.sub("", _UNFIT.sub("\ufffd", text))
+def clean_text(text: str) -> str:
+    """The text as the store accepts it: NUL and lone surrogates become U+FFFD, other control characters except white space are removed."""
+    return _CONTROL.sub("", _UNSTORABLE.sub("\ufffd", text))
 
 
-def line(text: str) -> str:
-    """`clean`, with white space as one space and none at the ends."""
-    return _BLANK.sub(" ", clean(text)).strip()
+def single_line(text: str) -> str:
+    """`clean_text`, with white space collapsed to single spaces and stripped."""
+    return _BLANK.sub(" ", clean_text(text)).strip()
 
 
 def is_gtin(digits: str) -> bool:
-    """Whether that is a GTIN: its length and its check digit are right, and it is not all zeros."""
+    """Whether it is a GTIN: length and check digit are valid, and it is not all zeros."""
     if not re.fullmatch(r"(?:[0-9]{8}|[0-9]{12,14})", digits) or not digits.strip("0"):
         return False
     weighted = sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(reversed(digits)))
     return weighted % 10 == 0
 
 
-def _kind(value: object) -> str:
-    return f"a value of type {line(type(value).__name__)[:60]}"
+def _type_of(value: object) -> str:
+    return f"a value of type {single_line(type(value).__name__)[:60]}"
 
 
 def _json(value: object, where: str, depth: int) -> Any:
-    """`value` with clean text, in plain types."""
+    """The value in plain JSON types with clean text."""
     if depth == 0:
         raise BadResult(f"{where[:200]} is nested too deep; {MAX_DEPTH} levels are allowed")
     if isinstance(value, str):
-        return clean(str(value))
+        return clean_text(str(value))
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if not -_WHOLE <= value < _WHOLE:
+        if not -_INT64 <= value < _INT64:
             raise BadResult(f"{where[:200]} is a whole number beyond 64 bits")
         return int(value)
     if isinstance(value, float):
@@ -308,34 +312,34 @@ def _json(value: object, where: str, depth: int) -> Any:
         return [_json(part, f"{where}[{number}]", depth - 1) for number, part in enumerate(value)]
     if isinstance(value, dict):
         return {_key(key, where): _json(part, f"{where}.{key}", depth - 1) for key, part in value.items()}
-    raise BadResult(f"{where[:200]} is {_kind(value)}, which JSON does not know")
+    raise BadResult(f"{where[:200]} is {_type_of(value)}, which JSON does not know")
 
 
 def _key(key: object, where: str) -> str:
     if type(key) is not str:
-        raise BadResult(f"{where[:200]} has a key that is {_kind(key)}")
+        raise BadResult(f"{where[:200]} has a key that is {_type_of(key)}")
     if len(key) > MAX_KEY:
         raise BadResult(f"{where[:200]} has a key of {len(key)} characters; {MAX_KEY} are allowed")
-    return clean(key)
+    return clean_text(key)
 
 
 def _product(product: object, where: str) -> Product:
     if not isinstance(product, Product):
-        raise BadResult(f"{where} is {_kind(product)} instead of a Product")
+        raise BadResult(f"{where} is {_type_of(product)} instead of a Product")
     name = _text(product.name, f"{where}.name", MAX_NAME)
     if name is None:
         raise BadResult(f"{where}.name is empty")
     availability = product.availability
     if availability is not None and type(availability) is not Availability:
-        raise BadResult(f"{where}.availability is {_kind(availability)} instead of an Availability")
+        raise BadResult(f"{where}.availability is {_type_of(availability)} instead of an Availability")
     currency = _text(product.currency, f"{where}.currency", 3)
     if currency is not None and currency not in CURRENCIES:
-        raise BadResult(f"{where}.currency is {currency}, which is no code of ISO 4217")
+        raise BadResult(f"{where}.currency is {currency}, which is not an ISO 4217 code")
     gtin = _text(product.gtin, f"{where}.gtin", 14)
     if gtin is not None and not is_gtin(gtin):
         raise BadResult(f"{where}.gtin is {gtin}: not 8, 12, 13 or 14 digits with the right check digit")
     if not isinstance(product.images, tuple | list):
-        raise BadResult(f"{where}.images is {_kind(product.images)} instead of a tuple")
+        raise BadResult(f"{where}.images is {_type_of(product.images)} instead of a tuple")
     if len(product.images) > MAX_IMAGES:
         raise BadResult(f"{where} has {len(product.images)} images; {MAX_IMAGES} are allowed")
     images = [_address(image, f"{where}.images[{number}]") for number, image in enumerate(product.images)]
@@ -353,21 +357,21 @@ def _product(product: object, where: str) -> Product:
     )
 
 
-def _text(value: object, where: str, longest: int) -> str | None:
+def _text(value: object, where: str, limit: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise BadResult(f"{where} is {_kind(value)} instead of a str")
-    text = line(str(value))
-    if len(text) > longest:
-        raise BadResult(f"{where} has {len(text)} characters; {longest} are allowed")
+        raise BadResult(f"{where} is {_type_of(value)} instead of a str")
+    text = single_line(str(value))
+    if len(text) > limit:
+        raise BadResult(f"{where} has {len(text)} characters; {limit} are allowed")
     return text or None
 
 
 def _address(value: object, where: str) -> str | None:
     text = _text(value, where, MAX_ADDRESS)
     if text is not None and not re.match(r"https?://[^/\s]", text, re.IGNORECASE):
-        raise BadResult(f"{where} is no absolute address of the web")
+        raise BadResult(f"{where} is not an absolute http or https URL")
     return text
 
 
@@ -375,14 +379,14 @@ def _number(value: object, where: str, limit: Decimal) -> Decimal | None:
     if value is None:
         return None
     if type(value) is not Decimal:
-        raise BadResult(f"{where} is {_kind(value)} instead of a Decimal")
+        raise BadResult(f"{where} is {_type_of(value)} instead of a Decimal")
     if not value.is_finite() or not 0 <= value < limit:
         raise BadResult(f"{where} is not between 0 and {limit:f}")
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -MAX_DECIMALS:
         raise BadResult(f"{where} has more than {MAX_DECIMALS} decimals")
     if isinstance(exponent, int) and exponent > 0:
-        value = value.quantize(Decimal(1))  # 0E+999999 is a long way to write 0
+        value = value.quantize(Decimal(1))  # so that 0E+999999 becomes 0
     return abs(value)  # -0 is 0
 
 
@@ -390,7 +394,7 @@ def _rating(rating: object, where: str) -> Rating | None:
     if rating is None:
         return None
     if not isinstance(rating, Rating):
-        raise BadResult(f"{where} is {_kind(rating)} instead of a Rating")
+        raise BadResult(f"{where} is {_type_of(rating)} instead of a Rating")
     value, best = _number(rating.value, f"{where}.value", MAX_PRICE), _number(rating.best, f"{where}.best", MAX_PRICE)
     if value is None or best is None or not value <= best or not best:
         raise BadResult(f"{where} is not a value up to its best")
@@ -403,48 +407,48 @@ def _rating(rating: object, where: str) -> Rating | None:
 # Over the wire --------------------------------------------------------------------------------------------------------
 
 
-def encoded(extracted: Extracted) -> bytes:
-    """What was checked, as JSON says it: numbers that must be exact are strings. Raises BadResult if that is too long."""
-    written = {
+def encode(extracted: Extracted) -> bytes:
+    """Encode a validated result as JSON; exact numbers are strings. Raises BadResult if it is too long."""
+    record = {
         "data": extracted.data,
         "products": [_product_json(product) for product in extracted.products],
         "items": extracted.items,
     }
-    message = json.dumps(written, ensure_ascii=False).encode()
+    message = json.dumps(record, ensure_ascii=False).encode()
     if len(message) > MAX_RESULT_BYTES:
         raise BadResult(f"the result is {len(message)} bytes as JSON; {MAX_RESULT_BYTES} are allowed")
     return message
 
 
-def encoded_products(products: Iterable[Product]) -> list[dict[str, Any]]:
-    """Products that were checked, as JSON values."""
+def encode_products(products: Iterable[Product]) -> list[dict[str, Any]]:
+    """Validated products as JSON values."""
     return [_product_json(product) for product in products]
 
 
 def _product_json(product: Product) -> dict[str, Any]:
-    written = {f.name: getattr(product, f.name) for f in fields(product)}
+    record = {f.name: getattr(product, f.name) for f in fields(product)}
     if product.price is not None:
-        written["price"] = str(product.price)
+        record["price"] = str(product.price)
     if product.rating is not None:
-        written["rating"] = [str(product.rating.value), str(product.rating.best), product.rating.count]
-    return written
+        record["rating"] = [str(product.rating.value), str(product.rating.best), product.rating.count]
+    return record
 
 
-def decoded(message: bytes) -> Extracted:
-    """The inverse of `encoded`, checked: who wrote it is not trusted. Raises BadResult."""
+def decode(message: bytes) -> Extracted:
+    """The inverse of `encode`, with validation: the sender is not trusted. Raises BadResult."""
     try:
-        written = json.loads(message)
-        products = tuple(_from_product_json(product) for product in written["products"])
-        return checked(Extracted(written["data"], products, tuple(written["items"])))
+        record = json.loads(message)
+        products = tuple(_from_product_json(product) for product in record["products"])
+        return validate_result(Extracted(record["data"], products, tuple(record["items"])))
     except (ArithmeticError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise BadResult(f"the answer cannot be read ({type(error).__name__})") from error
 
 
-def _from_product_json(written: dict[str, Any]) -> Product:
-    rating = written["rating"]
+def _from_product_json(record: dict[str, Any]) -> Product:
+    rating = record["rating"]
     read = {
-        "price": None if written["price"] is None else Decimal(written["price"]),
-        "availability": None if written["availability"] is None else Availability(written["availability"]),
+        "price": None if record["price"] is None else Decimal(record["price"]),
+        "availability": None if record["availability"] is None else Availability(record["availability"]),
         "rating": None if rating is None else Rating(Decimal(rating[0]), Decimal(rating[1]), rating[2]),
     }
-    return Product(**written | read)
+    return Product(**record | read)

@@ -1,7 +1,7 @@
-"""A proxy: a server that asks the web for us. How it is written, how it is judged, how many of them are needed.
+"""Proxies: parsing, verdicts on their requests, pauses after failures, and how many of them a domain needs.
 
-The rule: a password is in no text that is made of these values, neither for people nor for logs nor in errors. It comes in by
-`read` or `written`, and leaves only for libcurl and for the safe in `control/secrets`.
+The rule: a password is in no text that is made of these values, neither for display nor in logs nor in errors. It enters by `parse_proxy`
+or `make_proxy`, and leaves only for libcurl and for the encrypted store of secrets.
 """
 
 import math
@@ -13,36 +13,36 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.errors import BadUrl, UsageError
-from holdfast.model.url import parse, visitable
+from holdfast.model.url import checked_host, parse_url
 
-NOT_CHOSEN: Final = 5
-"""Failures in a row, of a proxy or of a mapping, after which it is only tried now and then."""
-DISABLED: Final = 10
-"""Failures in a row after which a proxy is not active any more."""
-WEIGHT: Final = 0.2
-"""Of the newest response time in the moving average."""
-BUFFER: Final = 0.2
-"""Proxies that `needed` adds for those that fail."""
-_LONGEST: Final = 5000
-_LONGEST_NAME: Final = 255
-_LONGEST_PASSWORD: Final = 1000
+PROBED_ONLY_AFTER: Final = 5
+"""Failures in a row, of a proxy or of a mapping, after which only single probes use it."""
+DISABLED_AFTER: Final = 10
+"""Failures in a row after which a proxy is disabled."""
+AVERAGE_WEIGHT: Final = 0.2
+"""Weight of the newest response time in the moving average."""
+DEFAULT_BUFFER: Final = 0.2
+"""The share of spare proxies that `proxies_needed` adds for failures."""
+_MAX_TEXT: Final = 5000
+_MAX_USERNAME: Final = 255
+_MAX_PASSWORD: Final = 1000
 _SERVER: Final = re.compile(r"(?:([A-Za-z0-9+.-]+)://)?(?:(.*)@)?([^@/?#\s]+):([0-9]{1,5})/?", re.DOTALL)
 
 
 class Protocol(StrEnum):
-    """How a proxy is spoken to."""
+    """The protocol of a proxy."""
 
     HTTP = "http"
     HTTPS = "https"
-    """As HTTP, through TLS."""
+    """HTTP through TLS."""
     SOCKS5 = "socks5"
-    """It is told addresses."""
+    """SOCKS5 with addresses resolved by us."""
     SOCKS5H = "socks5h"
-    """It is told names."""
+    """SOCKS5 with names resolved by the proxy."""
 
 
-class Off(StrEnum):
-    """Who made something inactive."""
+class DisabledBy(StrEnum):
+    """Who disabled a proxy."""
 
     OPERATOR = "operator"
     HEALTH = "health"
@@ -50,7 +50,7 @@ class Off(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProxyServer:
-    """Where a proxy is, and whom it knows us as."""
+    """The address of a proxy, and the username for it."""
 
     protocol: Protocol
     host: str
@@ -62,8 +62,8 @@ class ProxyServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """The way of a request through a proxy."""
+class ProxyRoute:
+    """The proxy that a request goes through."""
 
     proxy_id: int
     server: ProxyServer
@@ -71,35 +71,35 @@ class Route:
     allow_private: bool = False
     """The proxy itself may have a private address."""
     resolves: bool = False
-    """Names are the proxy's to look up; nobody here has seen their addresses."""
+    """The proxy resolves names; their addresses are not checked here."""
 
 
-class Use(StrEnum):
+class ProxyMode(StrEnum):
     """Which proxies a domain uses."""
 
     DIRECT = "direct"
-    """None."""
+    """No proxy."""
     POOL = "pool"
-    """Those that were assigned to it."""
+    """The proxies assigned to it."""
     ANY = "any"
-    """When these give none, any other."""
+    """If none of these is usable, any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRules:
     """How a domain uses proxies."""
 
-    use: Use = Use.POOL
+    use: ProxyMode = ProxyMode.POOL
     direct: bool = False
-    """It may be asked without a proxy when none can be had."""
+    """Requests may go without a proxy when none is usable."""
     resolves: bool = False
     country: str | None = None
     sticky: timedelta | None = None
-    """For so long the same proxy is used, as long as it can be."""
+    """The time for which the same proxy is used, while it is usable."""
 
 
-class ProxyWishes(NamedTuple):
-    """What a domain says of its own about proxies; None: nothing."""
+class ProxyOverrides(NamedTuple):
+    """The proxy options of a domain that override the settings; None: not set."""
 
     use: str | None = None
     direct: bool | None = None
@@ -108,9 +108,9 @@ class ProxyWishes(NamedTuple):
     sticky: timedelta | None = None
 
     def rules(self, *, use: str, direct: bool) -> ProxyRules:
-        """What follows, with these where it says nothing."""
+        """The resulting rules; `use` and `direct` are the defaults."""
         return ProxyRules(
-            Use(self.use or use),
+            ProxyMode(self.use or use),
             direct if self.direct is None else self.direct,
             bool(self.resolves),
             self.country,
@@ -118,31 +118,31 @@ class ProxyWishes(NamedTuple):
         )
 
 
-class Fault(StrEnum):
-    """Who kept a request that went through a proxy from being answered."""
+class ProxyFault(StrEnum):
+    """Attributes a failed request to the proxy or leaves it open."""
 
     PROXY = "proxy"
-    """Certainly: it refused, or could not be reached, or does not know us."""
+    """Certainly the proxy: it refused, was unreachable, or rejected our credentials."""
     UNCLEAR = "unclear"
-    """The proxy, or the site behind it. Another proxy tells."""
+    """The proxy or the site behind it; a request through another proxy decides."""
 
 
-class Verdict(StrEnum):
-    """What a request that went through a proxy says of it."""
+class ProxyVerdict(StrEnum):
+    """The verdict of a request on the proxy that it went through."""
 
     SUCCESS = "success"
     REFUSED = "refused"
-    """It got through, and the site does not want this proxy."""
+    """It reached the site, and the site refused this proxy."""
     ERROR = "error"
-    """It got through, to an error of the site's."""
+    """It reached the site, which answered with an error."""
     FAILED = "failed"
     """It did not get through the proxy."""
     UNCLEAR = "unclear"
-    """It did not get through, and nobody knows whose fault that is."""
+    """It did not get through, and the cause is unknown."""
 
 
 class Blame(NamedTuple):
-    """A request that did not get through a proxy, and nobody knew whose fault that was until another proxy got through."""
+    """A request that failed through a proxy with unknown cause, until another proxy got through."""
 
     proxy_id: int
     probe: bool
@@ -150,37 +150,37 @@ class Blame(NamedTuple):
 
 @dataclass(slots=True)
 class ProxyUse:
-    """A request that went through a proxy."""
+    """The use of a proxy by one request."""
 
     proxy_id: int
-    verdict: Verdict
+    verdict: ProxyVerdict
     started: float
-    """By the engine's clock."""
+    """Time of its start, on the crawler's clock."""
     response_ms: float | None = None
-    """The moving average with it; None: as before."""
+    """The moving average including this request; None: unchanged."""
     error: str | None = None
     probe: bool = False
-    """It was to show whether a proxy can be used again that had failed, or was refused, too often. What of the others is still under
-    way when that is said belongs to the same incident, and counts no more."""
+    """The request tests whether a proxy that failed or was refused too often is usable again. Results of other requests that are still
+    running at that time belong to the same incident and do not count."""
     blames: tuple[Blame, ...] = ()
     """Proxies that this one has shown to be at fault: it got through where they had not."""
     bytes: int = 0
     age: float = 0.0
-    """Seconds since it began, when it is committed."""
+    """Seconds since it began, at the time of the commit."""
 
 
-class Rests(NamedTuple):
-    """How long nobody tries what has failed too often: at first, and at most."""
+class ProxyPauses(NamedTuple):
+    """The pauses after too many failures: the first one, and the maximum."""
 
     first: timedelta = timedelta(seconds=30)
     longest: timedelta = timedelta(hours=1)
     refused_first: timedelta = timedelta(minutes=10)
-    """Of a mapping."""
+    """The first pause of a mapping."""
     refused_longest: timedelta = timedelta(days=1)
 
 
-class Written(NamedTuple):
-    """A proxy as people write it."""
+class ParsedProxy(NamedTuple):
+    """A proxy and its password, as parsed."""
 
     server: ProxyServer
     password: str | None = None
@@ -189,9 +189,9 @@ class Written(NamedTuple):
         return f"Written({self.server!r})"
 
 
-def read(text: str) -> Written:
-    """A proxy from SCHEME://USER:PASSWORD@HOST:PORT; %40 is an @. Raises UsageError, with nothing of the text in it."""
-    found = _SERVER.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+def parse_proxy(text: str) -> ParsedProxy:
+    """Parse SCHEME://USER:PASSWORD@HOST:PORT; %40 is an @. Raises UsageError, which never contains any of the text."""
+    found = _SERVER.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
     if found is None:
         raise UsageError(
             "A proxy is written SCHEME://USER:PASSWORD@HOST:PORT; scheme, user and password may be left out."
@@ -199,8 +199,8 @@ def read(text: str) -> Written:
     scheme, login, host, port = found.groups()
     username, _, password = (login or "").partition(":")
     try:
-        return written(
-            protocol(scheme or Protocol.HTTP),
+        return make_proxy(
+            parse_protocol(scheme or Protocol.HTTP),
             host,
             int(port),
             unquote(username, errors="strict"),
@@ -210,59 +210,60 @@ def read(text: str) -> Written:
         raise UsageError("What is written with % in a proxy's user or password is no UTF-8 text.") from None
 
 
-def protocol(name: str) -> Protocol:
-    """How a proxy is spoken to, by its name. Raises UsageError."""
+def parse_protocol(name: str) -> Protocol:
+    """The protocol of that name. Raises UsageError."""
     try:
         return Protocol(name.lower())
     except ValueError:
-        raise UsageError(f"A proxy speaks {', '.join(Protocol)}, and nothing else.") from None
+        raise UsageError(f"The scheme of a proxy is one of {', '.join(Protocol)}.") from None
 
 
-def written(protocol: Protocol, host: str, port: int, username: str = "", password: str = "") -> Written:
-    """A proxy of its parts, checked; an empty user or password is none. Raises UsageError, with nothing of what it was given."""
+def make_proxy(protocol: Protocol, host: str, port: int, username: str = "", password: str = "") -> ParsedProxy:
+    """Validate the parts of a proxy; an empty username or password counts as none. Raises UsageError, which never contains the
+    arguments."""
     if password and not username:
         raise UsageError("A proxy's password needs a user to go with it.")
     check_password(password)
-    return Written(server(protocol, host, port, username or None), password or None)
+    return ParsedProxy(make_server(protocol, host, port, username or None), password or None)
 
 
 def check_password(password: str) -> None:
-    """Raise UsageError for what can be nobody's password, with nothing of it."""
-    if len(password) > _LONGEST_PASSWORD or not password.isprintable():
-        raise UsageError(f"A proxy's password is at most {_LONGEST_PASSWORD} characters on one line.")
+    """Raise UsageError for an invalid password; the error never contains it."""
+    if len(password) > _MAX_PASSWORD or not password.isprintable():
+        raise UsageError(f"A proxy's password is at most {_MAX_PASSWORD} characters on one line.")
 
 
-def server(protocol: Protocol, host: str, port: int, username: str | None = None) -> ProxyServer:
-    """A proxy's place, checked. Raises UsageError, with nothing of what it was given."""
+def make_server(protocol: Protocol, host: str, port: int, username: str | None = None) -> ProxyServer:
+    """Validate the address of a proxy. Raises UsageError, which never contains the arguments."""
     if not 0 < port < 65536:
         raise UsageError("A proxy's port is a number from 1 to 65535.")
-    if username is not None and (len(username) > _LONGEST_NAME or not username.isprintable() or ":" in username):
-        raise UsageError(f"A proxy's user is at most {_LONGEST_NAME} characters on one line, without a colon.")
+    if username is not None and (len(username) > _MAX_USERNAME or not username.isprintable() or ":" in username):
+        raise UsageError(f"A proxy's user is at most {_MAX_USERNAME} characters on one line, without a colon.")
     try:
-        name = visitable(parse(f"http://{host}/"))
+        name = checked_host(parse_url(f"http://{host}/"))
     except BadUrl:
         raise UsageError("A proxy's host is a name or an address, and this is neither.") from None
     return ProxyServer(protocol, name, port, username)
 
 
-def moving(average: float | None, newest: float) -> float:
-    """The moving average of response times with one more of them."""
-    return newest if average is None else average + WEIGHT * (newest - average)
+def moving_average(average: float | None, newest: float) -> float:
+    """The moving average of response times including the newest one."""
+    return newest if average is None else average + AVERAGE_WEIGHT * (newest - average)
 
 
-def rest(failures: int, first: timedelta, longest: timedelta) -> timedelta | None:
-    """How long nobody tries what has failed so many times in a row; None: it is still used. The store's `proxy_pause` says the same."""
-    if failures < NOT_CHOSEN:
+def pause_after(failures: int, first: timedelta, longest: timedelta) -> timedelta | None:
+    """The pause after `failures` failures in a row; None: the proxy is still used. Equal to the store's `proxy_pause`."""
+    if failures < PROBED_ONLY_AFTER:
         return None
-    return min(first * (1 << min(failures - NOT_CHOSEN, 24)), longest)
+    return min(first * (1 << min(failures - PROBED_ONLY_AFTER, 24)), longest)
 
 
-def needed(urls_per_hour: float, each_per_hour: float, buffer: float = BUFFER) -> int:
-    """Proxies that a domain needs for so many URLs an hour, if each may be used so often."""
+def proxies_needed(urls_per_hour: float, each_per_hour: float, buffer: float = DEFAULT_BUFFER) -> int:
+    """The number of proxies that a domain needs for `urls_per_hour`, if each may be used `each_per_hour` times."""
     finite = all(map(math.isfinite, (urls_per_hour, each_per_hour, buffer)))
     if not finite or urls_per_hour < 0 or each_per_hour <= 0 or buffer < 0:
-        raise UsageError("URLs an hour and a buffer cannot be negative, and a proxy must be good for something.")
-    least = math.ceil(urls_per_hour / each_per_hour) or int(
-        urls_per_hour > 0
-    )  # a quotient may be too small to be told from 0
+        raise UsageError(
+            "URLs an hour and the buffer cannot be negative, and the requests an hour of a proxy must be more than 0."
+        )
+    least = math.ceil(urls_per_hour / each_per_hour) or int(urls_per_hour > 0)  # the quotient may underflow to 0
     return math.ceil(round(least * (1 + buffer), 9))

@@ -1,7 +1,7 @@
-"""Headers, cookies and credentials that a person wants sent with requests: how they are written, and which requests carry them.
+"""Headers, cookies and credentials that the operator wants sent with requests: how they are parsed, and which requests carry them.
 
-The rule: a value is sent only to the exact origins that it was given for; http stands for https of the same host and port, too, and https
-never for http. No text that is made here (an error, a repr) holds a value: what cannot be used is named, not quoted.
+The rule: a value is sent only to the exact origins that it was given for; http includes https of the same host and port, and https never
+includes http. No text that is made here (an error, a repr) contains a value: what is invalid is named, not quoted.
 """
 
 import base64
@@ -16,16 +16,16 @@ from holdfast.errors import BadUrl, UsageError
 from holdfast.model.url import origin_and_target
 
 MAX_ORIGINS: Final = 1_000
-"""Origins that a job's secrets may go to. A list of seeds that names more was hardly meant to share a password."""
+"""Maximum number of origins for the secrets of a job. A list of seeds with more is unlikely to share a password."""
 MAX_ITEMS: Final = 50
 MAX_VALUE: Final = 8_192
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _AGENT: Final = re.compile(r"[\x21-\x7e]+( +[\x21-\x7e]+)*")
-_LONGEST_AGENT: Final = 255
+_MAX_USER_AGENT: Final = 255
 _COOKIE_VALUE: Final = re.compile(r"[^;\x00-\x1f\x7f]*")
-_WRITTEN_BY_US: Final = frozenset(
+_RESERVED_HEADERS: Final = frozenset(
     {
         "accept-encoding",
         "connection",
@@ -40,11 +40,11 @@ _WRITTEN_BY_US: Final = frozenset(
         "upgrade",
     }
 )
-_OWN_OPTION: Final = {"cookie": "cookie", "user-agent": "user agent"}
+_HEADERS_WITH_OPTION: Final = {"cookie": "cookie", "user-agent": "user agent"}
 
 
 class SecretKind(StrEnum):
-    """What a secret is."""
+    """The kind of a secret."""
 
     HEADERS = "headers"
     COOKIES = "cookies"
@@ -52,11 +52,11 @@ class SecretKind(StrEnum):
 
 
 class SecretText(NamedTuple):
-    """The values of one kind, in the clear: on their way to the seal."""
+    """The values of one kind in clear text, before encryption."""
 
     kind: SecretKind
     names: list[str]
-    """Of the headers that they make, for people."""
+    """The names of the resulting headers, for display."""
     text: str
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class SecretText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedSecret:
-    """One kind of secrets as the store keeps it."""
+    """The secrets of one kind as stored, encrypted."""
 
     kind: SecretKind
     names: list[str]
@@ -78,19 +78,19 @@ class SealedSecret:
 
 @dataclass(frozen=True, slots=True)
 class SecretHeaders:
-    """Headers of a request whose values are kept out of everything but the request itself."""
+    """Headers of a request whose values appear nowhere but in the request itself."""
 
     lines: tuple[bytes, ...]
-    """As they are sent."""
+    """The lines as they are sent."""
 
     @property
     def shown(self) -> tuple[bytes, ...]:
-        """As they are kept: the names, without the values."""
+        """The lines as they are archived: the names, without the values."""
         return tuple(line.partition(b":")[0] + b": [redacted]" for line in self.lines)
 
     @property
     def has_accept(self) -> bool:
-        """Whether they replace the Accept header that is sent otherwise."""
+        """Whether they replace the default Accept header."""
         return any(line[:7].lower() == b"accept:" for line in self.lines)
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class SecretHeaders:
 
 @dataclass(frozen=True, slots=True)
 class RequestSecrets:
-    """What a person gave in one command. None: not given, it stays as it is; empty: it is removed."""
+    """The secrets of one command. None: not given, unchanged; empty: removed."""
 
     headers: tuple[tuple[str, str], ...] | None = None
     cookies: tuple[tuple[str, str], ...] | None = None
@@ -113,8 +113,8 @@ class RequestSecrets:
         cookies: Sequence[str] | None = None,
         basic_auth: str | None = None,
     ) -> Self:
-        """From what was written: `Name: value`, `name=value` (or several, separated by semicolons), `user:password`. An empty text
-        among them removes the kind. Raises UsageError, without quoting a value."""
+        """Parse `Name: value`, `name=value` (or several, separated by semicolons) and `user:password`. An empty text among them removes the
+        kind. Raises UsageError, without quoting a value."""
         return cls(
             None if headers is None else _headers([text for text in headers if text.strip()]),
             None if cookies is None else _cookies([text for text in cookies if text.strip()]),
@@ -128,8 +128,8 @@ class RequestSecrets:
         given = [kind for kind in SecretKind if getattr(self, kind) is not None]
         return f"RequestSecrets({', '.join(f'{kind}=***' for kind in given)})"
 
-    def given(self) -> list[SecretText]:
-        """The kinds that are set."""
+    def texts(self) -> list[SecretText]:
+        """The values of the kinds that are set."""
         found = []
         if self.headers:
             names = [name for name, _ in self.headers]
@@ -146,33 +146,34 @@ class RequestSecrets:
 
 
 class OriginHeaders:
-    """Which secret headers each origin is sent."""
+    """The secret headers by origin."""
 
     __slots__ = ("_by_origin",)
 
     def __init__(self, by_origin: Mapping[str, SecretHeaders]) -> None:
         self._by_origin = by_origin
 
-    def of(self, url: str) -> SecretHeaders | None:
-        """What a request for this URL carries. The origin is read as the HTTP client reads it."""
+    def for_url(self, url: str) -> SecretHeaders | None:
+        """The secret headers of a request for this URL. The origin is parsed as the HTTP client parses it."""
         try:
             return self._by_origin.get(origin_and_target(url)[0])
         except BadUrl:
             return None
 
 
-def user_agent(text: str) -> str:
-    """A User-Agent that can be sent. Raises ValueError. It is no secret, and is kept as it is."""
-    if len(text) > _LONGEST_AGENT or not _AGENT.fullmatch(text):
-        raise ValueError(f"must be plain ASCII on one line, {_LONGEST_AGENT} characters at most")
+def check_user_agent(text: str) -> str:
+    """Validate a User-Agent header. Raises ValueError. It is not a secret and is stored in clear text."""
+    if len(text) > _MAX_USER_AGENT or not _AGENT.fullmatch(text):
+        raise ValueError(f"must be plain ASCII on one line, {_MAX_USER_AGENT} characters at most")
     return text
 
 
-def compose(opened: Iterable[tuple[SealedSecret, str]]) -> OriginHeaders | None:
-    """The headers of each origin, from sealed secrets and their texts; of two with one name the later one counts. None: there are none."""
+def headers_by_origin(opened: Iterable[tuple[SealedSecret, str]]) -> OriginHeaders | None:
+    """The headers of each origin, from sealed secrets and their clear texts; of two with the same name the later one counts. None: there
+    are none."""
     by_origin: dict[str, dict[str, bytes]] = {}
     for secret, text in opened:
-        lines = {name.lower(): f"{name}: {value}".encode("latin-1") for name, value in _made_of(secret.kind, text)}
+        lines = {name.lower(): f"{name}: {value}".encode("latin-1") for name, value in _headers_from(secret.kind, text)}
         for origin in secret.origins:
             by_origin.setdefault(origin, {}).update(lines)
     if not by_origin:
@@ -180,36 +181,36 @@ def compose(opened: Iterable[tuple[SealedSecret, str]]) -> OriginHeaders | None:
     return OriginHeaders({origin: SecretHeaders(tuple(lines.values())) for origin, lines in by_origin.items()})
 
 
-def origins_of(urls: Iterable[str]) -> list[str]:
-    """The origins that secrets of a job with these seeds go to. UsageError: they are too many."""
+def seed_origins(urls: Iterable[str]) -> list[str]:
+    """The origins that the secrets of a job with these seeds are sent to. Raises UsageError if there are too many."""
     origins: dict[str, None] = {}
     for url in urls:
         origin = url[: url.index("/", len("https://"))]
         origins[origin] = None
         if origin.startswith("http://"):
-            origins[_secure(origin)] = None
+            origins[_as_https(origin)] = None
         if len(origins) > MAX_ORIGINS:
             raise UsageError(
                 f"Headers, cookies and passwords of a job go to at most {MAX_ORIGINS:,} origins, and its seeds name more. "
-                "Give them to the domains that need them: `holdfast domain-set DOMAIN header=…`."
+                "Give them to the domains that need them: `holdfast domains set DOMAIN header=…`."
             )
     return list(origins)
 
 
-def origins_of_domain(domain: str, *, plain_http: bool) -> list[str]:
-    """The origins of a domain, by its canonical name: with and without `www.`, https, and with *plain_http* http, too."""
+def domain_origins(domain: str, *, plain_http: bool) -> list[str]:
+    """The origins of a domain, by its canonical name: with and without `www.`, https, and with *plain_http* also http."""
     hosts = [domain]
     if not domain.startswith("[") and not domain.replace(".", "").replace(":", "").isdigit():
         hosts.append(f"www.{domain}")
     return [f"{scheme}://{host}" for host in hosts for scheme in (("http", "https") if plain_http else ("https",))]
 
 
-def _secure(origin: str) -> str:
+def _as_https(origin: str) -> str:
     return "https://" + origin.removeprefix("http://")
 
 
-def _made_of(kind: SecretKind, text: str) -> list[tuple[str, str]]:
-    """Names and values of the headers."""
+def _headers_from(kind: SecretKind, text: str) -> list[tuple[str, str]]:
+    """Names and values of the headers of one kind."""
     value = json.loads(text)
     if kind is SecretKind.HEADERS:
         return [(name, content) for name, content in value]
@@ -236,10 +237,10 @@ def _headers(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def _check_name(name: str) -> None:
     lower = name.lower()
-    if lower in _WRITTEN_BY_US or lower.startswith(("if-", "proxy-")):
+    if lower in _RESERVED_HEADERS or lower.startswith(("if-", "proxy-")):
         raise UsageError(f"The header {name} cannot be set: Holdfast writes it itself, from the request that it makes.")
-    if lower in _OWN_OPTION:
-        raise UsageError(f"The header {name} has an option of its own: give it as a {_OWN_OPTION[lower]}.")
+    if lower in _HEADERS_WITH_OPTION:
+        raise UsageError(f"The header {name} has an option of its own: give it as a {_HEADERS_WITH_OPTION[lower]}.")
 
 
 def _check_value(value: str, what: str) -> None:
@@ -292,7 +293,7 @@ def _basic_auth(text: str) -> str:
         raise UsageError("The user and the password are too long.")
     try:
         text.encode()
-    except UnicodeEncodeError:  # bytes of an argument or a variable that are no text
+    except UnicodeEncodeError:  # an argument or a variable that is not valid text
         raise UsageError("The user or the password is not UTF-8 text.") from None
     return text
 

@@ -1,4 +1,4 @@
-"""What a line of a seed file means.
+"""Parser of the lines of a seed file.
 
 The rule: a line is a seed, nothing (blank, comment, header), or a BadUrl; it never stops the file.
 """
@@ -9,8 +9,8 @@ from typing import Final
 
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed
-from holdfast.model.host import canonical_domain, parent_domain
-from holdfast.model.url import DEFAULT_RULES, UrlRules, is_guessed, seed_url, url_key
+from holdfast.model.domain_name import canonical_domain, parent_domain
+from holdfast.model.url import DEFAULT_RULES, UrlRules, has_guessed_scheme, seed_url, url_key
 
 _MAX_RANK: Final = 2**31 - 1
 _DOMAIN_COLUMNS: Final = ("domain", "origin", "url", "host", "hostname")
@@ -25,36 +25,36 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 def make_seed(
     text: str, *, rank: int | None = None, rules: UrlRules = DEFAULT_RULES, registrable: bool = False
 ) -> Seed:
-    """The seed that a URL or a bare domain stands for. Raises BadUrl."""
+    """The seed of a URL or a bare domain. Raises BadUrl."""
     url = seed_url(text, rules)
-    guessed = is_guessed(text) and url.startswith("https://")
+    guessed = has_guessed_scheme(text) and url.startswith("https://")
     domain = canonical_domain(url, registrable=registrable)
     base_url = url[: url.index("/", len("https://"))]
     return Seed(domain, parent_domain(domain), base_url, url, url_key(url), rank, guessed)
 
 
 @dataclass(slots=True)
-class LineReader:
-    """Reads the lines of one file. Plain lines are URLs or domains; CSV lines are `rank,domain`, as Tranco publishes them, or
-    follow a header that names the columns, as Majestic's do."""
+class SeedLineParser:
+    """Parses the lines of one file. Plain lines are URLs or domains; CSV lines are `rank,domain`, as Tranco publishes them, or follow a
+    header that names the columns, as Majestic's do."""
 
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
     _domain_column: int = 1
     _rank_column: int | None = 0
     _has_header: bool = False
-    _begun: bool = False
-    """Something other than blank lines and comments was read, so what follows is no header."""
+    _started: bool = False
+    """A line other than blank lines and comments was read, so that no header can follow."""
 
     def read(self, line: bytes) -> Seed | None:
-        """The seed on this line; None if there is none on it. Raises BadUrl."""
+        """The seed on this line; None if there is none. Raises BadUrl."""
         try:
             text = line.decode().strip()
         except UnicodeDecodeError:
             raise BadUrl("The line is not UTF-8 text.") from None
-        # Most lines of most files are like this; the long way says the same.
+        # Most lines of most files are like this; the full parser gives the same.
         if not self._has_header and (ranked := _RANKED.fullmatch(text)):
-            self._begun = True
+            self._started = True
             return self._seed(ranked[2], int(ranked[1]))
         return self._read_any(text.removeprefix("\ufeff").lstrip())
 
@@ -62,13 +62,13 @@ class LineReader:
         if not text or text.startswith("#"):
             return None
         text = _COMMENT.sub("", text)
-        if _CONTROL.search(text):  # URL parsers ignore some of them, and a binary file is full of words between others
+        if _CONTROL.search(text):  # URL parsers ignore some of them, and binary files contain words between others
             raise BadUrl("The line has control characters, so it is not text.")
-        begun, self._begun = self._begun, True
+        started, self._started = self._started, True
         fields = [field.strip().strip('"') for field in text.split(",")]
-        if not begun and self._is_header([field.lower() for field in fields]):
+        if not started and self._is_header([field.lower() for field in fields]):
             return None
-        # A comma behind a slash belongs to a URL.
+        # A comma after a slash belongs to a URL.
         if self._has_header or (len(fields) > 1 and "/" not in fields[0]):
             return self._read_fields(fields)
         return self._seed(text, None)

@@ -1,7 +1,7 @@
-"""What a task can be, who may move it, and what a person may ask of it.
+"""Tasks: their statuses, the transitions that each actor may make, and the operations of the operator.
 
-A task is one crawl of one tracked URL: it is fetched in one phase and parsed in another. The rule: both tables here are total, and
-the database enforces the same transitions by trigger, also against SQL written by hand; a test compares the two.
+A task is one crawl of one tracked URL: it is fetched in one phase and parsed in another. The rule: both tables here are total, and the
+database enforces the same transitions by trigger, also against SQL written by hand; a test compares the two.
 """
 
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from enum import StrEnum
 from typing import Final
 
 from holdfast.model.domain import Seed
-from holdfast.model.page import ArchiveRef
+from holdfast.model.fetch_types import ArchiveRef
 
-FIRST_PRIORITY: Final = 1
-LAST_PRIORITY: Final = 10
-USUAL_PRIORITY: Final = 5
-MOST_RETRIES: Final = 20
-USUAL_RETRIES: Final = 3
-LONGEST_FREQUENCY: Final = timedelta(days=36500)
-SHORTEST_FREQUENCY: Final = timedelta(seconds=1)
+HIGHEST_PRIORITY: Final = 1
+LOWEST_PRIORITY: Final = 10
+DEFAULT_PRIORITY: Final = 5
+MAX_RETRIES: Final = 20
+DEFAULT_RETRIES: Final = 3
+MAX_FREQUENCY: Final = timedelta(days=36500)
+MIN_FREQUENCY: Final = timedelta(seconds=1)
 
 _FIRST_WAIT: Final = timedelta(minutes=1)
-_LONGEST_WAIT: Final = timedelta(days=1)
-_LONGEST_ERROR: Final = 2_000
+_MAX_WAIT: Final = timedelta(days=1)
+_MAX_ERROR: Final = 2_000
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands. From `queued` to `parsing` it is a report for people: the claim, or the attempt, says who is at it."""
+    """The status of a task. From `queued` to `parsing` it is for display: the claim, or the attempt, decides who processes it."""
 
     PENDING = "pending"
     """Waits for its time, its domain or its parent."""
@@ -34,7 +34,7 @@ class TaskStatus(StrEnum):
     """Its URL waits in the frontier."""
     CRAWLING = "crawling"
     DOWNLOADED = "downloaded"
-    """The page is there."""
+    """The page is stored."""
     QUEUED_PARSE = "queued_parse"
     PARSING = "parsing"
     COMPLETED = "completed"
@@ -43,8 +43,8 @@ class TaskStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Mover(StrEnum):
-    """Who moves a task."""
+class TransitionActor(StrEnum):
+    """The component (or person) that changes the status of a task."""
 
     SCHEDULE = "schedule"
     ENGINE = "engine"
@@ -53,10 +53,10 @@ class Mover(StrEnum):
 
 
 ENDED: Final = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
-"""The others are live, and of one URL there is at most one live task."""
+"""Final statuses. All others are live, and a URL has at most one live task."""
 LIVE: Final = frozenset(TaskStatus) - ENDED
 
-_BY_PEOPLE: Final[dict[TaskStatus, frozenset[TaskStatus]]] = {
+_OPERATOR_TRANSITIONS: Final[dict[TaskStatus, frozenset[TaskStatus]]] = {
     **{status: frozenset({TaskStatus.PAUSED, TaskStatus.CANCELLED}) for status in TaskStatus if status not in ENDED},
     TaskStatus.PAUSED: frozenset({TaskStatus.PENDING, TaskStatus.DOWNLOADED, TaskStatus.CANCELLED}),
     TaskStatus.COMPLETED: frozenset({TaskStatus.PENDING, TaskStatus.DOWNLOADED, TaskStatus.CANCELLED}),
@@ -64,30 +64,30 @@ _BY_PEOPLE: Final[dict[TaskStatus, frozenset[TaskStatus]]] = {
     TaskStatus.CANCELLED: frozenset({TaskStatus.PENDING, TaskStatus.DOWNLOADED}),
 }
 
-TRANSITIONS: Final[dict[Mover, dict[TaskStatus, frozenset[TaskStatus]]]] = {
-    Mover.SCHEDULE: {TaskStatus.PENDING: frozenset({TaskStatus.QUEUED})},
-    Mover.ENGINE: {
+TRANSITIONS: Final[dict[TransitionActor, dict[TaskStatus, frozenset[TaskStatus]]]] = {
+    TransitionActor.SCHEDULE: {TaskStatus.PENDING: frozenset({TaskStatus.QUEUED})},
+    TransitionActor.ENGINE: {
         TaskStatus.QUEUED: frozenset({TaskStatus.CRAWLING}),
         TaskStatus.CRAWLING: frozenset({TaskStatus.DOWNLOADED, TaskStatus.PENDING, TaskStatus.FAILED}),
         TaskStatus.DOWNLOADED: frozenset({TaskStatus.QUEUED_PARSE}),
     },
-    Mover.PARSE: {
+    TransitionActor.PARSE: {
         TaskStatus.DOWNLOADED: frozenset({TaskStatus.QUEUED_PARSE}),
         TaskStatus.QUEUED_PARSE: frozenset({TaskStatus.PARSING}),
         TaskStatus.PARSING: frozenset({TaskStatus.COMPLETED, TaskStatus.QUEUED_PARSE, TaskStatus.FAILED}),
     },
-    Mover.PERSON: _BY_PEOPLE,
+    TransitionActor.PERSON: _OPERATOR_TRANSITIONS,
 }
-"""Who may move a task from where to where. Back to pending from crawling, and to queued_parse from parsing, is another try."""
+"""The transitions that each actor may make. From crawling to pending, and from parsing to queued_parse, is a retry."""
 
 
-def movers(old: TaskStatus, new: TaskStatus) -> frozenset[Mover]:
-    """Who may make a task that is `old` become `new`; nobody, where it is not allowed."""
+def allowed_actors(old: TaskStatus, new: TaskStatus) -> frozenset[TransitionActor]:
+    """The actors that may change a task from `old` to `new`; empty if the transition is not allowed."""
     return frozenset(mover for mover, table in TRANSITIONS.items() if new in table.get(old, frozenset()))
 
 
 class Operation(StrEnum):
-    """What a person asks of a task."""
+    """An operation of the operator on a task."""
 
     RESTART = "restart"
     RESTART_PARSING = "restart_parsing"
@@ -97,28 +97,28 @@ class Operation(StrEnum):
     PRIORITY = "priority"
 
 
-class Verdict(StrEnum):
-    """What comes of asking."""
+class OperationVerdict(StrEnum):
+    """The result of an operation."""
 
     ACT = "act"
     UNCHANGED = "unchanged"
-    """It is as asked for already: asking twice is no error."""
+    """The task is in that status already: repeating an operation is not an error."""
     REFUSE = "refuse"
 
 
-TARGET: Final[dict[Operation, TaskStatus]] = {
+TARGET_STATUS: Final[dict[Operation, TaskStatus]] = {
     Operation.RESTART: TaskStatus.PENDING,
     Operation.RESTART_PARSING: TaskStatus.DOWNLOADED,
     Operation.PAUSE: TaskStatus.PAUSED,
     Operation.RESUME: TaskStatus.PENDING,
     Operation.CANCEL: TaskStatus.CANCELLED,
 }
-"""The status that an operation leads to; a priority leads to none."""
+"""The status that an operation leads to; a change of priority leads to none."""
 
-_ACT, _SAME, _NO = Verdict.ACT, Verdict.UNCHANGED, Verdict.REFUSE
+_ACT, _SAME, _NO = OperationVerdict.ACT, OperationVerdict.UNCHANGED, OperationVerdict.REFUSE
 
 # fmt: off
-OPERATIONS: Final[dict[TaskStatus, dict[Operation, Verdict]]] = {
+OPERATIONS: Final[dict[TaskStatus, dict[Operation, OperationVerdict]]] = {
     status: dict(zip(Operation, row, strict=True)) for status, row in {
         #                         restart  …parsing  pause  resume  cancel  priority
         TaskStatus.PENDING:      (_SAME,   _NO,      _ACT,  _SAME,  _ACT,   _ACT),
@@ -134,38 +134,40 @@ OPERATIONS: Final[dict[TaskStatus, dict[Operation, Verdict]]] = {
     }.items()
 }
 # fmt: on
-"""What comes of each operation in each status. To cancel a task that is completed means: do not crawl it again."""
+"""The result of each operation in each status. Cancelling a completed task means that it is not crawled again."""
 
-RESTARTABLE: Final = frozenset(status for status, row in OPERATIONS.items() if row[Operation.RESTART] is Verdict.ACT)
+RESTARTABLE: Final = frozenset(
+    status for status, row in OPERATIONS.items() if row[Operation.RESTART] is OperationVerdict.ACT
+)
 
 
-def retry_after(retry_count: int, max_retries: int) -> timedelta | None:
-    """How long to wait after a failure, when so many retries were made already: 1, 2, 4, 8 … minutes, a day at most; None: give up."""
+def retry_delay(retry_count: int, max_retries: int) -> timedelta | None:
+    """The delay after a failure when `retry_count` retries were made before: 1, 2, 4, 8 … minutes, a day at most; None: give up."""
     if retry_count >= max_retries:
         return None
-    return min(_FIRST_WAIT * (1 << max(retry_count, 0)), _LONGEST_WAIT)
+    return min(_FIRST_WAIT * (1 << max(retry_count, 0)), _MAX_WAIT)
 
 
-def error_text(text: str) -> str:
-    """What went wrong, as the store keeps it: it may come from the web or a plug-in, so NUL and lone surrogates go, and it is short."""
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:_LONGEST_ERROR]
+def clean_error(text: str) -> str:
+    """The error as stored: it may come from the web or a plug-in, so NUL and lone surrogates are replaced, and it is cut."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:_MAX_ERROR]
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task that somebody wants."""
+    """A task to create."""
 
     seed: Seed
-    """Its URL, and the domain that it belongs to."""
-    priority: int = USUAL_PRIORITY
+    """Its URL and its domain."""
+    priority: int = DEFAULT_PRIORITY
     scheduled_at: datetime | None = None
-    """Not before then; None: now."""
+    """The earliest time; None: now."""
     frequency: timedelta | None = None
-    """How long after it is completed it is crawled again; None: the domain's."""
+    """The time from its completion to its next crawl; None: the domain's."""
     recurring: bool = True
-    max_retries: int = USUAL_RETRIES
+    max_retries: int = DEFAULT_RETRIES
     parent_task_id: int | None = None
-    """It waits until that one is completed."""
+    """The task that must be completed first."""
     batch_id: int | None = None
     webhook_url: str | None = None
     parser: str | None = None
@@ -174,15 +176,15 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class CrawlResult:
-    """What came of fetching a task's URL."""
+    """The result of fetching a task's URL."""
 
     task_id: int
     attempt: int
-    """As `due` gave it; under another one the result is refused."""
+    """The attempt as `due` returned it; a result with another attempt is refused."""
     error: str | None = None
-    """None: the page is there."""
-    hopeless: bool = False
-    """With an error: another try would end alike, so none is made."""
+    """None: the page is stored."""
+    permanent: bool = False
+    """The error would repeat, so there is no retry."""
     http_status: int | None = None
     response_ms: int | None = None
     proxy_id: int | None = None
@@ -191,7 +193,7 @@ class CrawlResult:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as the store holds it."""
+    """A task as stored."""
 
     id: int
     domain_id: int
@@ -226,9 +228,9 @@ class Task:
     attempt: int
     version: int
     waits_for: str | None
-    """`domain` or `parent`, if the schedule set it aside."""
+    """`domain` or `parent`, if the schedule postponed it."""
     parser_name: str | None
     parsed_by: str | None
     parser_version: str | None
     parse_after: datetime | None
-    """While it waits to be parsed: not before then; None: at once."""
+    """The earliest time of its next parse; None: now."""

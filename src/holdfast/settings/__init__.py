@@ -1,16 +1,13 @@
-"""Settings: one frozen tree, loaded once at the start and passed to constructors, never fetched.
+"""Settings: one frozen tree, loaded once at the start and passed to constructors.
 
-`tree`, `crawling`, `parsing`, `proxies` and `web` declare the settings, `kinds` checks values, `sources` loads them, `duration` reads and
-writes times.
+`schema`, `crawling` and `web` declare the settings, `field_types` validates values, `loader` loads them.
 """
 
-from holdfast.settings.crawling import Archive, Crawl, Fetch, Politeness, Worker
-from holdfast.settings.duration import Duration
-from holdfast.settings.duration import render as render_duration
-from holdfast.settings.parsing import Parsing
-from holdfast.settings.proxies import Proxies
-from holdfast.settings.sources import load, variable
-from holdfast.settings.tree import (
+from holdfast.model.duration import render as render_duration
+from holdfast.settings.crawling import Archive, Crawl, Fetch, Parsing, Politeness, Proxies, Worker
+from holdfast.settings.field_types import Duration
+from holdfast.settings.loader import load, variable
+from holdfast.settings.schema import (
     Claims,
     Cooldown,
     Domains,

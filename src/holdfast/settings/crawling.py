@@ -1,42 +1,43 @@
-"""Settings of the engine: fetching, politeness, crawls, workers, the archive."""
+"""Settings of the crawler: fetching, politeness, crawls, workers, the archive, parsers, proxies."""
 
 from datetime import timedelta
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from holdfast.settings.duration import Duration
-from holdfast.settings.kinds import INT4, ONE_DAY, Count, Group, Names, header
+from holdfast.settings.field_types import MAX_INT4, ONE_DAY, Count, Duration, Group, Names, header_value
+from holdfast.settings.field_types import folder as folder_path
 
 _SECOND = timedelta(seconds=1)
-REQUESTS_END: Final = 100.0
-"""Seconds after the sending of a worker's last acknowledged heartbeat by which all its requests have ended; 20 s later others may take
-its domains over."""
+REQUESTS_END_SECONDS: Final = 100.0
+"""Seconds after the sending of a worker's last acknowledged heartbeat by which all its requests have ended; 20 s later other workers may
+take its domains over."""
 
 
 class Fetch(Group):
-    """How pages are asked for."""
+    """How pages are requested."""
 
     connect_timeout: Duration = Field(
         default=10 * _SECOND,
         ge=0.1 * _SECOND,
         le=ONE_DAY,
-        description="The longest that connecting may take, with TLS.",
+        description="The timeout of connecting, including TLS.",
     )
     timeout: Duration = Field(
-        default=30 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="The longest that a request may take in all."
+        default=30 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="The timeout of a whole request."
     )
     min_rate: Count = Field(
         default=100,
         ge=0,
-        le=INT4,
-        description="Bytes a second below which an answer is too slow; 0 = any rate will do.",
+        le=MAX_INT4,
+        description="Bytes a second below which an answer is too slow; 0 = no minimum.",
     )
     min_rate_time: Duration = Field(
         default=10 * _SECOND, ge=_SECOND, le=ONE_DAY, description="How long an answer may stay below `min_rate`."
     )
     max_bytes: Count = Field(
-        default=10 * 1024 * 1024, ge=1024, le=INT4, description="Longer pages are refused; counted after unpacking."
+        default=10 * 1024 * 1024, ge=1024, le=MAX_INT4, description="Longer pages are refused; counted after unpacking."
     )
     max_redirects: Count = Field(default=5, ge=0, le=100, description="Redirects in a row that are followed.")
     connections: Count = Field(default=1000, ge=1, le=100_000, description="Open connections of a worker process.")
@@ -47,36 +48,36 @@ class Fetch(Group):
         default=(), description="Addresses of name servers (perhaps with :port); not set = those of the system."
     )
     dns_timeout: Duration = Field(
-        default=5 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="The longest that finding an address may take."
+        default=5 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="The timeout of a DNS lookup."
     )
     dns_ttl_max: Duration = Field(
         default=timedelta(hours=1),
         ge=_SECOND,
         le=ONE_DAY,
-        description="Addresses are asked for again after this at the latest.",
+        description="The maximum time for which an address is cached.",
     )
     dns_ttl_negative: Duration = Field(
         default=60 * _SECOND,
         ge=_SECOND,
         le=ONE_DAY,
-        description="How long it is remembered that a name has no address.",
+        description="How long a name without an address is cached.",
     )
 
 
 class Politeness(Group):
-    """How servers are treated."""
+    """Politeness towards servers: robots.txt, retries, back-off, circuit breaker."""
 
     robots_ttl: Duration = Field(
         default=timedelta(hours=1),
         ge=_SECOND,
         le=30 * ONE_DAY,
-        description="How long a robots.txt holds before it is asked for again.",
+        description="How long a robots.txt is cached.",
     )
     robots_retry: Duration = Field(
         default=timedelta(hours=1),
         ge=_SECOND,
         le=ONE_DAY,
-        description="When to ask again for a robots.txt that could not be had.",
+        description="When to retry a robots.txt that could not be fetched.",
     )
     max_crawl_delay: Duration = Field(
         default=60 * _SECOND, le=ONE_DAY, description="A longer Crawl-delay in robots.txt counts as this."
@@ -89,21 +90,23 @@ class Politeness(Group):
         default=timedelta(hours=1),
         ge=_SECOND,
         le=30 * ONE_DAY,
-        description="The longest that a crawl leaves a server alone that asks for less.",
+        description="The maximum back-off of a server that refuses requests.",
     )
     circuit_failures: Count = Field(
-        default=5, ge=1, le=INT4, description="Failures in a row that open a domain's circuit."
+        default=5, ge=1, le=MAX_INT4, description="Failures in a row that open a domain's circuit."
     )
     circuit_open: Duration = Field(
         default=60 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="How long it stays open."
     )
-    circuit_successes: Count = Field(default=2, ge=1, le=INT4, description="Successes in a row that close it again.")
+    circuit_successes: Count = Field(
+        default=2, ge=1, le=MAX_INT4, description="Successes in a row that close it again."
+    )
 
 
 class Crawl(Group):
-    """What a crawl may do, and who does it."""
+    """Limits and identity of a crawl."""
 
-    contact: Annotated[str | None, AfterValidator(header)] = Field(
+    contact: Annotated[str | None, AfterValidator(header_value)] = Field(
         default=None,
         description="A web or mail address in the User-Agent, where sites can reach you; `fetch.contact` means the same.",
     )
@@ -111,7 +114,7 @@ class Crawl(Group):
         default=10,
         ge=0,
         le=32_000,
-        description="Links are followed so far from a seed; steps along a pagination do not count.",
+        description="Maximum number of links from a seed; pagination steps do not count.",
     )
     max_pagination: Count = Field(
         default=1000,
@@ -124,14 +127,14 @@ class Crawl(Group):
     discovered_per_second: Count = Field(
         default=100,
         ge=0,
-        le=INT4,
+        le=MAX_INT4,
         description="Flood guard: new URLs a second that pages of a domain may add on average while more URLs than `flood_mark` "
         "wait; 0 = no limit.",
     )
     flood_mark: Count = Field(
         default=100_000,
         ge=0,
-        le=INT4,
+        le=MAX_INT4,
         description="Flood guard: it acts only while more URLs than this wait on a domain (with those that its pages added elsewhere).",
     )
     max_segments: Count = Field(default=20, ge=1, le=1000, description="URLs with more path segments are traps.")
@@ -141,7 +144,7 @@ class Crawl(Group):
     template_cap: Count = Field(
         default=10_000,
         ge=1,
-        le=INT4,
+        le=MAX_INT4,
         description="URLs of a job on a domain that differ only in numbers; more are a trap.",
     )
     patience: Duration = Field(
@@ -156,17 +159,17 @@ class Crawl(Group):
 
 
 class Worker(Group):
-    """What a worker process does at once."""
+    """How much a worker process does at the same time."""
 
     domains: Count = Field(default=200, ge=1, le=10_000, description="Domains that a worker holds at the same time.")
     window: Count = Field(
         default=100, ge=1, le=10_000, description="URLs of a domain that are taken into memory at once."
     )
     heartbeat: Duration = Field(
-        default=30 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="How often a worker says that it lives."
+        default=30 * _SECOND, ge=0.1 * _SECOND, le=ONE_DAY, description="How often a worker sends a heartbeat."
     )
     drain: Duration = Field(
-        default=20 * _SECOND, le=ONE_DAY, description="How long a worker that is told to stop waits for its requests."
+        default=20 * _SECOND, le=ONE_DAY, description="How long a stopping worker waits for its requests."
     )
     idle: Duration = Field(
         default=0.5 * _SECOND,
@@ -177,17 +180,98 @@ class Worker(Group):
 
 
 class Archive(Group):
-    """Where the bytes of pages are kept."""
+    """Where the bytes of pages are stored."""
 
     segment_bytes: Count = Field(
-        default=1_000_000_000, ge=10_000, le=2**40, description="A file of the archive is closed when it is that long."
+        default=1_000_000_000, ge=10_000, le=2**40, description="Maximum size in bytes of a file of the archive."
     )
     level: Count = Field(
-        default=1, ge=0, le=3, description="How hard the archive is compressed: 0 is fastest, 3 is smallest."
+        default=1, ge=0, le=3, description="The compression level of the archive: 0 is fastest, 3 is smallest."
     )
     dedup: Count = Field(
         default=100_000,
         ge=0,
-        le=INT4,
+        le=MAX_INT4,
         description="Bodies that a worker remembers so that a repeat is only referred to; 0 = none.",
+    )
+
+
+class Parsing(Group):
+    """How parsers read the pages of tasks and crawls, in processes of their own."""
+
+    processes: Count = Field(default=2, ge=1, le=1000, description="Parsers that run at the same time.")
+    timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(seconds=0.1),
+        le=ONE_DAY,
+        description="The timeout of a parser for one page; then it is killed.",
+    )
+    memory: Count = Field(
+        default=1 << 30,
+        ge=128 << 20,
+        le=MAX_INT4 * 64,
+        description="Bytes of address space that a parser's process may have.",
+    )
+    items_per_page: Count = Field(
+        default=1_000,
+        ge=1,
+        le=10_000,
+        description="Maximum number of items that a parser may find on one page of a crawl.",
+    )
+    item_bytes: Count = Field(
+        default=256 * 1024, ge=100, le=1 << 20, description="Maximum size in bytes of one item as JSON."
+    )
+    attempts: Count = Field(
+        default=2,
+        ge=1,
+        le=100,
+        description="How often a page of a crawl is parsed whose parser hangs, dies or needs too much memory.",
+    )
+    buffer: Count = Field(
+        default=64 << 20,
+        ge=0,
+        le=MAX_INT4 * 64,
+        description="Bytes of pages that a worker keeps in memory for its parsers; pages beyond are parsed later, from the archive.",
+    )
+    folder: Annotated[Path | None, BeforeValidator(folder_path)] = Field(
+        default=None,
+        description="A folder of parsers, a Python file each, the name of the file is that of the parser; not set = none.",
+    )
+
+
+class Proxies(Group):
+    """Which proxies are used, and the pauses after failures."""
+
+    use: Literal["direct", "pool", "any"] = Field(
+        default="direct",
+        description="For a domain without its own option: `direct` = no proxy, `pool` = those that were assigned to it, "
+        "`any` = if none of these is usable, any other.",
+    )
+    direct: bool = Field(
+        default=False,
+        description="A domain without its own option may be requested without a proxy when none is usable.",
+    )
+    period: Duration = Field(
+        default=timedelta(hours=1),
+        ge=_SECOND,
+        le=ONE_DAY,
+        description="The time that a proxy's limit of requests is for; the same for all workers.",
+    )
+    rest: Duration = Field(
+        default=30 * _SECOND,
+        ge=0.1 * _SECOND,
+        le=ONE_DAY,
+        description="The pause of a proxy after 5 failures in a row; it doubles with each one more.",
+    )
+    max_rest: Duration = Field(
+        default=timedelta(hours=1), ge=0.1 * _SECOND, le=30 * ONE_DAY, description="The maximum of `rest`."
+    )
+    refused_rest: Duration = Field(
+        default=timedelta(minutes=10),
+        ge=0.1 * _SECOND,
+        le=ONE_DAY,
+        description="The pause of a proxy for a domain that refused it 5 times in a row; it doubles with each one more.",
+    )
+    max_refused_rest: Duration = Field(
+        default=ONE_DAY, ge=0.1 * _SECOND, le=30 * ONE_DAY, description="The maximum of `refused_rest`."
     )

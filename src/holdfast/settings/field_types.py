@@ -1,6 +1,6 @@
-"""What the settings are made of: groups, and kinds of values with their checks.
+"""Field types of settings, with their validation.
 
-Rule: a value that cannot be meant is refused here, with the end of a sentence that names the setting.
+The rule: an invalid value is rejected here, with the end of a sentence that names the setting.
 """
 
 import re
@@ -10,8 +10,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from holdfast.model.duration import parse as parse_duration
+
 ONE_DAY = timedelta(days=1)
-INT4 = 2**31 - 1
+MAX_INT4 = 2**31 - 1
 
 
 def _no_bool(value: object) -> object:
@@ -21,7 +23,7 @@ def _no_bool(value: object) -> object:
 
 
 def _names(value: object) -> object:
-    """A text is names separated by commas, as an environment variable must write a list."""
+    """Split a text at commas, as an environment variable has to write a list."""
     return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
@@ -32,7 +34,7 @@ def _plain_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def folder(path: object) -> object:
-    """A folder that can be made: ~ is the home folder also where no shell has expanded it."""
+    """A folder path; ~ is expanded also where no shell has done so."""
     text = str(path) if isinstance(path, Path) else path
     if not isinstance(text, str):
         return path
@@ -44,26 +46,27 @@ def folder(path: object) -> object:
         raise ValueError("begins with ~, but that home folder is not known") from None
 
 
-def header(text: str | None) -> str | None:
+def header_value(text: str | None) -> str | None:
     # Anything else could end the header and begin another one.
     if text is not None and not re.fullmatch(r"[\x21-\x7e]+( +[\x21-\x7e]+)*", text):
         raise ValueError("must be plain ASCII text on one line")
     return text
 
 
-def word(text: str) -> str:
+def single_word(text: str) -> str:
     if not re.fullmatch(r"\S+", text):
         raise ValueError("must be one word")
     return text
 
 
 Count = Annotated[int, BeforeValidator(_no_bool)]
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Fraction = Annotated[float, BeforeValidator(_no_bool)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_plain_names)]
 
 
 class Group(BaseModel):
-    """Settings that belong together; the part of the tree that a constructor takes."""
+    """A group of settings; the part of the tree that a constructor takes."""
 
-    # Validators are built when first needed, which makes a quarter of the import the business of `load`.
+    # Validators are built when first needed, which moves a quarter of the import time into `load`.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, hide_input_in_errors=True)

@@ -1,7 +1,7 @@
-"""Where settings come from, weakest first: built-in defaults, holdfast.toml, the environment, options.
+"""Loader of settings from their sources, weakest first: built-in defaults, holdfast.toml, the environment, options.
 
-Rule: every complaint is one sentence that names the setting and where it was found; all of them come at once, and
-none repeats a secret. Nothing else in Holdfast reads the environment.
+The rule: every error is one sentence that names the setting and its source; all errors are reported at once, and none repeats a secret.
+Nothing else in Holdfast reads the environment.
 """
 
 import os
@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast import trust
 from holdfast.errors import SettingsError
-from holdfast.settings.duration import render
-from holdfast.settings.tree import FORMER_NAMES, PREFIX, Origin, Setting, Settings, Source, catalog, groups
+from holdfast.model.duration import render
+from holdfast.settings.schema import FORMER_NAMES, PREFIX, Origin, Setting, Settings, Source, catalog, groups
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -42,7 +42,7 @@ _PHRASES = {
 }
 
 
-class Given(NamedTuple):
+class SourcedValue(NamedTuple):
     """A value as a source wrote it."""
 
     value: Any
@@ -55,26 +55,25 @@ def load(
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings in force. Raises SettingsError with one line for each problem.
+    """Load the settings. Raises SettingsError with one line for each problem.
 
-    `file` must exist when it is given; otherwise holdfast.toml of the current folder is read if it is there, and refused if another
-    user could have written it (`holdfast.trust`).
-    `options` are nested as in the file, or named with a dot ("claims.lease"); None there means "not given".
+    `file` must exist if given; otherwise holdfast.toml of the current folder is read if it exists, and refused if another user could have
+    written it (`holdfast.trust`). `options` are nested as in the file, or named with a dot ("claims.lease"); None there means "not given".
     """
     problems: list[str] = []
-    given = {
+    values = {
         **_from_file(file, problems),
         **_from_environment(os.environ if environ is None else environ, problems),
-        **_known(options or {}, "option", "given as an option", problems),
+        **_known_settings(options or {}, "option", "given as an option", problems),
     }
     tree: dict[str, Any] = {}
-    for name, (value, _) in given.items():
+    for name, (value, _) in values.items():
         group, _, field = name.rpartition(".")
         (tree.setdefault(group, {}) if group else tree)[field] = value
     try:
-        settings = Settings.model_validate(tree, context={name: origin for name, (_, origin) in given.items()})
+        settings = Settings.model_validate(tree, context={name: origin for name, (_, origin) in values.items()})
     except ValidationError as error:
-        problems += [_sentence(detail, given) for detail in error.errors(include_url=False)]
+        problems += [_error_message(detail, values) for detail in error.errors(include_url=False)]
     else:
         problems += _untrusted_folder(settings)
     if problems:
@@ -83,7 +82,8 @@ def load(
 
 
 def _untrusted_folder(settings: Settings) -> Iterator[str]:
-    """A problem if another user can put code into the folder of parsers. One that is missing is reported by those who look for parsers."""
+    """A problem if another user can put code into the folder of parsers. A missing folder is reported by the code that looks for
+    parsers."""
     if settings.parsing.folder is None:
         return
     with suppress(OSError):
@@ -95,24 +95,24 @@ def _untrusted_folder(settings: Settings) -> Iterator[str]:
 
 
 def variable(name: str) -> str | None:
-    """An environment variable that a person names instead of writing a secret on a command line; None: it is not set."""
+    """The value of an environment variable that the operator names instead of writing a secret on a command line; None: it is not set."""
     return os.environ.get(name)
 
 
-def _cure(path: Path, *, named: bool) -> str:
-    """How a settings file that is not trusted can be used. `--config` does not help where every user can write it."""
+def _remedy(path: Path, *, named: bool) -> str:
+    """How an untrusted settings file can be used. `--config` does not help if every user can write it."""
     with suppress(OSError):
         if named or path.stat().st_mode & stat.S_IWOTH:
             return f"`chmod o-w {path}` ends that"
     return "name it with --config if you trust it, else remove it"
 
 
-def _from_file(file: Path | None, problems: list[str]) -> dict[str, Given]:
+def _from_file(file: Path | None, problems: list[str]) -> dict[str, SourcedValue]:
     path = file or DEFAULT_FILE
     try:
         text = (trust.read_named(file) if file else trust.read(path)).decode("utf-8-sig")
     except trust.Untrusted as why:
-        problems.append(f"The settings file {path} is not used: {why}; {_cure(path, named=file is not None)}.")
+        problems.append(f"The settings file {path} is not used: {why}; {_remedy(path, named=file is not None)}.")
         return {}
     except FileNotFoundError:
         if file:
@@ -125,52 +125,54 @@ def _from_file(file: Path | None, problems: list[str]) -> dict[str, Given]:
         problems.append(f"The settings file {path} is not UTF-8 text.")
         return {}
 
-    import tomllib  # here, for most commands run without a file
+    import tomllib  # imported here: most commands run without a file
 
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # absurd numbers and nesting are not TOMLDecodeErrors
         problems.append(f"The settings file {path} is not valid TOML: {error}.")
         return {}
-    return _known(content, "file", f"in {path}", problems)
+    return _known_settings(content, "file", f"in {path}", problems)
 
 
-def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Given]:
-    """An empty variable counts as not set, since that is what `${VARIABLE:-}` in a compose file makes of it."""
-    given = {}
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, SourcedValue]:
+    """The settings in the environment. An empty variable counts as not set, since `${VARIABLE:-}` in a compose file produces that."""
+    values = {}
     for setting in catalog():
         names = (setting.env, *setting.aliases)
         found = {name: text for name in names if (text := environ.get(name, "").strip())}
-        if len(found) > 1 and len({_meaning(setting, text) for text in found.values()}) > 1:
+        if len(found) > 1 and len({_parsed_value(setting, text) for text in found.values()}) > 1:
             problems.append(f"{' and '.join(found)} set the same thing to different values; keep one of them.")
         if found:
             name, text = next(iter(found.items()))
-            given[setting.name] = Given(text, Origin("environment", name))
+            values[setting.name] = SourcedValue(text, Origin("environment", name))
     known = NOT_SETTINGS.union(*((setting.env, *setting.aliases) for setting in catalog()))
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
             wanted = name.removeprefix(PREFIX).lower()
             hint = _suggestion(wanted, {setting.name: setting.env for setting in catalog()})
             problems.append(f"The environment variable {name!r} is not a setting{hint}")
-    return given
+    return values
 
 
-def _meaning(setting: Setting, text: str) -> object:
-    """What the text of an aliased setting means, so that "1" and "true" agree; itself if it means nothing."""
+def _parsed_value(setting: Setting, text: str) -> object:
+    """The value of the text of an aliased setting, so that "1" and "true" agree; the text itself if it is invalid."""
     try:
         return TypeAdapter(type(setting.default)).validate_python(text)
     except ValidationError:
         return text
 
 
-def _known(content: Mapping[str, Any], source: Source, where: str, problems: list[str]) -> dict[str, Given]:
-    """The settings among what a file or a mapping holds; a problem for everything else."""
+def _known_settings(
+    content: Mapping[str, Any], source: Source, where: str, problems: list[str]
+) -> dict[str, SourcedValue]:
+    """The settings in a file or a mapping; a problem for every other key."""
     known = {setting.name: setting.name for setting in catalog()}
     former = {old: new for new, old in FORMER_NAMES.items()}
-    given: dict[str, Given] = {}
-    for written, value in _leaves(content):
+    values: dict[str, SourcedValue] = {}
+    for written, value in _flatten(content):
         name = former.get(written, written)
-        if name in given and value not in (None, given[name].value):
+        if name in values and value not in (None, values[name].value):
             other = FORMER_NAMES.get(name, f'"{name}"')  # else a key with a dot in quotes, beside the table
             problems.append(f"{name} and {other} ({where}) set the same thing to different values; keep one of them.")
         if name in groups():
@@ -178,12 +180,12 @@ def _known(content: Mapping[str, Any], source: Source, where: str, problems: lis
         elif name not in known:
             problems.append(f"{name!r} ({where}) is not a setting{_suggestion(name, known)}")
         elif value is not None:
-            given[name] = Given(value, Origin(source, f"{written} ({where})"))
-    return given
+            values[name] = SourcedValue(value, Origin(source, f"{written} ({where})"))
+    return values
 
 
-def _leaves(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values, as deep as the tree is; an empty table stands for itself, unless it is a group."""
+def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted names and values; an empty table is returned as it is, unless it is a group."""
     for key, value in content.items():
         if not isinstance(value, Mapping):
             yield key, value
@@ -195,7 +197,7 @@ def _leaves(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _suggestion(wanted: str, known: Mapping[str, str]) -> str:
     """The end of the sentence: a question, if a known name is close, by the whole name or else by its last part."""
-    import difflib  # here, for only mistakes need it
+    import difflib  # imported here: only errors need it
 
     def closest(name: str, among: Iterable[str]) -> str | None:
         return next(iter(difflib.get_close_matches(name, among, n=1)), None)
@@ -205,7 +207,7 @@ def _suggestion(wanted: str, known: Mapping[str, str]) -> str:
     return f"; did you mean {known[name]}?" if name else "."
 
 
-def _sentence(detail: "ErrorDetails", given: Mapping[str, Given]) -> str:
+def _error_message(detail: "ErrorDetails", values: Mapping[str, SourcedValue]) -> str:
     if not detail["loc"]:  # a rule over all settings
         return str(detail["ctx"]["error"])
     group, *fields = map(str, detail["loc"])
@@ -213,11 +215,11 @@ def _sentence(detail: "ErrorDetails", given: Mapping[str, Given]) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     phrase = _PHRASES.get(kind) or _PHRASES.get(kind.partition("_")[0], "is not valid")
     words = str(context["error"]) if kind == "value_error" else phrase.format(**context)
-    if name not in given:  # a rule over a whole group, which says everything itself
+    if name not in values:  # a rule over a whole group, with a complete sentence
         return words
     secret = next(setting.secret for setting in catalog() if setting.name == name)
     found = "" if secret else f", not {_shown(detail['input'])}"
-    return f"{given[name].origin.place} {words}{found}."
+    return f"{values[name].origin.place} {words}{found}."
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,7 @@
-"""The tree of settings: names, types, defaults, ranges, meanings.
+"""The schema of the settings: names, types, defaults, ranges, descriptions.
 
-Rule: a setting is declared here once; its environment variable, its line in `config show` and its row in
-docs/configuration.md follow from the declaration.
+The rule: a setting is declared here once; its environment variable, its line in `config show` and its row in docs/configuration.md follow
+from the declaration.
 """
 
 import re
@@ -13,11 +13,19 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from holdfast.settings.crawling import REQUESTS_END, Archive, Crawl, Fetch, Politeness, Worker
-from holdfast.settings.duration import Duration
-from holdfast.settings.kinds import INT4, ONE_DAY, Count, Fraction, Group, Names, folder, header, word
-from holdfast.settings.parsing import Parsing
-from holdfast.settings.proxies import Proxies
+from holdfast.settings.crawling import REQUESTS_END_SECONDS, Archive, Crawl, Fetch, Parsing, Politeness, Proxies, Worker
+from holdfast.settings.field_types import (
+    MAX_INT4,
+    ONE_DAY,
+    Count,
+    Duration,
+    Fraction,
+    Group,
+    Names,
+    folder,
+    header_value,
+    single_word,
+)
 from holdfast.settings.web import Web
 
 PREFIX = "HOLDFAST_"
@@ -35,7 +43,7 @@ SEED_NAMES = {
 # Settings that were in another group; their old names are read, in the file and in the environment.
 FORMER_NAMES = {"crawl.contact": "fetch.contact"}
 
-# An @ ends the user's part and may stand nowhere else, so that it is certain what of a URL is the password.
+# An @ ends the userinfo and is not allowed elsewhere, so that the password in a URL is unambiguous.
 _DATABASE_URL = re.compile(r"postgres(?:ql)?://(?:[^\s/?@]*@)?[^\s/?@]*(?:/[^\s?@]*)?(?:\?[^\s@]*)?")
 _REDIS_URL = re.compile(
     r"(?:rediss?://(?:[^\s/?@]*@)?[^\s/?@]+(?:/\d*)?|unix://(?:[^\s/?@]*@)?/[^\s?@]+)(?:\?[^\s@]*)?"
@@ -45,7 +53,7 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*",
 
 
 def masked(url: SecretStr) -> str:
-    """The database's address for people: every password in it is ***."""
+    """The database URL for display: every password in it is ***."""
     text = url.get_secret_value()
     if not _DATABASE_URL.fullmatch(text):
         return "***"
@@ -67,7 +75,7 @@ def _redis(url: SecretStr | None) -> SecretStr | None:
 
 
 def signing_secrets(text: str) -> tuple[str, ...]:
-    """The secrets in *text*, which separates them by commas. Raises ValueError for one that is too easy to guess."""
+    """The comma-separated secrets in *text*. Raises ValueError for one that is too easy to guess."""
     secrets = tuple(part.strip() for part in text.strip().split(","))
     if not all(re.fullmatch(r"[\x21-\x7e]{16,200}", secret) for secret in secrets):
         raise ValueError("must be 16 to 200 ASCII characters without spaces, or several such texts with commas between")
@@ -75,7 +83,7 @@ def signing_secrets(text: str) -> tuple[str, ...]:
 
 
 def secret_keys(text: str) -> tuple[str, ...]:
-    """The Fernet keys in *text*, which separates them by commas. Raises ValueError for what is none."""
+    """The comma-separated Fernet keys in *text*. Raises ValueError for an invalid one."""
     keys = tuple(part.strip() for part in text.strip().split(","))
     if not all(re.fullmatch(r"[A-Za-z0-9_-]{43}=", key) for key in keys):
         raise ValueError("must be a key that `holdfast proxies new-key` has made, or several with commas between")
@@ -107,7 +115,7 @@ def _signing(secrets: SecretStr | None) -> SecretStr | None:
 
 
 class Store(Group):
-    """How Holdfast speaks to PostgreSQL."""
+    """The connection to PostgreSQL."""
 
     connect_timeout: Duration = Field(
         default=timedelta(seconds=5),
@@ -116,7 +124,7 @@ class Store(Group):
         description="How long to wait for the database to answer.",
     )
     statement_timeout: Duration = Field(
-        default=timedelta(seconds=60), le=ONE_DAY, description="The longest that one statement may take; 0 = no limit."
+        default=timedelta(seconds=60), le=ONE_DAY, description="The timeout of a statement; 0 = no limit."
     )
 
 
@@ -138,7 +146,7 @@ class Claims(Group):
 
 
 class Domains(Group):
-    """How a domain is treated that is met for the first time; `holdfast domain-set` changes a known one."""
+    """Defaults for a new domain; `holdfast domains set` changes a known one."""
 
     registrable: bool = Field(
         default=False, description="A domain is the registrable domain (example.com), not the host (www.example.com)."
@@ -146,19 +154,19 @@ class Domains(Group):
     max_errors: Count = Field(
         default=10,
         ge=1,
-        le=INT4,
+        le=MAX_INT4,
         description="Refusals (403, 429, 503), or failures to reach it, in a row that stop a domain.",
     )
     max_block_retries: Count = Field(
         default=3,
         ge=0,
-        le=INT4,
-        description="How often a blocked or unreachable domain is tried again before only a person can reset it.",
+        le=MAX_INT4,
+        description="How often a blocked or unreachable domain is tried again before only the operator can reset it.",
     )
     max_pages_per_run: Count = Field(
         default=1000,
         ge=1,
-        le=INT4,
+        le=MAX_INT4,
         description="Pages of one domain before the others have their turn (a share of a round). Not a limit.",
     )
     crawl_delay: Duration = Field(
@@ -167,10 +175,10 @@ class Domains(Group):
     max_concurrent_requests: Count = Field(
         default=5, ge=1, le=1000, description="Requests to one domain at the same time."
     )
-    parser: Annotated[str, AfterValidator(word)] = Field(
+    parser: Annotated[str, AfterValidator(single_word)] = Field(
         default="generic", description="The parser for a domain's pages."
     )
-    user_agent: Annotated[str | None, AfterValidator(header)] = Field(
+    user_agent: Annotated[str | None, AfterValidator(header_value)] = Field(
         default=None, description="The User-Agent sent to the web; not set = Holdfast's own."
     )
     crawl_frequency: Duration = Field(
@@ -179,7 +187,7 @@ class Domains(Group):
 
 
 class Cooldown(Group):
-    """How long a domain is left alone, by reason."""
+    """The length of a cool-down, by reason."""
 
     login_required: Duration = Field(default=30 * ONE_DAY, description="After a login wall (401, or a login page).")
     rate_limited: Duration = Field(default=7 * ONE_DAY, description="After too many requests (429).")
@@ -209,7 +217,7 @@ class Urls(Group):
     session_parameters: Names = Field(
         default=("PHPSESSID", "JSESSIONID", "aspsessionid*"),
         description="Query and path parameters to drop because they only name a session. `--strip-param` drops more for a job, "
-        "`strip_params` of `domain-set` for a domain.",
+        "`strip_params` of `domains set` for a domain.",
     )
     strip_trailing_slash: bool = Field(default=False, description="/a/ and /a are the same page.")
     sort_query: bool = Field(default=True, description="The order of query parameters does not matter.")
@@ -233,25 +241,25 @@ class Rollout(Group):
 
 
 class Flush(Group):
-    """When a worker commits what it has crawled: at whichever of the two comes first."""
+    """When a worker commits: after `pages` or after `seconds`, whichever comes first."""
 
     pages: Count = Field(
         default=100,
         ge=0,
         le=100_000,
-        description="Commit after so many pages; 0 = only at the end, whatever `seconds` says.",
+        description="Commit after this many pages; 0 = only at the end, whatever `seconds` says.",
     )
     seconds: Duration = Field(
-        default=timedelta(seconds=1), ge=timedelta(seconds=0.01), le=ONE_DAY, description="Commit after so much time."
+        default=timedelta(seconds=1), ge=timedelta(seconds=0.01), le=ONE_DAY, description="Commit after this time."
     )
 
 
 class Webhook(Group):
-    """How others are told that a task or a job has ended, or that something is wrong."""
+    """Webhooks: messages about tasks, jobs and alerts."""
 
     secret: Annotated[SecretStr | None, AfterValidator(_signing)] = Field(
         default=None,
-        description="What messages are signed with; several, separated by commas, while one is replaced. "
+        description="The secret that signs messages; several, separated by commas, while one is replaced. "
         "Not set = one that is made once and kept in `data`.",
     )
     attempts: Count = Field(default=10, ge=1, le=1000, description="How often a message is sent before it is given up.")
@@ -259,18 +267,18 @@ class Webhook(Group):
         default=timedelta(seconds=10),
         ge=timedelta(seconds=0.1),
         le=timedelta(minutes=10),
-        description="The longest that a receiver may take to answer.",
+        description="The timeout of a message.",
     )
-    at_once: Count = Field(default=8, ge=1, le=1000, description="Messages that are on their way at the same time.")
+    at_once: Count = Field(default=8, ge=1, le=1000, description="Messages that are sent at the same time.")
     keep: Duration = Field(
         default=30 * ONE_DAY, ge=timedelta(hours=1), description="How long messages that have ended are kept."
     )
     alerts_url: Annotated[str | None, AfterValidator(_receiver)] = Field(
-        default=None, description="Where it is told that an alert begins and ends; not set = nowhere."
+        default=None, description="The URL for messages about the begin and end of alerts; not set = none."
     )
     jobs_url: Annotated[str | None, AfterValidator(_receiver)] = Field(
         default=None,
-        description="Where ends, pauses and reopenings of jobs are told; not set = nowhere. `serve` and `background` read it.",
+        description="The URL for messages about ends, pauses and reopenings of jobs; not set = none. `serve` and `background` read it.",
     )
 
 
@@ -278,25 +286,25 @@ Source = Literal["default", "file", "environment", "option"]
 
 
 class Origin(NamedTuple):
-    """Which source gave a setting its value, and the words for the place in an error's sentence."""
+    """The source of a setting's value, and the words for the place in an error message."""
 
     source: Source
     place: str
 
 
 class Settings(Group):
-    """Everything that can be set. `Settings()` is the built-in defaults; `load` asks the sources."""
+    """All settings. `Settings()` has the built-in defaults; `load` reads the sources."""
 
     data: Annotated[Path, BeforeValidator(folder)] = Field(
-        default=Path(".holdfast"), description="Where the crawl is kept; a relative path begins at the current folder."
+        default=Path(".holdfast"), description="The data folder; a relative path begins at the current folder."
     )
     database_url: Annotated[SecretStr | None, AfterValidator(_postgresql)] = Field(
         default=None, description="A shared PostgreSQL server; not set = the embedded one, kept in `data`."
     )
     secret_key: Annotated[SecretStr | None, AfterValidator(_keys)] = Field(
         default=None,
-        description="What the passwords of proxies are sealed with; several, separated by commas, while one is replaced: the first "
-        "seals, all open. Not set = one that is made once and kept in `data`.",
+        description="The key that encrypts the passwords of proxies; several, separated by commas, while one is replaced: the first "
+        "encrypts, all decrypt. Not set = one that is made once and kept in `data`.",
     )
     redis_url: Annotated[SecretStr | None, AfterValidator(_redis)] = Field(
         default=None,
@@ -304,10 +312,10 @@ class Settings(Group):
     )
     server: Annotated[str | None, AfterValidator(_server)] = Field(
         default=None,
-        description="A Holdfast server that commands ask (`--server`); not set = they work on the store itself.",
+        description="The Holdfast server that commands use (`--server`); not set = they work on the store itself.",
     )
     api_key: SecretStr | None = Field(
-        default=None, description="The API key that is shown to that server; `holdfast keys add` makes one."
+        default=None, description="The API key for that server; `holdfast keys add` makes one."
     )
     store: Store = Field(default_factory=Store)
     claims: Claims = Field(default_factory=Claims)
@@ -329,26 +337,26 @@ class Settings(Group):
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
-    def _requests_end_before_a_take_over(self) -> Self:
+    def _requests_end_before_takeover(self) -> Self:
         seconds = self.fetch.timeout.total_seconds() + self.worker.heartbeat.total_seconds()
-        if seconds >= REQUESTS_END:
+        if seconds >= REQUESTS_END_SECONDS:
             raise ValueError(
-                f"fetch.timeout and worker.heartbeat must be less than {REQUESTS_END:g} s together, not {seconds:g} s: other workers "
-                "take the domains of a worker over that sent no heartbeat for 120 s, and its requests must have ended by then"
+                f"fetch.timeout and worker.heartbeat must be less than {REQUESTS_END_SECONDS:g} s together, not {seconds:g} s: "
+                "other workers take the domains of a worker over that sent no heartbeat for 120 s, and its requests must have ended by then"
             )
         return self
 
     def model_post_init(self, context: Mapping[str, Origin] | None, /) -> None:
-        """`load` passes the origins as the validation's context, so that the tree stays frozen."""
+        """Take the origins, which `load` passes as the validation's context so that the tree stays frozen."""
         self._origins = context or {}
 
     def origin(self, name: str) -> Origin:
-        """Where the setting `name` ("claims.lease") got its value from."""
+        """The source of the value of the setting `name` ("claims.lease")."""
         return self._origins.get(name, Origin("default", name))
 
 
 class Setting(NamedTuple):
-    """One leaf of the tree, by all its names."""
+    """One setting with all its names."""
 
     name: str
     group: str

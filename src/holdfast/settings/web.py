@@ -1,4 +1,4 @@
-"""Settings of the API: where it listens, who may come in, how often and how long."""
+"""Settings of the API: addresses, sessions, limits."""
 
 import ipaddress
 from datetime import timedelta
@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from holdfast.settings.duration import Duration
-from holdfast.settings.kinds import ONE_DAY, Count, Group, word
+from holdfast.settings.field_types import ONE_DAY, Count, Duration, Group, single_word
 
 _SECOND = timedelta(seconds=1)
-_MOST = 10_000_000
+_MAX_REQUESTS = 10_000_000
 
 
 def _networks(value: object) -> object:
@@ -34,11 +33,13 @@ Networks = Annotated[tuple[str, ...], BeforeValidator(_networks), AfterValidator
 class Web(Group):
     """How `holdfast serve` answers programs and browsers."""
 
-    host: Annotated[str, AfterValidator(word)] = Field(default="127.0.0.1", description="The address it listens at.")
-    port: Count = Field(default=8080, ge=0, le=65_535, description="The port it listens at; 0 = any that is free.")
+    host: Annotated[str, AfterValidator(single_word)] = Field(
+        default="127.0.0.1", description="The address to listen on."
+    )
+    port: Count = Field(default=8080, ge=0, le=65_535, description="The port to listen on; 0 = any free port.")
     trusted_proxies: Networks = Field(
         default=(),
-        description="Reverse proxies before it: what they say of the client (X-Forwarded-For, X-Forwarded-Proto) is believed.",
+        description="Trusted reverse proxies: their headers about the client (X-Forwarded-For, X-Forwarded-Proto) are used.",
     )
     secure_cookies: Literal["auto", "always"] = Field(
         default="auto",
@@ -51,24 +52,24 @@ class Web(Group):
         default=10, ge=2, le=1000, description="Connections to the database that it keeps, for each of its processes."
     )
     statement_timeout: Duration = Field(
-        default=10 * _SECOND, ge=_SECOND, le=ONE_DAY, description="The longest that a statement of a request may take."
+        default=10 * _SECOND, ge=_SECOND, le=ONE_DAY, description="The timeout of a statement of a request."
     )
     body_bytes: Count = Field(
-        default=1_048_576, ge=1024, le=1_073_741_824, description="The longest body of a request, in bytes."
+        default=1_048_576, ge=1024, le=1_073_741_824, description="Maximum size of the body of a request, in bytes."
     )
     request_timeout: Duration = Field(
         default=30 * _SECOND,
         ge=_SECOND,
         le=ONE_DAY,
-        description="The longest that the head of a request may take to come, and its body.",
+        description="The timeout for receiving the head of a request, and for its body.",
     )
     listeners: Count = Field(
         default=1000,
         ge=1,
         le=100_000,
-        description="Listeners to live events at the same time, for each of its processes.",
+        description="Subscribers to live events at the same time, for each of its processes.",
     )
-    user_listeners: Count = Field(default=20, ge=1, le=100_000, description="Of those, how many may be of one user.")
+    user_listeners: Count = Field(default=20, ge=1, le=100_000, description="Maximum number of them for one user.")
     session: Duration = Field(
         default=ONE_DAY, ge=timedelta(minutes=1), le=365 * ONE_DAY, description="How long a login lasts."
     )
@@ -81,18 +82,16 @@ class Web(Group):
     window: Duration = Field(
         default=timedelta(minutes=1), ge=_SECOND, le=ONE_DAY, description="The time that the limits below are for."
     )
-    anonymous_limit: Count = Field(
-        default=10, ge=1, le=_MOST, description="Requests of an address that has not said who it is."
-    )
-    user_limit: Count = Field(default=100, ge=1, le=_MOST, description="Requests of a user.")
-    admin_limit: Count = Field(default=500, ge=1, le=_MOST, description="Requests of an admin.")
-    seed_limit: Count = Field(default=10, ge=1, le=_MOST, description="Times that somebody may add seeds.")
+    anonymous_limit: Count = Field(default=10, ge=1, le=_MAX_REQUESTS, description="Requests of an anonymous address.")
+    user_limit: Count = Field(default=100, ge=1, le=_MAX_REQUESTS, description="Requests of a user.")
+    admin_limit: Count = Field(default=500, ge=1, le=_MAX_REQUESTS, description="Requests of an admin.")
+    seed_limit: Count = Field(default=10, ge=1, le=_MAX_REQUESTS, description="Requests of a user that add seeds.")
     login_window: Duration = Field(
         default=timedelta(minutes=15), ge=_SECOND, le=ONE_DAY, description="The time that failed logins count for."
     )
     login_failures: Count = Field(
-        default=5, ge=1, le=1000, description="Failed logins to an account after which it has to wait."
+        default=5, ge=1, le=1000, description="Failed logins to an account after which further ones are refused."
     )
     login_failures_address: Count = Field(
-        default=20, ge=1, le=100_000, description="Failed logins from an address after which it has to wait."
+        default=20, ge=1, le=100_000, description="Failed logins from an address after which further ones are refused."
     )

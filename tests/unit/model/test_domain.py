@@ -1,24 +1,33 @@
-"""What may happen to a domain: `decide` against the matrix."""
+"""What may happen to a domain: `next_status` against the matrix."""
 
 from itertools import product
 
 import pytest
 
-from holdfast.model.domain import ALLOWED, BLOCKING, STOPPING, UNREACHING, Event, Status, decide, reason
+from holdfast.model.domain import (
+    ALLOWED_TRANSITIONS,
+    BLOCKING_EVENTS,
+    STOPPING_EVENTS,
+    UNREACHABLE_EVENTS,
+    Event,
+    Status,
+    next_status,
+    status_reason,
+)
 
 PENDING, ACTIVE, EXHAUSTED, BLOCKED, UNREACHABLE = Status
 
 
 @pytest.mark.parametrize(("status", "event"), list(product(Status, Event)))
 def test_every_status_meets_every_event_and_the_answer_is_allowed(status: Status, event: Event) -> None:
-    after = decide(status, event)
-    assert after is status or event is Event.RESET or after in ALLOWED[status]
+    after = next_status(status, event)
+    assert after is status or event is Event.RESET or after in ALLOWED_TRANSITIONS[status]
 
 
 @pytest.mark.parametrize("event", Event)
 def test_an_event_leads_to_one_status_only(event: Event) -> None:
     """The store relies on it: two changes in a row never have the same reason."""
-    reached = {decide(status, event) for status in Status if decide(status, event) is not status}
+    reached = {next_status(status, event) for status in Status if next_status(status, event) is not status}
     assert len(reached) == 1
 
 
@@ -64,16 +73,16 @@ def test_an_event_leads_to_one_status_only(event: Event) -> None:
     ],
 )
 def test_what_an_event_does(status: Status, event: Event, after: Status) -> None:
-    assert decide(status, event) is after
+    assert next_status(status, event) is after
 
 
 @pytest.mark.parametrize("status", Status)
 def test_a_person_may_reset_a_domain_from_every_status(status: Status) -> None:
-    assert decide(status, Event.RESET) is PENDING
+    assert next_status(status, Event.RESET) is PENDING
 
 
 def test_the_matrix_is_that_of_the_seed_and_pending_to_blocked() -> None:
-    assert {(old, new) for old, allowed in ALLOWED.items() for new in allowed} == {
+    assert {(old, new) for old, allowed in ALLOWED_TRANSITIONS.items() for new in allowed} == {
         (PENDING, ACTIVE),
         (PENDING, UNREACHABLE),
         (ACTIVE, ACTIVE),
@@ -91,8 +100,8 @@ def test_the_matrix_is_that_of_the_seed_and_pending_to_blocked() -> None:
 
 
 def test_stopping_events_are_those_that_lead_to_a_stop() -> None:
-    assert {e for e in Event if decide(ACTIVE, e) in {BLOCKED, UNREACHABLE}} == STOPPING
-    assert not BLOCKING & UNREACHING
+    assert {e for e in Event if next_status(ACTIVE, e) in {BLOCKED, UNREACHABLE}} == STOPPING_EVENTS
+    assert not BLOCKING_EVENTS & UNREACHABLE_EVENTS
 
 
 @pytest.mark.parametrize(
@@ -100,4 +109,4 @@ def test_stopping_events_are_those_that_lead_to_a_stop() -> None:
     [(Event.RESET, "", "reset"), (Event.FORBIDDEN, "10 times 403", "forbidden: 10 times 403")],
 )
 def test_a_reason_begins_with_its_event(event: Event, detail: str, text: str) -> None:
-    assert reason(event, detail) == text
+    assert status_reason(event, detail) == text

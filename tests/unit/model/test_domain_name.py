@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import BadUrl
-from holdfast.model import host as module
-from holdfast.model.host import canonical_domain, host_to_ascii, parent_domain
+from holdfast.model import domain_name as module
+from holdfast.model.domain_name import canonical_domain, host_to_ascii, parent_domain
 from holdfast.model.url import normalize
 from tests.support.refusals import outcome
 

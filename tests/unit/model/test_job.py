@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.model.job import LONGEST_NAME, JobAction, JobState, after, check_name
+from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, check_job_name, state_after
 
 EXPECTED = {
     JobAction.PAUSE: {"pending": "paused", "processing": "paused", "paused": "paused"},
@@ -21,19 +21,19 @@ EXPECTED = {
 @pytest.mark.parametrize("action", JobAction)
 @pytest.mark.parametrize("state", JobState)
 def test_every_action_in_every_state(action: JobAction, state: JobState) -> None:
-    assert after(action, state) == EXPECTED[action].get(state)
+    assert state_after(action, state) == EXPECTED[action].get(state)
 
 
 @pytest.mark.parametrize("action", JobAction)
 def test_what_was_done_may_be_said_again(action: JobAction) -> None:
     for state in JobState:
-        once = after(action, state)
-        assert once is None or after(action, once) == once
+        once = state_after(action, state)
+        assert once is None or state_after(action, once) == once
 
 
-@pytest.mark.parametrize("name", ["shop", "a.example-1f2e3d", "...", ".hidden", "täglich um 7", "x" * LONGEST_NAME])
+@pytest.mark.parametrize("name", ["shop", "a.example-1f2e3d", "...", ".hidden", "täglich um 7", "x" * MAX_NAME_LENGTH])
 def test_names_of_jobs(name: str) -> None:
-    check_name(name)
+    check_job_name(name)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_names_of_jobs(name: str) -> None:
         ("", "does not begin or end with a space"),
         (" x", "does not begin or end with a space"),
         ("12", "named by their ids"),
-        ("x" * (LONGEST_NAME + 1), "at most 90 characters"),
+        ("x" * (MAX_NAME_LENGTH + 1), "at most 90 characters"),
     ],
 )
 def test_names_that_a_path_or_an_id_cannot_have(name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        check_name(name)
+        check_job_name(name)

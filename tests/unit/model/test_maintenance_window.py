@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from holdfast.model.window import AT_ONCE, MOST, Window, Windows
+from holdfast.model.maintenance_window import MAX_CLOSED, MAX_WINDOWS, MaintenanceWindow, MaintenanceWindows
 
 BERLIN = ZoneInfo("Europe/Berlin")
 OFFICE = "mon-fri 09:00-17:30 Europe/Berlin; sat 22:00-02:00"
@@ -17,7 +17,7 @@ OFFICE = "mon-fri 09:00-17:30 Europe/Berlin; sat 22:00-02:00"
 def closed(text: str, moment: str) -> str | None:
     """Until when, in the time zone that *moment* is written in."""
     at = datetime.fromisoformat(moment)
-    until = Windows.parse(text).closed_until(at)
+    until = MaintenanceWindows.parse(text).closed_until(at)
     return None if until is None else until.astimezone(at.tzinfo).isoformat(timespec="minutes")
 
 
@@ -87,9 +87,9 @@ def test_windows(text: str, moment: str, until: str | None) -> None:
     ],
 )
 def test_they_are_written_as_they_are_read(text: str, written: str) -> None:
-    windows = Windows.parse(text)
+    windows = MaintenanceWindows.parse(text)
     assert str(windows) == written
-    assert Windows.parse(written) == windows
+    assert MaintenanceWindows.parse(written) == windows
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_they_are_written_as_they_are_read(text: str, written: str) -> None:
         ("24:00-09:00", "has no length"),
         ("09:00-10:00 Berlin", "not a time zone"),
         ("09:00-10:00 ../UTC", "not a time zone"),
-        (";".join(["09:00-10:00"] * (MOST + 1)), "at most 50"),
+        (";".join(["09:00-10:00"] * (MAX_WINDOWS + 1)), "at most 50"),
         ("09:00-10:00 " + "x" * 5000, "at most 50"),
         ("00:00-24:00", "no time to crawl"),
         ("00:00-12:00; 12:00-00:00", "no time to crawl"),
@@ -123,7 +123,7 @@ def test_they_are_written_as_they_are_read(text: str, written: str) -> None:
 )
 def test_nonsense_is_a_sentence(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
-        Windows.parse(text)
+        MaintenanceWindows.parse(text)
     assert str(caught.value).endswith(".")
     assert len(str(caught.value)) < 200
 
@@ -131,14 +131,14 @@ def test_nonsense_is_a_sentence(text: str, why: str) -> None:
 @given(st.text() | st.text("montueswdfri:;-, 0123456789UTC"))
 def test_any_text_is_windows_or_a_usage_error(text: str) -> None:
     try:
-        windows = Windows.parse(text)
+        windows = MaintenanceWindows.parse(text)
     except UsageError:
         return
-    assert Windows.parse(str(windows)) == windows
+    assert MaintenanceWindows.parse(str(windows)) == windows
 
 
 WINDOWS = st.builds(
-    Window,
+    MaintenanceWindow,
     st.sets(st.integers(0, 6), min_size=1).map(lambda days: tuple(sorted(days))),
     st.integers(0, 1439),
     st.integers(0, 1440),
@@ -147,7 +147,7 @@ WINDOWS = st.builds(
 DAYS = [(2026, 3, 28), (2026, 10, 24), (2018, 11, 3), (2018, 2, 17), (2026, 10, 3), (2026, 4, 4), (2010, 11, 6)]
 
 
-def shows(window: Window, moment: datetime) -> bool:
+def shows(window: MaintenanceWindow, moment: datetime) -> bool:
     """The model: whether the clock on the wall shows a time of the window."""
     wall = moment.astimezone(window.zone)
     minute, day = wall.hour * 60 + wall.minute, wall.weekday()
@@ -159,15 +159,15 @@ def shows(window: Window, moment: datetime) -> bool:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(WINDOWS, min_size=1, max_size=3), st.sampled_from(DAYS), st.integers(0, 3 * 1440))
-def test_what_the_clock_shows_is_closed(made: list[Window], day: tuple[int, int, int], minutes: int) -> None:
-    windows, moment = Windows(tuple(made)), datetime(*day, tzinfo=UTC) + timedelta(minutes=minutes)
+def test_what_the_clock_shows_is_closed(made: list[MaintenanceWindow], day: tuple[int, int, int], minutes: int) -> None:
+    windows, moment = MaintenanceWindows(tuple(made)), datetime(*day, tzinfo=UTC) + timedelta(minutes=minutes)
     until = windows.closed_until(moment)
     if any(shows(window, moment) for window in made):
         assert until is not None
     if until is None:
         return
     assert until > moment
-    if until - moment < AT_ONCE:
+    if until - moment < MAX_CLOSED:
         assert windows.closed_until(until) is None
         assert not any(shows(window, until) for window in made)
     # Where no clock is put back in between, it is closed by the clock all the time.
@@ -179,11 +179,11 @@ def test_what_the_clock_shows_is_closed(made: list[Window], day: tuple[int, int,
 
 def test_windows_that_leave_a_gap_in_most_weeks_only() -> None:
     """For three weeks of spring it is an hour later in New York than usual: closed for so long, but every answer has an end."""
-    windows = Windows.parse("23:00-12:00 Europe/Berlin; 07:00-18:00 America/New_York")
+    windows = MaintenanceWindows.parse("23:00-12:00 Europe/Berlin; 07:00-18:00 America/New_York")
     moment = datetime(2026, 3, 9, tzinfo=UTC)
     answers = []
     while (until := windows.closed_until(moment)) is not None:
         answers.append(until - moment)
         moment = until
-    assert all(answer <= AT_ONCE + timedelta(days=1) for answer in answers)
+    assert all(answer <= MAX_CLOSED + timedelta(days=1) for answer in answers)
     assert moment == datetime(2026, 3, 29, 10, tzinfo=UTC)

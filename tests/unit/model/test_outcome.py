@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.model.domain import BLOCKING, STOPPING, UNREACHING, Event
+from holdfast.model.domain import BLOCKING_EVENTS, STOPPING_EVENTS, UNREACHABLE_EVENTS, Event
 from holdfast.model.outcome import PAGES, TREATMENT, Circuit, Outcome, Treatment, UrlState
-from holdfast.model.proxy import Verdict
+from holdfast.model.proxy import ProxyVerdict
 
 NOT_ASKED = {
     Outcome.ROBOTS_DENIED,
@@ -29,7 +29,7 @@ def test_every_outcome_has_its_treatment() -> None:
 def test_a_treatment_does_not_contradict_itself(outcome: Outcome) -> None:
     treatment = TREATMENT[outcome]
     assert treatment.state is not UrlState.WAITING, "it is the state once no attempt is left"
-    assert treatment.event is None or treatment.event in STOPPING
+    assert treatment.event is None or treatment.event in STOPPING_EVENTS
     assert not (treatment.page and treatment.error)
     if treatment.retry:
         assert treatment.error
@@ -39,13 +39,13 @@ def test_a_treatment_does_not_contradict_itself(outcome: Outcome) -> None:
         assert treatment.error
         assert treatment.circuit is not Circuit.SUCCESS
     if treatment.back_off:
-        assert treatment.event in BLOCKING
+        assert treatment.event in BLOCKING_EVENTS
 
 
 @pytest.mark.parametrize("outcome", sorted(NOT_ASKED))
 def test_what_was_not_asked_for_is_denied_and_says_nothing_about_the_server(outcome: Outcome) -> None:
     assert TREATMENT[outcome] == Treatment(UrlState.DENIED)
-    assert Treatment(UrlState.DENIED)[1:] == (False, False, False, Circuit.NOTHING, False, None, Verdict.ERROR)
+    assert Treatment(UrlState.DENIED)[1:] == (False, False, False, Circuit.NOTHING, False, None, ProxyVerdict.ERROR)
 
 
 def test_only_what_was_not_asked_for_is_denied() -> None:
@@ -73,4 +73,4 @@ def test_only_429_and_503_ask_for_less() -> None:
 
 def test_every_reason_but_robots_can_come_of_an_outcome() -> None:
     events = {treatment.event for treatment in TREATMENT.values()} - {None}
-    assert events == (BLOCKING | UNREACHING) - {Event.ROBOTS_DENIED}
+    assert events == (BLOCKING_EVENTS | UNREACHABLE_EVENTS) - {Event.ROBOTS_DENIED}

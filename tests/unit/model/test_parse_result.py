@@ -1,4 +1,4 @@
-"""What parsers may give: everything else is a sentence, and what passes can be stored and sent."""
+"""Validation of parser results: invalid ones are refused with a reason, valid ones can be stored and encoded as JSON."""
 
 import itertools
 import json
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import parsed
-from holdfast.model.parsed import (
+from holdfast.model import parse_result
+from holdfast.model.parse_result import (
     MAX_DATA_BYTES,
     MAX_IMAGES,
     MAX_ITEMS,
@@ -24,11 +24,11 @@ from holdfast.model.parsed import (
     Extracted,
     Product,
     Rating,
-    checked,
-    decoded,
-    encoded,
+    decode,
+    encode,
     is_gtin,
-    merged,
+    merge_products,
+    validate_result,
 )
 
 FULL = Product(
@@ -52,12 +52,14 @@ def one(**fields: Any) -> Extracted:
 
 def test_what_is_right_passes_unchanged_and_goes_over_the_wire() -> None:
     extracted = Extracted({"a": [1, 2.5, None, True, {"b": "ü"}]}, (FULL, Product(name="Bare")))
-    assert checked(extracted) == extracted
-    assert decoded(encoded(extracted)) == extracted
+    assert validate_result(extracted) == extracted
+    assert decode(encode(extracted)) == extracted
 
 
 def test_text_is_cleaned() -> None:
-    found = checked(Extracted({"a\0": "x\0\ud800\x1b[31m\ty\n"}, (Product(name=" A\n\x07 B\0 ", sku="", brand=" "),)))
+    found = validate_result(
+        Extracted({"a\0": "x\0\ud800\x1b[31m\ty\n"}, (Product(name=" A\n\x07 B\0 ", sku="", brand=" "),))
+    )
     assert found.data == {"a\ufffd": "x\ufffd\ufffd[31m\ty\n"}
     assert found.products == (Product(name="A B\ufffd"),)
 
@@ -67,7 +69,7 @@ class Sly(dict[str, Any]):
 
 
 def test_subclasses_become_plain() -> None:
-    found = checked(Extracted(Sly(a=Sly(b=(Availability.LIMITED,)))))
+    found = validate_result(Extracted(Sly(a=Sly(b=(Availability.LIMITED,)))))
     assert found.data == {"a": {"b": ["limited"]}}
     assert {type(found.data), type(found.data["a"]), type(found.data["a"]["b"])} == {dict, list}
     assert type(found.data["a"]["b"][0]) is str
@@ -82,14 +84,14 @@ class Quote:
 
 
 def test_a_parser_may_return_or_yield_items_in_short() -> None:
-    assert checked(None) == Extracted()
-    assert checked({"a": "\0"}) == Extracted(items=({"a": "\ufffd"},))
-    assert checked(FULL) == Extracted(products=(FULL,))
+    assert validate_result(None) == Extracted()
+    assert validate_result({"a": "\0"}) == Extracted(items=({"a": "\ufffd"},))
+    assert validate_result(FULL) == Extracted(products=(FULL,))
     quote = Quote("Be.", ["short"])
-    assert checked(one for one in [{"a": 1}, FULL, quote]) == Extracted(
+    assert validate_result(one for one in [{"a": 1}, FULL, quote]) == Extracted(
         {}, (FULL,), ({"a": 1}, {"text": "Be.", "tags": ["short"]})
     )
-    assert decoded(encoded(Extracted({"b": 1}, (FULL,), ({"a": 1},)))) == Extracted({"b": 1}, (FULL,), ({"a": 1},))
+    assert decode(encode(Extracted({"b": 1}, (FULL,), ({"a": 1},)))) == Extracted({"b": 1}, (FULL,), ({"a": 1},))
 
 
 def test_what_a_crawl_keeps_of_a_page() -> None:
@@ -140,13 +142,13 @@ def test_what_a_crawl_keeps_of_a_page() -> None:
         (one(price=Decimal("1e12")), "products[0].price is not between 0 and 1000000000000"),
         (one(price=Decimal("0.1234567")), "products[0].price has more than 6 decimals"),
         (one(currency="euro"), "products[0].currency has 4 characters; 3 are allowed"),
-        (one(currency="XYZ"), "products[0].currency is XYZ, which is no code of ISO 4217"),
+        (one(currency="XYZ"), "products[0].currency is XYZ, which is not an ISO 4217 code"),
         (one(availability="in_stock"), "products[0].availability is a value of type str instead of an Availability"),
         (one(gtin="4006381333932"), "products[0].gtin is 4006381333932: not 8, 12, 13 or 14 digits"),
         (one(images="https://x.example/"), "products[0].images is a value of type str instead of a tuple"),
-        (one(images=("/relative.jpg",)), "products[0].images[0] is no absolute address of the web"),
+        (one(images=("/relative.jpg",)), "products[0].images[0] is not an absolute http or https URL"),
         (one(images=("https://x.example/",) * (MAX_IMAGES + 1)), "has 51 images; 50 are allowed"),
-        (one(url="javascript:alert(1)"), "products[0].url is no absolute address of the web"),
+        (one(url="javascript:alert(1)"), "products[0].url is not an absolute http or https URL"),
         (one(url="https://x.example/" + "x" * 2048), "products[0].url has 2066 characters; 2048 are allowed"),
         (one(rating=4.5), "products[0].rating is a value of type float instead of a Rating"),
         (one(rating=Rating(Decimal(6))), "products[0].rating is not a value up to its best"),
@@ -157,7 +159,7 @@ def test_what_a_crawl_keeps_of_a_page() -> None:
 )
 def test_what_is_wrong_is_said_in_a_sentence(result: object, words: str) -> None:
     with pytest.raises(BadResult) as bad:
-        checked(result)
+        validate_result(result)
     assert words in str(bad.value)
 
 
@@ -165,14 +167,14 @@ def test_depth_is_limited_also_of_what_contains_itself() -> None:
     round_: dict[str, Any] = {}
     round_["r"] = round_
     with pytest.raises(BadResult, match="nested too deep; 32 levels are allowed"):
-        checked(Extracted(round_))
+        validate_result(Extracted(round_))
 
 
 def test_results_that_are_too_long_in_all_are_refused() -> None:
     images = tuple(f"https://x.example/{number:02}{'x' * 2000}" for number in range(MAX_IMAGES))
     many = tuple(Product(name=f"P{number}", images=images) for number in range(50))
     with pytest.raises(BadResult, match="bytes as JSON; 4194304 are allowed"):
-        encoded(checked(Extracted({}, many)))
+        encode(validate_result(Extracted({}, many)))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_results_that_are_too_long_in_all_are_refused() -> None:
 )
 def test_an_answer_from_somebody_who_lies_is_a_sentence(message: bytes) -> None:
     with pytest.raises(BadResult):
-        decoded(message)
+        decode(message)
 
 
 def test_products_are_known_again() -> None:
@@ -212,19 +214,21 @@ def test_products_with_one_identity_are_one() -> None:
         Product(name="B", sku="1", brand="C", price=Decimal(3), currency="EUR"),
     )
     other = Product(name="A", sku="2")
-    assert merged([first, other, second]) == (replace(first, brand="C"), other)
-    assert merged([first, replace(second, price=Decimal(2))]) == (replace(first, brand="C", currency="EUR"),)
+    assert merge_products([first, other, second]) == (replace(first, brand="C"), other)
+    assert merge_products([first, replace(second, price=Decimal(2))]) == (replace(first, brand="C", currency="EUR"),)
 
 
 def test_a_currency_goes_with_its_price() -> None:
     priced = Product(name="A", price=Decimal(3), currency="EUR")
-    assert Product(name="A", currency="USD").filled(priced) == priced
-    assert Product(name="A", currency="USD").filled(replace(priced, currency=None)) == replace(priced, currency="USD")
-    assert Product(name="A", price=Decimal(4)).filled(priced) == Product(name="A", price=Decimal(4))
+    assert Product(name="A", currency="USD").filled_from(priced) == priced
+    assert Product(name="A", currency="USD").filled_from(replace(priced, currency=None)) == replace(
+        priced, currency="USD"
+    )
+    assert Product(name="A", price=Decimal(4)).filled_from(priced) == Product(name="A", price=Decimal(4))
 
 
 def test_numbers_are_kept_in_few_digits() -> None:
-    (found,) = checked(one(price=Decimal("0E+999999"), rating=Rating(Decimal("-0"), Decimal("1E+1")))).products
+    (found,) = validate_result(one(price=Decimal("0E+999999"), rating=Rating(Decimal("-0"), Decimal("1E+1")))).products
     assert (str(found.price), found.rating) == ("0", Rating(Decimal(0), Decimal(10)))
     assert found.rating is not None
     assert (str(found.rating.value), str(found.rating.best)) == ("0", "10")
@@ -253,17 +257,17 @@ def test_the_documentation_knows_the_limits() -> None:
     limits = dict(re.findall(r"^\| ([^|]+) \| (\d+) \| `bad_result` \|$", text, re.MULTILINE))
     assert {name: int(value) for name, value in limits.items()} == {
         "bytes of `data` as JSON": MAX_DATA_BYTES,
-        "bytes of a whole result as JSON": parsed.MAX_RESULT_BYTES,
-        "levels in `data`": parsed.MAX_DEPTH,
+        "bytes of a whole result as JSON": parse_result.MAX_RESULT_BYTES,
+        "levels in `data`": parse_result.MAX_DEPTH,
         "products of a page": MAX_PRODUCTS,
         "items that are returned": MAX_ITEMS,
         "images of a product": MAX_IMAGES,
         "characters of a name": MAX_NAME,
-        "characters of a brand": parsed.MAX_BRAND,
-        "characters of a sku": parsed.MAX_SKU,
-        "characters of an address": parsed.MAX_ADDRESS,
+        "characters of a brand": parse_result.MAX_BRAND,
+        "characters of a sku": parse_result.MAX_SKU,
+        "characters of an address": parse_result.MAX_ADDRESS,
     }
-    assert [kind for kind in parsed.FailureKind if f"`{kind}`" not in text] == []
+    assert [kind for kind in parse_result.FailureKind if f"`{kind}`" not in text] == []
 
 
 ANYTHING = st.recursive(
@@ -278,9 +282,9 @@ ANYTHING = st.recursive(
 @given(st.dictionaries(st.text(st.characters(), max_size=5), ANYTHING, max_size=4))
 def test_whatever_is_returned_can_be_stored_or_is_refused(data: dict[str, Any]) -> None:
     try:
-        found = checked(Extracted(data))
+        found = validate_result(Extracted(data))
     except BadResult:
         return
     stored = json.dumps(found.data, ensure_ascii=False, allow_nan=False).encode("utf-8", "strict")
     assert b"\\u0000" not in stored
-    assert decoded(encoded(found)) == found
+    assert decode(encode(found)) == found

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from holdfast.model.proxy import (
+    ParsedProxy,
     Protocol,
+    ProxyMode,
+    ProxyOverrides,
+    ProxyRoute,
     ProxyServer,
-    ProxyWishes,
-    Route,
-    Use,
-    Written,
-    moving,
-    needed,
-    protocol,
-    read,
-    rest,
-    server,
-    written,
+    make_proxy,
+    make_server,
+    moving_average,
+    parse_protocol,
+    parse_proxy,
+    pause_after,
+    proxies_needed,
 )
 
 CANARY = "canary7"
@@ -45,7 +45,7 @@ secrets = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, categorie
     ],
 )
 def test_proxies_as_people_write_them(text: str, place: ProxyServer, password: str | None) -> None:
-    assert read(text) == Written(place, password)
+    assert parse_proxy(text) == ParsedProxy(place, password)
 
 
 HOW = "A proxy is written SCHEME://USER:PASSWORD@HOST:PORT; scheme, user and password may be left out."
@@ -69,7 +69,7 @@ PORT = "A proxy's port is a number from 1 to 65535."
         ("1.2.3.4:8080:bob:123", HOST),
         ("http://bad_[host:80", HOST),
         ("http://1.2.3.4.5:80", HOST),
-        ("ftp://h.example:21", "A proxy speaks http, https, socks5, socks5h, and nothing else."),
+        ("ftp://h.example:21", "The scheme of a proxy is one of http, https, socks5, socks5h."),
         ("http://:x@h.example:1", "A proxy's password needs a user to go with it."),
         ("http://a%3Ab:x@h.example:1", "A proxy's user is at most 255 characters on one line, without a colon."),
         ("http://a%0Ab:x@h.example:1", "A proxy's user is at most 255 characters on one line, without a colon."),
@@ -83,14 +83,14 @@ PORT = "A proxy's port is a number from 1 to 65535."
 )
 def test_what_is_no_proxy(text: str, sentence: str) -> None:
     with pytest.raises(UsageError) as refused:
-        read(text)
+        parse_proxy(text)
     assert str(refused.value) == sentence
 
 
 @given(secrets, secrets, st.sampled_from(["http", "socks5h"]), st.integers(1, 65535))
 def test_any_user_and_password_can_be_written_with_percents(user: str, secret: str, scheme: str, port: int) -> None:
     user = user.replace(":", "") or "u"
-    found = read(f"{scheme}://{quote(user, safe='')}:{quote(secret, safe='')}@h.example:{port}")
+    found = parse_proxy(f"{scheme}://{quote(user, safe='')}:{quote(secret, safe='')}@h.example:{port}")
     assert found == (ProxyServer(Protocol(scheme), "h.example", port, user), secret or None)
 
 
@@ -109,7 +109,7 @@ def test_no_error_and_no_text_of_a_proxy_holds_what_was_written(
 ) -> None:
     """A canary where a password may be: in its place, and where it is when somebody forgot a part."""
     try:
-        found = read(before + user + secret + behind)
+        found = parse_proxy(before + user + secret + behind)
     except UsageError as refused:
         shown = f"{refused} {refused!r}" + ("" if refused.__suppress_context__ else f"{refused.__context__!r}")
     else:
@@ -118,20 +118,23 @@ def test_no_error_and_no_text_of_a_proxy_holds_what_was_written(
 
 
 def test_a_route_does_not_show_its_password() -> None:
-    route = Route(7, ProxyServer(Protocol.HTTP, "h.example", 1, "bob"), CANARY)
+    route = ProxyRoute(7, ProxyServer(Protocol.HTTP, "h.example", 1, "bob"), CANARY)
     assert CANARY not in f"{route} {route!r}"
 
 
 def test_parts_are_checked_like_the_whole() -> None:
-    assert written(Protocol.HTTP, "H.example", 1, "bob", "x") == (server(Protocol.HTTP, "h.example", 1, "bob"), "x")
-    assert written(Protocol.HTTP, "h.example", 1) == (ProxyServer(Protocol.HTTP, "h.example", 1), None)
-    assert protocol("SOCKS5H") is Protocol.SOCKS5H
+    assert make_proxy(Protocol.HTTP, "H.example", 1, "bob", "x") == (
+        make_server(Protocol.HTTP, "h.example", 1, "bob"),
+        "x",
+    )
+    assert make_proxy(Protocol.HTTP, "h.example", 1) == (ProxyServer(Protocol.HTTP, "h.example", 1), None)
+    assert parse_protocol("SOCKS5H") is Protocol.SOCKS5H
     for wrong in (CANARY, "", "http "):
         with pytest.raises(UsageError) as refused:
-            protocol(wrong)
+            parse_protocol(wrong)
         assert CANARY not in str(refused.value)
     with pytest.raises(UsageError, match="needs a user"):
-        written(Protocol.HTTP, "h.example", 1, "", "x")
+        make_proxy(Protocol.HTTP, "h.example", 1, "", "x")
 
 
 @pytest.mark.parametrize(
@@ -149,12 +152,12 @@ def test_parts_are_checked_like_the_whole() -> None:
     ],
 )
 def test_how_many_are_needed(urls: float, each: float, buffer: float, proxies: int) -> None:
-    assert needed(urls, each, buffer) == proxies
+    assert proxies_needed(urls, each, buffer) == proxies
 
 
 @given(st.floats(0, 1e6), st.floats(0.1, 1e4), st.floats(0, 3))
 def test_those_that_are_needed_are_enough_and_no_more_than_that(urls: float, each: float, buffer: float) -> None:
-    count = needed(urls, each, buffer)
+    count = proxies_needed(urls, each, buffer)
     assert count * each >= urls * (1 - 1e-9)
     assert count <= (urls / each + 1) * (1 + buffer) + 1
 
@@ -165,29 +168,31 @@ def test_those_that_are_needed_are_enough_and_no_more_than_that(urls: float, eac
     ids=["urls", "each", "buffer", "nan", "endless", "any"],
 )
 def test_what_cannot_be_meant_by_that(figures: tuple[float, float, float]) -> None:
-    with pytest.raises(UsageError, match=r"^URLs an hour and a buffer cannot be negative"):
-        needed(*figures)
+    with pytest.raises(UsageError, match=r"^URLs an hour and the buffer cannot be negative"):
+        proxies_needed(*figures)
 
 
 def test_the_moving_average_follows() -> None:
-    assert moving(None, 300) == 300
-    assert moving(300, 800) == pytest.approx(400)
+    assert moving_average(None, 300) == 300
+    assert moving_average(300, 800) == pytest.approx(400)
     average: float | None = 1000.0
     for _ in range(40):
-        average = moving(average, 100)
+        average = moving_average(average, 100)
     assert average == pytest.approx(100, abs=1)
 
 
 def test_rests_double_up_to_the_longest() -> None:
     first, longest = timedelta(seconds=30), timedelta(hours=1)
-    assert rest(4, first, longest) is None
-    assert [rest(failures, first, longest) for failures in (5, 6, 7, 11, 12, 1000)] == [
+    assert pause_after(4, first, longest) is None
+    assert [pause_after(failures, first, longest) for failures in (5, 6, 7, 11, 12, 1000)] == [
         timedelta(seconds=seconds) for seconds in (30, 60, 120, 1920, 3600, 3600)
     ]
 
 
 def test_a_domain_that_says_nothing_does_what_is_usual() -> None:
-    assert ProxyWishes().rules(use="any", direct=True) == ProxyWishes("any", True).rules(use="direct", direct=False)
-    rules = ProxyWishes("direct", False, True, "DE", timedelta(minutes=5)).rules(use="any", direct=True)
-    assert (rules.use, rules.direct, rules.resolves, rules.country) == (Use.DIRECT, False, True, "DE")
+    assert ProxyOverrides().rules(use="any", direct=True) == ProxyOverrides("any", True).rules(
+        use="direct", direct=False
+    )
+    rules = ProxyOverrides("direct", False, True, "DE", timedelta(minutes=5)).rules(use="any", direct=True)
+    assert (rules.use, rules.direct, rules.resolves, rules.country) == (ProxyMode.DIRECT, False, True, "DE")
     assert re.fullmatch(r"0:05:00", str(rules.sticky))

@@ -9,19 +9,19 @@ from holdfast.model.request_secrets import (
     MAX_ORIGINS,
     RequestSecrets,
     SealedSecret,
-    compose,
-    origins_of,
-    origins_of_domain,
-    user_agent,
+    check_user_agent,
+    domain_origins,
+    headers_by_origin,
+    seed_origins,
 )
 
 VALUE = "canary-5f1c"
 
 
 def sent(secrets: RequestSecrets, origins: list[str], url: str) -> tuple[bytes, ...]:
-    opened = [(SealedSecret(text.kind, text.names, origins, "sealed"), text.text) for text in secrets.given()]
-    composed = compose(opened)
-    found = composed.of(url) if composed else None
+    opened = [(SealedSecret(text.kind, text.names, origins, "sealed"), text.text) for text in secrets.texts()]
+    composed = headers_by_origin(opened)
+    found = composed.for_url(url) if composed else None
     return found.lines if found else ()
 
 
@@ -33,7 +33,7 @@ def test_what_is_given_becomes_headers() -> None:
         b"Cookie: a=1; b=2; c=",
         b"Authorization: Basic " + login,
     )
-    assert [(text.kind, text.names) for text in given.given()] == [
+    assert [(text.kind, text.names) for text in given.texts()] == [
         ("headers", ["X-Key"]),
         ("cookies", ["Cookie"]),
         ("basic_auth", ["Authorization"]),
@@ -55,12 +55,12 @@ def test_what_is_given_becomes_headers() -> None:
 )
 def test_https_goes_to_its_own_origin_only(url: str) -> None:
     given = RequestSecrets.parse([f"X-Key: {VALUE}"])
-    assert sent(given, origins_of(["https://a.example/start"]), "https://a.example/other")
-    assert sent(given, origins_of(["https://a.example/start"]), url) == ()
+    assert sent(given, seed_origins(["https://a.example/start"]), "https://a.example/other")
+    assert sent(given, seed_origins(["https://a.example/start"]), url) == ()
 
 
 def test_http_stands_for_https_of_the_same_host_and_port() -> None:
-    assert origins_of(["http://a.example/x", "http://b.example:8080/", "https://c.example/"]) == [
+    assert seed_origins(["http://a.example/x", "http://b.example:8080/", "https://c.example/"]) == [
         "http://a.example",
         "https://a.example",
         "http://b.example:8080",
@@ -70,14 +70,14 @@ def test_http_stands_for_https_of_the_same_host_and_port() -> None:
 
 
 def test_a_domain_is_its_own_name_by_https_unless_http_is_meant() -> None:
-    assert origins_of_domain("a.example", plain_http=False) == ["https://a.example", "https://www.a.example"]
-    assert origins_of_domain("127.0.0.1:81", plain_http=True) == ["http://127.0.0.1:81", "https://127.0.0.1:81"]
-    assert origins_of_domain("[::1]:81", plain_http=False) == ["https://[::1]:81"]
+    assert domain_origins("a.example", plain_http=False) == ["https://a.example", "https://www.a.example"]
+    assert domain_origins("127.0.0.1:81", plain_http=True) == ["http://127.0.0.1:81", "https://127.0.0.1:81"]
+    assert domain_origins("[::1]:81", plain_http=False) == ["https://[::1]:81"]
 
 
 def test_too_many_origins_are_refused() -> None:
     with pytest.raises(UsageError, match="at most 1,000 origins"):
-        origins_of(f"https://s{number}.example/" for number in range(MAX_ORIGINS + 1))
+        seed_origins(f"https://s{number}.example/" for number in range(MAX_ORIGINS + 1))
 
 
 @pytest.mark.parametrize(
@@ -130,34 +130,34 @@ def test_what_cannot_be_sent_is_refused_without_its_value(
 def test_empty_removes_and_left_out_stays() -> None:
     given = RequestSecrets.parse([""], None, "")
     assert given
-    assert (given.given(), given.removed()) == ([], ["headers", "basic_auth"])
+    assert (given.texts(), given.removed()) == ([], ["headers", "basic_auth"])
     assert not RequestSecrets.parse()
 
 
 def test_no_repr_has_a_value() -> None:
     given = RequestSecrets.parse([f"X-Key: {VALUE}"], [f"a={VALUE}"], f"bob:{VALUE}")
-    sealed = SealedSecret(given.given()[0].kind, ["X-Key"], ["https://a.example"], VALUE)
-    composed = compose([(sealed, given.given()[0].text)])
+    sealed = SealedSecret(given.texts()[0].kind, ["X-Key"], ["https://a.example"], VALUE)
+    composed = headers_by_origin([(sealed, given.texts()[0].text)])
     assert composed is not None
-    headers = composed.of("https://a.example/")
-    assert VALUE not in repr((given, given.given(), sealed, composed, headers))
+    headers = composed.for_url("https://a.example/")
+    assert VALUE not in repr((given, given.texts(), sealed, composed, headers))
     assert headers is not None
     assert headers.shown == (b"X-Key: [redacted]",)
 
 
 def test_the_later_one_of_two_with_one_name_counts() -> None:
-    domain, job = (RequestSecrets.parse([f"X-Key: {value}"]).given()[0] for value in ("domain", "job"))
+    domain, job = (RequestSecrets.parse([f"X-Key: {value}"]).texts()[0] for value in ("domain", "job"))
     origins = ["https://a.example"]
     opened = [(SealedSecret(text.kind, text.names, origins, "s"), text.text) for text in (domain, job)]
-    composed = compose(opened)
+    composed = headers_by_origin(opened)
     assert composed is not None
-    found = composed.of("https://a.example/")
+    found = composed.for_url("https://a.example/")
     assert found is not None
     assert found.lines == (b"X-Key: job",)
 
 
 @pytest.mark.parametrize("text", ["Bot/1.0 (+https://x.example)", "Bot"])
 def test_user_agents(text: str) -> None:
-    assert user_agent(text) == text
+    assert check_user_agent(text) == text
     with pytest.raises(ValueError, match="plain ASCII on one line"):
-        user_agent(f"{text}\r\nX: y")
+        check_user_agent(f"{text}\r\nX: y")

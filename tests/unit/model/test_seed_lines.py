@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed
-from holdfast.model.seeds import LineReader, make_seed
+from holdfast.model.seed_lines import SeedLineParser, make_seed
 from holdfast.model.url import UrlRules, url_key
 from tests.support.refusals import outcome
 
 
-def _read(*lines: bytes, reader: LineReader | None = None) -> list[tuple[str, str, int | None]]:
+def _read(*lines: bytes, reader: SeedLineParser | None = None) -> list[tuple[str, str, int | None]]:
     """(domain, URL, rank) of the seeds on these lines."""
-    reader = reader or LineReader()
+    reader = reader or SeedLineParser()
     return [(seed.domain, seed.url, seed.rank) for line in lines if (seed := reader.read(line))]
 
 
@@ -47,7 +47,7 @@ def test_a_seed_knows_whether_its_scheme_was_guessed(written: str, guessed: bool
 
 
 def test_settings_reach_the_seed() -> None:
-    reader = LineReader(UrlRules(tracking_parameters=("x",)), registrable=True)
+    reader = SeedLineParser(UrlRules(tracking_parameters=("x",)), registrable=True)
     assert _read(b"https://a.b.example.com/?x=1&y=2\n", reader=reader) == [
         ("example.com", "https://a.b.example.com/?y=2", None)
     ]
@@ -84,14 +84,14 @@ def test_lines_that_are_seeds(line: bytes, expected: tuple[str, str, int | None]
 
 @pytest.mark.parametrize("line", [b"", b"\n", b" \t\r\n", b"# a comment\n", b"   # 1,example.com\n", b"\xef\xbb\xbf\n"])
 def test_lines_without_a_seed(line: bytes) -> None:
-    assert LineReader().read(line) is None
+    assert SeedLineParser().read(line) is None
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         (b"ftp://example.com/\n", "'ftp://example.com/' is neither an http or https URL nor a domain."),
-        (b"http://exa mple.com/\n", "'http://exa mple.com/' is not a URL that can be read."),
+        (b"http://exa mple.com/\n", "'http://exa mple.com/' is not a valid URL."),
         (b"\xff\xfe\n", "The line is not UTF-8 text."),
         (b"exa\x00mple.com\n", "The line has control characters, so it is not text."),
         (b"example.com\x00\n", "The line has control characters, so it is not text."),
@@ -107,7 +107,7 @@ def test_lines_without_a_seed(line: bytes) -> None:
     ],
 )
 def test_bad_lines_say_why(line: bytes, problem: str) -> None:
-    reader = LineReader()
+    reader = SeedLineParser()
     with pytest.raises(BadUrl) as caught:
         reader.read(line)
     assert str(caught.value) == problem
@@ -135,7 +135,7 @@ def test_a_header_names_the_columns(lines: list[bytes], expected: list[tuple[str
 
 
 def test_a_line_shorter_than_its_header_is_bad() -> None:
-    reader = LineReader()
+    reader = SeedLineParser()
     reader.read(b"GlobalRank,TldRank,Domain\n")
     with pytest.raises(BadUrl, match=r"^The line ends before column 3\.$"):
         reader.read(b"1,2\n")
@@ -146,7 +146,7 @@ def test_a_line_shorter_than_its_header_is_bad() -> None:
 @example([b"domain,rank\n", b","])
 @example([b"\xef\xbb\xbf", b"\xef\xbb\xbf# x"])
 def test_no_line_stops_the_file(lines: list[bytes]) -> None:
-    reader = LineReader()
+    reader = SeedLineParser()
     for line in lines:
         found = outcome(reader.read, line)
         assert found in (None, BadUrl) or (isinstance(found, Seed) and found.url_key == url_key(found.url))
@@ -162,7 +162,7 @@ def test_the_short_way_says_what_the_long_way_says(rank: int, domain: str) -> No
 
     def outcome(line: str) -> object:
         try:
-            return LineReader().read(line.encode())
+            return SeedLineParser().read(line.encode())
         except BadUrl as problem:
             return str(problem)
 

@@ -14,12 +14,12 @@ from holdfast.model.url import (
     MAX_INPUT,
     Url,
     UrlRules,
-    absolute_on,
+    absolute_url,
     check_parameter_names,
     dropped_parameters,
     join,
     normalize,
-    parse,
+    parse_url,
     resolve,
     seed_url,
     url_key,
@@ -71,12 +71,12 @@ PLAINISH = st.lists(
     ],
 )
 def test_parse_reads_what_a_browser_reads(text: str, expected: Url) -> None:
-    assert parse(text) == expected
+    assert parse_url(text) == expected
 
 
 def test_origin_is_scheme_host_and_port() -> None:
-    assert parse("http://u@H.example:8080/a?b").origin == "http://h.example:8080"
-    assert parse("https://H.example:443/a?b").origin == "https://h.example"
+    assert parse_url("http://u@H.example:8080/a?b").origin == "http://h.example:8080"
+    assert parse_url("https://H.example:443/a?b").origin == "https://h.example"
 
 
 # fmt: off
@@ -90,7 +90,7 @@ NO_WEB_URLS = [
 
 @pytest.mark.parametrize("text", NO_WEB_URLS)
 def test_parse_and_normalize_refuse_what_is_no_web_url(text: str) -> None:
-    for function in (parse, normalize):
+    for function in (parse_url, normalize):
         with pytest.raises(BadUrl):
             function(text)
 
@@ -98,16 +98,16 @@ def test_parse_and_normalize_refuse_what_is_no_web_url(text: str) -> None:
 @thorough
 @given(ANY_TEXT | NASTY_URL, ANY_TEXT | NASTY_URL)
 def test_nothing_but_bad_url_is_ever_raised(base: str, text: str) -> None:
-    found = [outcome(function, text) for function in (parse, normalize, seed_url, url_key)]
+    found = [outcome(function, text) for function in (parse_url, normalize, seed_url, url_key)]
     found += [outcome(join, base, text), outcome(resolve, "https://h.example/a/b", text)]
     assert all(one is BadUrl or isinstance(one, Url | str | bytes) for one in found)
 
 
 def test_huge_input_is_refused_unread() -> None:
     longest = "http://h/" + "a" * (MAX_INPUT - 9)
-    assert parse(longest).href == longest
+    assert parse_url(longest).href == longest
     for text in (longest + "a", "http://" + "é" * MAX_INPUT, "\ud800" * (MAX_INPUT + 1), "/" + "a" * MAX_INPUT):
-        assert outcome(parse, text) is BadUrl
+        assert outcome(parse_url, text) is BadUrl
         assert outcome(join, "http://h/", text) is BadUrl
         assert outcome(join, text, "/a") is BadUrl
 
@@ -119,7 +119,7 @@ def test_a_refusal_is_one_short_escaped_sentence_without_credentials() -> None:
         "\t//joe:hunter2@a b/",
         "ftp:\\joe:hunter2@h",
     ):
-        for function in (parse, normalize, seed_url):
+        for function in (parse_url, normalize, seed_url):
             with pytest.raises(BadUrl) as refused:
                 function(secret)
             message = str(refused.value)
@@ -178,8 +178,8 @@ BASES = [
 @example(base=BASES[0], start="http://", rest="a" * 300 + ".a/")
 def test_the_shortcuts_of_join_and_parse_say_what_ada_says(base: str, start: str, rest: str) -> None:
     href = start + rest
-    assert outcome(join, base, href) == outcome(module._ask_ada, href, base.encode())
-    assert outcome(module._serialize, href) == outcome(module._ask_ada, href, None)
+    assert outcome(join, base, href) == outcome(module._parse_with_ada, href, base.encode())
+    assert outcome(module._serialize, href) == outcome(module._parse_with_ada, href, None)
 
 
 def test_the_shortcuts_know_every_character_and_every_shape_of_a_path() -> None:
@@ -190,8 +190,8 @@ def test_the_shortcuts_know_every_character_and_every_shape_of_a_path() -> None:
     base = "https://h.example/x/y?z"
     for target in targets:
         url = "https://h.example" + target
-        assert module._serialize(url) == module._ask_ada(url, None)
-        assert outcome(join, base, target) == outcome(module._ask_ada, target, base.encode())
+        assert module._serialize(url) == module._parse_with_ada(url, None)
+        assert outcome(join, base, target) == outcome(module._parse_with_ada, target, base.encode())
     assert sum(bool(module._PLAIN_PATH.fullmatch(target)) for target in targets) > 15_000  # it is a shortcut
 
 
@@ -257,7 +257,7 @@ def test_normalize(url: str, expected: str) -> None:
         (UrlRules(strip_trailing_slash=True), "https://h/a/b/..;jsessionid=1", "https://h/a"),
         (UrlRules(sort_query=False), "https://h/?b=2&&_ga=1&a=1", "https://h/?b=2&a=1"),
         (UrlRules(strip_parameters=("SID", "x*")), "https://h/a;sid=1?a=1&sid=2&xy=3&X=4", "https://h/a?a=1"),
-        (UrlRules().stripping(["a"]).stripping(["b"]), "https://h/?a=1&b=2&c=3&utm_x=4", "https://h/?c=3"),
+        (UrlRules().with_stripped(["a"]).with_stripped(["b"]), "https://h/?a=1&b=2&c=3&utm_x=4", "https://h/?c=3"),
         (
             UrlRules(tracking_parameters=("X-*", "y")),
             "https://h/?x-1=1&Y=2&utm_id=3&ref=4",
@@ -282,16 +282,16 @@ UNKNOWN_HOSTS = [
 
 @pytest.mark.parametrize("url", UNKNOWN_HOSTS)
 def test_normalize_refuses_hosts_that_nobody_can_look_up(url: str) -> None:
-    assert parse(url).host
+    assert parse_url(url).host
     with pytest.raises(BadUrl):
         normalize(url)
 
 
 def test_credentials_are_neither_stored_nor_remembered() -> None:
-    module._normal_site.cache_clear()
+    module._normalized_site.cache_clear()
     for secret in ("a", "b:c", "d" * 5000, "e@f"):
         assert normalize(f"https://{secret}@h.example:8443/a@b") == "https://h.example:8443/a@b"
-    assert module._normal_site.cache_info().currsize == 1
+    assert module._normalized_site.cache_info().currsize == 1
 
 
 def test_the_limit_is_of_the_normalized_url_in_bytes() -> None:
@@ -314,8 +314,8 @@ def test_a_normalized_url_stays_as_it_is(url: str, rules: UrlRules) -> None:
     except BadUrl:
         return
     assert normalize(normal, rules) == normal
-    assert module._ask_ada(normal, None) == normal
-    parsed = parse(normal)
+    assert module._parse_with_ada(normal, None) == normal
+    parsed = parse_url(normal)
     assert normal == parsed.origin + parsed.path + (f"?{parsed.query}" if parsed.query else "")
     assert not parsed.host.endswith(".")
 
@@ -377,7 +377,7 @@ def test_seed_url_refuses_what_names_no_server(text: str) -> None:
 @example("a." * 126 + "b", DEFAULT_RULES)
 @example("a." * 127 + "b", DEFAULT_RULES)
 def test_the_shortcut_of_seed_url_is_the_long_way(text: str, rules: UrlRules) -> None:
-    assert outcome(seed_url, text, rules) == outcome(lambda: normalize(module.absolute(text), rules))
+    assert outcome(seed_url, text, rules) == outcome(lambda: normalize(module.to_absolute(text), rules))
 
 
 def test_rules_that_cannot_be_meant_are_refused() -> None:
@@ -389,7 +389,7 @@ def test_rules_that_cannot_be_meant_are_refused() -> None:
 
 
 def test_which_parameters_are_dropped_and_by_which_rule() -> None:
-    rules = UrlRules().stripping(["ref", "f_*"])
+    rules = UrlRules().with_stripped(["ref", "f_*"])
     url = "https://h/a;jsessionid=1/b;f_x=2;keep=3?utm_source=x&%72ef=1&ref=2&q=3&PhpSessId=4&f_size=9#utm_y=1"
     assert dropped_parameters(url, rules) == [
         ("jsessionid", "urls.session_parameters"),
@@ -425,4 +425,4 @@ def test_names_of_parameters_to_drop() -> None:
     ],
 )
 def test_an_address_on_a_page_becomes_absolute(base: str | None, href: str, url: str | None) -> None:
-    assert absolute_on("https://a.example/dir/page", base, href) == url
+    assert absolute_url("https://a.example/dir/page", base, href) == url

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadUrl
 from holdfast.model import url as module
-from holdfast.model.url import MAX_INPUT, join, origin_and_target, parse
+from holdfast.model.url import MAX_INPUT, join, origin_and_target, parse_url
 from tests.support.refusals import outcome
 
 OCTETS = st.one_of(
@@ -40,13 +40,13 @@ URLS = st.builds(
 
 
 def the_long_way(text: str) -> tuple[str, str]:
-    found = parse(text)
+    found = parse_url(text)
     return found.origin, found.path if found.query is None else f"{found.path}?{found.query}"
 
 
 def ada_alone(text: str) -> tuple[str, str]:
-    """The same without any shortcut of ours, `parse`'s neither."""
-    return the_long_way(module._ask_ada(text, None))
+    """The same without any shortcut of ours, `parse_url`'s neither."""
+    return the_long_way(module._parse_with_ada(text, None))
 
 
 @settings(deadline=None, max_examples=600)
@@ -57,9 +57,9 @@ def ada_alone(text: str) -> tuple[str, str]:
 @example("http://a.1.2.3.4/")
 @example("http://1.2.3.4?")
 def test_the_shortcuts_say_what_ada_says(text: str) -> None:
-    assert outcome(module._serialize, text) == outcome(module._ask_ada, text, None)
+    assert outcome(module._serialize, text) == outcome(module._parse_with_ada, text, None)
     base = "https://127.0.0.1:8443/a/b"
-    assert outcome(join, base, text) == outcome(module._ask_ada, text, base.encode())
+    assert outcome(join, base, text) == outcome(module._parse_with_ada, text, base.encode())
     assert outcome(origin_and_target, text) == outcome(ada_alone, text) == outcome(the_long_way, text)
 
 
@@ -68,7 +68,7 @@ def test_every_port_and_every_octet() -> None:
     octets = [f"http://{octet}.0.{octet}.{octet}/a" for octet in range(1000)]
     octets += [f"http://0{octet}.0.0.1/a" for octet in range(300)]
     for text in ports[::7] + ports[59_900:60_100] + ports[65_500:] + octets:
-        assert outcome(module._serialize, text) == outcome(module._ask_ada, text, None)
+        assert outcome(module._serialize, text) == outcome(module._parse_with_ada, text, None)
     assert sum(bool(module._PLAIN_URL.fullmatch(text)) for text in ports) > 2 * 59_990  # it is a shortcut
     assert sum(bool(module._PLAIN_URL.fullmatch(text)) for text in octets) == 256
 

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from holdfast.model.webhook import (
-    ANSWER_BYTES,
-    LONGEST_RETRY_AFTER,
-    Message,
-    Next,
-    Patience,
-    request,
+    MAX_ANSWER_BYTES,
+    MAX_RETRY_AFTER,
+    NextStep,
+    RetryPolicy,
+    WebhookMessage,
+    decide_delivery,
+    delivery_request,
     sign,
-    verdict,
     verify,
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 OLD, NEW = b"old secret", b"new secret"
-PATIENCE = Patience(attempts=5, first=timedelta(seconds=10), longest=timedelta(seconds=60))
+PATIENCE = RetryPolicy(attempts=5, first=timedelta(seconds=10), longest=timedelta(seconds=60))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -35,8 +35,8 @@ JSON = st.recursive(
 )
 
 
-def message(data: dict[str, Any]) -> Message:
-    return Message("m-1", "task.completed", NOW, data)
+def message(data: dict[str, Any]) -> WebhookMessage:
+    return WebhookMessage("m-1", "task.completed", NOW, data)
 
 
 def answered(status: int | None, outcome: Outcome = Outcome.OK, retry_after: timedelta | None = None) -> FetchResult:
@@ -52,7 +52,7 @@ def test_a_body() -> None:
 
 def test_a_moment_is_written_in_utc() -> None:
     there = NOW.astimezone(timezone(timedelta(hours=9)))
-    assert Message("m-1", "e", there, {}).body() == Message("m-1", "e", NOW, {}).body()
+    assert WebhookMessage("m-1", "e", there, {}).body() == WebhookMessage("m-1", "e", NOW, {}).body()
 
 
 @settings(deadline=None)
@@ -126,8 +126,13 @@ def test_any_header_has_an_answer(header: str) -> None:
 
 
 def test_an_attempt() -> None:
-    wanted = request("https://hook.example/", message({}), [OLD], NOW, user_agent="Holdfast")
-    assert (wanted.any_type, wanted.cut, wanted.max_bytes, wanted.allow_private) == (True, True, ANSWER_BYTES, False)
+    wanted = delivery_request("https://hook.example/", message({}), [OLD], NOW, user_agent="Holdfast")
+    assert (wanted.any_type, wanted.cut, wanted.max_bytes, wanted.allow_private) == (
+        True,
+        True,
+        MAX_ANSWER_BYTES,
+        False,
+    )
     headers = dict(wanted.headers)
     assert wanted.post == message({}).body()
     assert headers["Content-Type"] == "application/json"
@@ -138,38 +143,40 @@ def test_an_attempt() -> None:
 @pytest.mark.parametrize(
     ("status", "what"),
     [
-        *[(status, Next.DELIVERED) for status in (200, 201, 202, 204, 299)],
-        (410, Next.SWITCH_OFF),
-        *[(status, Next.GIVE_UP) for status in (400, 401, 403, 404, 409, 413, 422, 499)],
-        *[(status, Next.AGAIN) for status in (301, 302, 304, 307, 308, 408, 429, 500, 502, 503, 599, 600, 999)],
+        *[(status, NextStep.DELIVERED) for status in (200, 201, 202, 204, 299)],
+        (410, NextStep.SWITCH_OFF),
+        *[(status, NextStep.GIVE_UP) for status in (400, 401, 403, 404, 409, 413, 422, 499)],
+        *[(status, NextStep.AGAIN) for status in (301, 302, 304, 307, 308, 408, 429, 500, 502, 503, 599, 600, 999)],
     ],
 )
-def test_the_status_decides_where_there_is_one(status: int, what: Next) -> None:
-    assert {verdict(answered(status, outcome), 1, 0.0, PATIENCE).next for outcome in Outcome} == {what}
+def test_the_status_decides_where_there_is_one(status: int, what: NextStep) -> None:
+    assert {decide_delivery(answered(status, outcome), 1, 0.0, PATIENCE).next for outcome in Outcome} == {what}
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_without_an_answer_it_is_sent_again_unless_we_never_would(outcome: Outcome) -> None:
     never = outcome in {Outcome.ADDRESS_REFUSED, Outcome.URL_REFUSED}
-    assert verdict(answered(None, outcome), 1, 0.0, PATIENCE).next is (Next.GIVE_UP if never else Next.AGAIN)
+    assert decide_delivery(answered(None, outcome), 1, 0.0, PATIENCE).next is (
+        NextStep.GIVE_UP if never else NextStep.AGAIN
+    )
 
 
 def test_pauses_double_up_to_the_longest_and_then_it_is_enough() -> None:
     busy = answered(503, Outcome.UNAVAILABLE)
-    waits = [verdict(busy, attempt, 0.0, PATIENCE).wait for attempt in range(1, 6)]
+    waits = [decide_delivery(busy, attempt, 0.0, PATIENCE).wait for attempt in range(1, 6)]
     assert waits == [timedelta(seconds=10), timedelta(seconds=20), timedelta(seconds=40), timedelta(seconds=60), None]
-    assert verdict(busy, 5, 0.0, PATIENCE).next is Next.GIVE_UP
-    assert verdict(busy, 1, 1.0, PATIENCE).wait == timedelta(seconds=15)
+    assert decide_delivery(busy, 5, 0.0, PATIENCE).next is NextStep.GIVE_UP
+    assert decide_delivery(busy, 1, 1.0, PATIENCE).wait == timedelta(seconds=15)
 
 
 def test_retry_after_is_obeyed_and_never_makes_it_sooner() -> None:
     def wait(asked: timedelta) -> timedelta | None:
-        return verdict(answered(429, Outcome.RATE_LIMITED, asked), 1, 0.0, PATIENCE).wait
+        return decide_delivery(answered(429, Outcome.RATE_LIMITED, asked), 1, 0.0, PATIENCE).wait
 
     assert wait(timedelta(hours=2)) == timedelta(hours=2)
     assert wait(timedelta(0)) == timedelta(seconds=10)
     assert wait(timedelta(seconds=-5)) == timedelta(seconds=10)
-    assert wait(timedelta.max) == LONGEST_RETRY_AFTER
+    assert wait(timedelta.max) == MAX_RETRY_AFTER
 
 
 @given(
@@ -179,18 +186,18 @@ def test_retry_after_is_obeyed_and_never_makes_it_sooner() -> None:
     st.floats() | st.just(float("nan")),
     st.none() | st.timedeltas(),
     st.builds(
-        Patience,
+        RetryPolicy,
         st.integers(0, 10**9),
         st.timedeltas(timedelta(0), timedelta(days=1)),
         st.timedeltas(timedelta(0), timedelta(days=30)),
     ),
 )
 def test_everything_has_a_verdict(
-    status: int | None, outcome: Outcome, attempt: int, jitter: float, asked: timedelta | None, patience: Patience
+    status: int | None, outcome: Outcome, attempt: int, jitter: float, asked: timedelta | None, patience: RetryPolicy
 ) -> None:
-    what, wait = verdict(answered(status, outcome, asked), attempt, jitter, patience)
-    assert (wait is not None) is (what is Next.AGAIN)
+    what, wait = decide_delivery(answered(status, outcome, asked), attempt, jitter, patience)
+    assert (wait is not None) is (what is NextStep.AGAIN)
     if wait is not None:
         assert attempt < patience.attempts
-        assert timedelta(0) <= wait <= max(LONGEST_RETRY_AFTER, patience.longest * 1.5 + timedelta(milliseconds=1))
-        assert wait >= min(asked or timedelta(0), LONGEST_RETRY_AFTER)
+        assert timedelta(0) <= wait <= max(MAX_RETRY_AFTER, patience.longest * 1.5 + timedelta(milliseconds=1))
+        assert wait >= min(asked or timedelta(0), MAX_RETRY_AFTER)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.window import Windows
+from holdfast.model.maintenance_window import MaintenanceWindows
 
 OFFICE = "mon-fri 09:00-17:30 Europe/Berlin; sat 22:00-02:00"
 SECOND = timedelta(seconds=1)
@@ -31,7 +31,7 @@ SECOND = timedelta(seconds=1)
     ],
 )
 def test_the_next_time_by_a_table(text: str, moment: str, closes: str | None) -> None:
-    found = Windows.parse(text).closes_from(datetime.fromisoformat(moment))
+    found = MaintenanceWindows.parse(text).next_close(datetime.fromisoformat(moment))
     assert found == (None if closes is None else datetime.fromisoformat(closes))
 
 
@@ -48,9 +48,9 @@ TEXTS = st.sampled_from(
 
 @given(TEXTS, MOMENTS)
 def test_it_is_open_until_then_and_closed_from_then_on(text: str, moment: datetime) -> None:
-    windows = Windows.parse(text)
+    windows = MaintenanceWindows.parse(text)
     begin = windows.closed_until(moment) or moment  # when it opens, if it is closed
-    closes = windows.closes_from(begin)
+    closes = windows.next_close(begin)
     assert closes is not None
     assert windows.closed_until(closes) is not None
     if closes > begin:
