@@ -1,1 +1,1 @@
-"""Decisions: pure functions of values and the present time."""
+"""Politeness decisions: pure functions of their arguments and of the time that the caller passes."""

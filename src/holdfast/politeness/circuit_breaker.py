@@ -1,46 +1,47 @@
-"""A domain's circuit breaker: a server that fails again and again is left alone, then tried by one request at a time.
+"""The circuit breaker of a domain: a server that keeps failing gets no requests for a while, then one probe at a time.
 
-The rule: closed, until so many failures in a row; open for a while; then half-open, where only a probe may run, until so many of them
-succeed. One that fails opens it again. Requests from before it opened say nothing any more. Three openings without a success: the host is
-stuck, and is left alone for an hour.
+The rule: the circuit is closed until `politeness.circuit_failures` failures in a row; open for `politeness.circuit_open`; then half-open,
+where only one probe at a time may run, until `politeness.circuit_successes` of them succeed. A probe that fails opens it again. Results of
+requests that started before it opened are ignored. After three openings without a success the host is stuck and gets no requests for an
+hour.
 """
 
 import math
 from typing import Final
 
-from holdfast.model.batch import Clocks
+from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.outcome import Circuit
 from holdfast.settings import Politeness
 
-OPENINGS: Final = 3
-"""Without a success between them, over visits, after which a host counts as stuck."""
-STUCK_FOR: Final = 3600.0
-"""Seconds for which a stuck host is left alone."""
+MAX_OPENINGS: Final = 3
+"""Openings without a success between them, over visits, after which a host is stuck."""
+STUCK_SECONDS: Final = 3600.0
+"""Seconds without requests to a stuck host."""
 
 
 class CircuitBreaker:
-    """The circuit of one domain in one visit. Times are seconds on the caller's clock."""
+    """The circuit breaker of one domain in one visit. Times are seconds on the caller's clock."""
 
     __slots__ = ("_failures", "_generation", "_open_until", "_probing", "_settings", "_successes", "stuck")
 
-    def __init__(self, settings: Politeness, clocks: Clocks, now: float) -> None:
-        """Take up what the store knows."""
+    def __init__(self, settings: Politeness, clocks: PolitenessClocks, now: float) -> None:
+        """Start from the stored state."""
         self._settings = settings
         self._failures = clocks.circuit_failures
         self._successes = clocks.circuit_successes
         self._open_until = None if clocks.circuit_open_in is None else now + clocks.circuit_open_in
         self._probing = False
         self.stuck = False
-        """The host got stuck in this visit."""
-        self._generation = 0  # rises when the circuit opens or closes
+        """The host became stuck in this visit."""
+        self._generation = 0  # incremented when the circuit opens or closes
 
     @property
     def closed(self) -> bool:
-        """Whether requests may run side by side."""
+        """Whether requests may run in parallel."""
         return self._open_until is None
 
     def wait(self, now: float) -> float:
-        """Seconds until a request may start: 0 is now, infinity is not before the probe has ended. For any thread."""
+        """Seconds until a request may start: 0 means now, infinity means not before the running probe has ended. Thread-safe."""
         until = self._open_until
         if until is None:
             return 0.0
@@ -49,12 +50,15 @@ class CircuitBreaker:
         return math.inf if self._probing else 0.0
 
     def started(self) -> int:
-        """A request starts. Before: `wait` is 0. After: in a half-open circuit no other may. The number goes to `record`."""
+        """Register the start of a request and return the generation to pass to `record`.
+
+        Before: `wait` is 0. After: in a half-open circuit no other request may start.
+        """
         self._probing = self._open_until is not None
         return self._generation
 
     def record(self, started: int, verdict: Circuit, now: float) -> None:
-        """The request that `started` has ended so. After: the circuit is where that leads."""
+        """Record the verdict on a request that began in generation `started`. After: the circuit is in the resulting state."""
         if started != self._generation:
             return
         if self._open_until is None:
@@ -63,8 +67,8 @@ class CircuitBreaker:
             self._probing = False
             self._while_half_open(verdict, now)
 
-    def write(self, clocks: Clocks, now: float) -> None:
-        """Put the circuit into what the store keeps."""
+    def write(self, clocks: PolitenessClocks, now: float) -> None:
+        """Copy the state into `clocks`, which is stored."""
         clocks.circuit_failures = self._failures
         clocks.circuit_successes = self._successes
         clocks.circuit_open_in = None if self._open_until is None else max(self._open_until - now, 0.0)
@@ -83,7 +87,7 @@ class CircuitBreaker:
             self._open(now)
         elif verdict is Circuit.SUCCESS:
             self._successes += 1
-            self._failures = min(self._failures, self._settings.circuit_failures)  # as after the first opening
+            self._failures = min(self._failures, self._settings.circuit_failures)  # the value after the first opening
             if self._successes >= self._settings.circuit_successes:
                 self._open_until = None
                 self._failures = self._successes = 0
@@ -93,5 +97,5 @@ class CircuitBreaker:
         self._open_until = now + self._settings.circuit_open.total_seconds()
         self._successes = 0
         self._generation += 1
-        # A failure more for each opening after the first.
-        self.stuck = self._failures >= self._settings.circuit_failures + OPENINGS - 1
+        # Each opening after the first adds one failure.
+        self.stuck = self._failures >= self._settings.circuit_failures + MAX_OPENINGS - 1

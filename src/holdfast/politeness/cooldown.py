@@ -1,34 +1,35 @@
-"""How long a domain is left alone after what happened to it.
+"""How long a domain cools down after an event.
 
-The rule: a cool-down is never shorter than what the settings say or the server asked for; jitter only makes it longer, so that
-domains that stopped together do not come back together.
+The rule: a cool-down is never shorter than the settings or the server's Retry-After say; jitter only makes it longer, so that domains that
+stopped together do not return together.
 """
 
 import random
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.model.domain import STOPPING, UNREACHING, Event
+from holdfast.model.domain import STOPPING_EVENTS, UNREACHABLE_EVENTS, Event
 from holdfast.settings import Cooldown
 
 
 @dataclass(frozen=True, slots=True)
 class CooldownPolicy:
-    """The cool-downs in force."""
+    """The cool-downs by event."""
 
     rules: Cooldown
     max_block_retries: int
-    chance: random.Random
+    rng: random.Random
 
     def __call__(self, event: Event, stops_so_far: int, retry_after: timedelta | None = None) -> timedelta | None:
-        """The cool-down that begins with `event`; None: until a person resets the domain. Zero where the event begins none."""
-        if event in STOPPING and stops_so_far >= self.max_block_retries:
+        """The length of the cool-down that begins with `event`; None: until an operator resets the domain. Zero if the event begins
+        none."""
+        if event in STOPPING_EVENTS and stops_so_far >= self.max_block_retries:
             return None
-        least = max(self._least(event), retry_after or timedelta())
-        return least * (1 + self.chance.uniform(0, self.rules.jitter))
+        minimum = max(self._minimum(event), retry_after or timedelta())
+        return minimum * (1 + self.rng.uniform(0, self.rules.jitter))
 
-    def _least(self, event: Event) -> timedelta:
-        if event in UNREACHING:
+    def _minimum(self, event: Event) -> timedelta:
+        if event in UNREACHABLE_EVENTS:
             return self.rules.unreachable
         by_event = {
             Event.FRONTIER_EMPTY: self.rules.exhausted,

@@ -1,19 +1,19 @@
-"""When a domain has refused us, or failed to answer, so often in a row that the visit ends.
+"""Streaks of refusals and failures: when a domain has refused or failed so often in a row that the visit ends.
 
-The rule: refusals and silence are counted together, and the last one names the event; a proper answer breaks the streak. Redirects and
-server errors neither add to it nor break it: they are met on the way to a refusal as well as on the way to a page. Errors of every kind
-in a row are counted apart, as a figure for people; they decide nothing.
+The rule: refusals and missing answers are counted together, and the last one names the event; a proper answer breaks the streak. Redirects
+and server errors neither add to it nor break it: they occur on the way to a refusal as well as on the way to a page. Errors of every kind
+in a row are counted separately, for reports only; no decision depends on them.
 """
 
 import re
 from typing import Final
 
 from holdfast.model.domain import Event
-from holdfast.model.outcome import BREAKING, TREATMENT, Outcome
+from holdfast.model.outcome import STREAK_BREAKING, TREATMENT, Outcome
 
-LOGIN_WALLS: Final = 3
-"""Login walls in a row that end a visit to a domain that never gave a proper answer. One that did may have a members' area with many
-links, and ends by the long streak only."""
+MAX_LOGIN_WALLS: Final = 3
+"""Login walls in a row that end a visit to a domain that never gave a proper answer. A domain that gave one may have a members' area with
+many links, and ends by the long streak only."""
 
 _LOGIN_PATH: Final = re.compile(
     r"/(?:wp-)?(?:login|log-in|log_in|signin|sign-in|sign_in|logon|log-on|sso|auth|oauth2?|authorize|authenticate|saml2?)"
@@ -23,20 +23,20 @@ _LOGIN_PATH: Final = re.compile(
 _LOGIN_HOST: Final = re.compile(r"https?://(?:login|signin|sso|auth|idp)\.[^/.]+\.", re.IGNORECASE)
 
 
-class Streak:
+class ErrorStreak:
     """Refusals and failures in a row on one domain, over its visits."""
 
     __slots__ = ("_answered", "_last", "_length", "_max_errors", "_refusals", "_walls", "answered", "errors")
 
     def __init__(self, max_errors: int, *, length: int = 0, errors: int = 0, had_pages: bool = False) -> None:
-        """`length`, `errors`: what the store knows of; `had_pages`: the domain has given a page before."""
+        """`length`, `errors`: the stored values; `had_pages`: the domain has given a page before."""
         self._max_errors = max_errors
         self._length = length
         self.errors = errors
         """Errors of every kind in a row, for the store."""
         self._answered = had_pages
         self.answered = False
-        """A proper answer came in this visit."""
+        """This visit got a proper answer."""
         self._refusals = 0
         self._walls = 0
         self._last: Event | None = None
@@ -47,17 +47,17 @@ class Streak:
         return self._length
 
     def record(self, outcome: Outcome, *, logged: bool = True) -> Event | None:
-        """Count `outcome`. The event that ends the visit, once there are too many in a row; else None.
+        """Count `outcome`. Returns the event that ends the visit once there are too many in a row; else None.
 
         `logged`: the log has a row for it, which the total of errors counts; False for robots.txt.
         """
         event = TREATMENT[outcome].event
         if TREATMENT[outcome].error:
             self.errors += logged
-        elif outcome in BREAKING:
+        elif outcome in STREAK_BREAKING:
             self.errors = 0
         if event is None:
-            if outcome in BREAKING:
+            if outcome in STREAK_BREAKING:
                 self._length = self._walls = 0
                 self._answered = self.answered = True
             return None
@@ -65,28 +65,28 @@ class Streak:
         self._length += 1
         self._last = event
         self._walls = self._walls + 1 if event is Event.LOGIN_REQUIRED else 0
-        return event if self._length >= self._max_errors or self._walled() else None
+        return event if self._length >= self._max_errors or self._login_walled() else None
 
-    def verdict_at_end(self) -> Event | None:
-        """What the domain ends with when nothing waits any more: the event, where every request ever was refused or failed.
+    def final_event(self) -> Event | None:
+        """The event of a visit that ends because no URL waits: the last one if every request ever was refused or failed, else None.
 
-        As in 000 §8.1 ("all 403: blocked"): a domain with fewer URLs than a streak takes would be called exhausted otherwise, without a
-        page.
+        Without it, a domain with fewer URLs than the streak needs would end as exhausted without a page (000 §8.1: "all 403: blocked").
         """
         return None if self._answered else self._last
 
-    def _walled(self) -> bool:
-        """Before the first proper answer, a wall is enough if it is the first that we see; after other refusals it takes some."""
+    def _login_walled(self) -> bool:
+        """Whether login walls end the visit: before the first proper answer, one is enough if it is the first refusal, else
+        `MAX_LOGIN_WALLS`."""
         if self._answered:
             return False
-        return self._walls >= LOGIN_WALLS or (self._walls == self._refusals == 1)
+        return self._walls >= MAX_LOGIN_WALLS or (self._walls == self._refusals == 1)
 
 
-def is_login_redirect(url: str, asked: str | None = None) -> bool:
-    """Whether a redirect to `url` leads to a login page. If `asked`, the URL that was asked for, is one itself, it is no wall."""
+def is_login_redirect(url: str, requested: str | None = None) -> bool:
+    """Whether a redirect to `url` leads to a login page. It does not count if `requested`, the requested URL, is a login page itself."""
     if not _looks_like_login(url):
         return False
-    return asked is None or not _looks_like_login(asked)
+    return requested is None or not _looks_like_login(requested)
 
 
 def _looks_like_login(url: str) -> bool:

@@ -1,13 +1,13 @@
 """The Allow and Disallow lines of one group of a robots.txt, and which of them decides about a path.
 
-The rule: the longest match decides, and of two as long the Allow does (RFC 9309). It takes time that grows with the path and with the
-rules, never with their product to a power: whoever wrote the rules wants our time.
+The rule: the longest match decides, and of two equally long ones the Allow does (RFC 9309). Matching takes time that grows with the path
+and with the rules, never with a power of their product: the rules come from a stranger who may want to waste our time.
 
-RFC 9309 compares after decoding what needed no escape; the parsers that sites are tested with compare what is written. We take of both
-what forbids more: a Disallow means what RFC 9309 says, an Allow only what it says letter by letter.
+RFC 9309 compares after decoding unnecessary escapes; the parsers that sites are tested with compare the text as written. We take the
+stricter reading of each: a Disallow is compared as RFC 9309 says, an Allow only as written.
 
-Characters that stand in a rule as they are, and in URLs as escapes (a space, quotes, braces …), are escaped: for a Disallow on both
-sides, wherever they stand, and in an Allow as browsers do it in a URL.
+Characters that rules contain unescaped and URLs contain escaped (a space, quotes, braces …) are escaped: for a Disallow on both sides, at
+any position, and in an Allow as browsers do it in a URL.
 """
 
 import re
@@ -16,30 +16,30 @@ from typing import Final, NamedTuple
 
 MAX_WILDCARD_RULES: Final = 4000
 MAX_WILDCARD_TEXT: Final = 64 * 1024
-"""Rules with a * are tried one by one; more than this, in number or characters, are cut: a Disallow to what stands before its first *,
-which forbids more, and an Allow is left out."""
+"""Rules with a * are tried one by one. Beyond these limits, in number or characters, a Disallow is cut to the text before its first *,
+which forbids more, and an Allow is ignored."""
 
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
-_ODD: Final = re.compile(r"[^!#$&(-;=?-\]_a-z~]")
+_NEEDS_ENCODING: Final = re.compile(r"[^!#$&(-;=?-\]_a-z~]")
 """A path without any of these has one spelling."""
 _RAW: Final = re.compile(r"""[^!#-&(-;=?-\]_a-z~]+""")
-"""What a rule and a URL may have as it is or as an escape. Not %, which begins an escape."""
+"""Characters that a rule and a URL may contain as they are or as an escape. Not %, which begins an escape."""
 _RAW_IN_PATH: Final = re.compile(r"""[^!#-;=?-\]_a-z|~]+""")
 _RAW_IN_QUERY: Final = re.compile(r"""[^!#-&(-;=?-~]+""")
-"""What browsers escape, in paths and in queries."""
+"""Characters that browsers escape, in paths and in queries."""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_SPECIAL: Final = frozenset("*$")  # written %2A and %24 where a rule means the character itself
+_SPECIAL: Final = frozenset("*$")  # a rule writes %2A and %24 for the characters themselves
 
 
 class Rule(NamedTuple):
-    """A line of a robots.txt that is a rule."""
+    """An Allow or Disallow line of a robots.txt."""
 
     allow: bool
     pattern: str
     number: int
 
     def __str__(self) -> str:
-        """For people: as one would write it, and where it is."""
+        """The rule as written and its line number, for display."""
         shown = self.pattern if len(self.pattern) <= 100 else f"{self.pattern[:99]}…"
         return f"{'Allow' if self.allow else 'Disallow'}: {ascii(shown)[1:-1]} (line {self.number})"
 
@@ -53,34 +53,34 @@ class Target(NamedTuple):
 
 def target(path: str) -> Target:
     """The spellings of `path`, which begins with a slash."""
-    if _ODD.search(path) is None:
+    if _NEEDS_ENCODING.search(path) is None:
         return Target(path, path)
-    return Target(_escapes(path, _SPECIAL), _escapes(_encode(path, _RAW), _SPECIAL | _UNRESERVED))
+    return Target(_normalize_escapes(path, _SPECIAL), _normalize_escapes(_encode(path, _RAW), _SPECIAL | _UNRESERVED))
 
 
 class Rules:
-    """The rules of a group, ready to be asked."""
+    """The rules of a group, compiled for matching."""
 
     __slots__ = ("_allow", "_deny", "count")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        """Of the same pattern twice, the first line is the one that is named."""
-        every = [rule for rule in rules if rule.pattern]
-        self.count = len(every)
-        self._allow = _Table((rule for rule in every if rule.allow), _SPECIAL)
-        self._deny = _Table((rule for rule in every if not rule.allow), _SPECIAL | _UNRESERVED)
+        """If a pattern occurs twice, the first line is reported."""
+        non_empty = [rule for rule in rules if rule.pattern]
+        self.count = len(non_empty)
+        self._allow = _Table((rule for rule in non_empty if rule.allow), _SPECIAL)
+        self._deny = _Table((rule for rule in non_empty if not rule.allow), _SPECIAL | _UNRESERVED)
 
-    def deciding(self, asked: Target) -> Rule | None:
-        """The rule that decides; None: none matches, so the path is allowed."""
-        length, denying = self._deny.longest(asked.decoded, 0)
+    def deciding_rule(self, path: Target) -> Rule | None:
+        """The rule that decides about the path; None: none matches, so the path is allowed."""
+        length, denying = self._deny.longest(path.decoded, 0)
         if denying is None and not self._allow.total:
             return None
-        # An Allow that is as long wins, so it need only be longer than one octet less.
-        _, allowing = self._allow.longest(asked.as_written, max(length - 1, 0))
+        # An equally long Allow wins, so it only has to be longer than the Disallow minus one.
+        _, allowing = self._allow.longest(path.as_written, max(length - 1, 0))
         return allowing or denying
 
     def deny_everything(self) -> bool:
-        """Whether no path at all can be allowed. Any Allow makes it doubtful, and doubt is no."""
+        """Whether no path at all can be allowed. Any Allow makes it False."""
         return not self._allow.total and self._deny.everything
 
 
@@ -89,11 +89,11 @@ class _Wildcard(NamedTuple):
     first: str
     middle: tuple[str, ...]
     last: str | None
-    """What the path must end with; None: anything."""
+    """The required end of the path; None: any."""
     rule: Rule
 
     def matches(self, path: str) -> bool:
-        # The leftmost place for each piece leaves the most for the rest, so nothing is ever tried twice.
+        # The leftmost match of each piece leaves the most for the rest, so there is no backtracking.
         if not path.startswith(self.first):
             return False
         at = len(self.first)
@@ -106,7 +106,7 @@ class _Wildcard(NamedTuple):
 
 
 class _Table:
-    """Patterns of one kind. Those without * are looked up, whatever their number."""
+    """Patterns of one kind. Those without * are looked up by hash, whatever their number."""
 
     __slots__ = ("_exact", "_lengths", "_prefixes", "_wildcards", "everything", "total")
 
@@ -120,7 +120,7 @@ class _Table:
         for rule in rules:
             self.total += 1
             pattern = _encode_as_browsers_do(rule.pattern) if rule.allow else _encode(rule.pattern, _RAW)
-            pieces = [_escapes(piece, decoded) for piece in pattern.removesuffix("$").split("*")]
+            pieces = [_normalize_escapes(piece, decoded) for piece in pattern.removesuffix("$").split("*")]
             anchored = pattern.endswith("$")
             if len(pieces) > 1:
                 text += len(pattern)
@@ -143,7 +143,7 @@ class _Table:
         self.everything |= pieces[0] in ("", "/") and not middle and not last
 
     def longest(self, path: str, more_than: int) -> tuple[int, Rule | None]:
-        """The longest match if it is longer than `more_than`, and its length."""
+        """The longest match that is longer than `more_than`, and its length."""
         length, found = more_than, None
         for size in self._lengths:
             if size <= length:
@@ -162,7 +162,7 @@ class _Table:
 
 
 def _encode(text: str, raw: re.Pattern[str]) -> str:
-    """With escapes for what `raw` finds."""
+    """The text with everything that `raw` matches percent-encoded."""
     return raw.sub(_escaped, text) if raw.search(text) else text
 
 
@@ -175,8 +175,8 @@ def _encode_as_browsers_do(text: str) -> str:
     return _encode(path, _RAW_IN_PATH) + mark + _encode(query, _RAW_IN_QUERY)
 
 
-def _escapes(text: str, decoded: frozenset[str]) -> str:
-    """Escapes of the characters in `decoded` become these characters, all others are written in capitals."""
+def _normalize_escapes(text: str, decoded: frozenset[str]) -> str:
+    """The text with escapes of the characters in `decoded` decoded, and all other escapes in upper case."""
     return _ESCAPE.sub(_DECODERS[decoded], text) if "%" in text else text
 
 

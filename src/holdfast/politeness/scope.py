@@ -1,6 +1,6 @@
-"""Which links a job follows.
+"""The scope of a job: which links it follows.
 
-The rule: a link is judged from the page it stands on. Seeds are not judged: a person gave them.
+The rule: a link is judged relative to the page that contains it. Seeds are not judged: the operator gave them.
 """
 
 import re
@@ -14,20 +14,20 @@ from holdfast.model.url import check_parameter_names
 
 
 class Denial(NamedTuple):
-    """Why a URL is not asked for."""
+    """The outcome and the reason of a URL that is not requested."""
 
     outcome: Outcome
     reason: str
 
 
-def beyond_depth(depth: int, max_depth: int) -> str:
-    """The reason of a URL that is too deep."""
+def too_deep_reason(depth: int, max_depth: int) -> str:
+    """The reason of a URL beyond the maximum depth."""
     return f"depth {depth} is more than {max_depth}"
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRules:
-    """The scope of a job, ready to judge."""
+    """The compiled scope of a job."""
 
     scope: Scope
     include: tuple[re.Pattern[str], ...] = ()
@@ -46,21 +46,21 @@ class ScopeRules:
     ) -> Denial | None:
         """Why the link to `url`, `depth` links away from a seed, is not followed; None: it is.
 
-        Domains are canonical ones, with their port; parents are their registrable domains.
+        Domains are canonical, with their port; parents are their registrable domains.
         """
         if target_domain != source_domain:
             if self.scope is Scope.HOST:
                 return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not {source_domain}")
             if self.scope is Scope.DOMAIN and target_parent != source_parent:
                 return Denial(Outcome.OUT_OF_SCOPE, f"{target_domain} is not under {source_parent}")
-        if (self.exclude or self.include) and (denial := self.matches(url)) is not None:
+        if (self.exclude or self.include) and (denial := self.denied_by_pattern(url)) is not None:
             return denial
         if depth > max_depth:
-            return Denial(Outcome.TOO_DEEP, beyond_depth(depth, max_depth))
+            return Denial(Outcome.TOO_DEEP, too_deep_reason(depth, max_depth))
         return None
 
-    def matches(self, url: str) -> Denial | None:
-        """Why the patterns leave `url` out; None: they do not."""
+    def denied_by_pattern(self, url: str) -> Denial | None:
+        """Why the include and exclude patterns leave `url` out; None: they do not."""
         for pattern in self.exclude:
             if pattern.search(url):
                 return Denial(Outcome.EXCLUDED, f"it matches the exclude pattern {pattern.pattern}")
@@ -70,7 +70,7 @@ class ScopeRules:
 
 
 def compile_rules(spec: JobSpec) -> ScopeRules:
-    """The rules of a job; raises UsageError for a pattern that is none, and for a parameter to drop that none is called."""
+    """Compile the scope of a job. Raises UsageError for an invalid regular expression and for an invalid name of a parameter to strip."""
     check_parameter_names(spec.strip_params)
     include, exclude = (
         tuple(_compiled(kind, text) for text in patterns)

@@ -1,6 +1,6 @@
-"""Which URLs of a domain come first.
+"""The priority of a URL in the frontier of its domain.
 
-The rule: a URL's priority is known from its text and its depth alone, so it never changes once the URL is in the frontier.
+The rule: the priority depends on the text of the URL and its depth alone, so it never changes once the URL is in the frontier.
 """
 
 import re
@@ -11,9 +11,9 @@ MEDIUM: Final = 2
 LOW: Final = 1
 
 SHALLOW: Final = 2
-"""Links from a seed up to which a page counts as near."""
+"""Depth up to which a page has high priority."""
 DEEP: Final = 5
-"""Links from a seed beyond which a page counts as far."""
+"""Depth beyond which a page has low priority."""
 
 _LISTING: Final = re.compile(
     r"/(?:page|seite|p)[/-]?[0-9]+(?=[/?]|\Z)"
@@ -25,9 +25,9 @@ _LISTING: Final = re.compile(
 
 
 def url_priority(url: str, depth: int) -> int:
-    """The priority of a normalized URL that was found `depth` links away from a seed (the seed's is 0).
+    """The priority of a normalized URL at `depth` links from a seed (the seed's is 0).
 
-    Pages of lists and archives come last however near they are: what they list is linked from elsewhere, or comes by them in time.
+    Listing and archive pages come last at any depth: the pages they list are linked from elsewhere, or follow in time.
     """
     if depth == 0:
         return HIGH

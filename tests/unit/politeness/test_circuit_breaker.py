@@ -5,17 +5,17 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.batch import Clocks
+from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.outcome import Circuit
-from holdfast.politeness.circuit import CircuitBreaker
+from holdfast.politeness.circuit_breaker import CircuitBreaker
 from holdfast.settings import Politeness
 
 RULES = Politeness()
 S, F, N = Circuit.SUCCESS, Circuit.FAILURE, Circuit.NOTHING
 
 
-def fresh(clocks: Clocks | None = None, now: float = 0.0) -> CircuitBreaker:
-    return CircuitBreaker(RULES, clocks or Clocks(), now)
+def fresh(clocks: PolitenessClocks | None = None, now: float = 0.0) -> CircuitBreaker:
+    return CircuitBreaker(RULES, clocks or PolitenessClocks(), now)
 
 
 def run(breaker: CircuitBreaker, verdicts: list[Circuit], now: float = 0.0) -> None:
@@ -46,7 +46,7 @@ def test_another_thread_may_ask_while_it_closes() -> None:
         def __getattribute__(self, name: str) -> object:
             return next(Closing.looks) if name == "_open_until" else super().__getattribute__(name)
 
-    assert Closing(RULES, Clocks(), 0.0).wait(1.0) == 4.0
+    assert Closing(RULES, PolitenessClocks(), 0.0).wait(1.0) == 4.0
 
 
 def test_it_opens_after_five_failures_in_a_row() -> None:
@@ -104,7 +104,7 @@ def test_requests_from_before_it_opened_say_nothing() -> None:
 
 def test_it_survives_a_restart() -> None:
     def again(breaker: CircuitBreaker, now: float) -> CircuitBreaker:
-        clocks = Clocks()
+        clocks = PolitenessClocks()
         breaker.write(clocks, now)
         return fresh(clocks, now=1000.0)
 
@@ -145,7 +145,7 @@ def test_a_success_between_them_begins_anew() -> None:
 def test_openings_are_counted_over_visits_and_one_failed_probe_is_enough_after_that() -> None:
     breaker = opened()
     run(breaker, [F], 61.0)
-    clocks = Clocks()
+    clocks = PolitenessClocks()
     breaker.write(clocks, 61.0)
     later = fresh(clocks, now=1000.0)
     assert not is_stuck(later)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.model.domain import BLOCKING, UNREACHING, Event
+from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Event
 from holdfast.politeness.cooldown import CooldownPolicy
 from holdfast.settings import Cooldown
 
@@ -15,14 +15,14 @@ DAYS = {
     Event.UNAVAILABLE: 7,
     Event.FORBIDDEN: 14,
     Event.ROBOTS_DENIED: 90,
-    **dict.fromkeys(sorted(UNREACHING), 7),
+    **dict.fromkeys(sorted(UNREACHABLE_EVENTS), 7),
     Event.FRONTIER_EMPTY: 14,
 }
 NONE = sorted(set(Event) - set(DAYS))
 
 
 def policy(rules: Cooldown | None = None, seed: int = 1) -> CooldownPolicy:
-    return CooldownPolicy(rules or Cooldown(), max_block_retries=3, chance=random.Random(seed))
+    return CooldownPolicy(rules or Cooldown(), max_block_retries=3, rng=random.Random(seed))
 
 
 @pytest.mark.parametrize(("event", "days"), DAYS.items())
@@ -67,14 +67,14 @@ def test_retry_after_makes_a_cooldown_longer_but_never_shorter(asked: timedelta 
     assert timedelta(days=least) <= length <= timedelta(days=least) * 1.1
 
 
-@pytest.mark.parametrize("event", sorted(BLOCKING))
+@pytest.mark.parametrize("event", sorted(BLOCKING_EVENTS))
 @pytest.mark.parametrize(("blocks", "comes_back"), [(0, True), (2, True), (3, False), (4, False)])
 def test_a_blocked_domain_is_tried_again_three_times(event: Event, blocks: int, comes_back: bool) -> None:
     assert (policy()(event, blocks) is not None) == comes_back
     assert policy()(event, 3, timedelta(seconds=1)) is None, "Retry-After does not overrule it"
 
 
-@pytest.mark.parametrize("event", sorted(UNREACHING))
+@pytest.mark.parametrize("event", sorted(UNREACHABLE_EVENTS))
 def test_an_unreachable_domain_is_tried_again_three_times_too(event: Event) -> None:
     assert policy()(event, 2) is not None
     assert policy()(event, 3) is None

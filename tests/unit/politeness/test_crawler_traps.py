@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.politeness.traps import TemplateCounter, template, template_key, trap
+from holdfast.politeness.crawler_traps import TemplateCounter, template_key, trap_reason, url_template
 from holdfast.settings import Crawl
 
 YEAR = 2026
@@ -31,7 +31,7 @@ CRAWL = Crawl()
     ],
 )
 def test_traps(path: str, why: str) -> None:
-    assert trap(SITE + path, CRAWL, YEAR) == why
+    assert trap_reason(SITE + path, CRAWL, YEAR) == why
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_traps(path: str, why: str) -> None:
     ],
 )
 def test_no_traps(path: str) -> None:
-    assert trap(SITE + path, CRAWL, YEAR) is None
+    assert trap_reason(SITE + path, CRAWL, YEAR) is None
 
 
 def test_the_limits_are_settings() -> None:
-    assert trap(f"{SITE}/a/b/c", Crawl(max_segments=2), YEAR)
-    assert trap(f"{SITE}/a/a", Crawl(max_repeats=1), YEAR)
-    assert trap(f"{SITE}{'/a' * 9}", Crawl(max_repeats=9), YEAR) is None
+    assert trap_reason(f"{SITE}/a/b/c", Crawl(max_segments=2), YEAR)
+    assert trap_reason(f"{SITE}/a/a", Crawl(max_repeats=1), YEAR)
+    assert trap_reason(f"{SITE}{'/a' * 9}", Crawl(max_repeats=9), YEAR) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_limits_are_settings() -> None:
     ],
 )
 def test_templates(path: str, expected: str) -> None:
-    assert template(f"https://h1.example.com{path}") == f"https://h1.example.com{expected}"
+    assert url_template(f"https://h1.example.com{path}") == f"https://h1.example.com{expected}"
 
 
 def test_a_template_is_over_after_its_cap_and_others_are_not() -> None:
@@ -128,7 +128,7 @@ def test_what_the_store_knows_counts_and_what_was_met_is_never_over() -> None:
     assert key is not None
     counter = TemplateCounter(10, {key: 8})
     assert counter.count(f"{SITE}/item/1") == (False, key), "one that is in the store is counted from its first URL on"
-    counter.committed({key: 2})
+    counter.add_stored({key: 2})
     assert counter.count(f"{SITE}/item/2") == (True, key)
     assert not counter.count(f"{SITE}/item/1").over
     assert counter.count(f"{SITE}/thing/1") == (False, None), "the only one of its kind costs no row"
@@ -136,5 +136,5 @@ def test_what_the_store_knows_counts_and_what_was_met_is_never_over() -> None:
     second = counter.count(f"{SITE}/thing/2")
     assert second.template is not None
     assert not second.over
-    counter.committed({second.template: 9})
+    counter.add_stored({second.template: 9})
     assert counter.count(f"{SITE}/thing/3").over

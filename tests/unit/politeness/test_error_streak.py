@@ -3,30 +3,30 @@
 import pytest
 
 from holdfast.model.domain import Event
-from holdfast.model.outcome import BREAKING, TREATMENT, Outcome
-from holdfast.politeness.streak import Streak, is_login_redirect
+from holdfast.model.outcome import STREAK_BREAKING, TREATMENT, Outcome
+from holdfast.politeness.error_streak import ErrorStreak, is_login_redirect
 
 EVENTS = {outcome: treatment.event for outcome, treatment in TREATMENT.items() if treatment.event}
-OTHERS = sorted(set(Outcome) - set(EVENTS) - BREAKING)
+OTHERS = sorted(set(Outcome) - set(EVENTS) - STREAK_BREAKING)
 
 
 @pytest.mark.parametrize("outcome", sorted(EVENTS))
 def test_too_many_in_a_row_end_the_visit(outcome: Outcome) -> None:
-    streak = Streak(10, had_pages=True)
+    streak = ErrorStreak(10, had_pages=True)
     assert [streak.record(outcome) for _ in range(9)] == [None] * 9
     assert streak.record(outcome) is EVENTS[outcome]
     assert streak.length == 10
 
 
 def test_refusals_of_all_kinds_count_together_and_the_last_names_the_event() -> None:
-    streak = Streak(4, had_pages=True)
+    streak = ErrorStreak(4, had_pages=True)
     mixed = (Outcome.FORBIDDEN, Outcome.RATE_LIMITED, Outcome.TIMEOUT, Outcome.UNAVAILABLE)
     assert [streak.record(outcome) for outcome in mixed] == [None, None, None, Event.UNAVAILABLE]
 
 
-@pytest.mark.parametrize("outcome", sorted(BREAKING))
+@pytest.mark.parametrize("outcome", sorted(STREAK_BREAKING))
 def test_a_proper_answer_breaks_the_streak(outcome: Outcome) -> None:
-    streak = Streak(2)
+    streak = ErrorStreak(2)
     assert streak.record(Outcome.FORBIDDEN) is None
     assert streak.record(outcome) is None
     assert streak.length == 0
@@ -35,7 +35,7 @@ def test_a_proper_answer_breaks_the_streak(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", OTHERS)
 def test_all_else_neither_adds_nor_breaks(outcome: Outcome) -> None:
-    streak = Streak(2)
+    streak = ErrorStreak(2)
     streak.record(Outcome.FORBIDDEN)
     assert streak.record(outcome) is None
     assert streak.length == 1
@@ -48,63 +48,63 @@ def test_redirects_and_server_errors_are_among_them() -> None:
 
 @pytest.mark.parametrize("outcome", sorted(Outcome))
 def test_errors_of_every_kind_are_counted_apart_and_a_success_ends_them(outcome: Outcome) -> None:
-    streak = Streak(100, errors=3)
+    streak = ErrorStreak(100, errors=3)
     streak.record(outcome)
-    after = 4 if TREATMENT[outcome].error else 0 if outcome in BREAKING else 3
+    after = 4 if TREATMENT[outcome].error else 0 if outcome in STREAK_BREAKING else 3
     assert streak.errors == after
     assert Outcome.SERVER_ERROR not in EVENTS
-    robots = Streak(100, errors=3)
+    robots = ErrorStreak(100, errors=3)
     robots.record(Outcome.TIMEOUT, logged=False)
     assert (robots.errors, robots.length) == (3, 1)
 
 
 @pytest.mark.parametrize("outcome", sorted(Outcome))
 def test_only_a_proper_answer_of_this_visit_forgives(outcome: Outcome) -> None:
-    streak = Streak(10, had_pages=True)
+    streak = ErrorStreak(10, had_pages=True)
     assert not streak.answered
     streak.record(outcome)
-    assert streak.answered is (outcome in BREAKING)
+    assert streak.answered is (outcome in STREAK_BREAKING)
 
 
 def test_a_streak_goes_on_over_visits() -> None:
-    assert Streak(10, length=9).record(Outcome.FORBIDDEN) is Event.FORBIDDEN
+    assert ErrorStreak(10, length=9).record(Outcome.FORBIDDEN) is Event.FORBIDDEN
 
 
 def test_a_login_wall_as_the_first_that_we_see_of_a_domain_ends_the_visit() -> None:
-    assert Streak(10).record(Outcome.LOGIN_WALL) is Event.LOGIN_REQUIRED
-    assert Streak(10, had_pages=True).record(Outcome.LOGIN_WALL) is None
+    assert ErrorStreak(10).record(Outcome.LOGIN_WALL) is Event.LOGIN_REQUIRED
+    assert ErrorStreak(10, had_pages=True).record(Outcome.LOGIN_WALL) is None
 
 
 def test_later_it_takes_three_login_walls() -> None:
-    streak = Streak(10)
+    streak = ErrorStreak(10)
     streak.record(Outcome.TIMEOUT)
     walls = [streak.record(Outcome.LOGIN_WALL) for _ in range(3)]
     assert walls == [None, None, Event.LOGIN_REQUIRED]
 
 
 def test_the_members_area_of_an_open_site_does_not_end_the_visit() -> None:
-    streak = Streak(10)
+    streak = ErrorStreak(10)
     streak.record(Outcome.OK)
     assert [streak.record(Outcome.LOGIN_WALL) for _ in range(9)] == [None] * 9
 
 
 @pytest.mark.parametrize("outcome", sorted(EVENTS))
 def test_a_domain_that_only_failed_ends_with_that(outcome: Outcome) -> None:
-    streak = Streak(10)
+    streak = ErrorStreak(10)
     for earlier in (Outcome.SERVER_ERROR, Outcome.REDIRECT, outcome, Outcome.ROBOTS_DENIED):
         streak.record(earlier)
-    assert streak.verdict_at_end() is EVENTS[outcome]
+    assert streak.final_event() is EVENTS[outcome]
 
 
 def test_a_domain_that_ever_answered_is_exhausted_and_so_is_one_of_which_nothing_is_known() -> None:
-    assert Streak(10).verdict_at_end() is None
-    known = Streak(10, had_pages=True)
+    assert ErrorStreak(10).final_event() is None
+    known = ErrorStreak(10, had_pages=True)
     known.record(Outcome.TIMEOUT)
-    assert known.verdict_at_end() is None
-    answered = Streak(10)
+    assert known.final_event() is None
+    answered = ErrorStreak(10)
     answered.record(Outcome.NOT_FOUND)
     answered.record(Outcome.TIMEOUT)
-    assert answered.verdict_at_end() is None
+    assert answered.final_event() is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.politeness.pagination import Pagination, end_of_chain
+from holdfast.politeness.pagination import Pagination, chain_end_reason
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from holdfast.politeness.pagination import Pagination, end_of_chain
     ],
 )
 def test_one_number_that_grows_is_a_step(page: str, url: str) -> None:
-    assert Pagination(page).leads_to(url)
-    assert not Pagination(url).leads_to(page), "back is none"
+    assert Pagination(page).is_step(url)
+    assert not Pagination(url).is_step(page), "back is none"
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,18 @@ def test_one_number_that_grows_is_a_step(page: str, url: str) -> None:
     ],
 )
 def test_what_is_no_step(page: str, url: str) -> None:
-    assert not Pagination(page).leads_to(url)
+    assert not Pagination(page).is_step(url)
 
 
 def test_rel_next_is_a_step_within_its_template_only() -> None:
     page = Pagination("https://h/archive/2023/12")
-    assert page.leads_to("https://h/archive/2024/01", is_next=True)
-    assert not page.leads_to("https://h/archive/2023/12", is_next=True)
-    assert not page.leads_to("https://h/chapter/2024/01", is_next=True)
-    assert not page.leads_to("https://other/archive/2024/01", is_next=True)
-    assert not Pagination("https://h/intro").leads_to("https://h/usage", is_next=True)
+    assert page.is_step("https://h/archive/2024/01", is_next=True)
+    assert not page.is_step("https://h/archive/2023/12", is_next=True)
+    assert not page.is_step("https://h/chapter/2024/01", is_next=True)
+    assert not page.is_step("https://other/archive/2024/01", is_next=True)
+    assert not Pagination("https://h/intro").is_step("https://h/usage", is_next=True)
 
 
 def test_a_chain_ends_after_its_steps() -> None:
-    assert end_of_chain(1000, 1000) is None
-    assert end_of_chain(1001, 1000) == "step 1001 of a pagination, more than 1000"
+    assert chain_end_reason(1000, 1000) is None
+    assert chain_end_reason(1001, 1000) == "step 1001 of a pagination, more than 1000"

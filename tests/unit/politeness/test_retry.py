@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
-from holdfast.politeness.retry import LONGEST, Retry, asked_for, next_attempt
+from holdfast.politeness.retry import MAX_RETRY_AFTER, Retry, next_attempt, retry_after_seconds
 from holdfast.settings import Politeness
 
 RULES = Politeness()
@@ -53,5 +53,5 @@ def test_without_retries_the_first_failure_is_the_last() -> None:
 
 
 def test_nobody_can_ask_for_a_thousand_years() -> None:
-    assert asked_for(timedelta.max) == LONGEST.total_seconds()
-    assert asked_for(None) == asked_for(timedelta.min) == 0.0
+    assert retry_after_seconds(timedelta.max) == MAX_RETRY_AFTER.total_seconds()
+    assert retry_after_seconds(None) == retry_after_seconds(timedelta.min) == 0.0

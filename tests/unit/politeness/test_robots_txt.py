@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.outcome import Outcome
-from holdfast.model.url import parse
-from holdfast.politeness.robots import (
+from holdfast.model.url import parse_url
+from holdfast.politeness.robots_rules import MAX_WILDCARD_RULES
+from holdfast.politeness.robots_txt import (
     ALLOW_ALL,
     ANSWERS,
     MAX_BYTES,
-    NOT_NOW,
-    Answer,
+    UNREACHABLE,
     Decision,
     Robots,
-    path_of,
-    policy,
+    RobotsAnswer,
+    decode_body,
+    path_and_query,
     product_token,
-    text_of,
+    robots_answer,
 )
-from holdfast.politeness.rules import MAX_WILDCARD_RULES
 
 US = "Holdfast"
 SITE = "https://example.com"
@@ -46,7 +46,7 @@ def test_a_named_line_is_short_and_can_be_printed() -> None:
 
 
 def test_robots_txt_itself_is_always_allowed() -> None:
-    for robots in (Robots("User-agent: *\nDisallow: /"), NOT_NOW, ALLOW_ALL):
+    for robots in (Robots("User-agent: *\nDisallow: /"), UNREACHABLE, ALLOW_ALL):
         assert robots.allowed(f"{SITE}/robots.txt", US).allowed
 
 
@@ -125,7 +125,7 @@ def test_a_rule_with_raw_characters_is_obeyed(rule: str) -> None:
         robots = Robots(f"User-agent: *\nDisallow: {written}")
         for path in RAW[rule]:
             assert not robots.allowed(f"{SITE}{path}", US).allowed, (written, path)
-            assert not robots.allowed(parse(f"{SITE}{path}").href, US).allowed, (written, path)
+            assert not robots.allowed(parse_url(f"{SITE}{path}").href, US).allowed, (written, path)
         assert robots.allowed(f"{SITE}/other%20page", US).allowed
 
 
@@ -219,9 +219,9 @@ def test_denies_everything_only_if_nothing_can_be_allowed(rules: str, everything
     assert robots.denies_everything(US) == everything
 
 
-def test_not_now_is_not_what_the_site_wants() -> None:
-    assert not NOT_NOW.allowed(f"{SITE}/", US).allowed
-    assert not NOT_NOW.denies_everything(US)
+def test_unreachable_is_not_what_the_site_wants() -> None:
+    assert not UNREACHABLE.allowed(f"{SITE}/", US).allowed
+    assert not UNREACHABLE.denies_everything(US)
     assert ALLOW_ALL.allowed(f"{SITE}/", US) == Decision(allowed=True)
 
 
@@ -244,7 +244,7 @@ def test_bytes_are_read_leniently(body: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_make_a_text_that_can_be_stored(body: bytes) -> None:
-    text = text_of(body)
+    text = decode_body(body)
     assert "\0" not in text
     text.encode()
     Robots(text).allowed(f"{SITE}/", US)
@@ -262,33 +262,33 @@ def test_what_is_beyond_500_kib_is_ignored_from_the_last_whole_line_on() -> None
     assert robots.allowed(f"{SITE}/yes/and/no", US).allowed
     assert len(robots.text) <= MAX_BYTES
     assert Robots.from_body(body[:MAX_BYTES]).text == robots.text, "a body that the reader cut has a torn line, too"
-    assert text_of(b"x" * (MAX_BYTES + 1)) == ""
+    assert decode_body(b"x" * (MAX_BYTES + 1)) == ""
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_every_outcome_means_something_for_robots(outcome: Outcome) -> None:
-    assert policy(outcome, None) is ANSWERS[outcome]
+    assert robots_answer(outcome, None) is ANSWERS[outcome]
     assert set(ANSWERS) == set(Outcome)
 
 
 @pytest.mark.parametrize("status", range(400, 600))
-def test_4xx_is_no_rules_and_429_and_5xx_are_not_now(status: int) -> None:
-    expected = Answer.NO_RULES if status < 500 and status != 429 else Answer.NOT_NOW
-    assert {policy(outcome, status) for outcome in Outcome} == {expected}
+def test_4xx_is_no_rules_and_429_and_5xx_are_unreachable(status: int) -> None:
+    expected = RobotsAnswer.NO_RULES if status < 500 and status != 429 else RobotsAnswer.UNREACHABLE
+    assert {robots_answer(outcome, status) for outcome in Outcome} == {expected}
 
 
 @pytest.mark.parametrize(
     ("outcome", "status", "answer"),
     [
-        (Outcome.OK, 200, Answer.READ),
-        (Outcome.NOT_MODIFIED, 304, Answer.UNCHANGED),
-        (Outcome.TOO_MANY_REDIRECTS, 302, Answer.NO_RULES),
-        (Outcome.TIMEOUT, 200, Answer.NOT_NOW),
-        (Outcome.DNS_FAILURE, None, Answer.NOT_NOW),
+        (Outcome.OK, 200, RobotsAnswer.READ),
+        (Outcome.NOT_MODIFIED, 304, RobotsAnswer.UNCHANGED),
+        (Outcome.TOO_MANY_REDIRECTS, 302, RobotsAnswer.NO_RULES),
+        (Outcome.TIMEOUT, 200, RobotsAnswer.UNREACHABLE),
+        (Outcome.DNS_FAILURE, None, RobotsAnswer.UNREACHABLE),
     ],
 )
-def test_answers(outcome: Outcome, status: int | None, answer: Answer) -> None:
-    assert policy(outcome, status) is answer
+def test_answers(outcome: Outcome, status: int | None, answer: RobotsAnswer) -> None:
+    assert robots_answer(outcome, status) is answer
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_user_agent_that_starts_with_a_digit_finds_its_group() -> None:
     ],
 )
 def test_path_of(url: str, path: str) -> None:
-    assert path_of(url) == path
+    assert path_and_query(url) == path
 
 
 def test_many_stars_take_no_time() -> None:

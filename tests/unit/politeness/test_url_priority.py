@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.politeness.priority import HIGH, LOW, MEDIUM, url_priority
+from holdfast.politeness.url_priority import HIGH, LOW, MEDIUM, url_priority
 
 SITE = "https://example.com"
 

@@ -1,0 +1,261 @@
+"""Parser of robots.txt, and the meaning of a missing or unreachable one (RFC 9309).
+
+The rule: what the site's owner forbade is not requested; where the text can be read in two ways, the stricter reading counts. Common
+mistakes (a missing colon, a typo in "disallow") are read as intended.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from holdfast.model.outcome import Outcome
+from holdfast.politeness.robots_rules import Rule, Rules, target
+
+MAX_BYTES: Final = 500 * 1024
+"""Bytes of a robots.txt that are read; the rest is ignored."""
+PRODUCT: Final = "Holdfast"
+"""The default product token, for a user agent without one."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_INVALID: Final = re.compile("[\udc80-\udcff]")
+_TOKEN: Final = re.compile(r"[0-9]*[A-Za-z_-]+|[0-9]+")
+"""The product token of RFC 9309, plus digits: some names begin with digits ("360Spider") or are digits ("008")."""
+_COMPATIBLE: Final = re.compile(rf"Mozilla/[^(]*\(compatible;\s*({_TOKEN.pattern})", re.IGNORECASE)
+_SITE: Final = re.compile(r"(?:[^/?;#]*://|//)?[^/?;#]*")
+_NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15}")
+
+_AGENT, _ALLOW, _DISALLOW, _DELAY, _SITEMAP = range(5)
+_KEYS: Final = {
+    **dict.fromkeys(("user-agent", "useragent", "user agent"), _AGENT),
+    "allow": _ALLOW,
+    **dict.fromkeys(("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"), _DISALLOW),
+    **dict.fromkeys(("crawl-delay", "crawldelay", "crawl delay"), _DELAY),
+    **dict.fromkeys(("sitemap", "site-map"), _SITEMAP),
+}
+_LISTS: Final = {(False, False): (), (True, False): (True,), (False, True): (False,), (True, True): (True, False)}
+"""The lists that a line belongs to, by whether its group is ours and whether it is that of *; True is our list."""
+
+
+class Decision(NamedTuple):
+    """Whether a URL may be requested, and the line of robots.txt that decides it, if any."""
+
+    allowed: bool
+    line: str | None = None
+
+
+class _Group(NamedTuple):
+    rules: Rules
+    delay: float | None
+
+
+class Robots:
+    """A parsed robots.txt. `agent` is a product token ("Holdfast"), in any case; the group of that name counts, else that of *."""
+
+    __slots__ = ("_fixed", "_groups", "_max_delay", "_text")
+
+    def __init__(self, text: str, *, max_crawl_delay: float = 60.0, fixed: Decision | None = None) -> None:
+        """`text` comes from `decode_body`. `fixed` is the decision for every URL, whatever the text. `max_crawl_delay` is in seconds."""
+        self._text = text
+        self._max_delay = max_crawl_delay
+        self._fixed = fixed
+        self._groups: dict[str, _Group] = {}
+
+    @classmethod
+    def from_body(cls, body: bytes, *, max_crawl_delay: float = 60.0) -> "Robots":
+        """Parse the bytes that a server sent."""
+        return cls(decode_body(body), max_crawl_delay=max_crawl_delay)
+
+    @property
+    def text(self) -> str:
+        """The decoded text, for the store."""
+        return self._text
+
+    def allowed(self, url: str, agent: str) -> Decision:
+        """Whether `agent` may request `url`. robots.txt itself is always allowed."""
+        path = path_and_query(url)
+        if path == "/robots.txt":
+            return _ALLOWED
+        if self._fixed:
+            return self._fixed
+        rules = self._group(agent).rules
+        if not rules.count:
+            return _ALLOWED
+        rule = rules.deciding_rule(target(path))
+        return Decision(rule.allow, str(rule)) if rule else _ALLOWED
+
+    def crawl_delay(self, agent: str) -> float | None:
+        """Seconds between two requests, at most `max_crawl_delay`; None: not specified."""
+        delay = self._group(agent).delay
+        return None if delay is None else min(delay, self._max_delay)
+
+    def sitemaps(self) -> tuple[str, ...]:
+        """The sitemap URLs as written, in order, without duplicates; they belong to no group."""
+        return tuple(dict.fromkeys(value for _, key, value in _lines(self._text) if key == _SITEMAP and value))
+
+    def denies_everything(self, agent: str) -> bool:
+        """Whether the site denies every URL to `agent`. False if there is any Allow, or if robots.txt is unreachable."""
+        return self._fixed is None and self._group(agent).rules.deny_everything()
+
+    def _group(self, agent: str) -> _Group:
+        agent = agent.lower()
+        if agent not in self._groups:
+            self._groups[agent] = _parse_group(self._text, agent)
+        return self._groups[agent]
+
+
+_ALLOWED: Final = Decision(allowed=True)
+ALLOW_ALL: Final = Robots("")
+"""The site has no robots.txt."""
+UNREACHABLE: Final = Robots("", fixed=Decision(allowed=False, line="robots.txt could not be fetched"))
+"""robots.txt is unreachable and no copy is stored: every URL is denied for now, which says nothing about the site's wishes."""
+
+
+class RobotsAnswer(StrEnum):
+    """The meaning of the answer to a request for robots.txt."""
+
+    READ = "read"
+    """Use its body from now on."""
+    UNCHANGED = "unchanged"
+    """Keep using the stored copy."""
+    NO_RULES = "no_rules"
+    """There is no robots.txt: `ALLOW_ALL`."""
+    UNREACHABLE = "unreachable"
+    """Unknown: use the stored copy, else `UNREACHABLE`; retry after `politeness.robots_retry`."""
+
+
+ANSWERS: Final[dict[Outcome, RobotsAnswer]] = {
+    Outcome.OK: RobotsAnswer.READ,
+    Outcome.WRONG_TYPE: RobotsAnswer.READ,
+    Outcome.NOT_MODIFIED: RobotsAnswer.UNCHANGED,
+    # "Unavailable" in RFC 9309: the server has none for us, or its redirects lead nowhere.
+    Outcome.REDIRECT: RobotsAnswer.NO_RULES,
+    Outcome.REDIRECT_LOOP: RobotsAnswer.NO_RULES,
+    Outcome.TOO_MANY_REDIRECTS: RobotsAnswer.NO_RULES,
+    Outcome.NO_HTTPS: RobotsAnswer.UNREACHABLE,
+    Outcome.NOT_FOUND: RobotsAnswer.NO_RULES,
+    Outcome.CLIENT_ERROR: RobotsAnswer.NO_RULES,
+    Outcome.LOGIN_WALL: RobotsAnswer.NO_RULES,
+    Outcome.FORBIDDEN: RobotsAnswer.NO_RULES,
+    Outcome.CAPTCHA: RobotsAnswer.NO_RULES,
+    Outcome.URL_REFUSED: RobotsAnswer.NO_RULES,
+    # "Unreachable" in RFC 9309: there may be one that we have not seen.
+    Outcome.RATE_LIMITED: RobotsAnswer.UNREACHABLE,
+    Outcome.UNAVAILABLE: RobotsAnswer.UNREACHABLE,
+    Outcome.SERVER_ERROR: RobotsAnswer.UNREACHABLE,
+    Outcome.TOO_LARGE: RobotsAnswer.UNREACHABLE,
+    Outcome.BAD_ENCODING: RobotsAnswer.UNREACHABLE,
+    Outcome.BAD_RESPONSE: RobotsAnswer.UNREACHABLE,
+    Outcome.DNS_FAILURE: RobotsAnswer.UNREACHABLE,
+    Outcome.NO_SUCH_HOST: RobotsAnswer.UNREACHABLE,
+    Outcome.CONNECTION_FAILED: RobotsAnswer.UNREACHABLE,
+    Outcome.CONNECTION_BROKEN: RobotsAnswer.UNREACHABLE,
+    Outcome.GIVEN_UP: RobotsAnswer.UNREACHABLE,
+    Outcome.TLS_FAILURE: RobotsAnswer.UNREACHABLE,
+    Outcome.TIMEOUT: RobotsAnswer.UNREACHABLE,
+    Outcome.TOO_SLOW: RobotsAnswer.UNREACHABLE,
+    Outcome.ADDRESS_REFUSED: RobotsAnswer.UNREACHABLE,
+    Outcome.PROXY_FAILED: RobotsAnswer.UNREACHABLE,
+    Outcome.PROXY_UNCLEAR: RobotsAnswer.UNREACHABLE,
+    # These outcomes do not occur for a robots.txt.
+    Outcome.ROBOTS_DENIED: RobotsAnswer.UNREACHABLE,
+    Outcome.OUT_OF_SCOPE: RobotsAnswer.UNREACHABLE,
+    Outcome.EXCLUDED: RobotsAnswer.UNREACHABLE,
+    Outcome.TOO_DEEP: RobotsAnswer.UNREACHABLE,
+    Outcome.TRAP: RobotsAnswer.UNREACHABLE,
+    Outcome.NOFOLLOW: RobotsAnswer.UNREACHABLE,
+    Outcome.FOLDED: RobotsAnswer.UNREACHABLE,
+    Outcome.PAGINATION: RobotsAnswer.UNREACHABLE,
+    Outcome.OTHER_DOMAIN: RobotsAnswer.UNREACHABLE,
+}
+
+
+def robots_answer(outcome: Outcome, status: int | None) -> RobotsAnswer:
+    """The meaning of a request for robots.txt that ended so. An error status counts for more than how its body was read."""
+    if status is not None and 400 <= status < 600:
+        return RobotsAnswer.NO_RULES if status < 500 and status != 429 else RobotsAnswer.UNREACHABLE
+    return ANSWERS[outcome]
+
+
+def product_token(user_agent: str) -> str:
+    """The product token of a user agent, by which groups of a robots.txt are looked up: "Holdfast" of "Holdfast/0.2 (+mailto:…)"."""
+    found = _COMPATIBLE.match(user_agent)
+    if found:  # a bot that claims to be compatible with a browser has its own name after that
+        return found[1]
+    leading = _TOKEN.match(user_agent)
+    return leading[0] if leading else PRODUCT
+
+
+def decode_body(body: bytes) -> str:
+    """Decode a robots.txt from any bytes. The text has no NUL and no lone surrogate, so that it can be stored.
+
+    Bytes that are not UTF-8 become percent escapes, as in URLs. A body of `MAX_BYTES` or more ends with its last whole line.
+    """
+    if len(body) >= MAX_BYTES:  # a body of exactly this length was cut when it was read
+        body = body[: max(body.rfind(b"\n", 0, MAX_BYTES), body.rfind(b"\r", 0, MAX_BYTES)) + 1]
+    if body.startswith(_UTF16):
+        return body.decode("utf-16", "replace").replace("\0", "")
+    for byte in _BOM:  # partial ones occur, too
+        if not body or body[0] != byte:
+            break
+        body = body[1:]
+    text = body.decode("utf-8", "surrogateescape").replace("\0", "")
+    return _INVALID.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
+
+
+def path_and_query(url: str) -> str:
+    """Path and query of a URL, as rules are matched against."""
+    rest = url[_SITE.match(url).end() :].partition("#")[0]  # type: ignore[union-attr]  # it always matches, if only the empty string
+    return rest if rest.startswith("/") else f"/{rest}"
+
+
+def _lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """Number, key and value of each line with a known key."""
+    for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        line = raw.partition("#")[0].strip()
+        name, colon, value = line.partition(":")
+        if not colon:
+            words = line.split(None, 2)
+            if len(words) != 2:
+                continue
+            name, value = words
+        lowered = name.strip()[:20].lower()
+        key = _KEYS.get(lowered)
+        if key is None:  # "Disallowed:" is accepted, too
+            key = next((key for prefix, key in _KEYS.items() if lowered.startswith(prefix)), None)
+        if key is not None:
+            yield number, key, value.strip()
+
+
+def _parse_group(text: str, agent: str) -> _Group:
+    """The group of `agent`, or else that of *. Groups with the same name are merged; rules before the first group are ignored."""
+    groups: dict[bool, list[Rule]] = {True: [], False: []}
+    delays: dict[bool, float] = {}
+    found_ours = ours = wildcard = in_rules = False
+    for number, key, value in _lines(text):
+        if key == _AGENT:
+            if in_rules:  # a user-agent line after rules begins a new group
+                ours = wildcard = in_rules = False
+            name = _TOKEN.match(value)
+            if value[:2].rstrip() == "*":
+                wildcard = True
+            elif name and name[0].lower() == agent:
+                ours = found_ours = True
+        elif key in (_ALLOW, _DISALLOW):
+            in_rules = True
+            rules = _with_index_folder(Rule(key == _ALLOW, value, number))
+            for mine in _LISTS[ours, wildcard]:
+                groups[mine].extend(rules)
+        elif key == _DELAY and (seconds := _NUMBER.fullmatch(value)):
+            for mine in _LISTS[ours, wildcard]:
+                delays.setdefault(mine, float(seconds[0]))
+    return _Group(Rules(groups[found_ours]), delays.get(found_ours))
+
+
+def _with_index_folder(rule: Rule) -> list[Rule]:
+    """The rule, and for an Allow of a folder's index page also one that allows the folder itself."""
+    folder, slash, page = rule.pattern.rpartition("/")
+    if rule.allow and slash and page.startswith("index.htm"):
+        return [rule, rule._replace(pattern=f"{folder}/$")]
+    return [rule]
