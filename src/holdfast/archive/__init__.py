@@ -1,4 +1,4 @@
-"""Bytes into durable WARC records, and back.
+"""The WARC archive: exchanges to durable records and back.
 
-`segments` writes and `reading` reads; `warc` and `head` say what a record looks like, `segment` is one file on the disk.
+`writer` writes and `reader` reads; `warc` and `http_head` define the format of a record, `segment_file` is one file on disk.
 """

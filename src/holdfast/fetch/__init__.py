@@ -1,1 +1,1 @@
-"""The network: one request in, one `FetchResult` out, never an exception for what the web does."""
+"""HTTP fetching on libcurl: one request in, one `FetchResult` out; a failure of the network is a value, not an exception."""

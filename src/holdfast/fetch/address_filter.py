@@ -1,18 +1,18 @@
-"""Which addresses may be connected to: those of the public internet.
+"""Address filter against SSRF: only addresses of the public internet may be connected to.
 
-The rule: an address is judged by where its packets end. What is wrapped into an IPv6 address (an IPv4 address, by one of the many
-transitions) is unwrapped and judged too, and IPv6 that is not known as public is refused. A pure function; nothing here asks the network.
+The rule: an address is checked by where its packets end. An IPv4 address embedded in an IPv6 address (6to4, Teredo, NAT64, …) is
+extracted and checked too, and IPv6 that is not known to be public is refused. Pure functions without network access.
 """
 
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
-# Not `ipaddress.is_global`: it knows the registry of the day Python was built, and says "global" of wrapped private addresses,
-# 6to4 relays, multicast and the addresses at which clouds answer their guests.
+# Not `ipaddress.is_global`: it has the registry of the day Python was built, and returns True for embedded private addresses,
+# 6to4 relays, multicast and the metadata addresses of clouds.
 _REFUSED_V4: Final = tuple(
-    (int(network.network_address), int(network.netmask), why)
-    for network, why in (
+    (int(network.network_address), int(network.netmask), reason)
+    for network, reason in (
         (IPv4Network("0.0.0.0/8"), "this network"),
         (IPv4Network("10.0.0.0/8"), "private"),
         (IPv4Network("100.64.0.0/10"), "shared by a provider's customers"),
@@ -61,11 +61,11 @@ _TEREDO: Final = IPv6Network("2001::/32")
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/96"))
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 _ISATAP: Final = (0x5EFE, 0x0200_5EFE)
-"""The upper half of an interface's number; the lower is an IPv4 address. It may stand behind any prefix."""
+"""The upper half of an interface identifier; the lower half is an IPv4 address. Any prefix may precede it."""
 
 
 @lru_cache(maxsize=1 << 16)
-def refusal(address: str) -> str | None:
+def refusal_reason(address: str) -> str | None:
     """Why *address* (numeric, without brackets or port) may not be connected to; None: it is public."""
     try:
         return _refusal_v6(IPv6Address(address)) if ":" in address else _refusal_v4(int(IPv4Address(address)))
@@ -74,38 +74,38 @@ def refusal(address: str) -> str | None:
 
 
 def _refusal_v4(address: int) -> str | None:
-    for network, mask, why in _REFUSED_V4:
+    for network, mask, reason in _REFUSED_V4:
         if address & mask == network:
-            return why
+            return reason
     return None
 
 
 def _refusal_v6(address: IPv6Address) -> str | None:
     if address.scope_id is not None:
         return "link-local"
-    for network, why in _REFUSED_V6:
+    for network, reason in _REFUSED_V6:
         if address in network and address not in _TEREDO:
-            return why
-    wrapped = _wrapped(address)
+            return reason
+    wrapped = _embedded_ipv4(address)
     if wrapped is not None:
         how, inner = wrapped
         return next((f"{how} of an address that is {bad}" for v4 in inner if (bad := _refusal_v4(v4))), None)
     return None if address in _GLOBAL_V6 else "not of the public internet"
 
 
-def _wrapped(address: IPv6Address) -> tuple[str, tuple[int, ...]] | None:
-    """The IPv4 addresses that *address* leads to, and how it is called; None: it leads to itself."""
+def _embedded_ipv4(address: IPv6Address) -> tuple[str, tuple[int, ...]] | None:
+    """The name of the transition format and the embedded IPv4 addresses; None: there are none."""
     number = int(address)
     last = number & 0xFFFF_FFFF
     if address in _MAPPED or address in _COMPATIBLE:
         return "an IPv4 form", (last,)
     if address in _6TO4:
         return "a 6to4 form", (number >> 80 & 0xFFFF_FFFF,)
-    if address in _TEREDO:  # the server's, and the client's with its bits turned over
+    if address in _TEREDO:  # the server's address, and the client's with its bits inverted
         return "a Teredo form", (number >> 64 & 0xFFFF_FFFF, last ^ 0xFFFF_FFFF)
     if any(address in network for network in _NAT64):
         return "a NAT64 form", (last,)
-    if address in _LOCAL_NAT64:  # where the IPv4 address stands in it only its network knows
+    if address in _LOCAL_NAT64:  # the position of the IPv4 address is known only to its network
         return None
     if address in _GLOBAL_V6 and number >> 32 & 0xFFFF_FFFF in _ISATAP:
         return "an ISATAP form", (last,)

@@ -1,7 +1,6 @@
-"""What an end of a transfer means: libcurl's error or the server's status, as one `Outcome`.
+"""Maps libcurl's error or the server's status to one `Outcome`.
 
-The rule: the tables are data and total. An error that no table names is a bad response, a status that none names likewise; nobody
-else in `fetch` decides.
+The rule: the tables are data and total. An error or a status that no table lists is BAD_RESPONSE; no other module of `fetch` decides.
 """
 
 import re
@@ -14,19 +13,19 @@ import pycurl
 
 from holdfast.model.outcome import Outcome
 
-LONGEST_RETRY_AFTER: Final = timedelta(days=30)
+MAX_RETRY_AFTER: Final = timedelta(days=30)
 
 _TOO_LARGE: Final = 100
-"""CURLE_TOO_LARGE: more header than libcurl reads. PycURL has no name for these."""
+"""CURLE_TOO_LARGE: headers above libcurl's limit. PycURL has no constants for these."""
 _HTTP2_STREAM: Final = 92
 _NO_CONNECTION_AVAILABLE: Final = 89
 _QUIC_CONNECT: Final = 96
 _ECH_REQUIRED: Final = 101
 PROXY_HANDSHAKE: Final = 97
-"""CURLE_PROXY: a SOCKS proxy said no, or nonsense. Then there is a CURLPX code."""
+"""CURLE_PROXY: the handshake with a SOCKS proxy failed; a CURLPX code has the reason."""
 
 ERRORS: Final[dict[int, Outcome]] = {
-    pycurl.E_UNSUPPORTED_PROTOCOL: Outcome.BAD_RESPONSE,  # what came is no HTTP, or HTTP/0.9
+    pycurl.E_UNSUPPORTED_PROTOCOL: Outcome.BAD_RESPONSE,  # the response is not HTTP, or is HTTP/0.9
     pycurl.E_URL_MALFORMAT: Outcome.URL_REFUSED,
     pycurl.E_COULDNT_RESOLVE_HOST: Outcome.DNS_FAILURE,
     pycurl.E_COULDNT_CONNECT: Outcome.CONNECTION_FAILED,
@@ -62,16 +61,16 @@ ERRORS: Final[dict[int, Outcome]] = {
     _ECH_REQUIRED: Outcome.TLS_FAILURE,
 }
 
-WORDS: Final[tuple[tuple[int, str, Outcome], ...]] = (
+ERROR_MESSAGES: Final[tuple[tuple[int, str, Outcome], ...]] = (
     (pycurl.E_OPERATION_TIMEDOUT, "too slow", Outcome.TOO_SLOW),
     (pycurl.E_RECV_ERROR, "Too large response", Outcome.BAD_RESPONSE),
     (pycurl.E_RECV_ERROR, "chunk", Outcome.BAD_RESPONSE),
 )
-"""Errors of which only libcurl's words say which one they are; tests make them happen, so a change of words is noticed."""
+"""Errors that only libcurl's message tells apart; tests provoke them, so a changed message is noticed."""
 
 _NO_TLS: Final = ("wrong version number", "packet length too long")
-"""What libcurl says of a server that answers a TLS handshake with something else. Not a connection that is reset or closed: networks
-do that, and servers that are busy, and a URL that was given up for http would not be tried over https again."""
+"""libcurl's messages for a server that answers a TLS handshake with something else. Not a connection that is reset or closed: networks
+and busy servers do that too, and a URL that falls back to http is not tried over https again."""
 
 STATUSES: Final[dict[int, Outcome]] = {
     401: Outcome.LOGIN_WALL,
@@ -82,11 +81,11 @@ STATUSES: Final[dict[int, Outcome]] = {
     429: Outcome.RATE_LIMITED,
     503: Outcome.UNAVAILABLE,
 }
-"""Where one status means more than its class."""
+"""Statuses with a meaning of their own; the others go by their class."""
 
 CLASSES: Final[dict[int, Outcome]] = {
     2: Outcome.OK,
-    3: Outcome.CLIENT_ERROR,  # it points nowhere: the server is well, and another attempt would say the same
+    3: Outcome.CLIENT_ERROR,  # a redirect without Location: a retry would get the same response
     4: Outcome.CLIENT_ERROR,
     5: Outcome.SERVER_ERROR,
 }
@@ -96,23 +95,23 @@ _NOT_MODIFIED: Final = 304
 _SECONDS: Final = re.compile(r"([+-]?)([0-9]+)")
 
 
-def error(code: int, message: str) -> Outcome:
-    """What libcurl's error *code* means, said with *message*."""
-    for known, words, outcome in WORDS:
+def outcome_of_error(code: int, message: str) -> Outcome:
+    """Classify libcurl's error *code* with its *message*."""
+    for known, words, outcome in ERROR_MESSAGES:
         if code == known and words in message:
             return outcome
     return ERRORS.get(code, Outcome.BAD_RESPONSE)
 
 
-def speaks_no_tls(code: int, message: str, errno: int) -> bool:
-    """Whether libcurl's error *code* means that nothing speaks TLS there; *errno* is the system's. A certificate never does."""
+def is_not_tls(code: int, message: str, errno: int) -> bool:
+    """Whether libcurl's error *code* means that the port does not serve TLS; *errno* is the system's. Never for a bad certificate."""
     if code == pycurl.E_COULDNT_CONNECT:
         return errno == ECONNREFUSED
     return code == pycurl.E_SSL_CONNECT_ERROR and any(words in message for words in _NO_TLS)
 
 
-def status(code: int, *, location: bool, conditional: bool) -> Outcome:
-    """What the server's status *code* means; *location*: it says where to go; *conditional*: we asked for changes only."""
+def outcome_of_status(code: int, *, location: bool, conditional: bool) -> Outcome:
+    """Classify an HTTP status; *location*: the response has a Location; *conditional*: the request was conditional."""
     if code == _NOT_MODIFIED:
         return Outcome.NOT_MODIFIED if conditional else Outcome.BAD_RESPONSE
     if location and code in _REDIRECTS:
@@ -120,23 +119,23 @@ def status(code: int, *, location: bool, conditional: bool) -> Outcome:
     return STATUSES.get(code) or CLASSES.get(code // 100, Outcome.BAD_RESPONSE)
 
 
-def retry_after(value: str, now: datetime) -> timedelta | None:
-    """How long a Retry-After asks to wait from *now*: never less than nothing, never more than a month; None: it cannot be read."""
+def parse_retry_after(value: str, now: datetime) -> timedelta | None:
+    """Parse a Retry-After into a delay from *now*, between 0 and MAX_RETRY_AFTER; None: invalid."""
     value = value.strip()
     if seconds := _SECONDS.fullmatch(value):
         sign, digits = seconds.groups()
         if sign == "-":
             return timedelta(0)
-        # More digits than this is more than a month, and Python would refuse to read thousands of them.
-        wait = timedelta(seconds=int(digits)) if len(digits) < 10 else LONGEST_RETRY_AFTER
-        return min(wait, LONGEST_RETRY_AFTER)
+        # Ten digits are more than the maximum, and Python refuses to parse thousands of digits.
+        wait = timedelta(seconds=int(digits)) if len(digits) < 10 else MAX_RETRY_AFTER
+        return min(wait, MAX_RETRY_AFTER)
     try:
         until = parsedate_to_datetime(value[:100])
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    if until.tzinfo is None:  # "-0000", or a zone that nobody knows; HTTP's dates are in GMT
+    if until.tzinfo is None:  # "-0000" or an unknown zone; HTTP dates are in GMT
         until = until.replace(tzinfo=UTC)
     try:
-        return min(max(until - now, timedelta(0)), LONGEST_RETRY_AFTER)
+        return min(max(until - now, timedelta(0)), MAX_RETRY_AFTER)
     except OverflowError:
         return None

@@ -1,8 +1,8 @@
-"""libcurl's transfers on the event loop: when it wants to be woken, which sockets it wants watched, who is told of an end.
+"""Event loop integration of libcurl's multi handle: timers, socket readiness and the completion of transfers.
 
-The rule: libcurl is called here and nowhere else, never from within one of its own callbacks. PycURL's AsyncCurlMulti does the same for
-everybody, for twice the time. Here a request goes out in the moment it is started, so that the next one need not wait to hear of it, and
-its end is told at once.
+The rule: `socket_action` is called only here and never from within one of libcurl's own callbacks. PycURL's AsyncCurlMulti does the same in
+general, for twice the CPU time. Here a request is sent at the moment it is started, so the next one does not wait for it, and completion
+is reported immediately.
 """
 
 import asyncio
@@ -13,39 +13,42 @@ from typing import Final, NamedTuple
 
 import pycurl
 
-from holdfast.fetch.sockets import Ready, Sockets, sockets
+from holdfast.fetch.curl_sockets import OnReady, SocketWatcher
+from holdfast.fetch.curl_sockets import make_watcher as default_watcher
 
 log: Final = logging.getLogger(__name__)
 
-_SPARE: Final = 0.001
-"""Seconds: libcurl, woken too early by a clock that counts in milliseconds, would go to sleep for good."""
+_TIMER_MARGIN: Final = 0.001
+"""Seconds added to each timer: libcurl counts in milliseconds, and if it is woken too early it never sets another timer."""
 
 
-class End(NamedTuple):
-    """How a transfer ended: libcurl's error and what it says; 0 is none."""
+class TransferEnd(NamedTuple):
+    """How a transfer ended: libcurl's error code (0: success) and message."""
 
     code: int
     message: str = ""
 
 
-class Multi:
-    """A multi handle. It is bound to the event loop of its first transfer."""
+class CurlMulti:
+    """A multi handle. Bound to the event loop of its first transfer."""
 
     def __init__(
-        self, connections: int, watching: Callable[[asyncio.AbstractEventLoop, Ready], Sockets] = sockets
+        self,
+        connections: int,
+        make_watcher: Callable[[asyncio.AbstractEventLoop, OnReady], SocketWatcher] = default_watcher,
     ) -> None:
-        """No more than `connections` are open at a time; idle ones make room."""
+        """`connections`: the maximum open at a time; idle ones are closed to make room. `make_watcher` creates the socket watcher."""
         self._connections = connections
         self._multi = self._new()
-        self._watching = watching
+        self._make_watcher = make_watcher
         self._loop: asyncio.AbstractEventLoop
-        self._sockets: Sockets | None = None
-        self._under_way: dict[pycurl.Curl, asyncio.Future[End]] = {}
+        self._sockets: SocketWatcher | None = None
+        self._active: dict[pycurl.Curl, asyncio.Future[TransferEnd]] = {}
         self._timer: asyncio.Handle | None = None
-        self._rings = 0.0
-        """When the timer comes. Not asked of the timer: uvloop gives one that does not know, if it comes at once."""
+        self._timer_at = 0.0
+        """Loop time at which the timer fires. Stored here because uvloop's handle of an immediate timer does not have it."""
         self._due: float | None = None
-        """When libcurl wants to be woken; the timer may come sooner, and is set again then."""
+        """Loop time at which libcurl wants to be called; the timer may fire earlier and is then set again."""
         self._starting = False
         self._closed = False
 
@@ -57,34 +60,34 @@ class Multi:
         multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         return multi
 
-    def start(self, handle: pycurl.Curl) -> asyncio.Future[End]:
-        """Begin a transfer; where its connection stands, its request goes out now. Before: the handle is in no multi."""
+    def start(self, handle: pycurl.Curl) -> asyncio.Future[TransferEnd]:
+        """Start a transfer; on an open connection its request is sent now. Before: the handle is in no multi handle."""
         if self._closed:
             raise RuntimeError("the client is closed")
         if self._sockets is None:
             self._loop = asyncio.get_running_loop()
-            self._sockets = self._watching(self._loop, self._act)
+            self._sockets = self._make_watcher(self._loop, self._socket_action)
         end = self._loop.create_future()
-        self._starting = True  # libcurl asks to be called at once, which it is
+        self._starting = True  # libcurl sets a timer of 0 ms; it is called directly below instead
         try:
             self._multi.add_handle(handle)
         finally:
             self._starting = False
-        self._under_way[handle] = end
-        self._act(pycurl.SOCKET_TIMEOUT, 0)
+        self._active[handle] = end
+        self._socket_action(pycurl.SOCKET_TIMEOUT, 0)
         return end
 
-    def give_up(self, handle: pycurl.Curl) -> None:
-        """End a transfer that nobody waits for any more. After: the handle is in no multi, its connection is closed."""
-        if self._under_way.pop(handle, None) is not None:
+    def cancel(self, handle: pycurl.Curl) -> None:
+        """Cancel a transfer. After: the handle is in no multi handle, its connection is closed."""
+        if self._active.pop(handle, None) is not None:
             self._multi.remove_handle(handle)
 
     def close(self) -> None:
-        """After: no connection is open; whoever waited for a transfer was cancelled."""
+        """After: no connection is open and every pending transfer is cancelled."""
         if self._closed:
             return
-        for handle, end in list(self._under_way.items()):
-            self.give_up(handle)
+        for handle, end in list(self._active.items()):
+            self.cancel(handle)
             end.cancel()
         self._closed = True
         if self._timer is not None:
@@ -93,32 +96,33 @@ class Multi:
             self._sockets.close()
         self._multi.close()
 
-    def _act(self, descriptor: int, what: int) -> None:
-        """Let libcurl do what there is to do, and tell of the ends."""
+    def _socket_action(self, descriptor: int, what: int) -> None:
+        """Let libcurl process an event, then report the transfers that ended."""
         try:
             self._multi.socket_action(descriptor, what)
         except pycurl.error as problem:
-            self._fail(problem)
+            self._fail_all(problem)
             return
         more = 1
         while more:
             more, good, bad = self._multi.info_read()
             for handle in good:
-                self._tell(handle, _GOOD)
+                self._finish(handle, _SUCCESS)
             for handle, code, message in bad:
-                self._tell(handle, End(code, message))
+                self._finish(handle, TransferEnd(code, message))
 
-    def _fail(self, problem: pycurl.error) -> None:
-        """libcurl has given up (no memory, a socket that could not be watched). After: all transfers have ended so, the next can begin."""
+    def _fail_all(self, problem: pycurl.error) -> None:
+        """Handle a fatal error of libcurl (no memory, a socket that cannot be watched). After: all transfers have failed with it, and a
+        new multi handle is ready."""
         log.error("libcurl has given up: %s; all requests under way have failed", problem)
-        for handle in list(self._under_way):
+        for handle in list(self._active):
             with suppress(pycurl.error):
-                self._tell(handle, End(problem.args[0], str(problem.args[-1])))
+                self._finish(handle, TransferEnd(problem.args[0], str(problem.args[-1])))
         self._multi.close()
         self._multi, self._due = self._new(), None
 
-    def _tell(self, handle: pycurl.Curl, how: End) -> None:
-        end = self._under_way.pop(handle)
+    def _finish(self, handle: pycurl.Curl, how: TransferEnd) -> None:
+        end = self._active.pop(handle)
         if not end.done():
             end.set_result(how)
         self._multi.remove_handle(handle)
@@ -127,25 +131,25 @@ class Multi:
         if self._closed or self._sockets is None:
             return
         if what == pycurl.POLL_REMOVE:
-            self._sockets.rest(descriptor)
+            self._sockets.pause(descriptor)
         else:
             self._sockets.watch(descriptor, what)
 
     def _on_timer(self, milliseconds: int) -> None:
-        """libcurl wants to be woken then; -1: it does not. It changes its mind several times a page, mostly for later."""
+        """Set or clear (-1) libcurl's timer. libcurl changes it several times a page, mostly to a later time."""
         if self._starting or self._closed:
             return
         if milliseconds < 0:
             self._due = None
             return
-        self._due = self._loop.time() + milliseconds / 1000 + _SPARE
-        if self._timer is None or self._rings > self._due:
+        self._due = self._loop.time() + milliseconds / 1000 + _TIMER_MARGIN
+        if self._timer is None or self._timer_at > self._due:
             if self._timer is not None:
                 self._timer.cancel()
             self._set_timer(self._due)
 
     def _set_timer(self, when: float) -> None:
-        self._timer, self._rings = self._loop.call_at(when, self._on_time), when
+        self._timer, self._timer_at = self._loop.call_at(when, self._on_time), when
 
     def _on_time(self) -> None:
         self._timer = None
@@ -155,7 +159,7 @@ class Multi:
             self._set_timer(self._due)
         else:
             self._due = None
-            self._act(pycurl.SOCKET_TIMEOUT, 0)
+            self._socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
 
-_GOOD: Final = End(0)
+_SUCCESS: Final = TransferEnd(0)

@@ -1,9 +1,9 @@
-"""Watching the sockets that libcurl wants watched.
+"""Readiness of libcurl's sockets: a private epoll, or the event loop where there is no epoll.
 
-libcurl stops and begins to watch a connection with every page that comes over it. The event loop pays for each of these: uvloop makes a
-new object and calls the kernel four times, 40 of 700 us a page. So there is an epoll of our own, which the loop sees as one
-descriptor, and a connection that rests stays in it. The rule: what is remembered of a descriptor may be wrong, since libcurl closes
-sockets without a word and their numbers are given away again; so the kernel is told anew each time.
+libcurl stops and starts watching a connection with every page. On the event loop that is expensive: uvloop creates a new object and makes
+four system calls, 40 of 700 us a page. The private epoll is one descriptor to the loop, and an idle connection stays registered in it.
+The rule: what is stored about a descriptor may be out of date, since libcurl closes sockets without notice and the kernel reuses their
+numbers; so each registration goes to the kernel again.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from typing import Protocol
 
 import pycurl
 
-Ready = Callable[[int, int], None]
+OnReady = Callable[[int, int], None]
 """Called with a descriptor and what it is ready for (CSELECT_IN …)."""
 
 
-class Sockets(Protocol):
-    """Watches descriptors."""
+class SocketWatcher(Protocol):
+    """Reports when descriptors are ready."""
 
     def watch(self, descriptor: int, what: int) -> None:
-        """From now on, for `what`: POLL_IN, POLL_OUT or POLL_INOUT."""
+        """Watch `descriptor` for `what`: POLL_IN, POLL_OUT or POLL_INOUT."""
         ...
 
-    def rest(self, descriptor: int) -> None:
-        """Not now; perhaps soon again, perhaps it is closed."""
+    def pause(self, descriptor: int) -> None:
+        """Stop reporting `descriptor`, which libcurl may watch again or may have closed."""
         ...
 
     def close(self) -> None:
@@ -34,43 +34,43 @@ class Sockets(Protocol):
         ...
 
 
-def sockets(loop: asyncio.AbstractEventLoop, ready: Ready) -> Sockets:
-    """What serves best on this system."""
-    return EpollSockets(loop, ready) if hasattr(select, "epoll") else LoopSockets(loop, ready)
+def make_watcher(loop: asyncio.AbstractEventLoop, ready: OnReady) -> SocketWatcher:
+    """The fastest watcher of this system."""
+    return EpollWatcher(loop, ready) if hasattr(select, "epoll") else LoopWatcher(loop, ready)
 
 
-class EpollSockets:
-    """By an epoll of its own."""
+class EpollWatcher:
+    """Watches with a private epoll."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ready: OnReady) -> None:
         self._loop = loop
         self._ready = ready
         self._watched: dict[int, int] = {}
-        self._begin()
+        self._open_epoll()
 
     def watch(self, descriptor: int, what: int) -> None:
         wanted = (select.EPOLLIN if what & pycurl.POLL_IN else 0) | (select.EPOLLOUT if what & pycurl.POLL_OUT else 0)
         self._watched[descriptor] = wanted
         try:
             self._epoll.modify(descriptor, wanted)
-        except FileNotFoundError:  # a new socket, whatever its number was before
+        except FileNotFoundError:  # a new socket, perhaps with a reused number
             self._epoll.register(descriptor, wanted)
 
-    def rest(self, descriptor: int) -> None:
+    def pause(self, descriptor: int) -> None:
         self._watched.pop(descriptor, None)
 
     def close(self) -> None:
-        self._end()
+        self._close_epoll()
 
-    def _begin(self) -> None:
+    def _open_epoll(self) -> None:
         self._epoll = select.epoll()
-        self._loop.add_reader(self._epoll, self._look)
+        self._loop.add_reader(self._epoll, self._poll)
 
-    def _end(self) -> None:
+    def _close_epoll(self) -> None:
         self._loop.remove_reader(self._epoll)
         self._epoll.close()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for descriptor, events in self._epoll.poll(0):
             if self._epoll.closed:
                 return
@@ -80,49 +80,49 @@ class EpollSockets:
                 )
                 self._ready(descriptor, what or pycurl.CSELECT_ERR)
                 continue
-            # The server has closed it, or speaks out of turn: libcurl sees that before it uses it again (a second or more after
-            # its last use; sooner it looks at nothing, and sends again if nobody answers).
+            # An idle connection: the server closed it or sent unexpected data. libcurl notices before it reuses the connection (if a
+            # second or more has passed since the last use; before that it does not look, and resends if there is no response).
             try:
                 self._epoll.unregister(descriptor)
             except OSError:
-                # libcurl has closed it a moment ago, or somebody inherited it and keeps it open: then it would be ready for ever.
-                self._anew()
+                # libcurl has just closed it, or a child process inherited it and keeps it open: it would be reported for ever.
+                self._rebuild()
                 return
 
-    def _anew(self) -> None:
-        """After: an epoll that knows nothing but what is watched. What is ready is so there, too."""
-        self._end()
-        self._begin()
+    def _rebuild(self) -> None:
+        """After: a new epoll with only the watched descriptors. Those that are ready are reported again."""
+        self._close_epoll()
+        self._open_epoll()
         for descriptor, wanted in self._watched.items():
             with suppress(OSError):
                 self._epoll.register(descriptor, wanted)
 
 
-class LoopSockets:
-    """By the event loop, where there is no epoll."""
+class LoopWatcher:
+    """Watches with the event loop, where there is no epoll."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ready: OnReady) -> None:
         self._loop = loop
         self._ready = ready
         self._watched: dict[int, int] = {}
 
     def watch(self, descriptor: int, what: int) -> None:
-        had = self._watched.get(descriptor, 0)
+        previous = self._watched.get(descriptor, 0)
         self._watched[descriptor] = what
         if what & pycurl.POLL_IN:
             self._loop.add_reader(descriptor, self._ready, descriptor, pycurl.CSELECT_IN)
-        elif had & pycurl.POLL_IN:
+        elif previous & pycurl.POLL_IN:
             self._loop.remove_reader(descriptor)
         if what & pycurl.POLL_OUT:
             self._loop.add_writer(descriptor, self._ready, descriptor, pycurl.CSELECT_OUT)
-        elif had & pycurl.POLL_OUT:
+        elif previous & pycurl.POLL_OUT:
             self._loop.remove_writer(descriptor)
 
-    def rest(self, descriptor: int) -> None:
+    def pause(self, descriptor: int) -> None:
         if self._watched.pop(descriptor, None) is not None:
             self._loop.remove_reader(descriptor)
             self._loop.remove_writer(descriptor)
 
     def close(self) -> None:
         for descriptor in list(self._watched):
-            self.rest(descriptor)
+            self.pause(descriptor)

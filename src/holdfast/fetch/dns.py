@@ -1,9 +1,9 @@
-"""Names to addresses: asked by us, not by libcurl, whose lookups wait for each other.
+"""DNS resolver with a cache: resolves host names before libcurl, whose own lookups block each other.
 
-Owns the name servers and the cache. The rule: every lookup ends within its time as addresses or as an `Outcome`, none waits for another
-one, and an address leaves here only if the guard lets it (or whoever asks may go to private ones).
+Owns the name servers and the cache. The rule: every lookup ends within its timeout as addresses or as an `Outcome`, lookups of different
+names do not wait for each other, and an address is returned only if the address filter accepts it (or the caller allows private ones).
 
-The hosts file comes first, then the cache, then the name servers, which are asked for A and AAAA at once.
+Order: cache, hosts file, name servers, which are queried for A and AAAA at once.
 """
 
 import asyncio
@@ -22,65 +22,65 @@ from aiodns.error import DNSError
 from pycares import errno
 
 from holdfast.errors import SettingsError
-from holdfast.fetch.guard import refusal
-from holdfast.fetch.hosts import Hosts, is_localhost
+from holdfast.fetch.address_filter import refusal_reason
+from holdfast.fetch.hosts_file import HostsFile, is_localhost
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Fetch
 
 CACHE_SIZE: Final = 50_000
-"""Names that are remembered; the oldest go first."""
-SHORTEST_TTL: Final = 5.0
-"""Seconds that an answer holds at least: a name with a TTL of 0 is asked for once a visit's moment, not once a page."""
+"""Names in the cache; the oldest are evicted first."""
+MIN_TTL: Final = 5.0
+"""Seconds that an answer is cached at least, so that a TTL of 0 does not cause a query per page."""
 FAILURE_TTL: Final = 5.0
-"""Seconds until name servers that failed are asked again; that a name does not exist holds longer."""
-MOST_ADDRESSES: Final = 8
-"""Of a name that are tried."""
+"""Seconds that a failure of the name servers is cached; the answer that a name does not exist is cached longer."""
+MAX_ADDRESSES: Final = 8
+"""Addresses of a name that are tried."""
 GRACE: Final = 0.3
-"""Seconds that the answer about one kind of address is waited for when the other kind has been found (RFC 8305)."""
+"""Seconds to wait for the second address family when the first has been found (RFC 8305)."""
 _TRIES: Final = 3
-_SHARES: Final = 7
-"""Each further try waits twice as long as the one before; this is all of them in terms of the first."""
+_TIMEOUT_SHARES: Final = 7
+"""The timeout of all tries as a multiple of the first: each try waits twice as long as the one before (1 + 2 + 4)."""
 _HOSTS_TTL: Final = 1.0
-"""Seconds until the hosts file is looked at again."""
+"""Seconds that an answer of the hosts file is cached."""
 
-_NO_SUCH_NAME: Final = frozenset((errno.ARES_ENOTFOUND, errno.ARES_ENODATA, errno.ARES_EBADNAME))
+_NOT_FOUND_ERRORS: Final = frozenset((errno.ARES_ENOTFOUND, errno.ARES_ENODATA, errno.ARES_EBADNAME))
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Addresses that may be connected to, or why there are none."""
+    """Addresses that may be connected to, or the reason why there are none."""
 
     addresses: tuple[str, ...] = ()
     outcome: Outcome | None = None
     """NO_SUCH_HOST, DNS_FAILURE or ADDRESS_REFUSED; None: there are addresses."""
     detail: str = ""
     pin: str = ""
-    """The addresses as libcurl reads them; empty for a host that is an address itself."""
+    """The addresses in the format of CURLOPT_RESOLVE; empty if the host is an IP address."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """An answer in the cache."""
+class _CacheEntry:
+    """A cached answer. `expires_at` is in seconds of the monotonic clock."""
 
-    until: float
+    expires_at: float
     any: Resolved
     public: Resolved
-    """What those get who may not go to private addresses."""
+    """The answer for callers that do not allow private addresses."""
 
 
 class Resolver:
-    """Finds addresses. It is bound to the event loop of its first lookup."""
+    """Resolves host names. Bound to the event loop of its first lookup."""
 
     def __init__(self, settings: Fetch, *, hosts_file: Path = Path("/etc/hosts"), cache_size: int = CACHE_SIZE) -> None:
-        """Raises SettingsError for a name server that is none."""
+        """Raises SettingsError for an invalid name server."""
         self._timeout = settings.dns_timeout.total_seconds()
-        self._longest = settings.dns_ttl_max.total_seconds()
-        self._negative = settings.dns_ttl_negative.total_seconds()
+        self._max_ttl = settings.dns_ttl_max.total_seconds()
+        self._negative_ttl = settings.dns_ttl_negative.total_seconds()
         self._servers = [_server(text) for text in settings.dns_servers]
-        self._hosts = Hosts(hosts_file)
-        self._cache: dict[str, _Known] = {}
+        self._hosts = HostsFile(hosts_file)
+        self._cache: dict[str, _CacheEntry] = {}
         self._cache_size = cache_size
-        self._under_way: dict[str, asyncio.Task[_Known]] = {}
+        self._active: dict[str, asyncio.Task[_CacheEntry]] = {}
         self._resolver: aiodns.DNSResolver | None = None
 
     async def __aenter__(self) -> Self:
@@ -92,8 +92,8 @@ class Resolver:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """After: no lookup is under way, and whoever waited for one was told DNS_FAILURE or cancelled."""
-        for task in list(self._under_way.values()):
+        """After: no lookup is in progress; its callers received DNS_FAILURE or were cancelled."""
+        for task in list(self._active.values()):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -101,40 +101,40 @@ class Resolver:
             await self._resolver.close()
             self._resolver = None
 
-    def known(self, host: str, *, allow_private: bool) -> Resolved | None:
-        """What `resolve` would say, if it need ask nobody."""
+    def cached(self, host: str, *, allow_private: bool) -> Resolved | None:
+        """The cached answer of `resolve`; None: a lookup is needed."""
         found = self._cache.get(host)
-        if found is None or found.until <= time.monotonic():
+        if found is None or found.expires_at <= time.monotonic():
             return None
         return found.any if allow_private else found.public
 
     async def resolve(self, host: str, *, allow_private: bool) -> Resolved:
-        """The addresses of *host*: a name in lower case without a trailing dot, an IPv4 address, or an IPv6 one in brackets."""
-        if found := self.known(host, allow_private=allow_private):
+        """Resolve *host*: a name in lower case without a trailing dot, an IPv4 address, or an IPv6 address in brackets."""
+        if found := self.cached(host, allow_private=allow_private):
             return found
         local = self._local(host)
         if local is None:
-            task = self._under_way.get(host)
+            task = self._active.get(host)
             if task is None:
-                task = self._under_way[host] = asyncio.create_task(self._ask(host))
-                task.add_done_callback(lambda _: self._under_way.pop(host, None))
-            # Shielded: whoever asked first may be cancelled while others wait for the same answer.
+                task = self._active[host] = asyncio.create_task(self._query_servers(host))
+                task.add_done_callback(lambda _: self._active.pop(host, None))
+            # Shielded: the first caller may be cancelled while others wait for the same lookup.
             local = await asyncio.shield(task)
         return local.any if allow_private else local.public
 
-    def _local(self, host: str) -> _Known | None:
-        """An answer that needs no name server. After: it is in the cache, that of the hosts file for a moment: it may change."""
+    def _local(self, host: str) -> _CacheEntry | None:
+        """Resolve without DNS. After: the answer is cached; one from the hosts file for _HOSTS_TTL only, as the file may change."""
         now = time.monotonic()
         literal = host[1:-1] if host.startswith("[") else host
         try:
             address = str(ip_address(literal))
         except ValueError:
-            addresses = self._hosts.look_up(host)
-            return self._remember(host, _answer(addresses, now + _HOSTS_TTL)) if addresses else None
-        return self._remember(host, _answer((address,), now + self._longest, literal=True))
+            addresses = self._hosts.lookup(host)
+            return self._cache_entry(host, _make_entry(addresses, now + _HOSTS_TTL)) if addresses else None
+        return self._cache_entry(host, _make_entry((address,), now + self._max_ttl, literal=True))
 
-    async def _ask(self, host: str) -> _Known:
-        """Ask the name servers. After: the answer is in the cache, whatever it is."""
+    async def _query_servers(self, host: str) -> _CacheEntry:
+        """Query the name servers. After: the answer is cached, also a failure."""
         deadline = time.monotonic() + self._timeout
         wanted = {asyncio.create_task(self._query(host, kind)) for kind in ("A", "AAAA")}
         try:
@@ -147,39 +147,43 @@ class Resolver:
         finally:
             for task in wanted:
                 task.cancel()
-        return self._remember(host, self._judge([task.result() for task in done], complete=len(done) == len(wanted)))
+        return self._cache_entry(
+            host, self._interpret([task.result() for task in done], complete=len(done) == len(wanted))
+        )
 
-    def _judge(self, answers: "Sequence[_Records | int]", *, complete: bool) -> _Known:
+    def _interpret(self, answers: "Sequence[_Records | int]", *, complete: bool) -> _CacheEntry:
         now = time.monotonic()
         records = [answer for answer in answers if isinstance(answer, _Records)]
         if records:
             ttl = float(min(answer.ttl for answer in records))
             if not complete:
-                ttl = min(ttl, FAILURE_TTL)  # the other kind may be there next time
+                ttl = min(ttl, FAILURE_TTL)  # the other address family may be there next time
             addresses = [address for answer in records for address in answer.addresses]
-            addresses.sort(key=lambda address: ":" in address)  # IPv4 first: not every machine has the other
-            return _answer(tuple(addresses), now + min(max(ttl, SHORTEST_TTL), self._longest))
+            addresses.sort(key=lambda address: ":" in address)  # IPv4 first: not every machine has IPv6
+            return _make_entry(tuple(addresses), now + min(max(ttl, MIN_TTL), self._max_ttl))
         errors = [answer for answer in answers if isinstance(answer, int)]
-        if errno.ARES_ENOTFOUND in errors or (complete and _NO_SUCH_NAME.issuperset(errors)):
+        if errno.ARES_ENOTFOUND in errors or (complete and _NOT_FOUND_ERRORS.issuperset(errors)):
             gone = "the name does not exist" if errno.ARES_ENOTFOUND in errors else "the name has no address"
             nothing = Resolved((), Outcome.NO_SUCH_HOST, gone)
-            return _Known(now + self._negative, nothing, nothing)
-        why = next((str(errno.strerror(code)) for code in errors if code not in _NO_SUCH_NAME), "no answer in time")
-        failed = Resolved((), Outcome.DNS_FAILURE, f"name servers: {why}")
-        return _Known(now + min(FAILURE_TTL, self._negative), failed, failed)
+            return _CacheEntry(now + self._negative_ttl, nothing, nothing)
+        reason = next(
+            (str(errno.strerror(code)) for code in errors if code not in _NOT_FOUND_ERRORS), "no answer in time"
+        )
+        failed = Resolved((), Outcome.DNS_FAILURE, f"name servers: {reason}")
+        return _CacheEntry(now + min(FAILURE_TTL, self._negative_ttl), failed, failed)
 
-    def _remember(self, host: str, known: _Known) -> _Known:
-        self._cache.pop(host, None)  # so that the order of the cache is that of age
+    def _cache_entry(self, host: str, known: _CacheEntry) -> _CacheEntry:
+        self._cache.pop(host, None)  # keeps the cache in the order of age
         if len(self._cache) >= self._cache_size:
             del self._cache[next(iter(self._cache))]
         self._cache[host] = known
         return known
 
     async def _query(self, host: str, kind: str) -> "_Records | int":
-        """The addresses of one kind, or the name servers' error."""
+        """Query one record type; returns the addresses or the error code of c-ares."""
         if self._resolver is None:
             self._resolver = aiodns.DNSResolver(
-                self._servers or None, timeout=max(self._timeout / _SHARES, 0.05), tries=_TRIES, lookups="b"
+                self._servers or None, timeout=max(self._timeout / _TIMEOUT_SHARES, 0.05), tries=_TRIES, lookups="b"
             )
         try:
             answer = await self._resolver.query_dns(host, kind)
@@ -203,8 +207,8 @@ class _Records:
     ttl: int
 
 
-def needs_no_lookup(host: str) -> bool:
-    """Whether it is clear where *host* (as `resolve` reads it) leads, to us and to a proxy alike: an address, or localhost."""
+def is_address_or_localhost(host: str) -> bool:
+    """Whether *host* (in the format of `resolve`) is an IP address or localhost: it leads to the same place from here and from a proxy."""
     try:
         ip_address(host[1:-1] if host.startswith("[") else host)
     except ValueError:
@@ -212,25 +216,25 @@ def needs_no_lookup(host: str) -> bool:
     return True
 
 
-def _answer(addresses: tuple[str, ...], until: float, *, literal: bool = False) -> _Known:
-    refused = [(address, why) for address in addresses if (why := refusal(address))]
-    public = tuple(address for address in addresses if not refusal(address))
+def _make_entry(addresses: tuple[str, ...], until: float, *, literal: bool = False) -> _CacheEntry:
+    refused = [(address, reason) for address in addresses if (reason := refusal_reason(address))]
+    public = tuple(address for address in addresses if not refusal_reason(address))
     if public:
         safe = _resolved(public, literal=literal)
     else:
-        address, why = refused[0]
-        safe = Resolved((), Outcome.ADDRESS_REFUSED, f"{address} is {why}")
-    return _Known(until, _resolved(addresses, literal=literal), safe)
+        address, reason = refused[0]
+        safe = Resolved((), Outcome.ADDRESS_REFUSED, f"{address} is {reason}")
+    return _CacheEntry(until, _resolved(addresses, literal=literal), safe)
 
 
 def _resolved(addresses: tuple[str, ...], *, literal: bool) -> Resolved:
-    kept = addresses[:MOST_ADDRESSES]
+    kept = addresses[:MAX_ADDRESSES]
     pin = ",".join(f"[{address}]" if ":" in address else address for address in kept)
     return Resolved(kept, pin="" if literal else pin)
 
 
 def _server(text: str) -> str:
-    """A name server's address as c-ares reads it."""
+    """Parse the address of a name server into the format of c-ares."""
     host, colon, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
     try:
         address = ip_address(host.removeprefix("[").removesuffix("]"))

@@ -1,6 +1,6 @@
-"""The names that this machine knows by itself: its hosts file, and localhost.
+"""Host names that resolve without DNS: the hosts file and localhost.
 
-The rule: what is found here is never asked of a name server. `localhost` and all below it are this machine, whatever the file says
+The rule: a name found here is never sent to a name server. `localhost` and its subdomains are this machine, whatever the file says
 (RFC 6761).
 """
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Final
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
-_LARGEST: Final = 16 << 20
-"""Bytes of a hosts file that are read: block lists of a million names are in use."""
+_MAX_BYTES: Final = 16 << 20
+"""Bytes read of a hosts file; block lists of a million names fit."""
 
 
-class Hosts:
-    """A hosts file, read again when it has changed."""
+class HostsFile:
+    """A hosts file, reloaded when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._names: dict[str, tuple[str, ...]] = {}
 
-    def look_up(self, name: str) -> tuple[str, ...]:
-        """The addresses of *name* (lower case, without a trailing dot); none: it is for the name servers."""
+    def lookup(self, name: str) -> tuple[str, ...]:
+        """The addresses of *name* (lower case, without a trailing dot); empty: not in the file."""
         if is_localhost(name):
             return LOOPBACK
         self._refresh()
@@ -34,19 +34,19 @@ class Hosts:
             stamp = (found.st_mtime_ns, found.st_size)
             if stamp != self._stamp:
                 with self._path.open(encoding="utf-8", errors="replace") as file:
-                    self._names = read(file.read(_LARGEST))
+                    self._names = parse_hosts(file.read(_MAX_BYTES))
                 self._stamp = stamp
-        except OSError:  # a machine without one
+        except OSError:  # the machine has no hosts file
             self._stamp, self._names = None, {}
 
 
 def is_localhost(name: str) -> bool:
-    """Whether *name* (lower case, without a trailing dot) is this machine, to whomever asks."""
+    """Whether *name* (lower case, without a trailing dot) is localhost or below it."""
     return name == "localhost" or name.endswith(".localhost")
 
 
-def read(text: str) -> dict[str, tuple[str, ...]]:
-    """The names of a hosts file's *text* and their addresses, in its order; lines that make no sense are left out."""
+def parse_hosts(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse a hosts file into names and their addresses, in its order; invalid lines are skipped."""
     names: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         address, *aliases = line.partition("#")[0].split() or [""]

@@ -1,6 +1,6 @@
-"""The head of a response: status line and headers as they came, read into text that can do no harm.
+"""Parser of response heads: status line and headers as received, and as sanitized text.
 
-The rule: any bytes whatsoever give a value. Text from here has no control characters; what stands in the archive is `raw`.
+The rule: any bytes give a value. Text has no control characters; the archive stores `raw`.
 """
 
 import re
@@ -12,53 +12,53 @@ from urllib.parse import quote
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _FOLD: Final = re.compile(r"\r?\n[ \t]+")
-"""A header that goes on in the next line, as was allowed long ago."""
+"""A folded header, continued on the next line (obsolete since RFC 7230)."""
 _STATUS: Final = re.compile(rb"HTTP/[^\s]*[ \t]+(\d{3})(?!\d)")
 _PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 
-READABLE: Final = frozenset(("", "text/html", "application/xhtml+xml", "text/plain"))
-"""Content types that can be parsed; a server that names none may mean one of them."""
+PARSEABLE_TYPES: Final = frozenset(("", "text/html", "application/xhtml+xml", "text/plain"))
+"""Content types that the parser accepts; a missing type is accepted too."""
 
 
 @dataclass(slots=True)
-class Head:
-    """A response but for its body."""
+class ResponseHead:
+    """A response without its body."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     """By lower-case name; of several with one name the values joined by ", "."""
     raw: bytes = b""
     content_type: str = ""
-    """The last one that was named, without its parameters."""
+    """The last Content-Type, in lower case, without its parameters."""
     location: str | None = None
-    """As written, but for bytes that are neither ASCII nor UTF-8: they are escaped, as browsers do."""
+    """As received; bytes that are not valid UTF-8 are percent-encoded, as browsers do."""
     encodings: int = 0
-    """Layers of content encoding."""
+    """Number of content encodings applied."""
     length: int | None = None
-    """Bytes on the wire, if the server says it in a way that can be read."""
+    """Content-Length in bytes; None: missing or invalid."""
 
 
-def clean(text: str) -> str:
-    """*text* without control characters, for logs and the store."""
+def strip_controls(text: str) -> str:
+    """Replace control characters in *text* by spaces, for logs and the database."""
     return _CONTROLS.sub(" ", text).strip()
 
 
-def status(line: bytes) -> int:
-    """The status in a status line that libcurl let pass; 0: there is none."""
+def parse_status(line: bytes) -> int:
+    """Parse the status code of a status line; 0: there is none."""
     if line[:9] == b"HTTP/1.1 " and (code := line[9:12]).isdigit() and line[12:13] in b" \r\n":  # nearly all
         return int(code)
     found = _STATUS.match(line)
     return int(found[1]) if found else 0
 
 
-def read(lines: Sequence[bytes]) -> Head:
-    """The head made of *lines*, of which the first is the status line and the last is empty."""
+def parse_head(lines: Sequence[bytes]) -> ResponseHead:
+    """Parse *lines*, of which the first is the status line and the last is empty."""
     raw = b"".join(lines)
-    head = Head(status(lines[0]), raw=raw)
+    head = ResponseHead(parse_status(lines[0]), raw=raw)
     headers = head.headers
     text = raw.decode("latin-1")
-    if not text.replace("\r\n", "").isprintable() or "\n " in text:  # a third of the time that a pattern takes
-        text = _tidy(text)
+    if not text.replace("\r\n", "").isprintable() or "\n " in text:  # a third of the time of a regular expression
+        text = _unfold(text)
     for line in text.split("\n")[1:]:
         name, colon, value = line.partition(":")
         name = name.strip().lower()
@@ -67,9 +67,9 @@ def read(lines: Sequence[bytes]) -> Head:
         value = value.strip()
         headers[name] = value if name not in headers else f"{headers[name]}, {value}"
         if name == "content-type" and value:
-            head.content_type = _type(value)
+            head.content_type = _media_type(value)
     if "location" in headers:
-        head.location = next(filter(None, map(_location, lines)), None)
+        head.location = next(filter(None, map(_parse_location, lines)), None)
     if encoding := headers.get("content-encoding"):
         head.encodings = sum(layer.strip().lower() not in ("", "identity", "none") for layer in encoding.split(","))
     length = headers.get("content-length", "")
@@ -79,18 +79,18 @@ def read(lines: Sequence[bytes]) -> Head:
 
 
 @lru_cache(maxsize=256)
-def _type(value: str) -> str:
+def _media_type(value: str) -> str:
     return value.partition(";")[0].strip().lower()
 
 
-def _tidy(text: str) -> str:
-    """*text* without folded lines and, but for the ends of lines, without control characters."""
+def _unfold(text: str) -> str:
+    """Unfold headers and replace control characters other than line ends by spaces."""
     lines = _FOLD.sub(" ", text).split("\n")
     return "\n".join(_CONTROLS.sub(" ", line.removesuffix("\r")) for line in lines)
 
 
-def _location(line: bytes) -> str | None:
-    """Where *line* points to, if it is a Location; the first that is not empty counts."""
+def _parse_location(line: bytes) -> str | None:
+    """The target of a Location header; None: another header, or empty."""
     name, _, value = line.partition(b":")
     if name.strip().lower() != b"location":
         return None
@@ -99,4 +99,4 @@ def _location(line: bytes) -> str | None:
         text = value.decode()
     except UnicodeDecodeError:
         text = quote(value, safe=_PRINTABLE)
-    return clean(text) or None
+    return strip_controls(text) or None

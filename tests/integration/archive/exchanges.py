@@ -10,10 +10,10 @@ from typing import Any
 
 from warcio.archiveiterator import ArchiveIterator
 
-from holdfast.archive.segments import Segments
 from holdfast.archive.warc import Exchange
+from holdfast.archive.writer import ArchiveWriter
+from holdfast.model.fetch_types import ArchiveRef, FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import ArchiveRef, FetchResult
 from holdfast.settings import Archive
 
 MOMENT = datetime(2026, 11, 15, 20, 15, 0, 250_000, tzinfo=UTC)
@@ -44,12 +44,12 @@ def numbered(numbers: Iterable[int], size: int = 400) -> list[Exchange]:
     return [exchange(f"https://a.example/{n}", body_of(n, size)) for n in numbers]
 
 
-def writer(folder: Path, worker: str = "w1", **settings: int) -> Segments:
+def writer(folder: Path, worker: str = "w1", **settings: int) -> ArchiveWriter:
     """A worker's archive in `folder`."""
-    return Segments(folder, worker, Archive(**settings), software="holdfast test")
+    return ArchiveWriter(folder, worker, Archive(**settings), software="holdfast test")
 
 
-def keep(segments: Segments, exchanges: list[Exchange]) -> list[ArchiveRef]:
+def keep(segments: ArchiveWriter, exchanges: list[Exchange]) -> list[ArchiveRef]:
     """Append and sync, as a commit does."""
     refs = segments.append(exchanges)
     segments.sync()

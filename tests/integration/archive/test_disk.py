@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.archive import segment
-from holdfast.archive.reading import check, read
+from holdfast.archive import segment_file
+from holdfast.archive.reader import check, read
 from tests.integration.archive.exchanges import body_of, exchange, files, keep, numbered, records, warcio_check, writer
 
 
@@ -117,7 +117,7 @@ def test_after_a_failed_fsync_the_segment_is_given_up(tmp_path: Path, monkeypatc
 
     segments.append(numbered([1, 2]))
     with monkeypatch.context() as patch:
-        patch.setattr(segment, "_datasync", fails)
+        patch.setattr(segment_file, "_datasync", fails)
         with pytest.raises(OSError, match="lost"):
             segments.sync()
     assert old.stat().st_size == size
@@ -139,7 +139,7 @@ def test_what_was_not_synced_is_never_referred_to(tmp_path: Path, monkeypatch: p
     keep(segments, numbered([1]))
     segments.append(numbered([2]))
     with monkeypatch.context() as patch:
-        patch.setattr(segment, "_datasync", fails)
+        patch.setattr(segment_file, "_datasync", fails)
         patch.setattr(os, "ftruncate", fails)  # so the record can be read, and yet may be gone tomorrow
         with pytest.raises(OSError, match="lost"):
             segments.sync()
@@ -156,7 +156,7 @@ def test_a_first_fsync_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: py
     segments = writer(tmp_path)
     segments.append(numbered([1]))
     with monkeypatch.context() as patch:
-        patch.setattr(segment, "_datasync", fails)
+        patch.setattr(segment_file, "_datasync", fails)
         with pytest.raises(OSError, match="lost"):
             segments.sync()
     assert list((tmp_path / "w1").iterdir()) == []
@@ -169,7 +169,7 @@ def test_what_is_on_the_disk_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The order that a power cut is survived by: mark and its name, bytes, their file's name, and only then the mark is moved."""
     events: list[tuple[str, str]] = []
     plain = {name: getattr(os, name) for name in ("fsync", "pwrite")}
-    datasync = segment._datasync
+    datasync = segment_file._datasync
 
     def name_of(file: int) -> str:
         places = (tmp_path / "w1", *(tmp_path / "w1").iterdir())
@@ -183,7 +183,7 @@ def test_what_is_on_the_disk_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     segments = writer(tmp_path)
     for kind in plain:
         monkeypatch.setattr(os, kind, lambda *more, kind=kind: note(kind, *more))
-    monkeypatch.setattr(segment, "_datasync", lambda file: note("datasync", file))
+    monkeypatch.setattr(segment_file, "_datasync", lambda file: note("datasync", file))
     for n in range(2):
         segments.append(numbered([n]))
         segments.sync()

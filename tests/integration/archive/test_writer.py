@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.archive.reading import ArchiveDamaged, check, read
+from holdfast.archive.reader import ArchiveDamaged, check, read
 from holdfast.errors import NotFound
-from holdfast.model.page import ArchiveRef
+from holdfast.model.fetch_types import ArchiveRef
 from tests.integration.archive.exchanges import (
     MOMENT,
     body_of,
@@ -202,8 +202,8 @@ class TestDamage:
             (ArchiveRef(first.segment, first.offset + 1, first.length, first.payload_digest), "cannot be unpacked"),
             (ArchiveRef(first.segment, first.offset, first.length - 9, first.payload_digest), "cannot be unpacked"),
             (ArchiveRef(first.segment, 10**9, first.length, first.payload_digest), "not whole"),
-            (ArchiveRef("../w1/x", 0, 10, first.payload_digest), "no segment has"),
-            (ArchiveRef("w1/../../x", 0, 10, first.payload_digest), "no segment has"),
+            (ArchiveRef("../w1/x", 0, 10, first.payload_digest), "name of its segment is invalid"),
+            (ArchiveRef("w1/../../x", 0, 10, first.payload_digest), "name of its segment is invalid"),
         ]:
             with pytest.raises(ArchiveDamaged, match=said):
                 read(tmp_path, ref)

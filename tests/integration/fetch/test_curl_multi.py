@@ -13,15 +13,15 @@ import pycurl
 import pytest
 import uvloop
 
-from holdfast.fetch.multi import End, Multi
-from holdfast.fetch.sockets import EpollSockets, LoopSockets, Ready, Sockets, sockets
+from holdfast.fetch.curl_multi import CurlMulti, TransferEnd
+from holdfast.fetch.curl_sockets import EpollWatcher, LoopWatcher, OnReady, SocketWatcher, make_watcher
 from tests.support.web import Answer, Web, response, then_close, then_hang
 
 PATIENCE = 20.0
-Watching = Callable[[asyncio.AbstractEventLoop, Ready], Sockets]
+Watching = Callable[[asyncio.AbstractEventLoop, OnReady], SocketWatcher]
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
-KINDS: list[Watching] = [EpollSockets, LoopSockets] if hasattr(select, "epoll") else [LoopSockets]
+KINDS: list[Watching] = [EpollWatcher, LoopWatcher] if hasattr(select, "epoll") else [LoopWatcher]
 
 
 async def then_rest(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,14 +58,14 @@ def watching(request: pytest.FixtureRequest) -> Watching:
 
 
 class Counted:
-    """Sockets that count how often libcurl is called for them, and remember which descriptors it had watched."""
+    """SocketWatcher that count how often libcurl is called for them, and remember which descriptors it had watched."""
 
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
         self.calls = 0
         self.watched: list[int] = []
 
-    def __call__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> Sockets:
+    def __call__(self, loop: asyncio.AbstractEventLoop, ready: OnReady) -> SocketWatcher:
         def counted(descriptor: int, what: int) -> None:
             self.calls += 1
             ready(descriptor, what)
@@ -82,8 +82,8 @@ class Counted:
 
 
 @asynccontextmanager
-async def multi(watching: Watching, connections: int = 10) -> AsyncIterator[Multi]:
-    made = Multi(connections, watching)
+async def multi(watching: Watching, connections: int = 10) -> AsyncIterator[CurlMulti]:
+    made = CurlMulti(connections, watching)
     try:
         yield made
     finally:
@@ -104,12 +104,12 @@ def descriptors() -> set[str]:
     return {name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}  # noqa: PTH208, PTH110
 
 
-def is_silent(one: Multi) -> bool:
+def is_silent(one: CurlMulti) -> bool:
     """Whether nothing wakes the loop for what rests."""
     kind = one._sockets
-    if isinstance(kind, EpollSockets):
+    if isinstance(kind, EpollWatcher):
         return kind._epoll.poll(0) == []
-    assert isinstance(kind, LoopSockets)
+    assert isinstance(kind, LoopWatcher)
     return kind._watched == {}
 
 
@@ -120,7 +120,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_this_system_is_served_by_what_is_best_for_it() -> None:
     async def play() -> None:
-        made = sockets(asyncio.get_running_loop(), lambda _descriptor, _what: None)
+        made = make_watcher(asyncio.get_running_loop(), lambda _descriptor, _what: None)
         assert isinstance(made, KINDS[0])  # type: ignore[arg-type]
         made.close()
 
@@ -136,7 +136,7 @@ def test_many_transfers_over_connections_that_are_kept(watching: Watching, run: 
                 for _ in range(25):
                     body = BytesIO()
                     easy.setopt(pycurl.WRITEDATA, body)
-                    assert await one.start(easy) == End(0)
+                    assert await one.start(easy) == TransferEnd(0)
                     assert body.getvalue() == b"hi"
 
             await asyncio.gather(*(lane() for _ in range(4)))
@@ -150,7 +150,7 @@ def test_more_than_there_are_connections_wait_for_one(watching: Watching, run: R
     async def play() -> None:
         async with Web(PAGE) as web, multi(watching, connections=2) as one:
             ends = await asyncio.gather(*(one.start(handle(web.url())) for _ in range(20)))
-            assert ends == [End(0)] * 20
+            assert ends == [TransferEnd(0)] * 20
             assert web.connections == 2
 
     run(play())
@@ -169,7 +169,7 @@ def test_where_a_connection_stands_the_request_goes_out_when_it_is_started(watch
             await one.start(easy)
             end = one.start(easy)
             assert len(sent) == 2  # before anybody else could do anything
-            assert await end == End(0)
+            assert await end == TransferEnd(0)
 
     run(play())
 
@@ -193,7 +193,7 @@ def test_a_connection_that_the_server_closes_is_let_go_and_costs_nothing(
         async with Web(PAGE) as web, multi(counted) as one:
             easy = handle(web.url(path))
             for number in range(1, 5):
-                assert await one.start(easy) == End(0)
+                assert await one.start(easy) == TransferEnd(0)
                 calls = counted.calls
                 await until(lambda: not web._talks)
                 await asyncio.sleep(0.01)  # the end of the connection has come, and would be told again and again
@@ -216,7 +216,7 @@ def test_a_server_that_speaks_out_of_turn_does_not_keep_us_busy(watching: Watchi
     async def play() -> None:
         counted = Counted(watching)
         async with Web(script=talk) as web, multi(counted) as one:
-            assert await one.start(handle(web.url())) == End(0)
+            assert await one.start(handle(web.url())) == TransferEnd(0)
             calls = counted.calls
             await asyncio.sleep(0.03)
             assert counted.calls - calls <= 1
@@ -233,7 +233,7 @@ def test_a_number_that_was_closed_unseen_may_be_anybody_s(watching: Watching, ru
         async with Web(PAGE) as web, Web(PAGE) as other, multi(counted, connections=1) as one:
             for _ in range(5):
                 for server in (web, other):  # each makes room for itself by closing the other's
-                    assert await one.start(handle(server.url())) == End(0)
+                    assert await one.start(handle(server.url())) == TransferEnd(0)
                     strangers = socket.socketpair()
                     strangers[1].send(b"x")
                     calls = counted.calls
@@ -288,7 +288,7 @@ def test_a_timer_that_was_put_off_still_comes(watching: Watching, run: Run) -> N
             end = one.start(late)
             one.start(early)
             await until(lambda: len(web.heads) == 2)
-            one.give_up(early)
+            one.cancel(early)
             assert (await end).code == pycurl.E_OPERATION_TIMEDOUT
 
     run(play())
@@ -321,13 +321,13 @@ def test_giving_up_in_the_middle_closes_the_connection(watching: Watching, run: 
             end = one.start(easy)
             await until(lambda: body.getvalue() == b"part")
             beside = one.start(handle(other.url()))
-            one.give_up(easy)
+            one.cancel(easy)
             await closed.wait()
-            assert await beside == End(0)
+            assert await beside == TransferEnd(0)
             assert not end.done()
-            one.give_up(easy)  # a second time changes nothing
+            one.cancel(easy)  # a second time changes nothing
             easy.setopt(pycurl.URL, other.url())
-            assert await one.start(easy) == End(0)  # it is in no multi, and can be used again
+            assert await one.start(easy) == TransferEnd(0)  # it is in no multi, and can be used again
 
     run(play())
 
@@ -336,8 +336,8 @@ def test_an_end_that_nobody_waits_for_any_more_hurts_nobody(watching: Watching, 
     async def play() -> None:
         async with Web(PAGE) as web, multi(watching) as one:
             one.start(handle(web.url())).cancel()
-            assert await one.start(handle(web.url())) == End(0)
-            await until(lambda: not one._under_way)
+            assert await one.start(handle(web.url())) == TransferEnd(0)
+            await until(lambda: not one._active)
 
     run(play())
 
@@ -346,7 +346,7 @@ def test_closing_cancels_what_is_under_way_and_leaves_no_descriptor(watching: Wa
     async def play() -> None:
         async with Web(PAGE) as web:
             before = descriptors()
-            one = Multi(10, watching)
+            one = CurlMulti(10, watching)
             await asyncio.gather(*(one.start(handle(web.url())) for _ in range(3)))
             ends = [one.start(handle(web.url("/silent"), 50_000)) for _ in range(4)]
             ends.append(one.start(handle(web.url("/silent"), 20_000)))
@@ -364,7 +364,7 @@ def test_closing_cancels_what_is_under_way_and_leaves_no_descriptor(watching: Wa
 
 
 def test_closing_what_was_never_used() -> None:
-    one = Multi(10)
+    one = CurlMulti(10)
     one.close()
     with pytest.raises(RuntimeError, match="closed"):
         one.start(handle("http://127.0.0.1/"))
@@ -380,7 +380,7 @@ def test_closing_while_several_are_ready_calls_for_none_of_the_others(run: Run) 
             called.append(descriptor)
             epoll.close()
 
-        epoll = EpollSockets(asyncio.get_running_loop(), ready)
+        epoll = EpollWatcher(asyncio.get_running_loop(), ready)
         for ours, theirs in pairs:
             epoll.watch(ours.fileno(), pycurl.POLL_IN)
             theirs.send(b"x")

@@ -10,12 +10,12 @@ from contextlib import suppress
 import pytest
 import uvloop
 
-from holdfast.fetch.client import Client
+from holdfast.fetch.curl_multi import CurlMulti
+from holdfast.fetch.curl_sockets import EpollWatcher
 from holdfast.fetch.dns import Resolver
-from holdfast.fetch.multi import Multi
-from holdfast.fetch.sockets import EpollSockets
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.settings import Fetch
 from tests.support.web import Answer, Web, response
 
@@ -33,7 +33,7 @@ async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 PAGES: dict[str, Answer] = {"/": response(b"hi"), "/drip": drip}
 
 
-async def ask(client: Client, url: str, seconds: float | None = None) -> FetchResult:
+async def ask(client: HttpClient, url: str, seconds: float | None = None) -> FetchResult:
     return await client.fetch(FetchRequest(url, "Holdfast", allow_private=True, timeout=seconds))
 
 
@@ -50,7 +50,7 @@ def test_no_process_that_we_start_inherits_a_connection() -> None:
     async def play() -> None:
         settings = Fetch()
         before = set(open_sockets())
-        async with Web(PAGES) as web, Resolver(settings) as resolver, Client(settings, resolver) as client:
+        async with Web(PAGES) as web, Resolver(settings) as resolver, HttpClient(settings, resolver) as client:
             assert (await ask(client, web.url("/"))).outcome is Outcome.OK
             new = set(open_sockets()) - before
             assert new
@@ -62,17 +62,17 @@ def test_no_process_that_we_start_inherits_a_connection() -> None:
 def test_a_connection_that_somebody_keeps_open_does_not_keep_us_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it had been inherited: libcurl closes it, another process does not, and the server goes on talking."""
     seen: list[int] = []
-    look = EpollSockets._look
+    look = EpollWatcher._poll
 
-    def counted(self: EpollSockets) -> None:
+    def counted(self: EpollWatcher) -> None:
         seen.append(1)
         look(self)
 
-    monkeypatch.setattr(EpollSockets, "_look", counted)
+    monkeypatch.setattr(EpollWatcher, "_poll", counted)
 
     async def play() -> None:
         settings = Fetch()
-        async with Web(PAGES) as web, Resolver(settings) as resolver, Client(settings, resolver) as client:
+        async with Web(PAGES) as web, Resolver(settings) as resolver, HttpClient(settings, resolver) as client:
             before = set(open_sockets())
             request = asyncio.create_task(ask(client, web.url("/drip"), seconds=0.3))
             await asyncio.sleep(0.1)
@@ -101,19 +101,19 @@ def test_a_connection_that_somebody_keeps_open_does_not_keep_us_busy(monkeypatch
 def test_a_socket_that_cannot_be_watched_costs_the_requests_under_way_and_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    watch = EpollSockets.watch
+    watch = EpollWatcher.watch
     refusals = [OSError(28, "no room to watch")]
 
-    def full(self: EpollSockets, descriptor: int, what: int) -> None:
+    def full(self: EpollWatcher, descriptor: int, what: int) -> None:
         if refusals:
             raise refusals.pop()
         watch(self, descriptor, what)
 
-    monkeypatch.setattr(EpollSockets, "watch", full)
+    monkeypatch.setattr(EpollWatcher, "watch", full)
 
     async def play() -> None:
         settings = Fetch()
-        async with Web(PAGES) as web, Resolver(settings) as resolver, Client(settings, resolver) as client:
+        async with Web(PAGES) as web, Resolver(settings) as resolver, HttpClient(settings, resolver) as client:
             assert (await ask(client, web.url("/"))).outcome is not Outcome.OK
             assert [(await ask(client, web.url("/"))).outcome for _ in range(3)] == [Outcome.OK] * 3
 
@@ -125,7 +125,7 @@ def test_a_timer_that_comes_at_once_can_be_set_again(make: Callable[[], asyncio.
     """uvloop's handle of such a timer is of another kind. By a clock that stands still libcurl's wishes all lie in the past."""
 
     async def play() -> None:
-        multi = Multi(4)
+        multi = CurlMulti(4)
         loop = asyncio.get_running_loop()
         multi._loop = loop
         for milliseconds in (0, 0, 50, 0):

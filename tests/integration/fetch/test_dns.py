@@ -64,7 +64,7 @@ def test_an_alias() -> None:
 
 def test_no_more_addresses_than_can_be_tried() -> None:
     many = Answer(tuple(f"198.20.0.{n}" for n in range(1, 25)))
-    assert len(one({"many.example": many}, "many.example").addresses) == dns.MOST_ADDRESSES
+    assert len(one({"many.example": many}, "many.example").addresses) == dns.MAX_ADDRESSES
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_answers_are_remembered_and_shared() -> None:
     [
         (PUBLIC, timedelta(hours=1), 300),
         (PUBLIC, timedelta(seconds=100), 100),
-        (Answer(("198.20.0.1",), ttl=0), timedelta(hours=1), dns.SHORTEST_TTL),
+        (Answer(("198.20.0.1",), ttl=0), timedelta(hours=1), dns.MIN_TTL),
         (Answer(("198.20.0.1",), ttl=0), timedelta(seconds=1), 1),
         (NOWHERE, timedelta(hours=1), 60),
         (BROKEN, timedelta(hours=1), dns.FAILURE_TTL),
@@ -161,7 +161,7 @@ def test_how_long_answers_hold(answer: Answer, longest: timedelta, seconds: floa
         async with Names({"site.example": answer}, dns_ttl_max=longest) as names:
             began = time.monotonic()
             await names.resolve("site.example")
-            return names.resolver._cache["site.example"].until - began
+            return names.resolver._cache["site.example"].expires_at - began
 
     assert seconds <= asyncio.run(run()) < seconds + 1
 
@@ -172,7 +172,7 @@ def test_what_was_remembered_too_long_is_asked_for_again() -> None:
         async with Names(answers) as names:
             assert (await names.resolve("site.example")).addresses == ("198.20.0.1",)
             known = names.resolver._cache["site.example"]
-            names.resolver._cache["site.example"] = dns._Known(time.monotonic(), known.any, known.public)
+            names.resolver._cache["site.example"] = dns._CacheEntry(time.monotonic(), known.any, known.public)
             await names.resolver._resolver.close()  # type: ignore[union-attr]
             names.resolver._resolver = None  # c-ares remembers too
             assert (await names.resolve("site.example")).addresses == ("198.20.0.2",)
@@ -238,7 +238,7 @@ def test_a_request_ends_in_its_time_whatever_name_servers_do() -> None:
 @pytest.mark.parametrize("server", ["1.2.3.4", "1.2.3.4:53", "::1", "[::1]", "[::1]:5353"])
 def test_name_servers(server: str) -> None:
     resolver = Resolver(Fetch(dns_servers=(server,)))
-    assert resolver.known("never-asked.example", allow_private=True) is None
+    assert resolver.cached("never-asked.example", allow_private=True) is None
 
 
 @pytest.mark.parametrize(

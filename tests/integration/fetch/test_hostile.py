@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from tests.support.web import Answer, Web, ask, client, endless, response, then_close, then_hang, then_reset
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"

@@ -12,9 +12,9 @@ import psutil
 import pytest
 import uvloop
 
-from holdfast.fetch.transfer import OTHER_BYTES
+from holdfast.fetch.curl_transfer import MAX_ERROR_BODY_BYTES
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from holdfast.model.request_secrets import SecretHeaders
 from tests.support.web import Answer, Certificate, Web, ask, client, http2, response, then_close, then_reset
 
@@ -150,7 +150,7 @@ def test_errors(status: str, outcome: Outcome) -> None:
 
 def test_the_body_of_an_error_is_cut() -> None:
     result = fetch(response(b"x" * 200_000, "500 Oops"))
-    assert (result.outcome, len(result.body), result.cut) == (Outcome.SERVER_ERROR, OTHER_BYTES, True)
+    assert (result.outcome, len(result.body), result.cut) == (Outcome.SERVER_ERROR, MAX_ERROR_BODY_BYTES, True)
     assert fetch(response(b"x" * (20 << 20), "500 Oops")).outcome is Outcome.SERVER_ERROR
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pycurl
 import pytest
 
-from holdfast.fetch.client import Client
+from holdfast.fetch.http_client import HttpClient
 from holdfast.model import webhook
+from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchRequest, FetchResult
 from tests.support.nameserver import Answer as Record
 from tests.support.nameserver import NameServer
 from tests.support.web import Certificate, Web, ask, client, http2, response
@@ -48,7 +48,7 @@ class Recorder:
             await writer.drain()
 
 
-def play(recorder: Recorder, talk: Callable[[Client, Web], Awaitable[None]], **settings: Any) -> None:
+def play(recorder: Recorder, talk: Callable[[HttpClient, Web], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with recorder.web as web, client(**settings) as one:
             await asyncio.wait_for(talk(one, web), 20)
@@ -69,7 +69,7 @@ def test_a_post_on_the_wire(body: bytes) -> None:
     recorder = Recorder(hook=response(b"thanks", "202 Accepted", "text/weird"))
     results: list[FetchResult] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         results.append(await one.fetch(post(web.url("/hook?x=1"), body)))
 
     recorder.answers["hook?x=1"] = recorder.answers["hook"]
@@ -91,7 +91,7 @@ def test_gets_and_posts_leave_no_trace_in_each_other() -> None:
     recorder = Recorder(bad=b"nonsense\r\n\r\n", gone=b"", moved=response(b"", "307 Moved", Location="/other"))
     made: list[int] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         get, hook = web.url("/get"), web.url("/hook")
         for request in [
             ask(get),
@@ -152,7 +152,7 @@ def test_a_post_is_sent_once() -> None:
     sent: list[int] = []
     results: list[FetchResult] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         await one.fetch(ask(web.url("/get")))
         results.append(await one.fetch(post(web.url("/hook"), on_sent=lambda: sent.append(1))))
         results.extend([await one.fetch(ask(web.url("/get"))) for _ in range(2)])
@@ -167,7 +167,7 @@ def test_a_connection_that_rests_makes_room_for_a_post() -> None:
     recorder = Recorder()
     outcomes: list[Outcome] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         requests = (ask(web.url("/get")), post(web.url("/hook")), ask(web.url("/get")))
         outcomes.extend([(await one.fetch(request)).outcome for request in requests])
 
@@ -180,7 +180,7 @@ def test_what_was_posted_is_not_kept() -> None:
     before = sys.getrefcount(body)
     held: list[int] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         await one.fetch(post(web.url("/hook"), body))
         held.append(sys.getrefcount(body))
 
@@ -193,7 +193,7 @@ def test_redirects_are_answers(status: int) -> None:
     recorder = Recorder(hook=response(b"", f"{status} Moved", Location="/other"))
     results: list[FetchResult] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         results.append(await one.fetch(post(web.url("/hook"))))
 
     play(recorder, talk)
@@ -206,7 +206,7 @@ def test_a_long_answer_is_cut(status: str) -> None:
     recorder = Recorder(hook=response(b"x" * 1_000_000, status, "application/json"))
     results: list[FetchResult] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         results.append(await one.fetch(post(web.url("/hook"))))
 
     play(recorder, talk)
@@ -228,7 +228,7 @@ def test_a_long_answer_is_cut(status: str) -> None:
 def test_headers_that_are_not_the_caller_s(headers: tuple[tuple[str, str], ...]) -> None:
     recorder = Recorder()
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         with pytest.raises(ValueError, match="not a header"):
             await one.fetch(post(web.url("/hook"), headers=headers))
 
@@ -240,7 +240,7 @@ def test_values_are_one_line_and_a_get_has_none() -> None:
     recorder = Recorder()
     heads: list[bytes] = []
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         headers = (("X-Evil", "a\r\nHost: b\0\u2028é"), ("X-Colon", "a:"))
         heads.append((await one.fetch(post(web.url("/hook"), b"", headers=headers))).request_head)
         heads.append((await one.fetch(ask(web.url("/get"), headers=JSON))).request_head)
@@ -302,7 +302,7 @@ def test_a_get_costs_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pycurl, "Curl", Told)
     recorder = Recorder()
 
-    async def talk(one: Client, web: Web) -> None:
+    async def talk(one: HttpClient, web: Web) -> None:
         get = ask(web.url("/get"))
         for _ in range(2):  # looking up the host takes a part of the first one's time, so the second is told of another
             await one.fetch(get)
@@ -321,11 +321,11 @@ def test_a_get_costs_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_webhook_is_delivered_and_can_be_verified() -> None:
     recorder = Recorder()
     now = datetime.now(UTC)
-    message = webhook.Message("m-1", "task.completed", now, {"title": "\ud800\0", "pages": 3})
+    message = webhook.WebhookMessage("m-1", "task.completed", now, {"title": "\ud800\0", "pages": 3})
     results: list[FetchResult] = []
 
-    async def talk(one: Client, web: Web) -> None:
-        wanted = webhook.request(
+    async def talk(one: HttpClient, web: Web) -> None:
+        wanted = webhook.delivery_request(
             web.url("/hook"), message, [b"new", b"old"], now, user_agent="Holdfast", allow_private=True
         )
         results.append(await one.fetch(wanted))
@@ -337,4 +337,4 @@ def test_a_webhook_is_delivered_and_can_be_verified() -> None:
     assert fields[b"Holdfast-Event"] == b"task.completed"
     assert body_of(request) == message.body()
     assert webhook.verify(signature, body_of(request), [b"old"], now + timedelta(minutes=1))
-    assert webhook.verdict(results[0], 1, 0.0, webhook.Patience()).next is webhook.Next.DELIVERED
+    assert webhook.decide_delivery(results[0], 1, 0.0, webhook.RetryPolicy()).next is webhook.NextStep.DELIVERED

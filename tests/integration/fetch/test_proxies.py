@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from holdfast.model.request_secrets import SecretHeaders
 from tests.support import debian
 from tests.support.proxied import PASSWORD, PROTOCOLS, PROXY, SITE, Site, certificate, ground, route

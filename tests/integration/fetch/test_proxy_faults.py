@@ -7,32 +7,32 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Fault
+from holdfast.model.proxy import ProxyFault
 from tests.support import debian
 from tests.support.proxied import PASSWORD, PROTOCOLS, SITE, certificate, ground, route
 from tests.support.web import Answer, Certificate, ask, client, response
 
-Said = tuple[Outcome, Fault | None]
-FAILED: Said = (Outcome.PROXY_FAILED, Fault.PROXY)
-LOST: Said = (Outcome.CONNECTION_FAILED, Fault.UNCLEAR)
-LATE: Said = (Outcome.TIMEOUT, Fault.UNCLEAR)
-ERROR: Said = (Outcome.SERVER_ERROR, Fault.UNCLEAR)
+Said = tuple[Outcome, ProxyFault | None]
+FAILED: Said = (Outcome.PROXY_FAILED, ProxyFault.PROXY)
+LOST: Said = (Outcome.CONNECTION_FAILED, ProxyFault.UNCLEAR)
+LATE: Said = (Outcome.TIMEOUT, ProxyFault.UNCLEAR)
+ERROR: Said = (Outcome.SERVER_ERROR, ProxyFault.UNCLEAR)
 SCHEMES = ("http", "https")
 SHORT = 0.3
 
 ALIKE: dict[str, Said] = {"refuse": FAILED, "wrong_password": FAILED, "drop": LOST, "hang": LATE}
 READING: dict[str, Said] = {
     **ALIKE,
-    "garbage": (Outcome.BAD_RESPONSE, Fault.UNCLEAR),
+    "garbage": (Outcome.BAD_RESPONSE, ProxyFault.UNCLEAR),
     "401": (Outcome.LOGIN_WALL, None),
     "403": (Outcome.FORBIDDEN, None),
     "404": (Outcome.NOT_FOUND, None),
     "407": FAILED,
     "500": ERROR,
     "502": ERROR,
-    "503": (Outcome.UNAVAILABLE, Fault.UNCLEAR),
+    "503": (Outcome.UNAVAILABLE, ProxyFault.UNCLEAR),
     "504": ERROR,
 }
 """What is said of requests that a proxy reads, and may answer as if it were the site."""
@@ -80,7 +80,7 @@ def test_every_way_to_fail(tmp_path: Path, certified: Certificate, protocol: str
                         break
                 found[what] = said(result)
                 assert result.detail
-                if result.fault is Fault.PROXY:  # nothing of it as if the site had said it
+                if result.fault is ProxyFault.PROXY:  # nothing of it as if the site had said it
                     assert (result.status, result.headers, result.body, result.response_head) == (None, {}, b"", b"")
         return found
 
@@ -146,7 +146,7 @@ def test_a_401_where_we_gave_a_name_may_be_the_proxy_s(tmp_path: Path, certified
             ways = (proxy.route(), proxy.route(user="ann", password="a"))
             return [said(await on.client.fetch(ask(on.url("http"), route=way))) for way in ways]
 
-    assert asyncio.run(run()) == [(Outcome.LOGIN_WALL, None), (Outcome.LOGIN_WALL, Fault.UNCLEAR)]
+    assert asyncio.run(run()) == [(Outcome.LOGIN_WALL, None), (Outcome.LOGIN_WALL, ProxyFault.UNCLEAR)]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -215,7 +215,7 @@ def test_a_site_s_certificate_is_verified_through_a_tunnel(tmp_path: Path, certi
                 async with on.proxy(protocol, hosts={"other.example": "127.0.0.1"}) as proxy:
                     url = on.url("https", host="other.example")
                     result = await on.client.fetch(ask(url, route=proxy.route()))
-                    assert said(result) == (Outcome.TLS_FAILURE, Fault.UNCLEAR)
+                    assert said(result) == (Outcome.TLS_FAILURE, ProxyFault.UNCLEAR)
                     assert proxy.log()[0]["did"] == "tunnel"
             assert on.tls.heads == []
 
@@ -248,7 +248,7 @@ def test_tinyproxy_that_does_not_know_us(tmp_path: Path, scheme: str) -> None:
             return [said(await one.fetch(ask(f"{scheme}://127.0.0.1:9/", route=way))) for way in ways]
 
     with debian.tinyproxy(tmp_path, user="ann", password=PASSWORD) as proxy:
-        doubt = (Outcome.LOGIN_WALL, Fault.UNCLEAR) if scheme == "http" else FAILED
+        doubt = (Outcome.LOGIN_WALL, ProxyFault.UNCLEAR) if scheme == "http" else FAILED
         assert asyncio.run(run(proxy.port)) == [FAILED, doubt]
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pycurl
 import pytest
 
-from holdfast.fetch.body import Tally
-from holdfast.fetch.client import Client
+from holdfast.fetch.body_collector import BufferedBytes
+from holdfast.fetch.curl_transfer import CurlTransfer, TransferSpec
 from holdfast.fetch.dns import Resolved, Resolver
-from holdfast.fetch.transfer import Order, Transfer
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Fault
+from holdfast.model.proxy import ProxyFault
 from holdfast.settings import Fetch
 from tests.support.nameserver import Answer, NameServer
 from tests.support.proxied import PROTOCOLS, PROXY, SITE, certificate, ground, route
@@ -127,7 +127,7 @@ def test_a_proxy_at_a_private_address_needs_a_word(protocol: str, host: str) -> 
             for scheme in SCHEMES:
                 way = route(canary.port, protocol, host=host, allow_private=False)
                 result = await one.fetch(ask(f"{scheme}://127.0.0.1:9/", route=way))
-                assert (result.outcome, result.fault) == (Outcome.PROXY_FAILED, Fault.PROXY)
+                assert (result.outcome, result.fault) == (Outcome.PROXY_FAILED, ProxyFault.PROXY)
                 assert "loopback" in result.detail
             assert canary.connections == 0
 
@@ -137,7 +137,7 @@ def test_a_proxy_at_a_private_address_needs_a_word(protocol: str, host: str) -> 
 class Fooled(Resolver):
     """Says loopback of everything, whoever asks."""
 
-    def known(self, _host: str, *, allow_private: bool) -> Resolved:
+    def cached(self, _host: str, *, allow_private: bool) -> Resolved:
         assert allow_private in (False, True)
         return Resolved(("127.0.0.1",), pin="127.0.0.1")
 
@@ -152,7 +152,7 @@ def test_the_socket_to_a_proxy_is_guarded_too(tmp_path: Path, certified: Certifi
         async with (
             ground(tmp_path, certified) as on,
             on.proxy(protocol) as proxy,
-            Client(settings, Fooled(settings), ca_file=trusted) as one,
+            HttpClient(settings, Fooled(settings), ca_file=trusted) as one,
         ):
             good, bad = (proxy.route(host=PROXY, allow_private=allowed) for allowed in (True, False))
             for way in (bad, good, bad):
@@ -160,8 +160,8 @@ def test_the_socket_to_a_proxy_is_guarded_too(tmp_path: Path, certified: Certifi
                 assert result.outcome is (Outcome.OK if way is good else Outcome.PROXY_FAILED)
                 if way is bad:
                     assert (result.fault, result.detail) == (
-                        Fault.PROXY,
-                        "no way to the proxy: 127.0.0.1 is loopback",
+                        ProxyFault.PROXY,
+                        "cannot connect to the proxy: 127.0.0.1 is loopback",
                     )
             assert (len(proxy.log()), len(on.tls.heads)) == (1, 1)
 
@@ -179,9 +179,9 @@ def test_libcurl_asks_no_name_server(protocol: str, known: str) -> None:
     async def run() -> None:
         async with Web() as canary, pycurl.AsyncCurlMulti() as multi:
             request = ask("http://site.localhost:9/", route=route(canary.port, protocol, host="proxy.localhost"))
-            transfer = Transfer(Fetch(), None, Tally())
+            transfer = CurlTransfer(Fetch(), None, BufferedBytes())
             pins = (f"{known}:{canary.port}:127.0.0.1",)
-            transfer.begin(Order(request, request.url, b"x", (), pins, 5.0, 1000))
+            transfer.begin(TransferSpec(request, request.url, b"x", (), pins, 5.0, 1000))
             with pytest.raises(pycurl.error):
                 await multi.perform(transfer.handle)
             assert (transfer.outcome, transfer.address) == (Outcome.DNS_FAILURE, None)

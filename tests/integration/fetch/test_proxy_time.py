@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolved, Resolver
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Fault, Route
+from holdfast.model.proxy import ProxyFault, ProxyRoute
 from holdfast.settings import Fetch
-from holdfast.simweb.proxy_process import ProxyProcess
+from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.nameserver import BROKEN, NOWHERE, SILENT, NameServer
 from tests.support.proxied import PROTOCOLS, PROXY, SITE, Site, certificate, ground, route
 from tests.support.web import Answer, Certificate, ask, client, endless, response, then_hang
 
-Said = tuple[Outcome, Fault | None]
-FAILED: Said = (Outcome.PROXY_FAILED, Fault.PROXY)
-LATE: Said = (Outcome.TIMEOUT, Fault.UNCLEAR)
+Said = tuple[Outcome, ProxyFault | None]
+FAILED: Said = (Outcome.PROXY_FAILED, ProxyFault.PROXY)
+LATE: Said = (Outcome.TIMEOUT, ProxyFault.UNCLEAR)
 SHORT = 0.3
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue does not keep connections waiting")
 
@@ -63,8 +63,8 @@ class Slow(Resolver):
         super().__init__(Fetch())
         self._seconds, self._rude = seconds, rude
 
-    def known(self, host: str, *, allow_private: bool) -> Resolved | None:
-        return None if host == SITE else super().known(host, allow_private=allow_private)
+    def cached(self, host: str, *, allow_private: bool) -> Resolved | None:
+        return None if host == SITE else super().cached(host, allow_private=allow_private)
 
     async def resolve(self, host: str, *, allow_private: bool) -> Resolved:
         if host != SITE:
@@ -91,18 +91,18 @@ def test_a_proxy_that_does_not_take_connections(protocol: str) -> None:
 def test_a_proxy_that_was_left_no_time() -> None:
     async def run() -> Said:
         with deaf() as port:
-            async with Slow(0.6) as resolver, Client(Fetch(), resolver) as one:
+            async with Slow(0.6) as resolver, HttpClient(Fetch(), resolver) as one:
                 return said(await one.fetch(ask(f"http://{SITE}:9/", route=route(port), timeout=1.0)))
 
     assert asyncio.run(run()) == LATE
 
 
 @pytest.mark.parametrize("way", [None, route(9), route(9, "socks5")], ids=["direct", "http", "socks5"])
-def test_a_lookup_that_took_all_the_time_leaves_none_and_not_all(way: Route | None) -> None:
+def test_a_lookup_that_took_all_the_time_leaves_none_and_not_all(way: ProxyRoute | None) -> None:
     """Nothing left is not "no limit"."""
 
     async def run() -> FetchResult:
-        async with Slow(0.2, rude=True) as resolver, Client(Fetch(), resolver) as one:
+        async with Slow(0.2, rude=True) as resolver, HttpClient(Fetch(), resolver) as one:
             return await one.fetch(ask(f"http://{SITE}:9/", route=way, timeout=0.1))
 
     result = asyncio.run(run())
@@ -138,7 +138,7 @@ def test_a_proxy_that_stops_in_the_middle_of_a_page(tmp_path: Path, protocol: st
 
     with ProxyProcess(tmp_path, name="stops", protocol=protocol) as proxy:
         result = asyncio.run(run(proxy))
-    assert (result.fault, result.status, result.body) == (Fault.UNCLEAR, 200, b"")
+    assert (result.fault, result.status, result.body) == (ProxyFault.UNCLEAR, 200, b"")
     assert result.outcome in (
         {Outcome.TIMEOUT} if what == "freeze" else {Outcome.BAD_RESPONSE, Outcome.CONNECTION_FAILED}
     )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Fault
+from holdfast.model.proxy import ProxyFault
 from tests.support.proxied import SITE, Site, certificate, ground, route
 from tests.support.web import Certificate, Script, Web, ask, client, frame, http2, response, then_close, then_reset
 
@@ -127,4 +127,4 @@ def test_through_a_proxy(tmp_path: Path, way: str) -> None:
     results = asyncio.run(run())
     assert len(seen) == 4
     assert [each.outcome for each in results] == [Outcome.OK, Outcome.CONNECTION_FAILED] * 2
-    assert [(each.resend, each.fault) for each in results] == [(False, None), (True, Fault.UNCLEAR)] * 2
+    assert [(each.resend, each.fault) for each in results] == [(False, None), (True, ProxyFault.UNCLEAR)] * 2

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 import pycurl
 import pytest
 
-from holdfast.fetch.body import Tally
-from holdfast.fetch.client import Client
+from holdfast.fetch.body_collector import BufferedBytes
+from holdfast.fetch.curl_transfer import CurlTransfer, TransferSpec
 from holdfast.fetch.dns import Resolved, Resolver
-from holdfast.fetch.transfer import Order, Transfer
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from holdfast.settings import Fetch
 from tests.support.nameserver import Answer, NameServer
 from tests.support.web import Web, ask, client, response
@@ -35,7 +35,7 @@ NAMES = [
 ]
 
 
-def canary(try_it: Callable[[Client, Web], Awaitable[None]], **records: Answer | Callable[[int], Answer]) -> None:
+def canary(try_it: Callable[[HttpClient, Web], Awaitable[None]], **records: Answer | Callable[[int], Answer]) -> None:
     """Run *try_it* with a server that must not be reached, and a name server with *records* (_ for .)."""
 
     async def run() -> None:
@@ -52,7 +52,7 @@ def refused(result: FetchResult) -> bool:
 
 
 def test_literals() -> None:
-    async def try_it(one: Client, web: Web) -> None:
+    async def try_it(one: HttpClient, web: Web) -> None:
         for host in LITERALS.split():
             for path in ("/", "/?x", "/#y"):
                 result = await one.fetch(ask(f"http://{host}:{web.port}{path}", allow_private=False))
@@ -63,7 +63,7 @@ def test_literals() -> None:
 
 
 def test_names() -> None:
-    async def try_it(one: Client, web: Web) -> None:
+    async def try_it(one: HttpClient, web: Web) -> None:
         for name in NAMES:
             for _ in range(2):
                 assert refused(await one.fetch(ask(web.url(host=name), allow_private=False)))
@@ -83,7 +83,7 @@ def test_names() -> None:
 def test_rebinding() -> None:
     """A name that is public when it is asked for first, and loopback when it is asked for again; its TTL is 0."""
 
-    async def try_it(one: Client, web: Web) -> None:
+    async def try_it(one: HttpClient, web: Web) -> None:
         for _ in range(3):
             result = await one.fetch(ask(web.url(host="turn.example"), allow_private=False, timeout=0.2))
             assert result.outcome in (Outcome.TIMEOUT, Outcome.CONNECTION_FAILED, Outcome.ADDRESS_REFUSED)
@@ -111,7 +111,7 @@ def test_of_public_and_private_addresses_only_the_public_ones_are_tried() -> Non
 class Fooled(Resolver):
     """Says loopback of everything, whoever asks."""
 
-    def known(self, _host: str, *, allow_private: bool) -> Resolved:
+    def cached(self, _host: str, *, allow_private: bool) -> Resolved:
         assert allow_private in (False, True)
         return Resolved(("127.0.0.1",), pin="127.0.0.1")
 
@@ -122,7 +122,7 @@ def test_the_socket_is_guarded_too(scheme: str) -> None:
 
     async def run() -> None:
         settings = Fetch()
-        async with Web({"/": response(b"secret")}) as web, Client(settings, Fooled(settings)) as one:
+        async with Web({"/": response(b"secret")}) as web, HttpClient(settings, Fooled(settings)) as one:
             result = await one.fetch(ask(f"{scheme}://site.example:{web.port}/", allow_private=False))
             assert refused(result)
             assert result.detail == "127.0.0.1 is loopback"
@@ -135,7 +135,7 @@ def test_a_connection_that_another_request_was_allowed_is_not_used_again() -> No
     async def run() -> None:
         settings = Fetch()
         sent: list[int] = []
-        async with Web({"/": response(b"secret")}) as web, Client(settings, Fooled(settings)) as one:
+        async with Web({"/": response(b"secret")}) as web, HttpClient(settings, Fooled(settings)) as one:
             url = f"http://site.example:{web.port}/"
             assert (await one.fetch(ask(url))).body == b"secret"
             assert (await one.fetch(ask(url))).body == b"secret"
@@ -151,10 +151,10 @@ def test_a_connection_that_another_request_was_allowed_is_not_used_again() -> No
 def test_libcurl_asks_no_name_server() -> None:
     """A pin for another host than the URL's: libcurl has no address, and may not look for one, not even of localhost."""
 
-    async def run() -> Transfer:
-        transfer = Transfer(Fetch(), None, Tally())
+    async def run() -> CurlTransfer:
+        transfer = CurlTransfer(Fetch(), None, BufferedBytes())
         request = ask("http://localhost:9/")
-        transfer.begin(Order(request, request.url, b"x", (), ("other.example:9:127.0.0.1",), 5.0, 1000))
+        transfer.begin(TransferSpec(request, request.url, b"x", (), ("other.example:9:127.0.0.1",), 5.0, 1000))
         async with pycurl.AsyncCurlMulti() as multi:
             with pytest.raises(pycurl.error):
                 await multi.perform(transfer.handle)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.archive.head import parse_head, request_head, response_head
+from holdfast.archive.http_head import parse_head, request_head, response_head
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 
 
 def stored(head: bytes, body: bytes = b"12345", **fields: object) -> list[bytes]:

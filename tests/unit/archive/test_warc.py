@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.archive import warc
-from holdfast.archive.segments import safe_name
+from holdfast.archive.writer import safe_name
 from tests.integration.archive.exchanges import exchange
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 HOSTILE = "https://a.example/\r\nWARC-Type: warcinfo\r\n\r\nü\ud800 x\x00"
 
 
-def texts(kept: warc.Exchange, original: warc.Original | None = None) -> warc.Texts:
-    return warc.texts(kept, warc.record_ids(), hashlib.sha256(kept.result.body).digest(), original)
+def build_records(kept: warc.Exchange, original: warc.Original | None = None) -> warc.ExchangeRecords:
+    return warc.build_records(kept, warc.record_ids(), hashlib.sha256(kept.result.body).digest(), original)
 
 
 def test_ids_are_uuids_and_differ() -> None:
@@ -28,7 +28,7 @@ def test_ids_are_uuids_and_differ() -> None:
 
 
 def test_the_fields_of_an_answer() -> None:
-    made = texts(exchange(http_version="2", cut=True))
+    made = build_records(exchange(http_version="2", cut=True))
     fields = warc.parse(made.response).fields
     response_id = fields.pop("warc-record-id")
     assert fields == {
@@ -56,7 +56,7 @@ def test_hostile_values_stay_in_their_fields() -> None:
     hostile = exchange(
         HOSTILE, address="::1\r\nX: y", http_version="1.1\nX: y", metadata={"vi:a\r\n": "a\r\nb: c\u2028\x85"}
     )
-    made = texts(hostile)
+    made = build_records(hostile)
     fields = warc.parse(made.response).fields
     assert fields["warc-type"] == "response"
     assert fields["warc-target-uri"] == "https://a.example/%0D%0AWARC-Type:%20warcinfo%0D%0A%0D%0A%C3%BC?%20x%00"
@@ -66,7 +66,7 @@ def test_hostile_values_stay_in_their_fields() -> None:
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
 def test_any_text_makes_records_that_can_be_parsed(url: str, name: str, value: str) -> None:
-    made = texts(exchange(url, metadata={name: value}))
+    made = build_records(exchange(url, metadata={name: value}))
     fields = warc.parse(made.response).fields
     assert fields["warc-target-uri"].isascii()
     assert not re.search(r"\s", fields["warc-target-uri"])
@@ -75,7 +75,7 @@ def test_any_text_makes_records_that_can_be_parsed(url: str, name: str, value: s
 
 def test_without_an_answer_there_is_nothing_to_keep() -> None:
     with pytest.raises(ValueError, match="no status"):
-        texts(exchange(status=None))
+        build_records(exchange(status=None))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_without_an_answer_there_is_nothing_to_keep() -> None:
     ],
 )
 def test_a_record_that_changed_is_refused(change: object, said: str) -> None:
-    text = texts(exchange()).response
+    text = build_records(exchange()).response
     assert warc.parse(text).payload == b"<p>Hello"
     assert callable(change)
     with pytest.raises(ValueError, match=said):

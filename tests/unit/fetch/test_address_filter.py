@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.fetch.guard import refusal
+from holdfast.fetch.address_filter import refusal_reason
 
 PUBLIC = """
 1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 93.184.215.14 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0
@@ -50,28 +50,28 @@ NO_ADDRESS = [
 
 @pytest.mark.parametrize("address", PUBLIC.split())
 def test_public(address: str) -> None:
-    assert refusal(address) is None
+    assert refusal_reason(address) is None
 
 
 @pytest.mark.parametrize("address", REFUSED.split())
 def test_refused(address: str) -> None:
-    assert refusal(address)
+    assert refusal_reason(address)
 
 
 @pytest.mark.parametrize("text", NO_ADDRESS)
 def test_what_is_no_address_is_refused(text: str) -> None:
-    assert refusal(text) == "not an address"
+    assert refusal_reason(text) == "not an address"
 
 
 def test_says_why() -> None:
-    assert refusal("127.0.0.1") == "loopback"
-    assert refusal("64:ff9b::a9fe:a9fe") == "a NAT64 form of an address that is link-local"
-    assert refusal("fd00:ec2::254") == "a cloud's metadata"
+    assert refusal_reason("127.0.0.1") == "loopback"
+    assert refusal_reason("64:ff9b::a9fe:a9fe") == "a NAT64 form of an address that is link-local"
+    assert refusal_reason("fd00:ec2::254") == "a cloud's metadata"
 
 
 @given(st.ip_addresses(v=4))
 def test_a_wrapped_address_is_judged_as_what_is_in_it(address: IPv4Address) -> None:
-    plain = refusal(str(address)) is None
+    plain = refusal_reason(str(address)) is None
     number = int(address)
     forms = [
         f"::ffff:{address}",
@@ -79,12 +79,12 @@ def test_a_wrapped_address_is_judged_as_what_is_in_it(address: IPv4Address) -> N
         str(IPv6Address((0x2002 << 112) | (number << 80) | 1)),
         f"2a00::5efe:{address}",
     ]
-    assert [refusal(form) is None for form in forms] == [plain] * len(forms)
+    assert [refusal_reason(form) is None for form in forms] == [plain] * len(forms)
 
 
 @given(st.ip_addresses(v=6))
 def test_never_more_than_python_knows_to_be_global(address: IPv6Address) -> None:
     wrapped = address.ipv4_mapped or address.sixtofour or address.teredo
-    if refusal(str(address)) is None and not wrapped and int(address) >> 96 not in (0, 0x64FF9B0000000000000000):
+    if refusal_reason(str(address)) is None and not wrapped and int(address) >> 96 not in (0, 0x64FF9B0000000000000000):
         assert address.is_global
         assert not address.is_multicast

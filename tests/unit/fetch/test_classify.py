@@ -42,36 +42,39 @@ MONTH = timedelta(days=30)
     ],
 )
 def test_statuses(code: int, outcome: Outcome) -> None:
-    assert classify.status(code, location=False, conditional=False) is outcome
+    assert classify.outcome_of_status(code, location=False, conditional=False) is outcome
 
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 307, 308])
 def test_a_redirect_says_where_to(code: int) -> None:
-    assert classify.status(code, location=True, conditional=True) is Outcome.REDIRECT
+    assert classify.outcome_of_status(code, location=True, conditional=True) is Outcome.REDIRECT
 
 
 def test_a_location_means_nothing_elsewhere() -> None:
-    assert classify.status(200, location=True, conditional=False) is Outcome.OK
-    assert classify.status(305, location=True, conditional=False) is Outcome.CLIENT_ERROR
-    assert classify.status(404, location=True, conditional=False) is Outcome.NOT_FOUND
+    assert classify.outcome_of_status(200, location=True, conditional=False) is Outcome.OK
+    assert classify.outcome_of_status(305, location=True, conditional=False) is Outcome.CLIENT_ERROR
+    assert classify.outcome_of_status(404, location=True, conditional=False) is Outcome.NOT_FOUND
 
 
 def test_not_modified_only_where_it_was_asked_for() -> None:
-    assert classify.status(304, location=False, conditional=True) is Outcome.NOT_MODIFIED
-    assert classify.status(304, location=True, conditional=False) is Outcome.BAD_RESPONSE
+    assert classify.outcome_of_status(304, location=False, conditional=True) is Outcome.NOT_MODIFIED
+    assert classify.outcome_of_status(304, location=True, conditional=False) is Outcome.BAD_RESPONSE
 
 
 def test_every_error_and_every_status_has_a_treatment() -> None:
     for code in range(130):
-        assert TREATMENT[classify.error(code, "")].error or classify.error(code, "") is Outcome.URL_REFUSED
+        assert (
+            TREATMENT[classify.outcome_of_error(code, "")].error
+            or classify.outcome_of_error(code, "") is Outcome.URL_REFUSED
+        )
     for code in range(1000):
-        assert classify.status(code, location=code % 2 == 0, conditional=code % 3 == 0) in TREATMENT
+        assert classify.outcome_of_status(code, location=code % 2 == 0, conditional=code % 3 == 0) in TREATMENT
 
 
 def test_too_slow_is_not_a_timeout() -> None:
     words = "Operation too slow. Less than 100 bytes/sec transferred the last 10 seconds"
-    assert classify.error(pycurl.E_OPERATION_TIMEDOUT, words) is Outcome.TOO_SLOW
-    assert classify.error(pycurl.E_OPERATION_TIMEDOUT, "Connection timed out") is Outcome.TIMEOUT
+    assert classify.outcome_of_error(pycurl.E_OPERATION_TIMEDOUT, words) is Outcome.TOO_SLOW
+    assert classify.outcome_of_error(pycurl.E_OPERATION_TIMEDOUT, "Connection timed out") is Outcome.TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -99,10 +102,10 @@ def test_too_slow_is_not_a_timeout() -> None:
     ],
 )
 def test_retry_after(value: str, wait: timedelta | None) -> None:
-    assert classify.retry_after(value, NOW) == wait
+    assert classify.parse_retry_after(value, NOW) == wait
 
 
 @given(st.text())
 def test_retry_after_reads_anything(value: str) -> None:
-    wait = classify.retry_after(value, NOW)
+    wait = classify.parse_retry_after(value, NOW)
     assert wait is None or timedelta(0) <= wait <= MONTH

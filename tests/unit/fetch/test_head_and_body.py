@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.fetch import body as body_of
-from holdfast.fetch import hosts
-from holdfast.fetch.body import MAX_RATIO, RATIO_FROM, Body
-from holdfast.fetch.head import read, status
+from holdfast.fetch import body_collector as body_of
+from holdfast.fetch import hosts_file
+from holdfast.fetch.body_collector import MAX_RATIO, RATIO_FROM, BodyCollector
+from holdfast.fetch.response_head import parse_head, parse_status
 
 
 def lines(*texts: bytes) -> list[bytes]:
@@ -17,22 +17,22 @@ def lines(*texts: bytes) -> list[bytes]:
 
 
 def test_headers_by_lower_case_name_joined() -> None:
-    head = read(lines(b"Vary: a", b'ETag:\t"x"  ', b"vary: b", b"X-Empty:"))
+    head = parse_head(lines(b"Vary: a", b'ETag:\t"x"  ', b"vary: b", b"X-Empty:"))
     assert head.headers == {"vary": "a, b", "etag": '"x"', "x-empty": ""}
     assert head.status == 200
     assert head.raw == b'HTTP/1.1 200 OK\r\nVary: a\r\nETag:\t"x"  \r\nvary: b\r\nX-Empty:\r\n\r\n'
 
 
 def test_folded_lines_go_on_with_the_one_before() -> None:
-    assert read(lines(b"A: one", b"  two", b"\tthree")).headers == {"a": "one two three"}
+    assert parse_head(lines(b"A: one", b"  two", b"\tthree")).headers == {"a": "one two three"}
 
 
 def test_lines_that_are_no_headers_are_left_out() -> None:
-    assert read(lines(b"nonsense", b" folded", b": no name", b"A: 1")).headers == {"a": "1"}
+    assert parse_head(lines(b"nonsense", b" folded", b": no name", b"A: 1")).headers == {"a": "1"}
 
 
 def test_no_control_characters() -> None:
-    assert read(lines(b"A: x\x00y\x1b[31m\x85z", b"B\x07: caf\xe9")).headers == {"a": "x y [31m z", "b": "café"}
+    assert parse_head(lines(b"A: x\x00y\x1b[31m\x85z", b"B\x07: caf\xe9")).headers == {"a": "x y [31m z", "b": "café"}
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_no_control_characters() -> None:
     ],
 )
 def test_content_type(value: bytes, content_type: str) -> None:
-    assert read(lines(b"Content-Type: " + value)).content_type == content_type
+    assert parse_head(lines(b"Content-Type: " + value)).content_type == content_type
 
 
 def test_the_last_content_type_counts() -> None:
     assert (
-        read(lines(b"Content-Type: image/png", b"Content-Type: text/html", b"Content-Type:")).content_type
+        parse_head(lines(b"Content-Type: image/png", b"Content-Type: text/html", b"Content-Type:")).content_type
         == "text/html"
     )
 
@@ -68,11 +68,11 @@ def test_the_last_content_type_counts() -> None:
     ],
 )
 def test_location(value: bytes, location: str | None) -> None:
-    assert read(lines(b"Location: " + value)).location == location
+    assert parse_head(lines(b"Location: " + value)).location == location
 
 
 def test_the_first_location_counts() -> None:
-    head = read(lines(b"Location: /a", b"Location: /b"))
+    head = parse_head(lines(b"Location: /a", b"Location: /b"))
     assert head.location == "/a"
 
 
@@ -88,14 +88,14 @@ def test_the_first_location_counts() -> None:
     ],
 )
 def test_layers_of_encoding(values: list[bytes], layers: int) -> None:
-    assert read(lines(*(b"Content-Encoding: " + value for value in values))).encodings == layers
+    assert parse_head(lines(*(b"Content-Encoding: " + value for value in values))).encodings == layers
 
 
 @pytest.mark.parametrize(
     ("value", "length"), [(b"5", 5), (b"-5", None), (b"5, 5", None), (b"9" * 5000, None), (b"x", None)]
 )
 def test_length(value: bytes, length: int | None) -> None:
-    assert read(lines(b"Content-Length: " + value)).length == length
+    assert parse_head(lines(b"Content-Length: " + value)).length == length
 
 
 @pytest.mark.parametrize(
@@ -110,18 +110,18 @@ def test_length(value: bytes, length: int | None) -> None:
     ],
 )
 def test_status(line: bytes, code: int) -> None:
-    assert status(line) == code
+    assert parse_status(line) == code
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8))
 def test_any_bytes_give_clean_text(texts: list[bytes]) -> None:
-    head = read(lines(*texts))
+    head = parse_head(lines(*texts))
     for name, value in head.headers.items():
         assert not [c for c in name + value if ord(c) < 32 or 127 <= ord(c) < 160]
 
 
 def test_a_body_is_what_was_written() -> None:
-    body = Body()
+    body = BodyCollector()
     body.begin(10, cut=False)
     assert body.write(b"hello") is None
     assert body.write(b"world") is None
@@ -131,7 +131,7 @@ def test_a_body_is_what_was_written() -> None:
 
 @given(st.lists(st.binary(max_size=50)), st.integers(0, 200), st.booleans())
 def test_never_more_than_the_limit(pieces: list[bytes], limit: int, cut: bool) -> None:
-    body = Body()
+    body = BodyCollector()
     body.begin(limit, cut=cut)
     whole = b"".join(pieces)
     stopped = any(body.write(piece) is not None for piece in pieces)
@@ -141,24 +141,24 @@ def test_never_more_than_the_limit(pieces: list[bytes], limit: int, cut: bool) -
 
 
 def test_shortened_is_cut() -> None:
-    body = Body()
+    body = BodyCollector()
     body.begin(100, cut=False)
-    body.shorten(3)
+    body.truncate_at(3)
     assert body.write(b"hello") is not None
     assert (body.take(), body.cut, body.too_large) == (b"hel", True, False)
 
 
 def test_bombs() -> None:
-    body = Body()
+    body = BodyCollector()
     body.begin(1 << 30, cut=False)
-    body.expect(10)
+    body.limit_by_ratio(10)
     assert body.write(b"x" * RATIO_FROM) is None
     assert body.write(b"x") is not None
     assert body.too_large
     body.begin(1 << 30, cut=False)
     body.write(b"x" * (RATIO_FROM + 1))
-    assert body.is_bomb(RATIO_FROM // MAX_RATIO - 1)
-    assert not body.is_bomb(RATIO_FROM // MAX_RATIO + 1)
+    assert body.is_decompression_bomb(RATIO_FROM // MAX_RATIO - 1)
+    assert not body.is_decompression_bomb(RATIO_FROM // MAX_RATIO + 1)
     assert body_of.MAX_RATIO > 50
 
 
@@ -167,17 +167,17 @@ def test_hosts_file(tmp_path: Path) -> None:
         "# mine\n127.0.0.1 localhost\n10.0.0.1\tA.Example b.example. # trailing\nfe80::1%eth0 scoped\n"
         "nonsense c.example\n::5 a.example\n10.0.0.1 a.example"
     )
-    names = hosts.read(text)
+    names = hosts_file.parse_hosts(text)
     assert names["a.example"] == ("10.0.0.1", "::5")
     assert names["b.example"] == ("10.0.0.1",)
     assert "c.example" not in names
     file = tmp_path / "hosts"
-    known = hosts.Hosts(file)
-    assert known.look_up("a.example") == ()
+    known = hosts_file.HostsFile(file)
+    assert known.lookup("a.example") == ()
     file.write_text(text)
-    assert known.look_up("a.example") == ("10.0.0.1", "::5")
+    assert known.lookup("a.example") == ("10.0.0.1", "::5")
     file.write_text("10.0.0.22 a.example\n9.9.9.9 localhost")
-    assert known.look_up("a.example") == ("10.0.0.22",)
-    assert known.look_up("localhost") == known.look_up("deep.below.localhost") == hosts.LOOPBACK
+    assert known.lookup("a.example") == ("10.0.0.22",)
+    assert known.lookup("localhost") == known.lookup("deep.below.localhost") == hosts_file.LOOPBACK
     file.unlink()
-    assert known.look_up("a.example") == ()
+    assert known.lookup("a.example") == ()
