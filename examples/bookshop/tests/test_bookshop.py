@@ -1,12 +1,12 @@
-"""The example's own tests, as an author would write them: with pages kept as files, and the kit."""
+"""Tests of the example, as an author would write them: with pages kept as files, and the helpers of `plugin_testing`."""
 
 from decimal import Decimal
 from pathlib import Path
 
 import bookshop
 
-from holdfast.parse.plugin import Availability, Product, Rating
-from holdfast.parse.testkit import ParseDone, document, run, run_apart
+from holdfast.parse.plugin_api import Availability, Product, Rating
+from holdfast.parse.plugin_testing import ParseDone, document, run, run_isolated
 
 NOVEL = document(Path(__file__).parent / "pages" / "novel.html", url="https://books.example/p/sea.html")
 
@@ -35,7 +35,7 @@ def test_other_pages_have_no_product() -> None:
 
 
 def test_it_keeps_to_the_limits_of_a_crawl() -> None:
-    done = run_apart(Path(bookshop.__file__), NOVEL)
+    done = run_isolated(Path(bookshop.__file__), NOVEL)
     assert isinstance(done, ParseDone)
     assert (done.parser, done.version) == ("bookshop", "1.0")
     assert done.extracted == run(bookshop, NOVEL)

@@ -1,1 +1,1 @@
-"""What a page means: bytes in, `Parsed` out."""
+"""Parsing: the page parser (bytes to `Parsed`), charset detection, structured data, and parser plug-ins."""

@@ -1,8 +1,8 @@
-"""In which encoding a body is written.
+"""Charset detection and decoding.
 
-Owns the labels of the WHATWG encoding standard and the order in which they are believed: byte order mark, Content-Type, `meta`, UTF-8 if
-it is valid, a guess. The rule: any bytes give a text, in time that grows with their number only. A label is looked up in a table, never
-handed to the codec registry, where "zip" or "unicode_escape" would be found too.
+Owns the labels of the WHATWG encoding standard and the precedence of the sources: byte order mark, Content-Type, `meta`, UTF-8 if valid,
+a guess. The rule: any bytes give a text, in linear time. A label is looked up in a table, never in Python's codec registry, which would
+also find "zip" or "unicode_escape".
 """
 
 import codecs
@@ -16,18 +16,18 @@ from charset_normalizer import from_bytes
 UTF8: Final = "utf-8"
 _FALLBACK: Final = "windows-1252"
 _META_BYTES: Final = 16 * 1024
-"""The part of a page that is searched for `meta`. The standard's prescan ends at 1024 bytes, but browsers also change the encoding when
-their parser meets a declaration later in the head."""
+"""Bytes that are searched for `meta`. The standard's prescan ends at 1024 bytes, but browsers also change the encoding when their parser
+finds a declaration later in the head."""
 _SAMPLE_BYTES: Final = 20_000
 _GUESS_BYTES: Final = 2000
-"""What the guess looks at, without tags: a few milliseconds at most."""
-_FOREIGN_SHARE: Final = 0.3
-"""Of the letters outside ASCII: text in Latin letters has fewer, other scripts have more."""
+"""Bytes that the guess examines, after tags are removed: a few milliseconds at most."""
+_MIN_NON_ASCII_SHARE: Final = 0.3
+"""Share of non-ASCII letters: text in Latin script has a smaller share, other scripts a larger one."""
 
-_FEW: Final = 16
-"""Letters outside ASCII: nothing can be said about fewer."""
+_MIN_NON_ASCII: Final = 16
+"""Non-ASCII bytes that a guess needs."""
 
-# name: (Python's codec, further labels). Those that the standard calls "replacement" (ISO-2022-KR, HZ …) are left out: unknown.
+# name: (Python's codec, further labels). Those of the standard's "replacement" encoding (ISO-2022-KR, HZ …) are left out as unknown.
 _ENCODINGS: Final = {
     "utf-8": ("utf-8", "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf8 x-unicode20utf8"),
     "ibm866": ("cp866", "866 cp866 csibm866"),
@@ -101,22 +101,22 @@ _ENCODINGS: Final = {
     "utf-16be": ("utf-16-be", "unicodefffe"),
     "utf-16le": ("utf-16-le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16"),
 }
-_DIFFERENT: Final = {
+_OVERRIDES: Final = {
     "koi8-u": {0xAE: "\u045e", 0xBE: "\u040e"},
     "windows-1255": {0xCA: "\u05ba"},
     "x-user-defined": {byte: chr(0xF700 + byte) for byte in range(0x80, 0x100)},
 }
-"""Bytes that the standard decodes in another way than Python's codec."""
+"""Bytes that the standard decodes differently from Python's codec."""
 LABELS: Final = {label: name for name, (_, labels) in _ENCODINGS.items() for label in (name, *labels.split())}
-_MANY_BYTES: Final = frozenset(
+_MULTI_BYTE: Final = frozenset(
     {"utf-8", "gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "utf-16be", "utf-16le"}
 )
 _BOMS: Final = ((codecs.BOM_UTF8, UTF8), (codecs.BOM_UTF16_BE, "utf-16be"), (codecs.BOM_UTF16_LE, "utf-16le"))
-_SCRIPTS: Final = ["cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1253", "cp1255", "cp1256"]
+_GUESS_CODECS: Final = ["cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1253", "cp1255", "cp1256"]
 
-_HEADER: Final = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
-# The prescan of the HTML standard. Possessive, hence linear. A value whose quote does not end, and a tag or comment that does not end,
-# match as `unfinished`, which ends the prescan.
+_HEADER_CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
+# The prescan of the HTML standard. Possessive quantifiers, hence linear. An unterminated quoted value, tag or comment matches as
+# `unfinished`, which ends the prescan.
 _SPACE: Final = rb"\t\n\f\r "
 _ATTRIBUTE: Final = (
     rb"[%(s)s/]*+([^%(s)s/>][^%(s)s/>=]*+)"
@@ -131,117 +131,117 @@ _MARKUP: Final = re.compile(
     rb"|(?P<unfinished>[a-z!/?]))" % {b"s": _SPACE, b"a": _ATTRIBUTE},
     re.IGNORECASE | re.DOTALL,
 )
-_IN_CONTENT: Final = re.compile(
+_CONTENT_CHARSET: Final = re.compile(
     rb"charset[%(s)s]*+=[%(s)s]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^%(s)s;\"'][^%(s)s;]*+))?" % {b"s": _SPACE},
     re.IGNORECASE,
 )
-_XML: Final = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*+=[\x00-\x20]*+(["'])([^\x00-\x20>"']*+)\1""")
+_XML_ENCODING: Final = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*+=[\x00-\x20]*+(["'])([^\x00-\x20>"']*+)\1""")
 _TAG: Final = re.compile(rb"<[^<>]*>?")
 _LETTER: Final = re.compile(rb"[A-Za-z\x80-\xff]")
-_HIGH: Final = re.compile(rb"[\x80-\xff]")
+_NON_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
 
-class Encoded(NamedTuple):
-    """The encoding of a body, and how many of its bytes are the mark that says so."""
+class DetectedEncoding(NamedTuple):
+    """The encoding of a body, and the length in bytes of its byte order mark."""
 
     name: str
-    skip: int = 0
+    bom_length: int = 0
 
 
-def known(label: str) -> str | None:
-    """The encoding that `label` means, by its name in the standard; None if it means none."""
+def find_encoding(label: str) -> str | None:
+    """Look up a label; return the name of the encoding in the standard, or None if the label is unknown."""
     return LABELS.get(label.strip("\t\n\f\r ").lower())
 
 
-def detect(body: bytes, content_type: str | None) -> Encoded:
-    """How `body` is encoded. What a header or `meta` names and nobody knows is as if it were not there."""
-    for bom, marked in _BOMS:
+def detect(body: bytes, content_type: str | None) -> DetectedEncoding:
+    """Detect the encoding of `body`. Unknown labels in the header or in `meta` are ignored."""
+    for bom, bom_encoding in _BOMS:
         if body.startswith(bom):
-            return Encoded(marked, len(bom))
-    header = _HEADER.search(content_type) if content_type else None
-    if name := (header and known(header[1])) or _declared(body):
-        return Encoded(name)
+            return DetectedEncoding(bom_encoding, len(bom))
+    header = _HEADER_CHARSET.search(content_type) if content_type else None
+    if name := (header and find_encoding(header[1])) or _declared_encoding(body):
+        return DetectedEncoding(name)
     try:
         body.decode()
     except UnicodeDecodeError:
-        return Encoded(_guess(body[:_SAMPLE_BYTES]))
-    return Encoded(UTF8)
+        return DetectedEncoding(_guess_encoding(body[:_SAMPLE_BYTES]))
+    return DetectedEncoding(UTF8)
 
 
 def decode(data: bytes, name: str) -> str:
-    """`data` as text: what is invalid becomes U+FFFD, as does NUL."""
+    """Decode `data`; invalid bytes and NUL become U+FFFD."""
     return _DECODERS[name](data).replace("\0", "\ufffd")
 
 
-def _declared(body: bytes) -> str | None:
-    """The encoding that the page declares: by `meta` with charset, by `meta` with http-equiv and content, or by its XML declaration."""
+def _declared_encoding(body: bytes) -> str | None:
+    """Return the encoding that the page declares: by `meta charset`, by `meta http-equiv` with content, or by its XML declaration."""
     if body.find(b"charset", 0, _META_BYTES) >= 0 or b"charset" in body[:_META_BYTES].lower():
         for found in _MARKUP.finditer(body, 0, _META_BYTES):
-            if (attributes := found["meta"]) and (name := _of_meta(attributes)):
+            if (attributes := found["meta"]) and (name := _encoding_of_meta(attributes)):
                 return name
             if found["unfinished"]:
                 break
-    return _readable(xml[2]) if (xml := _XML.match(body, 0, _META_BYTES)) else None
+    return _ascii_compatible(xml[2]) if (xml := _XML_ENCODING.match(body, 0, _META_BYTES)) else None
 
 
-def _of_meta(written: bytes) -> str | None:
-    """The encoding that a `meta` with these attributes declares. The first of two attributes with the same name counts."""
+def _encoding_of_meta(markup: bytes) -> str | None:
+    """Return the encoding that a `meta` with these attributes declares. Of repeated attributes the first counts."""
     attributes: dict[bytes, bytes] = {}
-    for name, value in _ATTRIBUTES.findall(written):
+    for name, value in _ATTRIBUTES.findall(markup):
         attributes.setdefault(name.lower(), value[1:-1] if value[:1] in (b'"', b"'") else value)
     if b"charset" in attributes:
-        return _readable(attributes[b"charset"])
+        return _ascii_compatible(attributes[b"charset"])
     if attributes.get(b"http-equiv", b"").lower() != b"content-type":
         return None
-    found = _IN_CONTENT.search(attributes.get(b"content", b""))
-    return _readable(found[1] or found[2] or found[3] or b"") if found else None
+    found = _CONTENT_CHARSET.search(attributes.get(b"content", b""))
+    return _ascii_compatible(found[1] or found[2] or found[3] or b"") if found else None
 
 
-def _readable(label: bytes) -> str | None:
-    """The encoding that a label means which could be read in single bytes: a page in UTF-16 would not have shown it."""
-    name = known(label.decode("ascii", "replace"))
+def _ascii_compatible(label: bytes) -> str | None:
+    """Look up a label that was found in ASCII bytes: a page that declares UTF-16 there is not UTF-16."""
+    name = find_encoding(label.decode("ascii", "replace"))
     if name in ("utf-16be", "utf-16le"):
         return UTF8
     return _FALLBACK if name == "x-user-defined" else name
 
 
-def _guess(sample: bytes) -> str:
+def _guess_encoding(sample: bytes) -> str:
     text = b" ".join(_TAG.sub(b" ", sample).split())
-    high = _HIGH.search(text)
-    if high is None:
+    first = _NON_ASCII.search(text)
+    if first is None:
         return _FALLBACK
-    text = text[max(0, high.start() - 10) :][:_GUESS_BYTES]
-    count = len(_HIGH.findall(text))
-    if count < _FEW or count < _FOREIGN_SHARE * len(_LETTER.findall(text)):
+    text = text[max(0, first.start() - 10) :][:_GUESS_BYTES]
+    count = len(_NON_ASCII.findall(text))
+    if count < _MIN_NON_ASCII or count < _MIN_NON_ASCII_SHARE * len(_LETTER.findall(text)):
         return _FALLBACK
-    best = from_bytes(text, steps=3, chunk_size=256, cp_isolation=_SCRIPTS).best()
+    best = from_bytes(text, steps=3, chunk_size=256, cp_isolation=_GUESS_CODECS).best()
     return _BY_CODEC.get(best.encoding, _FALLBACK) if best else _FALLBACK
 
 
-def _decoder(name: str, codec: str) -> Callable[[bytes], str]:
-    if name in _MANY_BYTES:
-        return partial(_decode_many, codec)
-    # A table of our own: bytes that the codec does not know cost it a third of a microsecond each.
-    different = _DIFFERENT.get(name, {})
+def _make_decoder(name: str, codec: str) -> Callable[[bytes], str]:
+    if name in _MULTI_BYTE:
+        return partial(_decode_multi_byte, codec)
+    # An own table, since undefined bytes cost Python's codec a third of a microsecond each.
+    overrides = _OVERRIDES.get(name, {})
     table = "".join(
-        different.get(byte) or (_undefined(name, byte) if decoded == "\ufffd" else decoded)
+        overrides.get(byte) or (_undefined_byte(name, byte) if decoded == "\ufffd" else decoded)
         for byte in range(256)
         for decoded in (bytes([byte]).decode(codec, "replace"),)
     )
-    return partial(_decode_single, table)
+    return partial(_decode_single_byte, table)
 
 
-def _undefined(name: str, byte: int) -> str:
+def _undefined_byte(name: str, byte: int) -> str:
     return chr(byte) if byte < 0xA0 and name.startswith("windows-") else "\ufffd"
 
 
-def _decode_many(codec: str, data: bytes) -> str:
+def _decode_multi_byte(codec: str, data: bytes) -> str:
     return data.decode(codec, "replace")
 
 
-def _decode_single(table: str, data: bytes) -> str:
+def _decode_single_byte(table: str, data: bytes) -> str:
     return codecs.charmap_decode(data, "strict", table)[0]
 
 
-_DECODERS: Final = {name: _decoder(name, codec) for name, (codec, _) in _ENCODINGS.items()}
+_DECODERS: Final = {name: _make_decoder(name, codec) for name, (codec, _) in _ENCODINGS.items()}
 _BY_CODEC: Final = {codec: name for name, (codec, _) in _ENCODINGS.items()} | {"big5": "big5"}

@@ -1,7 +1,7 @@
-"""What an HTML page means: one parse by Lexbor, one walk over its elements, then a look at those that matter.
+"""Parsing of a page in this process: decoding, one parse by Lexbor, one walk over the elements; text, links, metadata.
 
-The rule: the caller has made sure that the page is safe for the parser (`parse/prescan`), or that this process may die of it
-(`parse/child`). Text that leaves is clean whatever came in: Lexbor and its decoding replace NUL, surrogates and invalid bytes.
+The rule: the caller has made sure that the page is safe for the parser (`parse/risk_check`), or runs in a process that may be killed
+(`parse/page_child`). All text in the result is clean: Lexbor and the decoding replace NUL, surrogates and invalid bytes.
 """
 
 import hashlib
@@ -11,43 +11,45 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from holdfast.model.page import Parsed
-from holdfast.parse.words import (
-    BLANKS,
-    ROBOT,
+from holdfast.model.fetch_types import ParsedPage
+from holdfast.parse import charset
+from holdfast.parse.html_tokens import (
+    NON_SPACE_WHITESPACE,
+    ROBOT_NAME,
     Links,
-    crawlable,
-    directives,
-    folded,
-    followed,
-    refresh_target,
-    srcset,
-    unique,
+    clean_href,
+    collapse_whitespace,
+    parse_meta_refresh,
+    parse_robots_directives,
+    parse_srcset,
+    parse_x_robots_tag,
+    select_links,
+    unique_hrefs,
 )
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
-LOGIN_TEXT: Final = 1000
-"""Characters: a page with more text of its own than that is no login page, even if it has a password field."""
-CAPTCHA_TEXT: Final = 500
-CAPTCHA_LINKS: Final = 5
-"""A page with more characters of text, or more links, than that has something else to say, even if it has a captcha somewhere."""
+MAX_LOGIN_TEXT: Final = 1000
+"""Characters: a page with at least as much text is no login page, even if it has a password field."""
+MAX_CAPTCHA_TEXT: Final = 500
+MAX_CAPTCHA_LINKS: Final = 5
+"""A page with more text (characters) or more links is no captcha page, even if it contains a captcha."""
 
 _CAPTCHA: Final = re.compile(
     rb"g-recaptcha|h-captcha|cf-turnstile|/cdn-cgi/challenge-platform/|captcha-delivery\.com|_Incapsula_Resource|px-captcha"
     rb"|arkoselabs|geetest|/validateCaptcha|awswaf",
     re.IGNORECASE,
 )
-"""By the means that are in use: of Google, hCaptcha, Cloudflare (two), DataDome, Imperva, HUMAN, Arkose, GeeTest, Amazon (two)."""
+"""Markers of captchas: Google, hCaptcha, Cloudflare (two), DataDome, Imperva, HUMAN, Arkose, GeeTest, Amazon (two)."""
 _WITHOUT_EVENTS: Final = 1
-"""LexborDocumentOptions.WO_EVENTS: nothing is copied about in the tree (`selectedcontent`)."""
-_DRAWN: Final = frozenset({"svg", "symbol", "g", "path", "a", "use"})
-"""Elements of svg, whose title is not the page's."""
+"""LexborDocumentOptions.WO_EVENTS: Lexbor does not copy elements within the tree (`selectedcontent`)."""
+_SVG_PARENTS: Final = frozenset({"svg", "symbol", "g", "path", "a", "use"})
+"""Elements of SVG, whose `title` is not the page's."""
 _HTML_TYPES: Final = frozenset({"", "text/html", "application/xhtml+xml"})
-_LAZY: Final = ("src", "data-src", "data-original", "data-lazy-src")
-_LAZY_SETS: Final = ("srcset", "data-srcset", "data-lazy-srcset")
+_IMAGE_ATTRIBUTES: Final = ("src", "data-src", "data-original", "data-lazy-src")
+_SRCSET_ATTRIBUTES: Final = ("srcset", "data-srcset", "data-lazy-srcset")
 
-_NAMES: Final = (
+_TAGS: Final = (
     "a",
     "area",
     "base",
@@ -63,60 +65,90 @@ _NAMES: Final = (
     "style",
     "title",
 )
-"""Of the elements that matter."""
-_NUMBERS: Final = {
+"""The elements that are read."""
+_TAG_NAMES_BY_ID: Final = {
     node.tag_id: name
-    for page in ("".join(f"<{each}></{each}>" for each in _NAMES), "<frameset><frame></frameset>")
-    for name in _NAMES
+    for page in ("".join(f"<{each}></{each}>" for each in _TAGS), "<frameset><frame></frameset>")
+    for name in _TAGS
     for node in LexborHTMLParser(page).tags(name)
 }
-"""What Lexbor calls them: asked of it, since another version may number them anew."""
-_IFRAME: Final = next(number for number, name in _NUMBERS.items() if name == "iframe")
-_TOGETHER: Final = {"area": "a", "iframe": "script", "noscript": "script", "style": "script"}
-"""Those that are dealt with alike, hence in one list: links, and what nobody sees."""
+"""Lexbor's tag ids, determined at import because another version may number them differently."""
+_IFRAME_ID: Final = next(number for number, name in _TAG_NAMES_BY_ID.items() if name == "iframe")
+_SHARED_LISTS: Final = {"area": "a", "iframe": "script", "noscript": "script", "style": "script"}
+"""Tags whose elements share a list: links, and elements without visible text."""
 
 Nodes = Sequence[LexborNode]
 
 
+def is_plain_text(content_type: str | None) -> bool:
+    """Return whether a body of this type is plain text."""
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == "text/plain"
+
+
+def parse_page(
+    body: bytes, *, content_type: str | None, x_robots_tag: str | None = None, links_per_page: int = 1000
+) -> ParsedPage:
+    """Parse a page: HTML, or plain text by its content type. URLs are as written, not resolved."""
+    encoded = charset.detect(body, content_type)
+    if is_plain_text(content_type):
+        text = collapse_whitespace(charset.decode(body[encoded.bom_length :], encoded.name))
+        parsed = ParsedPage(text=text, content_hash=content_hash(None, text, body))
+    else:
+        markup = body[encoded.bom_length :] if encoded.bom_length else body
+        if encoded.name != charset.UTF8:
+            markup = charset.decode(markup, encoded.name).encode("utf-8", "replace")
+        parsed = parse_html(markup, links_per_page=links_per_page)
+        if not parsed.text:
+            parsed.content_hash = content_hash(None, "", body)
+    parsed.charset = encoded.name
+    if x_robots_tag:
+        noindex, nofollow = parse_x_robots_tag(x_robots_tag)
+        parsed.noindex |= noindex
+        parsed.nofollow |= nofollow
+    return parsed
+
+
 def _elements(tree: LexborHTMLParser) -> dict[str, list[LexborNode]]:
-    """The elements that matter by name, in the order of the page. One walk: a walk for each name took twice the time of it."""
-    found: dict[str, list[LexborNode]] = {name: [] for name in _NAMES}
-    lists = {number: found[_TOGETHER.get(name, name)] for number, name in _NUMBERS.items()}
+    """Group the elements that are read by tag, in document order. One walk, since a walk for each tag took twice the time."""
+    found: dict[str, list[LexborNode]] = {name: [] for name in _TAGS}
+    lists = {number: found[_SHARED_LISTS.get(name, name)] for number, name in _TAG_NAMES_BY_ID.items()}
     for node in tree.css("*"):
         if (nodes := lists.get(node.tag_id)) is not None:
             nodes.append(node)
     return found
 
 
-def parse_html(body: bytes, *, links_per_page: int) -> Parsed:
-    """Read a page. `body` is UTF-8, or nearly. The robots header and the charset are the caller's."""
+def parse_html(body: bytes, *, links_per_page: int) -> ParsedPage:
+    """Parse HTML. `body` is UTF-8; invalid bytes are replaced. The caller adds the charset and the directives of X-Robots-Tag."""
     tree = LexborHTMLParser(body, options=_WITHOUT_EVENTS)
     elements = _elements(tree)
-    parsed = Parsed()
+    parsed = ParsedPage()
     images: list[str | None] = []
-    refreshes = _metas(elements["meta"], parsed, images)
+    refreshes = _read_metas(elements["meta"], parsed, images)
     parsed.title = _title(elements["title"])
     parsed.base = _base(elements["base"])
-    links = _links(elements["a"], parsed, links_per_page)
-    _link_elements(elements["link"], parsed)
+    links = _read_links(elements["a"], parsed, links_per_page)
+    _read_link_elements(elements["link"], parsed)
     frames = _frames(elements["frame"], elements["script"], refreshes)
     parsed.frames = frames[:links_per_page]
     parsed.links_found = links.found(frames, parsed.alternates, (parsed.canonical,) if parsed.canonical else ())
-    _images(elements["img"], elements["source"], images)
-    parsed.images = unique(images) if images else []
+    _collect_images(elements["img"], elements["source"], images)
+    parsed.images = unique_hrefs(images) if images else []
     password = _password_field(elements["input"])
     # Last, since it takes elements out of the tree.
     parsed.text = _visible_text(tree, elements["script"])
-    parsed.password_form = password and len(parsed.text) < LOGIN_TEXT
+    parsed.password_form = password and len(parsed.text) < MAX_LOGIN_TEXT
     parsed.captcha = (
-        len(parsed.text) < CAPTCHA_TEXT and len(parsed.links) <= CAPTCHA_LINKS and _CAPTCHA.search(body) is not None
+        len(parsed.text) < MAX_CAPTCHA_TEXT
+        and len(parsed.links) <= MAX_CAPTCHA_LINKS
+        and _CAPTCHA.search(body) is not None
     )
     parsed.content_hash = content_hash(parsed.title, parsed.text, body)
     return parsed
 
 
 def content_hash(title: str | None, text: str, body: bytes) -> bytes:
-    """By which a page is compared with others: its text with its title, or its bytes where there is no text."""
+    """Return the SHA-256 hash that identifies the content of a page: of title and text, or of the bytes if there is no text."""
     if not text:
         return hashlib.sha256(body).digest()
     digest = hashlib.sha256(f"{title or ''}\n".encode())
@@ -124,8 +156,8 @@ def content_hash(title: str | None, text: str, body: bytes) -> bytes:
     return digest.digest()
 
 
-def _metas(nodes: Nodes, parsed: Parsed, images: list[str | None]) -> list[str | None]:
-    """Read the meta elements; the targets of refreshes."""
+def _read_metas(nodes: Nodes, parsed: ParsedPage, images: list[str | None]) -> list[str | None]:
+    """Read the `meta` elements into `parsed` and `images`; return the targets of refreshes."""
     og_description = None
     refreshes: list[str | None] = []
     for node in nodes:
@@ -136,15 +168,15 @@ def _metas(nodes: Nodes, parsed: Parsed, images: list[str | None]) -> list[str |
         name = attributes.get("name") or attributes.get("property")
         if not name:
             if (attributes.get("http-equiv") or "").strip().lower() == "refresh":
-                refreshes.append(refresh_target(content))
+                refreshes.append(parse_meta_refresh(content))
             continue
         name = name.strip().lower()
         if name == "description":
-            parsed.description = parsed.description or folded(content)[:MAX_DESCRIPTION] or None
+            parsed.description = parsed.description or collapse_whitespace(content)[:MAX_DESCRIPTION] or None
         elif name == "og:description":
-            og_description = og_description or folded(content)[:MAX_DESCRIPTION] or None
-        elif name in ("robots", ROBOT):
-            noindex, nofollow = directives(content)
+            og_description = og_description or collapse_whitespace(content)[:MAX_DESCRIPTION] or None
+        elif name in ("robots", ROBOT_NAME):
+            noindex, nofollow = parse_robots_directives(content)
             parsed.noindex |= noindex
             parsed.nofollow |= nofollow
         elif name in ("og:image", "og:image:url", "og:image:secure_url"):
@@ -153,9 +185,9 @@ def _metas(nodes: Nodes, parsed: Parsed, images: list[str | None]) -> list[str |
     return refreshes
 
 
-def _link_elements(nodes: Nodes, parsed: Parsed) -> None:
+def _read_link_elements(nodes: Nodes, parsed: ParsedPage) -> None:
     alternates = []
-    following: list[str | None] = []
+    next_pages: list[str | None] = []
     for node in nodes:
         attributes = node.attributes
         rel = attributes.get("rel")
@@ -163,7 +195,7 @@ def _link_elements(nodes: Nodes, parsed: Parsed) -> None:
             continue
         words = rel.lower().split()
         if "canonical" in words:
-            parsed.canonical = parsed.canonical or crawlable(attributes.get("href"))
+            parsed.canonical = parsed.canonical or clean_href(attributes.get("href"))
         elif (
             "alternate" in words
             and "stylesheet" not in words
@@ -172,18 +204,18 @@ def _link_elements(nodes: Nodes, parsed: Parsed) -> None:
         ):
             alternates.append(attributes.get("href"))
         elif "next" in words:
-            following.append(attributes.get("href"))
-    if following:
-        parsed.links_next = unique([*parsed.links_next, *following])
+            next_pages.append(attributes.get("href"))
+    if next_pages:
+        parsed.links_next = unique_hrefs([*parsed.links_next, *next_pages])
     if alternates:
-        parsed.alternates = unique(alternates)
+        parsed.alternates = unique_hrefs(alternates)
 
 
 def _title(nodes: Nodes) -> str | None:
     for node in nodes:
         parent = node.parent
-        of_page = parent is None or parent.tag not in _DRAWN
-        if of_page and (title := folded(node.text())):
+        is_page_title = parent is None or parent.tag not in _SVG_PARENTS
+        if is_page_title and (title := collapse_whitespace(node.text())):
             return title[:MAX_TITLE]
     return None
 
@@ -191,39 +223,39 @@ def _title(nodes: Nodes) -> str | None:
 def _base(nodes: Nodes) -> str | None:
     for node in nodes:
         if (href := node.attributes.get("href")) is not None:
-            return crawlable(href)
+            return clean_href(href)
     return None
 
 
-def _links(nodes: Nodes, parsed: Parsed, limit: int) -> Links:
+def _read_links(nodes: Nodes, parsed: ParsedPage, limit: int) -> Links:
     found = [(href, attributes.get("rel")) for node in nodes if (href := (attributes := node.attributes).get("href"))]
-    links = followed(found, limit)
+    links = select_links(found, limit)
     parsed.links, parsed.links_cut, parsed.links_next = links.kept, links.cut, links.next
     parsed.links_nofollow = links.nofollow[:limit]
     return links
 
 
-def _frames(frames: Nodes, unseen: Nodes, refreshes: list[str | None]) -> list[str]:
-    """What a browser would show with the page, or instead of it. `unseen` has the iframes, among others."""
+def _frames(frames: Nodes, invisible: Nodes, refreshes: list[str | None]) -> list[str]:
+    """Return the URLs that a browser loads into or instead of the page. `invisible` includes the iframes."""
     found = [node.attributes.get("src") for node in frames]
-    found += [node.attributes.get("src") for node in unseen if node.tag_id == _IFRAME]
+    found += [node.attributes.get("src") for node in invisible if node.tag_id == _IFRAME_ID]
     found += refreshes
-    return unique(found) if found else []
+    return unique_hrefs(found) if found else []
 
 
-def _images(nodes: Nodes, sources: Nodes, images: list[str | None]) -> None:
+def _collect_images(nodes: Nodes, sources: Nodes, images: list[str | None]) -> None:
     for node in nodes:
         attributes = node.attributes
-        images.extend([attributes[name] for name in _LAZY if name in attributes])
-        _add_sets(attributes, images)
+        images.extend([attributes[name] for name in _IMAGE_ATTRIBUTES if name in attributes])
+        _collect_srcsets(attributes, images)
     for node in sources:
-        _add_sets(node.attributes, images)
+        _collect_srcsets(node.attributes, images)
 
 
-def _add_sets(attributes: dict[str, str | None], images: list[str | None]) -> None:
-    for name in _LAZY_SETS:
+def _collect_srcsets(attributes: dict[str, str | None], images: list[str | None]) -> None:
+    for name in _SRCSET_ATTRIBUTES:
         if value := attributes.get(name):
-            images.extend(srcset(value))
+            images.extend(parse_srcset(value))
 
 
 def _password_field(nodes: Nodes) -> bool:
@@ -241,17 +273,17 @@ def _in_form(node: LexborNode) -> bool:
     return False
 
 
-def _visible_text(tree: LexborHTMLParser, unseen: Nodes) -> str:
-    """Before: the tree is whole. After: what is never seen is no longer in it."""
+def _visible_text(tree: LexborHTMLParser, invisible: Nodes) -> str:
+    """Return the visible text. Before: the tree is whole. After: invisible elements are removed from it."""
     root = tree.body
     if root is None:
         return ""
-    # From the end: what is inside of another one goes before it.
-    for node in reversed(unseen):
+    # In reverse, so that nested elements are removed before the element around them.
+    for node in reversed(invisible):
         node.decompose(recursive=False)
-    for node in reversed(root.css("[hidden]")):  # half the time that it takes to look for the word in the bytes first
+    for node in reversed(root.css("[hidden]")):  # searching the bytes for the word first would take twice the time
         if node.mem_id != root.mem_id:
             node.decompose(recursive=False)
     text = root.text(separator=" ", strip=True, skip_empty=True)
-    # Two spaces in a row, where there is no other white space, stay: to look for them would be half the cost of all the text.
-    return folded(text) if any(blank in text for blank in BLANKS) else text
+    # Runs of spaces stay where there is no other white space: searching for them would add half to the cost of the text.
+    return collapse_whitespace(text) if any(blank in text for blank in NON_SPACE_WHITESPACE) else text

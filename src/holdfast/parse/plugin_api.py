@@ -1,4 +1,4 @@
-"""All that the author of a parser imports: what a parser is, what it is given, what it gives, and how to read a document.
+"""The public API for authors of parser plug-ins: the parser protocol, its input and result types, and helpers to read a document.
 
 The rule: names here do not change their meaning within a major version.
 """
@@ -8,10 +8,10 @@ from urllib.parse import urljoin
 
 from selectolax.lexbor import LexborHTMLParser
 
-from holdfast.model.parsed import MAX_ADDRESS, Availability, Document, Extracted, Product, Rating, is_gtin
+from holdfast.model.parse_result import MAX_ADDRESS, Availability, Document, Extracted, Product, Rating, is_gtin
 from holdfast.parse import charset
-from holdfast.parse.money import Money, read_money
-from holdfast.parse.words import crawlable
+from holdfast.parse.html_tokens import clean_href
+from holdfast.parse.prices import Money, parse_price
 
 __all__ = [
     "Availability",
@@ -21,9 +21,9 @@ __all__ = [
     "Parser",
     "Product",
     "Rating",
+    "absolute_url",
     "is_gtin",
-    "join",
-    "read_money",
+    "parse_price",
     "text",
     "tree",
 ]
@@ -32,30 +32,30 @@ _WITHOUT_EVENTS: Final = 1
 
 
 class Parser(Protocol):
-    """A parser: a module, an object or a class without arguments that has these."""
+    """The interface of a parser: a module, an object, or a class whose constructor takes no arguments."""
 
     @property
     def version(self) -> str:
-        """Is kept with what it finds. A new one says that older results may be found differently now."""
+        """The version, stored with every result. A new version says that older results may differ."""
 
     def parse(self, document: Document) -> Extracted:
-        """What `document` says. May raise: the task fails with the exception as its reason."""
+        """Extract data from `document`. May raise: the parse fails with the exception as its reason."""
 
 
 def text(document: Document) -> str:
-    """The body as text, in the encoding that its mark, its header, its `meta` or its bytes say. Any bytes give a text."""
+    """Decode the body. The encoding comes from the byte order mark, the header, `meta`, or a guess; any bytes give a text."""
     encoded = charset.detect(document.body, document.content_type)
-    return charset.decode(document.body[encoded.skip :], encoded.name)
+    return charset.decode(document.body[encoded.bom_length :], encoded.name)
 
 
 def tree(document: Document) -> LexborHTMLParser:
-    """The body as a tree of elements, whatever is wrong with its markup."""
+    """Parse the body as HTML into a tree of elements; malformed markup is accepted."""
     return LexborHTMLParser(text(document).encode("utf-8", "replace"), options=_WITHOUT_EVENTS)
 
 
-def join(base: str, address: str | None) -> str | None:
-    """`address` made absolute; None if there is none, or none of the web, or none that could be kept."""
-    web = crawlable(address)
+def absolute_url(base: str, address: str | None) -> str | None:
+    """Resolve `address` against `base`. None if it is empty, not HTTP or HTTPS, invalid, or longer than 2048 characters."""
+    web = clean_href(address)
     if web is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Prices as shops write them: "1.234,56 €", "Rs. 1,23,456", "CHF 1'299.-".
+"""Parsing of prices as shops write them: "1.234,56 €", "Rs. 1,23,456", "CHF 1'299.-".
 
-Owns what separators and symbols mean. The rule: a price that can be read in two ways is read as shops mean it (three digits after the only
-separator are thousands, unless the currency has three decimals); what is no price is None, and so are digits that no shop would group
-like that, since a wrong price is worse than none.
+Owns the meaning of separators and currency signs. The rule: an ambiguous price is parsed as shops mean it (three digits after the only
+separator are thousands, unless the currency has three decimals). A text without a price gives None, and so does a grouping of digits
+that no shop uses, since a wrong price is worse than none.
 """
 
 import re
@@ -10,14 +10,14 @@ import unicodedata
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from holdfast.model.parsed import CURRENCIES, MAX_DECIMALS, MAX_PRICE
+from holdfast.model.parse_result import CURRENCIES, MAX_DECIMALS, MAX_PRICE
 
-_LONGEST: Final = 200
-"""Characters: what is longer is a text with a number in it."""
+_MAX_LENGTH: Final = 200
+"""Characters: a longer text is prose that contains a number."""
 _THREE_DECIMALS: Final = frozenset({"BHD", "JOD", "KWD", "LYD", "OMR", "TND"})
-"""By use, not by ISO 4217: nothing costs less than a hundred Iraqi dinars, so "25.000 IQD" are thousands."""
+"""By practice, not by ISO 4217: nothing costs less than a hundred Iraqi dinars, so "25.000 IQD" are thousands."""
 
-# Longer ones first: "A$" is not "$". Signs that several countries share mean the one that most pages mean.
+# Longer signs match first: "A$" is not "$". A sign that several countries share stands for the most common one.
 _SIGNS: Final = {
     "US$": "USD", "U$S": "USD", "CA$": "CAD", "C$": "CAD", "AU$": "AUD", "A$": "AUD", "NZ$": "NZD", "HK$": "HKD", "NT$": "TWD",
     "MX$": "MXN", "CN¥": "CNY", "S$": "SGD", "R$": "BRL", "$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "￥": "JPY", "円": "JPY",
@@ -37,7 +37,7 @@ _WORDS: Final = {
     "usd": "USD", "gbp": "GBP", "chf": "CHF", "pln": "PLN", "czk": "CZK", "sek": "SEK", "nok": "NOK", "dkk": "DKK", "huf": "HUF",
     "dollars": "USD", "s/": "PEN", "s/.": "PEN", "dh": "MAD", "dhs": "AED", "ksh": "KES", "kn": "HRK", "rmb": "CNY",
 }  # fmt: skip
-# Beside the number: ALL and TOP are words, too.
+# Only next to a number: ALL and TOP are also words.
 _CODE: Final = re.compile(r"(?<![A-Za-z])([A-Z]{3})[^\w.]{0,3}(?=[.,]?\d)|\d[^\w]{0,3}([A-Z]{3})(?![A-Za-z])")
 _WORD: Final = re.compile(r"[^\W\d_]+[./]*", re.UNICODE)
 _SIGN: Final = re.compile("|".join(re.escape(sign) for sign in sorted(_SIGNS, key=len, reverse=True)))
@@ -46,13 +46,13 @@ _DATE: Final = re.compile(
     r"(?<![\d.,])(?:(?:0?[1-9]|[12]\d|3[01])([./-])(?:0?[1-9]|1[0-2])\1(?:19|20)\d\d|(?:19|20)\d\d-(?:0[1-9]|1[0-2])-[0-3]\d)(?![\d,])"
 )
 _WHOLE: Final = r"(?<![\d.,])(\d+|\d{1,3}(?:[., ']\d{3})+)"
-# "8. 94" and "1.837, 32", but no list: "10, 20, 30".
+# "8. 94" and "1.837, 32", but not a list such as "10, 20, 30".
 _SPLIT: Final = re.compile(_WHOLE + r"([.,]) (\d\d)(?!\d|[.,] ?\d)")
 # "35€ 99" and "35€99", at the end of the text or of a word; "€5 €10" are two prices.
 _SIGN_BETWEEN: Final = re.compile(
     r"(?<!€)(?<!€ )" + _WHOLE + r"(?: € |€ )(\d\d)(?=\W*\Z)|(?<!€)(?<!€ )" + _WHOLE + r"€(\d\d)(?!\w|[.,]\d)"
 )
-# Groups of digits with one separator between each; a space only before three digits. Then what stands for no cents.
+# Groups of digits with one separator between each; a space only before three digits. Then a dash in place of cents.
 _NUMBER: Final = re.compile(
     r"(?<!\d)(?<!\d[.,])(?:(-|\u2212)\s?)?((?:(?:(?<![\w.,])|(?<=[^\w.,][.,]))[.,])?\d+(?:(?:[.,']| (?=\d{3}(?!\d)))\d+)*)"
     r"(?:[.,:]?[-\u2013\u2014]{1,2}(?!\s?\d))?(\s?%)?"
@@ -61,38 +61,38 @@ _FREE: Final = frozenset({"free", "gratis", "kostenlos", "gratuit", "bezpłatnie
 
 
 class Money(NamedTuple):
-    """An amount, and its currency where the text says one."""
+    """An amount, and its currency (ISO 4217) if known."""
 
     amount: Decimal
     currency: str | None = None
 
 
-def read_money(text: str, currency: str | None = None) -> Money | None:
-    """The first price in `text`; of a range, the lower end. `currency` is the one that is known from elsewhere, and goes first."""
+def parse_price(text: str, currency: str | None = None) -> Money | None:
+    """Parse the first price in `text`; of a range, the first. `currency` is known from elsewhere, and takes precedence over the text."""
     text = unicodedata.normalize("NFKC", text.replace("\u00b4", "'")).translate(_APOSTROPHES)
     text = " ".join(text.split())
-    if not text or len(text) > _LONGEST:
+    if not text or len(text) > _MAX_LENGTH:
         return None
-    known = currency or read_currency(text)
+    known_currency = currency or parse_currency(text)
     text = _SIGN_BETWEEN.sub(r"\1\3.\2\4 €", _SPLIT.sub(r"\1\2\3", _DATE.sub(" ", text)))
     number = next((found for found in _NUMBER.finditer(text) if not found[3]), None)
     if number is None:
-        return Money(Decimal(0), known) if text.casefold().strip(" .!") in _FREE else None
+        return Money(Decimal(0), known_currency) if text.casefold().strip(" .!") in _FREE else None
     if number[1]:
-        return None  # less than nothing is a discount, not a price
-    amount = _amount(number[2], known)
+        return None  # a negative number is a discount, not a price
+    amount = _amount(number[2], known_currency)
     if amount is None:
         return None
     if "\u00a2" in text and currency is None and "." not in number[2]:
         amount /= 100
-    return Money(amount, known) if amount < MAX_PRICE else None
+    return Money(amount, known_currency) if amount < MAX_PRICE else None
 
 
-def read_currency(text: str | None) -> str | None:
-    """The currency that `text` names: by its code, else by a sign, else by a word."""
+def parse_currency(text: str | None) -> str | None:
+    """Return the currency that `text` names: by its ISO code, else by a sign, else by a word."""
     if not text:
         return None
-    text = text[:_LONGEST].strip()
+    text = text[:_MAX_LENGTH].strip()
     if text.upper() in CURRENCIES:
         return text.upper()
     for before, after in _CODE.findall(text):
@@ -104,20 +104,20 @@ def read_currency(text: str | None) -> str | None:
     return next((found for word in words if (found := _WORDS.get(word) or _WORDS.get(word.rstrip("./")))), None)
 
 
-def read_number(text: str) -> Decimal | None:
-    """A number that is no price, such as a rating: one separator is the decimal one."""
-    found = re.search(r"\d+(?:[.,]\d+)?", text[:_LONGEST])
-    number = _exact(found[0].replace(",", ".")) if found else None
+def parse_number(text: str) -> Decimal | None:
+    """Parse a number that is not a price, such as a rating: its only separator is the decimal one."""
+    found = re.search(r"\d+(?:[.,]\d+)?", text[:_MAX_LENGTH])
+    number = _to_decimal(found[0].replace(",", ".")) if found else None
     return number if number is not None and number < MAX_PRICE else None
 
 
 def _amount(digits: str, currency: str | None) -> Decimal | None:
-    """The number that groups of digits mean; None if no shop groups them like that ("15.08.17")."""
+    """Return the number that groups of digits stand for; None if no shop groups them like that ("15.08.17")."""
     if digits[0] in ".," and len(re.findall(r"[.,' ]", digits)) > 1:
-        digits = digits[1:]  # "$.750.30": it belongs to the sign
+        digits = digits[1:]  # "$.750.30": the first separator belongs to the sign
     parts = re.split(r"[.,' ]", digits)
     if len(parts) == 1:
-        return _exact(digits)
+        return _to_decimal(digits)
     separators = re.findall(r"[.,' ]", digits)
     last = separators[-1]
     if len(separators) == 1 and last in ".,":
@@ -125,15 +125,15 @@ def _amount(digits: str, currency: str | None) -> Decimal | None:
         three = len(rest) == 3 and 0 < len(whole) <= 3 and not whole.startswith("0")
         grouped = three and currency not in _THREE_DECIMALS
     else:
-        # A decimal separator comes once, but for those who group by it, too: "1.298.00".
+        # A decimal separator occurs once, unless it also separates groups: "1.298.00".
         grouped = last in "' " or (separators.count(last) > 1 and len(parts[-1]) > 2)
     groups = parts if grouped else parts[:-1]
     if any(not 2 <= len(group) <= 3 for group in groups[1:]) or (len(groups) > 1 and len(groups[-1]) != 3):
         return None
-    return _exact("".join(groups) + ("" if grouped else "." + parts[-1]))
+    return _to_decimal("".join(groups) + ("" if grouped else "." + parts[-1]))
 
 
-def _exact(written: str) -> Decimal:
-    """As a Decimal with no more decimals than may be kept."""
-    whole, _, decimals = written.partition(".")
+def _to_decimal(number: str) -> Decimal:
+    """Convert to a Decimal, truncated to MAX_DECIMALS."""
+    whole, _, decimals = number.partition(".")
     return Decimal(f"{whole}.{decimals[:MAX_DECIMALS]}" if decimals else whole)

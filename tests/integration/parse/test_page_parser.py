@@ -1,4 +1,4 @@
-"""Pages that the parser cannot take: each is answered for, in bounded time, and no process is left behind."""
+"""Hostile pages: the page parser returns a result for each in bounded time, and leaves no process behind."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ import psutil
 import pytest
 import uvloop
 
-from holdfast.model.page import Parsed
-from holdfast.parse.child import as_json, from_json
-from holdfast.parse.isolate import PageParser
-from holdfast.parse.page import parse_page
-from holdfast.parse.prescan import Place
+from holdfast.model.fetch_types import ParsedPage
+from holdfast.parse.html import parse_page
+from holdfast.parse.page_child import as_json, from_json
+from holdfast.parse.page_parser import PageParser
+from holdfast.parse.risk_check import Risk
 from tests.unit.parse.bombs import BOMBS, TAIL, ordinary
 
 WAIT = 60.0
@@ -26,7 +26,7 @@ _STARTED = 1.0  # seconds on the processor: more than a process needs before its
 
 
 def run(test: Callable[[PageParser], Awaitable[None]], *, deadline: float = WAIT, fast: bool = False) -> None:
-    """`test` with a parser of its own; none of its processes is left."""
+    """Run `test` with a new page parser, and assert that none of its processes is left."""
 
     async def whole() -> None:
         parser = PageParser(links_per_page=1000, deadline=deadline)
@@ -35,7 +35,7 @@ def run(test: Callable[[PageParser], Awaitable[None]], *, deadline: float = WAIT
                 await test(parser)
         finally:
             await parser.aclose()
-        assert [lane.pid for lane in parser.lanes.values()] == [None, None]
+        assert [process.pid for process in parser.processes.values()] == [None, None]
 
     before = set(_children())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
@@ -47,10 +47,10 @@ def _children() -> list[int]:
     return [child.pid for child in psutil.Process().children()]
 
 
-async def _busy(parser: PageParser, place: Place) -> psutil.Process:
-    """The process of a lane, once it works on a page."""
+async def _busy(parser: PageParser, assess: Risk) -> psutil.Process:
+    """Wait until a child process works on a page, and return it."""
     async for _ in _ticks():
-        if (pid := parser.lanes[place].pid) and psutil.Process(pid).cpu_times().user > _STARTED:
+        if (pid := parser.processes[assess].pid) and psutil.Process(pid).cpu_times().user > _STARTED:
             return psutil.Process(pid)
     raise AssertionError("never")
 
@@ -68,9 +68,9 @@ def test_large_pages_are_parsed_as_small_ones_are(fast: bool) -> None:
         parsed = await parser.parse(body, content_type="text/html", x_robots_tag="noindex")
         assert parsed == parse_page(body, content_type="text/html", x_robots_tag="noindex", links_per_page=1000)
         assert (parsed.links_cut, parsed.noindex, parsed.problem) == (2000, True, None)
-        first = parser.lanes[Place.APART].pid
+        first = parser.processes[Risk.LARGE].pid
         await parser.parse(body, content_type=None)
-        assert parser.lanes[Place.APART].pid == first
+        assert parser.processes[Risk.LARGE].pid == first
 
     run(test, fast=fast)
 
@@ -80,8 +80,8 @@ def test_an_ordinary_page_needs_no_process_and_no_wait() -> None:
         asking = parser.parse(ordinary(20), content_type="text/html")
         with pytest.raises(StopIteration) as ended:
             asking.send(None)
-        assert isinstance(ended.value.value, Parsed)
-        assert [lane.pid for lane in parser.lanes.values()] == [None, None]
+        assert isinstance(ended.value.value, ParsedPage)
+        assert [process.pid for process in parser.processes.values()] == [None, None]
 
     run(test)
 
@@ -93,7 +93,7 @@ def test_a_bomb_is_stopped_and_its_links_are_found(fast: bool) -> None:
         parsed = await parser.parse(body, content_type="text/html", x_robots_tag="nofollow")
         assert parsed.problem == "the parser did not finish within 0.5 s"
         assert (parsed.title, parsed.links, parsed.nofollow) == ("T", ["/after"], True)
-        assert parser.lanes[Place.SUSPECT].pid is None
+        assert parser.processes[Risk.SUSPECT].pid is None
         # The next one is served by a new process.
         assert (await parser.parse(b"<p>" * 3000 + b"x", content_type=None)).text == "x"
 
@@ -113,13 +113,13 @@ def test_every_bomb_is_answered_for(name: str) -> None:
 def test_pages_that_look_like_bombs_do_not_keep_the_large_ones_waiting() -> None:
     async def test(parser: PageParser) -> None:
         bomb = asyncio.ensure_future(parser.parse(4 * BOMBS["nested"], content_type=None))
-        await _busy(parser, Place.SUSPECT)
+        await _busy(parser, Risk.SUSPECT)
         assert (await parser.parse(ordinary(1000), content_type=None)).title == "T"
         assert not bomb.done()
         bomb.cancel()
         with pytest.raises(asyncio.CancelledError):
             await bomb
-        assert parser.lanes[Place.SUSPECT].pid is None
+        assert parser.processes[Risk.SUSPECT].pid is None
 
     run(test)
 
@@ -137,7 +137,7 @@ def test_calls_take_turns() -> None:
 def test_a_process_killed_in_mid_parse_costs_one_page() -> None:
     async def test(parser: PageParser) -> None:
         asked = asyncio.ensure_future(parser.parse(4 * BOMBS["nested"] + TAIL, content_type=None))
-        (await _busy(parser, Place.SUSPECT)).kill()
+        (await _busy(parser, Risk.SUSPECT)).kill()
         parsed = await asked
         assert parsed.problem is not None
         assert parsed.problem.startswith("the parser died")
@@ -150,7 +150,7 @@ def test_a_process_killed_in_mid_parse_costs_one_page() -> None:
 def test_a_process_killed_between_pages_costs_nothing() -> None:
     async def test(parser: PageParser) -> None:
         await parser.parse(ordinary(1000), content_type=None)
-        pid = parser.lanes[Place.APART].pid
+        pid = parser.processes[Risk.LARGE].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         parsed = await parser.parse(ordinary(1000), content_type=None)
@@ -173,12 +173,12 @@ def test_the_process_ends_with_its_parent() -> None:
     root = Path(__file__).parents[3]
     code = """
 import asyncio, os
-from holdfast.parse.isolate import PageParser
-from holdfast.parse.prescan import Place
+from holdfast.parse.page_parser import PageParser
+from holdfast.parse.risk_check import Risk
 async def main():
     parser = PageParser(links_per_page=10)
     await parser.parse(b"<p>" * 3000, content_type=None)
-    print(parser.lanes[Place.SUSPECT].pid, flush=True)
+    print(parser.processes[Risk.SUSPECT].pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())
 """

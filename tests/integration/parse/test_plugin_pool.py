@@ -1,4 +1,4 @@
-"""Parsers that loop, swell, crash, raise or lie: each fails its own document, in bounded time, and the rest goes on."""
+"""Parsers that loop, exhaust memory, crash, raise or return nonsense: each fails only its own document, in bounded time."""
 
 import asyncio
 import os
@@ -15,14 +15,14 @@ import psutil
 import pytest
 import uvloop
 
-from holdfast.model.parsed import Document, FailureKind, ParseDone, ParseFailed
-from holdfast.parse.registry import Broken, scan
-from holdfast.parse.runner import Described, Runner
-from holdfast.parse.testkit import document, run_apart
+from holdfast.model.parse_result import Document, FailureKind, ParseDone, ParseFailed
+from holdfast.parse.plugin_pool import ParserInfo, PluginPool
+from holdfast.parse.plugin_registry import UnusableParser, discover
+from holdfast.parse.plugin_testing import document, run_isolated
 
 WAIT = 60.0
 PAGE = document("<title>T</title>")
-HEAD = "import os, sys, time, threading\nfrom holdfast.parse.plugin import Extracted\nversion = '1'\n"
+HEAD = "import os, sys, time, threading\nfrom holdfast.parse.plugin_api import Extracted\nversion = '1'\n"
 GOOD = HEAD + "def parse(document): return Extracted({'pid': os.getpid(), 'size': len(document.body)})\n"
 
 
@@ -40,18 +40,23 @@ def write(folder: Path, name: str, body: str, head: str = HEAD) -> None:
 
 
 def run(
-    folder: Path, test: Callable[[Runner], Awaitable[None]], *, fast: bool = False, processes: int = 2, **limits: float
+    folder: Path,
+    test: Callable[[PluginPool], Awaitable[None]],
+    *,
+    fast: bool = False,
+    processes: int = 2,
+    **limits: float,
 ) -> None:
-    """`test` with a runner of its own; none of its processes is left."""
+    """Run `test` with a new pool, and assert that none of its processes is left."""
 
     async def whole() -> None:
-        runner = Runner(scan(folder), processes=processes, **limits)  # type: ignore[arg-type]
+        pool = PluginPool(discover(folder), processes=processes, **limits)  # type: ignore[arg-type]
         try:
             async with asyncio.timeout(2 * WAIT):
-                await test(runner)
+                await test(pool)
         finally:
-            await runner.aclose()
-        assert runner.pids == [] or not any(psutil.pid_exists(pid) for pid in runner.pids)
+            await pool.aclose()
+        assert pool.pids == [] or not any(psutil.pid_exists(pid) for pid in pool.pids)
 
     before = children()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as loop:
@@ -60,7 +65,7 @@ def run(
 
 
 def children() -> set[int]:
-    """Without those of a database server that another test may have started here."""
+    """Child processes, except for those of a database server that another test may have started."""
     found = set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -68,9 +73,9 @@ def children() -> set[int]:
     return found
 
 
-async def good(runner: Runner, page: Document = PAGE) -> int:
-    """The process in which the good parser ran."""
-    done = await runner.parse("good", page)
+async def good(pool: PluginPool, page: Document = PAGE) -> int:
+    """Run the good parser, and return the id of its process."""
+    done = await pool.parse("good", page)
     assert isinstance(done, ParseDone), done
     assert done.extracted.data["size"] == len(page.body)
     return int(done.extracted.data["pid"])
@@ -120,17 +125,17 @@ def test_a_bad_parser_fails_its_document_and_no_other(folder: Path) -> None:
     for name, (body, _, _) in BAD.items():
         write(folder, name, body)
 
-    async def test(runner: Runner) -> None:
-        asked = [runner.parse(name, PAGE) for name in BAD] + [runner.parse("good", PAGE) for _ in BAD]
+    async def test(pool: PluginPool) -> None:
+        asked = [pool.parse(name, PAGE) for name in BAD] + [pool.parse("good", PAGE) for _ in BAD]
         answers = await asyncio.gather(*asked)
         for (name, (_, kind, words)), answer in zip(BAD.items(), answers, strict=False):
             assert isinstance(answer, ParseFailed), name
             assert (answer.parser, answer.kind) == (name, kind)
             assert words in answer.reason
         assert all(isinstance(answer, ParseDone) for answer in answers[len(BAD) :])
-        assert await good(runner)
+        assert await good(pool)
 
-    run(folder, test, fast=True, seconds=2, memory=1 << 29)
+    run(folder, test, fast=True, timeout=2, memory_limit=1 << 29)
 
 
 BROKEN = {
@@ -149,56 +154,56 @@ def test_parsers_that_cannot_be_loaded_are_told_by_name_with_the_reason(folder: 
     for name, (text, _) in BROKEN.items():
         (folder / f"{name}.py").write_text(text)
 
-    async def test(runner: Runner) -> None:
-        failed = await runner.parse("fatal", PAGE)
+    async def test(pool: PluginPool) -> None:
+        failed = await pool.parse("fatal", PAGE)
         assert isinstance(failed, ParseFailed)
         assert failed.kind is FailureKind.BROKEN_PARSER
-        survey = await runner.survey()
-        loaded = [one.source.name for one in survey if isinstance(one, Described)]
+        survey = await pool.list_parsers()
+        loaded = [one.source.name for one in survey if isinstance(one, ParserInfo)]
         assert loaded == ["generic", "good", "product"]
-        reasons = {one.name: one.reason for one in survey if isinstance(one, Broken)}
+        reasons = {one.name: one.reason for one in survey if isinstance(one, UnusableParser)}
         assert set(reasons) == set(BROKEN)
         assert reasons["syntax"].endswith("cannot be used: SyntaxError: invalid syntax (syntax.py, line 1)")
         assert {name for name, (_, words) in BROKEN.items() if words not in reasons[name]} == set()
-        assert await good(runner)
+        assert await good(pool)
 
-    run(folder, test, load_seconds=5, memory=1 << 29)
+    run(folder, test, load_timeout=5, memory_limit=1 << 29)
 
 
 def test_an_unknown_parser_is_a_sentence(folder: Path) -> None:
-    async def test(runner: Runner) -> None:
-        failed = await runner.parse("gone", PAGE)
+    async def test(pool: PluginPool) -> None:
+        failed = await pool.parse("gone", PAGE)
         assert failed == ParseFailed(
             "gone", FailureKind.UNKNOWN_PARSER, "no parser is called 'gone'; there are: generic, good, product"
         )
-        assert runner.pids == []
+        assert pool.pids == []
 
     run(folder, test)
 
 
 def test_a_process_serves_many_documents_and_is_replaced_after_enough(folder: Path) -> None:
-    async def test(runner: Runner) -> None:
-        pids = [await good(runner) for _ in range(7)]
+    async def test(pool: PluginPool) -> None:
+        pids = [await good(pool) for _ in range(7)]
         assert len(set(pids)) == 3
         assert pids[0] == pids[1] == pids[2] != pids[3]
 
-    run(folder, test, documents=3)
+    run(folder, test, max_documents=3)
 
 
 def test_one_hanging_document_holds_only_its_own_process(folder: Path) -> None:
     write(folder, "hangs", "time.sleep(1000)")
 
-    async def test(runner: Runner) -> None:
-        hanging = asyncio.ensure_future(runner.parse("hangs", PAGE))
+    async def test(pool: PluginPool) -> None:
+        hanging = asyncio.ensure_future(pool.parse("hangs", PAGE))
         for _ in range(10):
-            await good(runner)
+            await good(pool)
         assert not hanging.done()
         hanging.cancel()
         with pytest.raises(asyncio.CancelledError):
             await hanging
-        assert len(runner.pids) == 1
+        assert len(pool.pids) == 1
 
-    run(folder, test, seconds=WAIT)
+    run(folder, test, timeout=WAIT)
 
 
 def test_parsers_of_others_do_not_share_a_process_and_never_are_there_too_many(folder: Path) -> None:
@@ -206,16 +211,16 @@ def test_parsers_of_others_do_not_share_a_process_and_never_are_there_too_many(f
 
     before = children()
 
-    async def test(runner: Runner) -> None:
-        first = await good(runner)
+    async def test(pool: PluginPool) -> None:
+        first = await good(pool)
         twins = await asyncio.gather(
-            *(runner.parse("twin", PAGE) for _ in range(6)), *(runner.parse("good", PAGE) for _ in range(6))
+            *(pool.parse("twin", PAGE) for _ in range(6)), *(pool.parse("good", PAGE) for _ in range(6))
         )
         served = {(one.parser, one.extracted.data["pid"]) for one in twins if isinstance(one, ParseDone)}
         assert len({pid for _, pid in served}) == len(served)
         assert first
-        assert len(runner.pids) <= 2
-        assert len(children() - before) <= 4, "a guard and a guest each"
+        assert len(pool.pids) <= 2
+        assert len(children() - before) <= 4, "a reaper and a child each"
 
     run(folder, test)
 
@@ -237,8 +242,8 @@ def test_what_a_parser_sees_is_little(folder: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://secret@db/x")
 
-    async def test(runner: Runner) -> None:
-        done = await runner.parse("sees", PAGE)
+    async def test(pool: PluginPool) -> None:
+        done = await pool.parse("sees", PAGE)
         assert isinstance(done, ParseDone), done
         data = done.extracted.data
         assert set(data["environment"]) <= {"PATH", "LANG", "LC_CTYPE"}
@@ -277,27 +282,27 @@ def test_what_a_parser_starts_is_gone_afterwards(folder: Path, before: str, afte
     path = folder / "pid"
     write(folder, "forks", CHILD.format(before=before, path=str(path)) + after)
 
-    async def test(runner: Runner) -> None:
-        answer = await runner.parse("forks", PAGE)
+    async def test(pool: PluginPool) -> None:
+        answer = await pool.parse("forks", PAGE)
         assert isinstance(answer, ParseDone) is ("return" in after)
-        assert runner.pids == []
+        assert pool.pids == []
         assert not alive(int(path.read_text()))
 
-    run(folder, test, seconds=4 if "sleep" in after else WAIT)
+    run(folder, test, timeout=4 if "sleep" in after else WAIT)
 
 
 def test_a_thread_that_is_left_ends_with_its_process(folder: Path) -> None:
     write(folder, "threads", "threading.Thread(target=time.sleep, args=(1000,)).start()\nreturn Extracted({})")
 
-    async def test(runner: Runner) -> None:
-        assert isinstance(await runner.parse("threads", PAGE), ParseDone)
-        assert runner.pids == []
+    async def test(pool: PluginPool) -> None:
+        assert isinstance(await pool.parse("threads", PAGE), ParseDone)
+        assert pool.pids == []
 
     run(folder, test)
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; who has ended and waits to be reaped does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -305,10 +310,10 @@ def alive(pid: int) -> bool:
 
 
 def test_a_process_killed_between_documents_costs_nothing(folder: Path) -> None:
-    async def test(runner: Runner) -> None:
-        first = await good(runner)
+    async def test(pool: PluginPool) -> None:
+        first = await good(pool)
         os.kill(first, signal.SIGKILL)
-        assert await good(runner) != first
+        assert await good(pool) != first
 
     run(folder, test, processes=1)
 
@@ -317,19 +322,19 @@ def test_a_process_killed_between_documents_costs_nothing(folder: Path) -> None:
 def test_closing_ends_what_is_under_way_and_blames_no_document(folder: Path, begun: int) -> None:
     write(folder, "hangs", "time.sleep(1000)")
 
-    async def test(runner: Runner) -> None:
+    async def test(pool: PluginPool) -> None:
         before = children()
-        asked = [asyncio.ensure_future(runner.parse("hangs", PAGE)) for _ in range(3)]
+        asked = [asyncio.ensure_future(pool.parse("hangs", PAGE)) for _ in range(3)]
         for _ in range(int(WAIT / 0.02)):
             await asyncio.sleep(0.02)
-            if len(runner.pids) >= begun:
+            if len(pool.pids) >= begun:
                 break
-        await runner.aclose()
+        await pool.aclose()
         assert children() <= before
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(answer) for answer in answers] == [RuntimeError] * 3
 
-    run(folder, test, seconds=WAIT)
+    run(folder, test, timeout=WAIT)
 
 
 @pytest.mark.parametrize("body", ["time.sleep(1000)", "while True: pass"])
@@ -338,12 +343,12 @@ def test_the_processes_end_with_their_parent(folder: Path, body: str) -> None:
     write(folder, "hangs", f"open({str(path)!r}, 'w').write(str(os.getpid()))\n{body}")
     code = f"""
 import asyncio, os, pathlib
-from holdfast.parse.registry import scan
-from holdfast.parse.runner import Runner
-from holdfast.parse.testkit import document
+from holdfast.parse.plugin_registry import discover
+from holdfast.parse.plugin_pool import PluginPool
+from holdfast.parse.plugin_testing import document
 async def main():
-    runner = Runner(scan(pathlib.Path({str(folder)!r})), seconds=1000)
-    asked = asyncio.ensure_future(runner.parse("hangs", document("x")))
+    pool = PluginPool(discover(pathlib.Path({str(folder)!r})), timeout=1000)
+    asked = asyncio.ensure_future(pool.parse("hangs", document("x")))
     path = pathlib.Path({str(path)!r})
     while not path.exists() or not path.read_text():
         await asyncio.sleep(0.01)
@@ -360,17 +365,17 @@ asyncio.run(main())
 
 def test_the_kit_of_authors_runs_a_file_apart(folder: Path) -> None:
     for file in (folder / "good.py", str(folder / "good.py")):
-        done = run_apart(file, PAGE)
+        done = run_isolated(file, PAGE)
         assert isinstance(done, ParseDone)
         assert (done.parser, done.version) == ("good", "1")
-    failed = run_apart("gone", PAGE)
+    failed = run_isolated("gone", PAGE)
     assert isinstance(failed, ParseFailed)
 
 
 def test_files_may_share_a_module_beside_them(folder: Path) -> None:
     (folder / "_shared.py").write_text("ANSWER = 42\n")
     write(folder, "shares", "return Extracted({'answer': ANSWER})", head=HEAD + "from _shared import ANSWER\n")
-    done = run_apart(folder / "shares.py", PAGE)
+    done = run_isolated(folder / "shares.py", PAGE)
     assert isinstance(done, ParseDone)
     assert done.extracted.data == {"answer": 42}
 
@@ -378,8 +383,8 @@ def test_files_may_share_a_module_beside_them(folder: Path) -> None:
 def test_large_documents_and_odd_text_go_through(folder: Path) -> None:
     write(folder, "echoes", "return Extracted({'url': document.url, 'tail': document.body[-3:].hex()})")
 
-    async def test(runner: Runner) -> None:
-        done = await runner.parse("echoes", Document("https://x.example/\ud800\0", bytes(10_000_000) + b"end"))
+    async def test(pool: PluginPool) -> None:
+        done = await pool.parse("echoes", Document("https://x.example/\ud800\0", bytes(10_000_000) + b"end"))
         assert isinstance(done, ParseDone), done
         assert done.extracted.data == {"url": "https://x.example/\ufffd\ufffd", "tail": b"end".hex()}
 

@@ -1,4 +1,4 @@
-"""Pages that take Lexbor seconds or gigabytes, each with a link behind; and ordinary ones."""
+"""Hostile pages, on which Lexbor needs seconds or gigabytes, each followed by a link; and ordinary pages."""
 
 from typing import Final
 
@@ -28,11 +28,11 @@ BOMBS: Final[dict[str, bytes]] = {
     "table_comments": b"<table>" + _fill(b"x<!---->"),
     "names": _number(b"<x#></x#>", 100_000),
 }
-"""By what they are made of."""
+"""Hostile pages by what they consist of."""
 
 
 def ordinary(count: int) -> bytes:
-    """A page with `count` paragraphs, as they are."""
+    """Make an ordinary page with `count` paragraphs."""
     rows = "".join(
         f'<div class="row r{i}"><h2>Title {i}</h2><p>Some text <b>here</b> and <a class="l" href="/p/{i}">there</a>.<br></p></div>\n'
         for i in range(count)

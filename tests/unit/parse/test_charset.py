@@ -1,4 +1,4 @@
-"""In which encoding a body is read: who is believed, which labels are known, and that nothing raises."""
+"""Charset detection: precedence of the sources, known labels, and that nothing raises."""
 
 import codecs
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.parse.charset import LABELS, Encoded, decode, detect, known
+from holdfast.parse.charset import LABELS, DetectedEncoding, decode, detect, find_encoding
 
 RUSSIAN = "Привет, это обычная страница на русском языке, для проверки кодировки. "
 
@@ -74,8 +74,8 @@ def test_a_declaration_is_found_as_the_standard_says(head: bytes, name: str) -> 
 
 
 def test_a_mark_is_no_text() -> None:
-    assert detect(b"\xef\xbb\xbfx", None) == Encoded("utf-8", 3)
-    assert detect(b"x", None) == Encoded("utf-8", 0)
+    assert detect(b"\xef\xbb\xbfx", None) == DetectedEncoding("utf-8", 3)
+    assert detect(b"x", None) == DetectedEncoding("utf-8", 0)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_mark_is_no_text() -> None:
     ],
 )
 def test_codecs_that_are_no_encoding_of_the_web_are_unknown(label: str) -> None:
-    assert known(label) is None
+    assert find_encoding(label) is None
     assert detect(b"<meta charset=" + label.encode() + b">x", f"text/html; charset={label}").name == "utf-8"
 
 
@@ -118,7 +118,7 @@ def test_codecs_that_are_no_encoding_of_the_web_are_unknown(label: str) -> None:
     ],
 )
 def test_decoding(label: str, data: bytes, text: str) -> None:
-    name = known(label)
+    name = find_encoding(label)
     assert name is not None
     assert decode(data, name).startswith(text)
 

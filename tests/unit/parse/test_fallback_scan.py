@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.page import Parsed
-from holdfast.parse.linear import scan
+from holdfast.model.fetch_types import ParsedPage
+from holdfast.parse.fallback_scan import scan
 from tests.unit.parse.bombs import BOMBS, TAIL
 
 
-def read(body: bytes, *, content_type: str | None = None, x_robots_tag: str | None = None, limit: int = 100) -> Parsed:
+def read(
+    body: bytes, *, content_type: str | None = None, x_robots_tag: str | None = None, limit: int = 100
+) -> ParsedPage:
     return scan(body, content_type=content_type, x_robots_tag=x_robots_tag, links_per_page=limit, problem="why")
 
 
@@ -67,7 +69,7 @@ def test_links_behind_a_bomb_are_found(name: str) -> None:
     ],
 )
 def test_time_is_linear(piece: bytes) -> None:
-    """Generous: what is quadratic here takes minutes."""
+    """A generous limit: a quadratic pattern would take minutes."""
     began = time.monotonic()
     read(b"<a " + piece * (2_000_000 // len(piece)))
     assert time.monotonic() - began < 20

@@ -1,14 +1,14 @@
-"""What the parser `generic` says of any page."""
+"""The built-in parser `generic`."""
 
 import json
 from typing import Any
 
 import pytest
 
-from holdfast.model.parsed import MAX_DATA_BYTES
+from holdfast.model.parse_result import MAX_DATA_BYTES
 from holdfast.parse import generic
-from holdfast.parse.plugin import join, text
-from holdfast.parse.testkit import document, run
+from holdfast.parse.plugin_api import absolute_url, text
+from holdfast.parse.plugin_testing import document, run
 from tests.unit.parse.bombs import ordinary
 
 STORY = "It was a dark and stormy night, and nobody could find the lamp. " * 5
@@ -98,6 +98,6 @@ def test_structured_data_that_is_too_deep_or_odd_is_cut() -> None:
 
 def test_the_text_of_a_document_and_its_addresses() -> None:
     assert text(document("\ufeffé\0")) == "é\ufffd"
-    assert join("https://x.example/a/", "b c") == "https://x.example/a/b%20c"
+    assert absolute_url("https://x.example/a/", "b c") == "https://x.example/a/b%20c"
     for none in (None, "", "#x", "javascript:x", "http://", "http://[", "https://x.example/" + "x" * 2048, "data:,x"):
-        assert join("https://x.example/", none) is None
+        assert absolute_url("https://x.example/", none) is None

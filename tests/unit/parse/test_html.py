@@ -1,4 +1,4 @@
-"""What a page means, as it is read in this process."""
+"""Parsing of pages in this process: text, links, metadata, robots directives."""
 
 import hashlib
 
@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.page import Parsed
-from holdfast.parse.page import parse_page
+from holdfast.model.fetch_types import ParsedPage
+from holdfast.parse.html import parse_page
 
 
-def page(html: str | bytes, *, links_per_page: int = 1000, content_type: str = "text/html; charset=utf-8") -> Parsed:
+def page(
+    html: str | bytes, *, links_per_page: int = 1000, content_type: str = "text/html; charset=utf-8"
+) -> ParsedPage:
     body = html.encode() if isinstance(html, str) else html
     return parse_page(body, content_type=content_type, links_per_page=links_per_page)
 
@@ -206,7 +208,7 @@ def test_a_page_without_text_is_known_by_its_bytes() -> None:
     assert page(b"", content_type="text/html").content_hash == hashlib.sha256(b"").digest()
 
 
-def _clean(parsed: Parsed) -> None:
+def _clean(parsed: ParsedPage) -> None:
     for text in (parsed.title or "", parsed.description or "", parsed.text, *parsed.links, *parsed.images):
         assert "\0" not in text
         text.encode()

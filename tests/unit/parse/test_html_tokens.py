@@ -1,10 +1,18 @@
-"""The small grammars: robots, addresses, srcset, white space."""
+"""The small grammars: robots directives, hrefs, srcset, meta refresh, white space."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parse.words import crawlable, directives, folded, followed, refresh_target, robots_tag, srcset
+from holdfast.parse.html_tokens import (
+    clean_href,
+    collapse_whitespace,
+    parse_meta_refresh,
+    parse_robots_directives,
+    parse_srcset,
+    parse_x_robots_tag,
+    select_links,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +29,7 @@ from holdfast.parse.words import crawlable, directives, folded, followed, refres
     ],
 )
 def test_directives(content: str, expected: tuple[bool, bool]) -> None:
-    assert directives(content) == expected
+    assert parse_robots_directives(content) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,7 @@ def test_directives(content: str, expected: tuple[bool, bool]) -> None:
     ],
 )
 def test_robots_header(header: str | None, expected: tuple[bool, bool]) -> None:
-    assert robots_tag(header) == expected
+    assert parse_x_robots_tag(header) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,7 @@ def test_robots_header(header: str | None, expected: tuple[bool, bool]) -> None:
     ],
 )
 def test_what_leads_somewhere(href: str | None, expected: str | None) -> None:
-    assert crawlable(href) == expected
+    assert clean_href(href) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,37 +94,37 @@ def test_what_leads_somewhere(href: str | None, expected: str | None) -> None:
     ],
 )
 def test_srcset(value: str, expected: list[str]) -> None:
-    assert srcset(value) == expected
+    assert parse_srcset(value) == expected
 
 
 def test_white_space_is_folded() -> None:
-    assert folded(" a\n\t b\xa0\xa0c \r\n") == "a b c"
-    assert folded(" " * 100_001) == ""
+    assert collapse_whitespace(" a\n\t b\xa0\xa0c \r\n") == "a b c"
+    assert collapse_whitespace(" " * 100_001) == ""
 
 
 @given(st.text())
 def test_grammars_take_any_text(text: str) -> None:
-    crawlable(text)
-    srcset(text)
-    robots_tag(text)
-    assert "  " not in folded(text)
+    clean_href(text)
+    parse_srcset(text)
+    parse_x_robots_tag(text)
+    assert "  " not in collapse_whitespace(text)
 
 
 def test_links_are_kept_once_in_order_up_to_the_limit() -> None:
     hrefs = ("/b", "/a", "/b", "/a#x", " /a ", "/c#1", "/c#2", "/c", "/d", "/e", "/e", "#f", "mailto:x")
-    assert followed([(href, None) for href in hrefs], 3)[:4] == (["/b", "/a", "/c#1"], 2, [], [])
+    assert select_links([(href, None) for href in hrefs], 3)[:4] == (["/b", "/a", "/c#1"], 2, [], [])
 
 
 def test_links_that_ask_not_to_be_followed_are_counted() -> None:
     rels = ("nofollow", "noopener NOFOLLOW", "ugc", "sponsored", "nofollowing", None)
     found = [*((f"/{rel}", rel) for rel in rels), ("mailto:x", "nofollow")]
     kept = ["/ugc", "/sponsored", "/nofollowing", "/None"]
-    assert followed(found, 10)[:4] == (kept, 0, ["/nofollow", "/noopener NOFOLLOW"], [])
+    assert select_links(found, 10)[:4] == (kept, 0, ["/nofollow", "/noopener NOFOLLOW"], [])
 
 
 def test_the_next_page_is_named() -> None:
     found = [("/2", "next"), ("/1", "prev"), ("/3", "Next nofollow"), (" /2", "x NEXT"), ("/4", None)]
-    assert followed(found, 10)[:4] == (["/2", "/1", "/4"], 0, ["/3"], ["/2"])
+    assert select_links(found, 10)[:4] == (["/2", "/1", "/4"], 0, ["/3"], ["/2"])
 
 
 @pytest.mark.parametrize(
@@ -146,4 +154,4 @@ def test_the_next_page_is_named() -> None:
     ],
 )
 def test_where_a_refresh_leads(content: str, target: str | None) -> None:
-    assert refresh_target(content) == target
+    assert parse_meta_refresh(content) == target

@@ -1,4 +1,4 @@
-"""JSON as pages have it."""
+"""The lenient JSON decoder."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parse.lenient import loads
+from holdfast.parse.lenient_json import loads
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pages of shops that somebody mangled: the built-in parsers give what may be kept, whatever is left of them."""
+"""Mutated pages of shops: the built-in parsers give an allowed result for any of them."""
 
 from decimal import Decimal
 from types import ModuleType
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.parsed import Extracted, Rating
+from holdfast.model.parse_result import Extracted, Rating
 from holdfast.parse import generic, product
-from holdfast.parse.testkit import document, run
+from holdfast.parse.plugin_testing import document, run
 from tests.unit.parse.shops import SHOPS, ld
 
 _BITS = (

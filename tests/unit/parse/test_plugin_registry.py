@@ -1,58 +1,71 @@
-"""Which parsers are found, under which names, and what is said of the rest."""
+"""Discovery of parsers: names, precedence, and the reasons for those that cannot be used."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.parsed import FailureKind, ParseFailed
-from holdfast.parse.loading import NotAParser, judged, load
-from holdfast.parse.registry import BUILT_IN, GROUP, Broken, Kind, Registry, Source, scan
+from holdfast.model.parse_result import FailureKind, ParseFailed
+from holdfast.parse.plugin_loader import InvalidParser, load, validate_parser
+from holdfast.parse.plugin_registry import (
+    BUILT_IN,
+    ENTRY_POINT_GROUP,
+    ParserSource,
+    PluginRegistry,
+    SourceKind,
+    UnusableParser,
+    discover,
+)
 
 
 def installed(folder: Path, package: str, points: str) -> None:
-    """What an installer writes of a package with those entry points."""
+    """Write the metadata of an installed package with those entry points."""
     metadata = folder / f"{package}-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{points}\n")
+    (metadata / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{points}\n")
 
 
 def test_the_built_in_parsers_are_there() -> None:
-    registry = scan()
-    assert {name for name, source in registry.sources.items() if source.kind is Kind.BUILT_IN} == {"generic", "product"}
-    assert {source.room for source in registry.sources.values() if source.kind is Kind.BUILT_IN} == {""}
+    registry = discover()
+    assert {name for name, source in registry.sources.items() if source.kind is SourceKind.BUILT_IN} == {
+        "generic",
+        "product",
+    }
+    assert {source.isolation_group for source in registry.sources.values() if source.kind is SourceKind.BUILT_IN} == {
+        ""
+    }
 
 
 def test_files_of_a_folder_are_parsers_and_none_is_imported(tmp_path: Path) -> None:
     for name in ("amazon.py", "my-shop.example.py", "_shared.py", ".hidden.py", "notes.txt"):
         (tmp_path / name).write_text("raise SystemExit")
     (tmp_path / "package").mkdir()
-    registry = scan(tmp_path)
-    files = {source.name: source for source in registry.sources.values() if source.kind is Kind.FILE}
+    registry = discover(tmp_path)
+    files = {source.name: source for source in registry.sources.values() if source.kind is SourceKind.FILE}
     assert set(files) == {"amazon", "my-shop.example"}
     assert files["amazon"].target == str(tmp_path / "amazon.py")
-    assert files["amazon"].room == "amazon"
-    assert registry.broken == ()
+    assert files["amazon"].isolation_group == "amazon"
+    assert registry.unusable == ()
 
 
 def test_names_that_cannot_be_are_told(tmp_path: Path) -> None:
     for name in ("Amazon.py", "two words.py", "generic.py", "x" * 101 + ".py"):
         (tmp_path / name).write_text("")
     (tmp_path / "folder.py").mkdir()
-    registry = scan(tmp_path)
+    registry = discover(tmp_path)
     assert set(registry.sources) == set(BUILT_IN)
-    reasons = {broken.name: broken.reason for broken in registry.broken}
+    reasons = {broken.name: broken.reason for broken in registry.unusable}
     assert set(reasons) == {"Amazon", "two words", "generic", "x" * 100, "folder"}
     assert reasons["generic"] == "the file generic.py is hidden by the built-in parser of that name"
     assert reasons["Amazon"].startswith("the file Amazon.py has no name for a parser")
-    assert reasons["folder"] == "the file folder.py is no file"
+    assert reasons["folder"] == "the file folder.py is not a regular file"
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    registry = scan(tmp_path / "gone")
-    assert registry.broken == (
-        Broken(str(tmp_path / "gone"), "the folder of parsers cannot be read (No such file or directory)"),
+    registry = discover(tmp_path / "gone")
+    assert registry.unusable == (
+        UnusableParser(str(tmp_path / "gone"), "the folder of parsers cannot be read (No such file or directory)"),
     )
     assert set(registry.sources) == set(BUILT_IN)
 
@@ -70,12 +83,12 @@ def test_packages_are_found_and_do_not_stop_each_other(tmp_path: Path, monkeypat
     files = tmp_path / "files"
     files.mkdir()
     (files / "mine.py").write_text("")
-    registry = scan(files)
+    registry = discover(files)
     assert registry.sources["shop"].target == "newer.shop"
     assert registry.sources["both"].target == "beta:Parser"
-    assert registry.sources["mine"].kind is Kind.FILE
+    assert registry.sources["mine"].kind is SourceKind.FILE
     assert "Bad" not in registry.sources
-    assert any("metadata" in broken.reason for broken in registry.broken)
+    assert any("metadata" in broken.reason for broken in registry.unusable)
 
 
 def test_two_packages_with_one_name_are_both_refused_and_a_file_goes_first(
@@ -85,22 +98,20 @@ def test_two_packages_with_one_name_are_both_refused_and_a_file_goes_first(
     installed(tmp_path, "alpha", "both = alpha\nmine = alpha\nBad Name = alpha\nproduct = alpha")
     installed(tmp_path, "beta", "both = beta")
     (tmp_path / "mine.py").write_text("")
-    registry = scan(tmp_path)
-    reasons = {broken.name: broken.reason for broken in registry.broken}
-    assert "of alpha and beta; nobody can tell which is meant" in reasons["both"].replace(
-        "beta and alpha", "alpha and beta"
-    )
+    registry = discover(tmp_path)
+    reasons = {broken.name: broken.reason for broken in registry.unusable}
+    assert "of alpha and beta; none of them is used" in reasons["both"].replace("beta and alpha", "alpha and beta")
     assert reasons["mine"] == "the parser of the package alpha is hidden by the file mine.py"
     assert reasons["product"] == "the parser of the package alpha is hidden by the built-in parser of that name"
     assert "a parser of the package alpha has no name for a parser" in reasons["Bad Name"]
-    assert registry.sources["mine"].kind is Kind.FILE
+    assert registry.sources["mine"].kind is SourceKind.FILE
     found = registry.find("both")
     assert isinstance(found, ParseFailed)
     assert found.kind is FailureKind.BROKEN_PARSER
 
 
 def test_an_unknown_parser_is_told_with_what_there_is() -> None:
-    registry = Registry(scan().sources.values())
+    registry = PluginRegistry(discover().sources.values())
     failed = registry.find("ama\nzon")
     assert isinstance(failed, ParseFailed)
     assert failed.kind is FailureKind.UNKNOWN_PARSER
@@ -131,7 +142,7 @@ class Numbered(Right):
 
 def test_a_class_and_an_object_are_parsers() -> None:
     for candidate in (Right, Right()):
-        loaded = judged("right", candidate)
+        loaded = validate_parser("right", candidate)
         assert (loaded.name, loaded.version, loaded.parse("x")) == ("right", "2", "x")
 
 
@@ -146,23 +157,23 @@ def test_a_class_and_an_object_are_parsers() -> None:
     ],
 )
 def test_what_is_no_parser(candidate: object, words: str) -> None:
-    with pytest.raises(NotAParser, match=words):
-        judged("right", candidate)
+    with pytest.raises(InvalidParser, match=words):
+        validate_parser("right", candidate)
 
 
 def test_a_file_that_another_user_could_replace_is_not_run(tmp_path: Path) -> None:
     file = tmp_path / "shop.py"
     file.write_text("version = '1'\ndef parse(document): return {}\n", encoding="utf-8")
-    assert isinstance(scan(tmp_path).find("shop"), Source)
+    assert isinstance(discover(tmp_path).find("shop"), ParserSource)
     tmp_path.chmod(0o777)
-    for found in (scan(tmp_path), scan(None, file)):
+    for found in (discover(tmp_path), discover(None, file)):
         refused = found.find("shop")
         assert isinstance(refused, ParseFailed)
         assert f"{tmp_path} can be written by every user (mode 0777" in refused.reason
     tmp_path.chmod(0o1777)  # as /tmp is: others can put files there, but not replace this one
-    assert isinstance(scan(None, file).find("shop"), Source)
+    assert isinstance(discover(None, file).find("shop"), ParserSource)
     file.chmod(0o666)
-    assert isinstance(scan(None, file).find("shop"), ParseFailed)
+    assert isinstance(discover(None, file).find("shop"), ParseFailed)
 
 
 def test_nothing_is_imported_from_a_folder_where_every_user_can_put_files(
@@ -174,6 +185,6 @@ def test_nothing_is_imported_from_a_folder_where_every_user_can_put_files(
     monkeypatch.setattr("sys.meta_path", list(sys.meta_path))
     tmp_path.chmod(0o1777)
     with pytest.raises(ModuleNotFoundError, match="planted_helper"):
-        load(Source("shop", Kind.FILE, str(file)))
+        load(ParserSource("shop", SourceKind.FILE, str(file)))
     tmp_path.chmod(0o755)
-    assert load(Source("shop", Kind.FILE, str(file))).version == "1"
+    assert load(ParserSource("shop", SourceKind.FILE, str(file))).version == "1"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.parsed import CURRENCIES, MAX_DECIMALS, MAX_PRICE
-from holdfast.parse.money import read_currency, read_money, read_number
+from holdfast.model.parse_result import CURRENCIES, MAX_DECIMALS, MAX_PRICE
+from holdfast.parse.prices import parse_currency, parse_number, parse_price
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ from holdfast.parse.money import read_currency, read_money, read_number
     ],
 )
 def test_prices(text: str, amount: str, currency: str | None) -> None:
-    found = read_money(text)
+    found = parse_price(text)
     assert found is not None
     assert (str(found.amount), found.currency) == (amount, currency)
 
@@ -102,12 +102,12 @@ def test_prices(text: str, amount: str, currency: str | None) -> None:
     ],
 )
 def test_what_is_no_price(text: str) -> None:
-    assert read_money(text) is None
+    assert parse_price(text) is None
 
 
 def test_a_known_currency_goes_first() -> None:
-    assert read_money("$5", "CAD") == (Decimal(5), "CAD")
-    assert read_money("10.500 KD", "KWD") == (Decimal("10.500"), "KWD")
+    assert parse_price("$5", "CAD") == (Decimal(5), "CAD")
+    assert parse_price("10.500 KD", "KWD") == (Decimal("10.500"), "KWD")
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ def test_a_known_currency_goes_first() -> None:
     ],
 )
 def test_currencies(text: str | None, currency: str | None) -> None:
-    assert read_currency(text) == currency
+    assert parse_currency(text) == currency
 
 
 def test_numbers_that_are_no_prices() -> None:
-    assert read_number("4,5 of 5") == Decimal("4.5")
-    assert read_number("4.500") == Decimal("4.500")
-    assert read_number("none") is None
+    assert parse_number("4,5 of 5") == Decimal("4.5")
+    assert parse_number("4.500") == Decimal("4.500")
+    assert parse_number("none") is None
 
 
 @given(st.text(max_size=60) | st.from_regex(r"[0-9.,' $€-]{1,20}", fullmatch=True))
 def test_any_text_gives_a_price_that_may_be_kept_or_none(text: str) -> None:
-    found = read_money(text)
+    found = parse_price(text)
     if found is not None:
         exponent = found.amount.as_tuple().exponent
         assert isinstance(exponent, int)

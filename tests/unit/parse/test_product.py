@@ -1,21 +1,21 @@
-"""What the parser `product` finds in pages of shops; the table of docs/plugins.md says the same."""
+"""The built-in parser `product` on pages of shops; the table of docs/plugins.md has the same rows."""
 
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.parsed import MAX_IMAGES, MAX_PRODUCTS, Product
+from holdfast.model.parse_result import MAX_IMAGES, MAX_PRODUCTS, Product
 from holdfast.parse import product
-from holdfast.parse.money import read_money
-from holdfast.parse.testkit import document, run
+from holdfast.parse.plugin_testing import document, run
+from holdfast.parse.prices import parse_price
 from tests.unit.parse.shops import SHOPS, ld, offer
 
 PLUGINS = Path(__file__).parents[3] / "docs" / "plugins.md"
 
 
 def told(found: Product) -> str:
-    """A product as a line."""
+    """Format a product in one line."""
     rating = found.rating
     return " | ".join(
         (
@@ -71,7 +71,7 @@ def test_the_documentation_says_how_prices_are_read() -> None:
     prices = [[cell.strip() for cell in line.strip("|").split("|")] for line in table if line.startswith("|")]
     assert len(prices) > 10
     for written, read in prices:
-        money = read_money(written)
+        money = parse_price(written)
         assert money is not None
         assert f"{money.amount} {money.currency or 'without a currency'}" == read
 

@@ -1,22 +1,22 @@
-"""What pages say to machines, as items."""
+"""Extraction of structured data as items."""
 
 import json
 
 import pytest
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from holdfast.parse import structured
-from holdfast.parse.structured import Structured, last_part, read, types
+from holdfast.parse import structured_data
+from holdfast.parse.structured_data import StructuredData, extract, local_name, types
 
 URL = "https://shop.example/a/b"
 
 
-def found(page: str) -> Structured:
-    return read(LexborHTMLParser(page), URL)
+def found(page: str) -> StructuredData:
+    return extract(LexborHTMLParser(page), URL)
 
 
 def test_a_page_that_says_nothing() -> None:
-    assert found("<p>x") == Structured()
+    assert found("<p>x") == StructuredData()
 
 
 def test_values_of_microdata_are_what_html_says() -> None:
@@ -121,15 +121,15 @@ def test_many_items_are_cut() -> None:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """The tags of the elements whose text is read from now on."""
+    """Record the tags of the elements whose text is read from now on."""
     tags: list[str | None] = []
-    real = structured.seen_text
+    real = structured_data.visible_text
 
-    def seen_text(node: LexborNode) -> str:
+    def visible_text(node: LexborNode) -> str:
         tags.append(node.tag)
         return real(node)
 
-    monkeypatch.setattr(structured, "seen_text", seen_text)
+    monkeypatch.setattr(structured_data, "visible_text", visible_text)
     return tags
 
 
@@ -169,6 +169,6 @@ def test_names_lose_their_vocabulary() -> None:
         "https://schema.org/Product/",
         "http://x.example/v#Product",
     ]
-    assert {last_part(name) for name in names} == {"Product"}
+    assert {local_name(name) for name in names} == {"Product"}
     assert types({"@type": ["schema:A", 5]}) == ["A"]
     assert types({}) == []
