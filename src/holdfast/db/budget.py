@@ -1,12 +1,12 @@
-"""How many pages a visit may fetch: what is left of its share, of its own limit, and of the crawl's.
+"""Page budgets: how many pages a visit may fetch, from what is left of its share, its own limit and the crawl's limit.
 
-Two kinds of numbers: a *share* is a unit of fairness (`domains.max_pages_per_run`); a domain that used it gives way to those that are
-ready, or goes on at once if none is. A *limit* is what a person gave, and ends the crawl of the domain, or the crawl.
+Two kinds of numbers: a *share* is a unit of fairness (`domains.max_pages_per_run`); a domain that used it yields to those that are
+ready, or continues at once if none is. A *limit* is set by the operator, and ends the crawl of the domain, or the crawl.
 
-The rule: pages of a crawl with a limit are promised before they are used, on the crawl's row and under its lock, so however many workers
-there are and whichever of them die, a crawl never gets more pages than it has. A promise that was not used comes back when the claim
-ends. Promises are fair: no domain gets more than there would be for each if all domains that can still be served had the same. A domain
-that has this much waits, while another has less, for the next round, in which what others did not need is shared.
+The rule: pages of a crawl with a limit are granted before they are used, on the crawl's row and under its lock, so however many workers
+there are and whichever of them die, a crawl never gets more pages than its limit. Unused granted pages are returned when the claim
+ends. Grants are fair: no domain gets more than an equal part among all domains that can still be served. A domain that has its part
+waits, while another has less, for the next round, in which unused pages are shared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.model.job import Job
-from holdfast.model.limits import DomainLimits
-from holdfast.store import claims, rounds
+from holdfast.db import claims, rounds
+from holdfast.model.job import DomainLimits, Job
 
-MOST_AT_ONCE: Final = 1000
-"""Pages of one promise. What a worker takes to its grave is promised to nobody else until the sweep finds out."""
+MAX_GRANT: Final = 1000
+"""Maximum pages of one grant. The unused pages of a dead worker stay granted until the sweep frees its claims."""
 
 _LOCK: Final = """
 SELECT id FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND max_pages IS NOT NULL FOR NO KEY UPDATE
@@ -61,7 +60,7 @@ WHERE c.id = u.crawl_id AND c.max_pages IS NOT NULL
 class _State(NamedTuple):
     crawl: int | None
     remaining: int | None
-    """Pages of the crawl that are not promised; None: it has no limit."""
+    """Pages of the crawl that are not granted; None: it has no limit."""
     round: int | None
     limit: int | None
     reached: str | None
@@ -71,13 +70,13 @@ class _State(NamedTuple):
     """`used` when the present share began; None: it is new in this round, or in this crawl."""
 
 
-class _Answer(NamedTuple):
+class _GrantResult(NamedTuple):
     pages: int | None
     wants_round: int | None = None
     """The crawl in which other domains wait for a round that this one would begin."""
 
 
-def ask(
+def grant(
     connection: psycopg.Connection,
     *,
     worker: str,
@@ -87,20 +86,20 @@ def ask(
     limits: DomainLimits,
     pending: int = 0,
 ) -> int | None:
-    """Pages that this tenure may fetch for this job until it asks again; None: as many as there are; 0: it is spent for now.
+    """Grant pages to this tenure for this job until its next call; None: no limit; 0: its budget is spent for now, or the claim is lost.
 
-    `pending`: pages that it may have fetched and that are not committed; they count as used. Before: no transaction is open. After: so
-    many pages of the crawl are promised to this domain, and to no other; if its share was used and nothing of the job is ready, a new one
-    has begun, and with it a round if others wait for it. 0 also if the claim is lost.
+    `pending`: pages that may have been fetched and are not committed; they count as used. Before: no transaction is open. After: that
+    many pages of the crawl are granted to this domain only; if its share was used and nothing of the job is ready, a new share has
+    begun, and with it a round if other domains wait for it.
     """
-    answer = _ask(connection, worker, (domain_id, epoch), job, limits, pending, alone=False)
+    answer = _grant(connection, worker, (domain_id, epoch), job, limits, pending, round_begun=False)
     if answer.wants_round is not None:
         rounds.advance(connection, job.id, answer.wants_round)
-        answer = _ask(connection, worker, (domain_id, epoch), job, limits, pending, alone=True)
+        answer = _grant(connection, worker, (domain_id, epoch), job, limits, pending, round_begun=True)
     return answer.pages
 
 
-def _ask(
+def _grant(
     connection: psycopg.Connection,
     worker: str,
     tenure: tuple[int, int],
@@ -108,17 +107,17 @@ def _ask(
     limits: DomainLimits,
     pending: int,
     *,
-    alone: bool,
-) -> _Answer:
-    """`alone`: a round was begun if others wait for one."""
+    round_begun: bool,
+) -> _GrantResult:
+    """One attempt of `grant`. `round_begun`: a round was already started if other domains wait for one."""
     with connection.transaction():
         if not claims.fence(connection, worker=worker, held=[tenure]):
-            return _Answer(0)
+            return _GrantResult(0)
         key = {"domain": tenure[0], "job": job.id}
         connection.execute(_LOCK, key)
         row = connection.execute(_STATE, key).fetchone()
         if row is None:
-            return _Answer(limits.limit)
+            return _GrantResult(limits.limit)
         state = _State(*row)
         used = state.used + pending
         own = None if limits.limit is None else max(0, limits.limit - used)
@@ -127,8 +126,8 @@ def _ask(
         if limits.share is not None and state.crawl is not None and reached is None:
             left = limits.share - (used - start)
             if left <= 0 and not rounds.any_ready(connection, job.id):
-                if not alone and rounds.waits(connection, job.id, state.crawl):
-                    return _Answer(0, state.crawl)
+                if not round_begun and rounds.has_waiting(connection, job.id, state.crawl):
+                    return _GrantResult(0, state.crawl)
                 start, left = state.used, limits.share - pending
             own = max(left, 0) if own is None else min(max(left, 0), own)
         share = _share(connection, key, state, used, own)
@@ -147,34 +146,36 @@ def _ask(
             }
             connection.execute(_GRANT, {**key, **told})
     if state.remaining is None:
-        return _Answer(own)
+        return _GrantResult(own)
     promised = max(0, state.granted - used + share)
-    return _Answer(promised if own is None else min(promised, own))
+    return _GrantResult(promised if own is None else min(promised, own))
 
 
 def _share(connection: psycopg.Connection, key: Mapping[str, int], state: _State, used: int, own: int | None) -> int:
-    """Pages of the crawl to be promised now. Before: the crawl's row is locked, if it has a limit."""
+    """Pages of the crawl to grant now. Before: the crawl's row is locked, if it has a limit."""
     if state.remaining is None or state.remaining <= 0 or state.granted > used or own == 0:
         return 0
-    share, least = _fair(connection, key, state, state.round or 1)
+    share, least = _fair_share(connection, key, state, state.round or 1)
     if share <= 0 and state.round == 1 and not rounds.any_ready(connection, key["job"]):
-        # What was kept for domains that cannot be served is for those that can.
-        share, least = _fair(connection, key, state, 2)
+        # Pages reserved for domains that cannot be served go to those that can.
+        share, least = _fair_share(connection, key, state, 2)
     if share <= 0:
         if least is not None and least < state.granted:
             return 0
         share = 1
-    return min(share, state.remaining, MOST_AT_ONCE, share if own is None else own)
+    return min(share, state.remaining, MAX_GRANT, share if own is None else own)
 
 
-def _fair(connection: psycopg.Connection, key: Mapping[str, int], state: _State, round_: int) -> tuple[int, int | None]:
-    """What is missing to an equal part of the crawl's pages, and the least that another domain was granted."""
-    count, theirs, least = rounds.others(connection, {**key, "crawl": state.crawl, "round": round_})
+def _fair_share(
+    connection: psycopg.Connection, key: Mapping[str, int], state: _State, round_: int
+) -> tuple[int, int | None]:
+    """Pages missing to an equal part of the crawl's pages, and the smallest grant of another domain."""
+    count, theirs, least = rounds.other_domains(connection, {**key, "crawl": state.crawl, "round": round_})
     return ((state.remaining or 0) + theirs + state.granted) // (count + 1) - state.granted, least
 
 
-def give_back(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
-    """What these domains were promised and did not use is their crawls' again: a promise ends with the claim.
+def return_unused(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Return granted but unused pages of these domains to their crawls: a grant ends with the claim.
 
     Before: the domain rows are locked by this transaction. After: each domain was granted what it used.
     """

@@ -1,6 +1,6 @@
 """Which work can be claimed: the `ready` hint and the order of `job_domains`, and the folding of wakes.
 
-The rule: whoever calls these holds the lock of the domain rows. `job_domains` is never changed without it.
+The rule: the caller holds the lock of the domain rows. `job_domains` is never changed without it.
 """
 
 from collections.abc import Sequence
@@ -8,34 +8,38 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.domain import BLOCKING, UNREACHING, Event, Status, reason
+from holdfast.db import array_params, transitions
+from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Event, Status, status_reason
 from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome
-from holdfast.store import arrays, transitions
 
-UNDER_WAY_BONUS: Final = 100_000_000
-"""Domains that are under way come before all others: finishing one is worth more than beginning another."""
+STARTED_BONUS: Final = 100_000_000
+"""Priority bonus of domains that were started: finishing one is worth more than beginning another."""
 
-URGENT: Final = 11
-"""Priority in the frontier of a task whose own is 1 or 2: its domain comes before all others."""
+URGENT_PRIORITY: Final = 11
+"""Frontier priority of a task whose own priority is 1 or 2: its domain comes before all others."""
 
-_STAYS: Final = sorted((JUDGED_AT_LINK | {Outcome.OTHER_DOMAIN}) - {Outcome.EXCLUDED})
+_STAYS_DENIED: Final = sorted((JUDGED_AT_LINK | {Outcome.OTHER_DOMAIN}) - {Outcome.EXCLUDED})
 REOPEN_CHUNK: Final = 10_000
 """Frontier rows that one fold sets back to waiting: a reset of a huge domain must not become one huge statement."""
 
-NETWORK: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in UNREACHING)
+NETWORK_REASONS: Final = frozenset(
+    str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in UNREACHABLE_EVENTS
+)
 """Reasons of URLs that failed because their server could not be reached."""
-REFUSED: Final = frozenset(str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in BLOCKING)
+REFUSAL_REASONS: Final = frozenset(
+    str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in BLOCKING_EVENTS
+)
 """Reasons of URLs that failed because their server refused them."""
 _STOPPED: Final = (Status.BLOCKED, Status.UNREACHABLE)
-_PERSON: Final = "a person asked for another attempt"
-NO_ROBOTS_NOW: Final = "robots_unavailable"
-"""The reason of URLs that wait for a robots.txt that could not be had."""
+_RETRY_REASON: Final = "a person asked for another attempt"
+ROBOTS_UNAVAILABLE: Final = "robots_unavailable"
+"""Reason of URLs that wait for a robots.txt that could not be fetched."""
 
 _REFRESH: Final = """
 UPDATE job_domains jd SET ready = want.ready, priority = want.priority
 FROM (
     SELECT jd.domain_id, jd.job_id,
-           jd.state = 'open' AND j.state IN ('pending', 'processing') AND d.is_active AND d.claimed_by IS NULL
+           jd.state = 'open' AND job_is_runnable(j) AND d.is_active AND d.claimed_by IS NULL
                AND (d.next_crawl_after IS NULL OR (j.kind = 'tasks' AND d.status = 'exhausted'))
                AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()) AS ready,
            d.priority_score + CASE WHEN d.status = 'active' THEN %(bonus)s ELSE 0 END
@@ -53,7 +57,7 @@ UPDATE domains d SET priority_score = domain_score(d), priority_computed_at = cl
 WHERE d.id = ANY(%(ids)s) AND d.status NOT IN ('blocked', 'unreachable')
 """
 
-# New URLs end a delay, but for one that the server asked for: nobody could visit it.
+# New URLs end a delay, except one that the server asked for: no visit is possible before it ends.
 # The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
 _TAKE_WAKES: Final = """
 DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_after IS NULL AND again_key IS NULL
@@ -102,29 +106,28 @@ WITH news AS (
     SELECT domain_id, job_id, count(*) FILTER (WHERE state <> 'waiting') AS total, count(*) FILTER (WHERE state = 'done') AS done,
            count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
     FROM old GROUP BY domain_id, job_id
-), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + c.total, done = jd.done - c.done, denied = jd.denied - c.denied,
-        failed = jd.failed - c.failed, state = CASE WHEN jd.state = 'done' THEN 'open' ELSE jd.state END,
-        not_before = (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, jd.yielded_until, now()), now())
-                      FROM domains d WHERE d.id = jd.domain_id)
-    FROM counts c WHERE jd.domain_id = c.domain_id AND jd.job_id = c.job_id
 )
-UPDATE domains d SET frontier_size = d.frontier_size + c.total
-FROM (SELECT domain_id, sum(total)::bigint AS total FROM counts GROUP BY domain_id) c WHERE d.id = c.domain_id
-RETURNING d.id
+SELECT domain_id, job_id, add_counts(domain_id, job_id, total, -done, -denied, -failed) FROM counts
+"""
+_NOT_BEFORE_ALLOWED: Final = """
+UPDATE job_domains jd SET
+    not_before = (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, jd.yielded_until, now()), now())
+                  FROM domains d WHERE d.id = jd.domain_id)
+FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[]) AS w(domain_id, job_id)
+WHERE jd.domain_id = w.domain_id AND jd.job_id = w.job_id
 """
 
 _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes
 WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL AND deeper IS NULL ORDER BY id
 """
-# A person's word begins a domain's own budget anew, unless the crawl has a limit over all domains: pages that were fetched stay fetched.
+# An operator's restart resets a domain's own budget, unless the crawl has a limit over all domains: fetched pages stay counted.
 _RENEW: Final = """
 UPDATE job_domains jd SET budget_used = 0, granted = 0, round_start = 0, limit_reached = NULL
 WHERE jd.domain_id = ANY(%(ids)s) AND (%(job)s::bigint IS NULL OR jd.job_id = %(job)s)
   AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = jd.job_id AND c.state <> 'finished' AND c.max_pages IS NOT NULL)
 """
-# What was denied because of the link where it was met stays so: its page is fetched again, and judges its links by the rules of
+# URLs denied because of the link where they were found stay denied: the page is fetched again, and its links are judged by the rules of
 # today. What the job's patterns left out is judged again when it is taken.
 _REOPEN: Final = """
 WITH chunk AS MATERIALIZED (
@@ -136,19 +139,15 @@ WITH chunk AS MATERIALIZED (
     FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key AND NOT c.stays
       AND (c.state <> 'waiting' OR f.attempts > 0 OR f.not_before IS NOT NULL)
     RETURNING c.state AS was
-), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied, not_before = NULL,
-        failed = jd.failed - n.failed,
-        state = CASE WHEN jd.state = 'spent' OR (n.total > 0 AND jd.state = 'done') THEN 'open' ELSE jd.state END
-    FROM (SELECT count(*) FILTER (WHERE was <> 'waiting') AS total, count(*) FILTER (WHERE was = 'done') AS done,
-                 count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed
-          FROM reopened) n
-    WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
-    RETURNING n.total
-), sized AS (
-    UPDATE domains SET frontier_size = frontier_size + counted.total FROM counted WHERE id = %(domain)s
+), counted AS MATERIALIZED (
+    SELECT add_counts(%(domain)s, %(job)s, count(*) FILTER (WHERE was <> 'waiting'), -count(*) FILTER (WHERE was = 'done'),
+                      -count(*) FILTER (WHERE was = 'denied'), -count(*) FILTER (WHERE was = 'failed')) FROM reopened
 )
-SELECT count(*), max(url_key) FROM chunk
+SELECT count(*), max(url_key), (SELECT count(*) FROM counted) FROM chunk
+"""
+_DUE_AT_ONCE: Final = """
+UPDATE job_domains SET not_before = NULL, state = CASE WHEN state = 'spent' THEN 'open' ELSE state END
+WHERE domain_id = %(domain)s AND job_id = %(job)s
 """
 
 _DEEPER: Final = """
@@ -165,21 +164,18 @@ WITH chunk AS MATERIALIZED (
     UPDATE url_frontier f SET state = 'waiting', reason = NULL, not_before = NULL
     FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key
     RETURNING f.url_key
-), counts AS MATERIALIZED (SELECT count(*) AS total FROM reopened), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + n.total, denied = jd.denied - n.total,
-        state = CASE WHEN jd.state = 'done' THEN 'open' ELSE jd.state END
-    FROM counts n WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s AND n.total > 0
-), home AS (
-    UPDATE domains d SET frontier_size = d.frontier_size + n.total FROM counts n WHERE d.id = %(domain)s AND n.total > 0
+), counted AS MATERIALIZED (
+    SELECT total, add_counts(%(domain)s, %(job)s, more_waiting => total, more_denied => -total)
+    FROM (SELECT count(*) AS total FROM reopened) n WHERE total > 0
 )
-SELECT count(*), max(url_key), (SELECT total > 0 FROM counts) FROM chunk
+SELECT count(*), max(url_key), EXISTS (SELECT FROM counted) FROM chunk
 """
 
 _RETRIES: Final = """
 SELECT id, domain_id, job_id, again_after, retry FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND retry IS NOT NULL
 ORDER BY id
 """
-_ASK_ROBOTS_AGAIN: Final = """
+_EXPIRE_ROBOTS: Final = """
 UPDATE domain_robots r SET expires_at = LEAST(r.expires_at, GREATEST(clock_timestamp(), d.retried_at))
 FROM domains d WHERE d.id = r.domain_id AND d.id = ANY(%(ids)s) AND NOT r.reachable
 """
@@ -198,7 +194,7 @@ WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
     OR (d.status = 'blocked' AND d.block_reason_code = 'login_required' AND d.id = ANY(%(logged_in)s)))
 RETURNING d.id
 """
-# Where not a single page was had, a seed that was given without a scheme is tried over https again, too.
+# Where no page was fetched at all, a seed given without a scheme is tried over https again, too.
 _RETRY: Final = """
 WITH chunk AS MATERIALIZED (
     (SELECT url_key, state FROM url_frontier
@@ -227,39 +223,39 @@ WITH chunk AS MATERIALIZED (
     SELECT count(*) FILTER (WHERE was <> 'waiting') AS total, count(*) FILTER (WHERE was = 'done') AS done,
            count(*) FILTER (WHERE was = 'denied') AS denied, count(*) FILTER (WHERE was = 'failed') AS failed
     FROM reopened
-), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + n.total, done = jd.done - n.done, denied = jd.denied - n.denied,
-        failed = jd.failed - n.failed, state = CASE WHEN n.total > 0 AND jd.state = 'done' THEN 'open' ELSE jd.state END,
-        not_before = (SELECT until FROM (SELECT GREATEST(d.back_off_until, d.circuit_open_until, d.retried_at) AS until
-                                         FROM domains d WHERE d.id = jd.domain_id) asked WHERE until > clock_timestamp())
-    FROM counts n WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
-), home AS (
-    UPDATE domains d SET frontier_size = d.frontier_size + n.total FROM counts n WHERE d.id = %(domain)s AND n.total > 0
+), counted AS MATERIALIZED (
+    SELECT add_counts(%(domain)s, %(job)s, total, -done, -denied, -failed) FROM counts WHERE total > 0
 )
-SELECT count(*), max(url_key), (SELECT total > 0 FROM counts) FROM chunk
+SELECT count(*), max(url_key), EXISTS (SELECT FROM counted) FROM chunk
+"""
+_NOT_BEFORE_ASKED: Final = """
+UPDATE job_domains jd SET
+    not_before = (SELECT until FROM (SELECT GREATEST(d.back_off_until, d.circuit_open_until, d.retried_at) AS until
+                                     FROM domains d WHERE d.id = jd.domain_id) asked WHERE until > clock_timestamp())
+WHERE jd.domain_id = %(domain)s AND jd.job_id = %(job)s
 """
 
 
-def refresh(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+def update_ready(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
     """Recompute `ready` and `priority` of all rows of these domains.
 
     Before: the domain rows are locked by this transaction. After: a row is ready if and only if its domain could be claimed for
     its job now.
     """
     if domain_ids:
-        connection.execute(_REFRESH, {"ids": list(domain_ids), "bonus": UNDER_WAY_BONUS, "urgent": URGENT})
+        connection.execute(_REFRESH, {"ids": list(domain_ids), "bonus": STARTED_BONUS, "urgent": URGENT_PRIORITY})
 
 
 def rescore(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
-    """Recompute the stored scores of these domains, blocked and unreachable ones apart. `priority` is the caller's to refresh.
+    """Recompute the stored scores of these domains, except blocked and unreachable ones. The caller updates `priority`.
 
     Before: the domain rows are locked by this transaction.
     """
     connection.execute(_SCORE, {"ids": list(domain_ids)})
 
 
-def renew_budgets(connection: psycopg.Connection, domain_ids: Sequence[int], *, job_id: int | None = None) -> None:
-    """Begin the budgets of these domains anew, for one job or all, because a person starts them over. Time never does this.
+def reset_budgets(connection: psycopg.Connection, domain_ids: Sequence[int], *, job_id: int | None = None) -> None:
+    """Reset the budgets of these domains, for one job or all, when an operator starts them over. No timer ever does this.
 
     Before: the domain rows are locked by this transaction. After: what they used in a crawl without `max_pages` is forgotten.
     """
@@ -267,23 +263,27 @@ def renew_budgets(connection: psycopg.Connection, domain_ids: Sequence[int], *, 
 
 
 def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
-    """Fold the wakes of these domains that count, or want one URL once more; the domains that had some.
+    """Fold the wakes of these domains that carry counts, or ask for one URL again; returns the domains that had some.
 
     Before: the domain rows are locked by this transaction. After: every URL that this statement could see is counted; exhausted
-    domains with new URLs are pending. `ready` is the caller's to refresh.
+    domains with new URLs are pending. The caller updates `ready`.
     """
-    ids = {"ids": arrays.numbers(domain_ids)}
+    ids = {"ids": array_params.numbers(domain_ids)}
     counted = connection.execute(_FOLD, ids).fetchall()
-    _wake(connection, [domain_id for domain_id, woken in counted if woken], "new URLs arrived")
-    return {domain_id for domain_id, _ in counted} | {row[0] for row in connection.execute(_ONCE_MORE, ids)}
+    _reopen_exhausted(connection, [domain_id for domain_id, woken in counted if woken], "new URLs arrived")
+    once_more = connection.execute(_ONCE_MORE, ids).fetchall()
+    if once_more:
+        work = {"domains": [row[0] for row in once_more], "jobs": [row[1] for row in once_more]}
+        connection.execute(_NOT_BEFORE_ALLOWED, work)
+    return {domain_id for domain_id, _ in counted} | {row[0] for row in once_more}
 
 
-def fold(connection: psycopg.Connection, domain_ids: Sequence[int], *, retries: bool = True) -> int:
-    """Fold all wakes of these domains; how many domains had news.
+def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, retries: bool = True) -> int:
+    """Fold all wakes of these domains; returns the number of domains that had some.
 
-    Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, but
-    for a reset's that has more than one chunk to go; exhausted domains with new URLs are pending. `ready` is the caller's to refresh,
-    and without `retries` so is `fold_retries` to call.
+    Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, except
+    a reset with further chunks to process; exhausted domains with new URLs are pending. The caller updates `ready`, and without
+    `retries` calls `fold_retries`.
     """
     if not domain_ids:
         return 0
@@ -298,64 +298,66 @@ def fold(connection: psycopg.Connection, domain_ids: Sequence[int], *, retries: 
 
 
 def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
-    """Fold the wakes by which a person asks for another attempt (`store/retry_now`); the domains that had some.
+    """Fold the wakes by which an operator asks for a retry (`db/retry_now`); returns the domains that had some.
 
     Before: the domain rows are locked by this transaction, and all else about their visits is decided. After: failed robots.txt
-    files are asked for again, waits after failures to reach the server are over, unreachable domains are pending, and URLs that
-    ended for one of the reasons named wait again. A pause that the server asked for stays. `ready` is the caller's to refresh.
+    files are due again, waits after failures to reach the server are over, unreachable domains are pending, and URLs that ended
+    for one of the given reasons wait again. A pause that the server asked for stays. The caller updates `ready`.
     """
     wakes = connection.execute(_RETRIES, {"ids": list(domain_ids)}).fetchall()
     first = sorted({domain for _, domain, _, after, _ in wakes if not after})
     if first:
         no_robots = {domain for _, domain, _, _, retry in wakes if str(Outcome.ROBOTS_DENIED) in retry}
         logged_in = {domain for _, domain, _, _, retry in wakes if str(Outcome.LOGIN_WALL) in retry}
-        given = {"ids": first, "network": sorted(NETWORK), "no_robots": sorted(no_robots)}
-        given |= {"logged_in": sorted(logged_in)}
-        connection.execute(_CLOSE_CIRCUIT, given)
-        connection.execute(_ASK_ROBOTS_AGAIN, given)
-        again = [row[0] for row in connection.execute(_REACHABLE_AGAIN, given)]
-        words = reason(Event.COOLDOWN_ENDED, _PERSON)
+        parameters = {"ids": first, "network": sorted(NETWORK_REASONS), "no_robots": sorted(no_robots)}
+        parameters |= {"logged_in": sorted(logged_in)}
+        connection.execute(_CLOSE_CIRCUIT, parameters)
+        connection.execute(_EXPIRE_ROBOTS, parameters)
+        again = [row[0] for row in connection.execute(_REACHABLE_AGAIN, parameters)]
+        words = status_reason(Event.COOLDOWN_ENDED, _RETRY_REASON)
         transitions.change(connection, again, Status.PENDING, only_from=_STOPPED, reason=words)
     for wake, domain, job, after, retry in wakes:
         key = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "retry": retry}
-        key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "waits": sorted(NETWORK | {NO_ROBOTS_NOW})}
+        key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "waits": sorted(NETWORK_REASONS | {ROBOTS_UNAVAILABLE})}
         key |= {"no_https": f"{Outcome.NO_HTTPS}:%" if retry else ""}
         seen, last, woken = connection.execute(_RETRY, key).fetchone() or (0, None, False)
-        _wake(connection, [domain] if woken else [], _PERSON)
-        _fold_on(connection, wake, seen, last)
+        connection.execute(_NOT_BEFORE_ASKED, key)
+        _reopen_exhausted(connection, [domain] if woken else [], _RETRY_REASON)
+        _finish_chunk(connection, wake, seen, last)
     return {domain for _, domain, _, _, _ in wakes}
 
 
-def ask_robots_again(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
-    """Let each robots.txt of these domains that could not be had be asked for by the next visit.
+def expire_failed_robots(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Expire each failed robots.txt of these domains, so that the next visit fetches it again.
 
     Before: the domain rows are locked by this transaction.
     """
-    connection.execute(_ASK_ROBOTS_AGAIN, {"ids": list(domain_ids)})
+    connection.execute(_EXPIRE_ROBOTS, {"ids": list(domain_ids)})
 
 
 def _reopen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
-    given = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "stays": _STAYS}
-    row = connection.execute(_REOPEN, given).fetchone()
-    _fold_on(connection, wake, *(row or (0, None)))
+    parameters = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "stays": _STAYS_DENIED}
+    seen, last, _ = connection.execute(_REOPEN, parameters).fetchone() or (0, None, 0)
+    connection.execute(_DUE_AT_ONCE, parameters)
+    _finish_chunk(connection, wake, seen, last)
 
 
 def _deepen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes, deeper: int) -> None:
-    given = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "deeper": deeper}
-    given |= {"too_deep": str(Outcome.TOO_DEEP)}
-    seen, last, woken = connection.execute(_DEEPEN, given).fetchone() or (0, None, False)
-    _wake(connection, [domain] if woken else [], "URLs that were too deep are not any more")
-    _fold_on(connection, wake, seen, last)
+    parameters = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "deeper": deeper}
+    parameters |= {"too_deep": str(Outcome.TOO_DEEP)}
+    seen, last, woken = connection.execute(_DEEPEN, parameters).fetchone() or (0, None, False)
+    _reopen_exhausted(connection, [domain] if woken else [], "URLs that were too deep are not any more")
+    _finish_chunk(connection, wake, seen, last)
 
 
-def _wake(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:
-    """Take exhausted domains back to pending. Before: their rows are locked by this transaction, and URLs wait on them."""
-    words = reason(Event.WOKEN, why)
+def _reopen_exhausted(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:
+    """Set exhausted domains to pending. Before: their rows are locked by this transaction, and URLs wait on them."""
+    words = status_reason(Event.WOKEN, why)
     transitions.change(connection, domain_ids, Status.PENDING, only_from=[Status.EXHAUSTED], reason=words)
 
 
-def _fold_on(connection: psycopg.Connection, wake: int, seen: int, last: bytes | None) -> None:
-    """A chunk of the URLs behind a wake was dealt with. After: the wake is gone, or says where the next chunk begins."""
+def _finish_chunk(connection: psycopg.Connection, wake: int, seen: int, last: bytes | None) -> None:
+    """Finish one chunk of a wake's URLs. After: the wake is deleted, or stores where the next chunk begins."""
     if seen < REOPEN_CHUNK:
         connection.execute("DELETE FROM domain_wakes WHERE id = %s", (wake,))
     else:

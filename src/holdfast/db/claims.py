@@ -1,4 +1,4 @@
-"""Who holds a domain: claim, renew, fence, reclaim. The release is in `store/release`, taking away in `store/sweep`.
+"""Ownership of domains: claim, renew, fence, reclaim. Release is in `db/release`, revocation in `db/sweeper`.
 
 The rules: the database's clock decides about leases; the row lock on `domains` is the proof; every acquisition raises the epoch,
 and a write that carries an old one changes nothing.
@@ -12,25 +12,25 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast import failpoints
-from holdfast.model.batch import Clocks
-from holdfast.model.domain import Claim, Event, Status, reason
-from holdfast.model.work import Progress
-from holdfast.store import arrays, transitions
+from holdfast.db import array_params, transitions
+from holdfast.model.commit_batch import PolitenessClocks
+from holdfast.model.domain import Claim, Event, Status, status_reason
+from holdfast.model.visit_report import DomainProgress
 
 _DEADLOCK_RETRIES: Final = 5
-"""A claim locks in the order of priority, and SKIP LOCKED is no promise (see the heartbeat below). The loser took nothing."""
+"""A claim locks in priority order, and SKIP LOCKED does not rule out a deadlock (see `_RENEW`). The victim took nothing."""
 
-_NO_CLOCKS: Final = Clocks()
+_DEFAULT_CLOCKS: Final = PolitenessClocks()
 
 # MATERIALIZED, or the planner may run the locking select more than once and take more than was asked for.
 # NO KEY UPDATE, because other workers' inserts hold KEY SHARE on the same rows.
-# What is asked of the job names no domain, so that it is asked once: a paused job with a million domains is not walked through.
+# The condition on the job names no domain, so it is evaluated once: a paused job with a million domains is not scanned.
 _TAKE: Final = """
 WITH found AS MATERIALIZED (
     SELECT d.id, jd.priority
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
     WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
-      AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND state IN ('pending', 'processing'))
+      AND EXISTS (SELECT FROM runnable_jobs WHERE id = %(job)s)
       AND (d.next_crawl_after IS NULL
            OR (d.status = 'exhausted' AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND kind = 'tasks')))
     ORDER BY jd.priority DESC, jd.domain_id
@@ -43,8 +43,8 @@ WITH found AS MATERIALIZED (
 )
 SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY priority DESC, id
 """
-_TAKE_IN_TURN: Final = _TAKE.replace("jd.priority DESC, ", "").replace("priority DESC, ", "")
-"""The same in the order of ids, in which domains were met."""
+_TAKE_BY_ID: Final = _TAKE.replace("jd.priority DESC, ", "").replace("priority DESC, ", "")
+"""`_TAKE` in the order of ids, which is the order of discovery."""
 
 _READY: Final = """
 SELECT count(*) FROM (SELECT FROM job_domains WHERE job_id = %(job)s AND ready ORDER BY priority DESC, domain_id LIMIT %(limit)s) found
@@ -65,8 +65,8 @@ WITH mine AS MATERIALIZED (
 SELECT id, claim_epoch, domain, status, claim_expires_at FROM taken ORDER BY id
 """
 
-# A statement of its own, because only one that begins after the rows are locked sees all that was done to the domains before.
-# The tenure before is not always epoch - 1 (a reset raises the epoch too), and begins after its end whatever the clock says.
+# A statement of its own, because only one that begins after the rows are locked sees all earlier changes of the domains.
+# The tenure before is not always epoch - 1 (a reset raises the epoch too); the new one begins after its end even if the clock went back.
 _ENTER: Final = """
 WITH mine AS MATERIALIZED (
     SELECT t.id, t.epoch, last.why, last.ended_at
@@ -91,9 +91,9 @@ WHERE d.id = ANY(%(ids)s::bigint[]) AND d.claimed_by = %(worker)s AND d.claim_ex
 """
 
 # SKIP LOCKED: a locked row is being renewed by this worker's own commit at this moment, and waiting for it would deadlock.
-# ORDER BY: SKIP LOCKED is no promise. Where somebody's KEY SHARE and a finished update are on the row, PostgreSQL follows the
-# chain of its versions and waits there all the same (seen: deadlocks with the fence within seconds). So, like everybody who
-# locks more than one domain, the heartbeat does it in the order of ids.
+# ORDER BY: SKIP LOCKED may still wait. Where a KEY SHARE lock of another transaction and a finished update are on the row, PostgreSQL
+# follows the chain of its versions and waits there (seen: deadlocks with the fence within seconds). So, like every statement that
+# locks more than one domain, the heartbeat locks in the order of ids.
 _RENEW: Final = f"""
 WITH mine AS MATERIALIZED ({_HELD} ORDER BY d.id FOR NO KEY UPDATE OF d SKIP LOCKED)
 UPDATE domains d SET claim_expires_at = clock_timestamp() + %(lease)s FROM mine WHERE d.id = mine.id RETURNING d.id
@@ -141,14 +141,14 @@ RETURNING d.id, d.frontier_size, p.outcomes > 0 AND d.status = 'pending'
 def claim(
     connection: psycopg.Connection, *, worker: str, job_id: int, count: int, lease: timedelta, by_priority: bool = True
 ) -> list[Claim]:
-    """Take up to `count` of the best domains that `job_id` has work on; or, not by priority, of the ones met first.
+    """Claim up to `count` ready domains of `job_id`, highest priority first; without `by_priority`, in the order of discovery.
 
-    Before: `worker` holds its name (`store/workers`); no transaction is open. After: each returned domain is held by `worker` alone,
+    Before: `worker` holds its name (`db/workers`); no transaction is open. After: each returned domain is held by `worker` alone,
     under a new epoch, until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means that
-    no more could be had at this moment: others may be locked.
+    no more were available at this moment: others may be locked.
     """
     parameters = {"worker": worker, "job": job_id, "count": count, "lease": lease}
-    take = _TAKE if by_priority else _TAKE_IN_TURN
+    take = _TAKE if by_priority else _TAKE_BY_ID
     for _ in range(_DEADLOCK_RETRIES):
         with suppress(psycopg.errors.DeadlockDetected):
             return _acquire(connection, take, parameters)
@@ -156,20 +156,20 @@ def claim(
 
 
 def reclaim(
-    connection: psycopg.Connection, *, worker: str, lease: timedelta, besides: Sequence[int] = ()
+    connection: psycopg.Connection, *, worker: str, lease: timedelta, exclude: Sequence[int] = ()
 ) -> list[Claim]:
-    """Take back what an earlier life of `worker` held, or what this one was granted without hearing of it (`besides` it knows of).
+    """Reclaim the domains of an earlier process of `worker`, or claims whose answer was lost; without those in `exclude`.
 
-    Before: `worker` holds its name, so that earlier life is dead. After: its claims are this life's, under new epochs, and the
-    tenures of the old ones ended as reclaimed; whatever the old life still has on its way to the server is fenced off.
+    Before: `worker` holds its name, so the earlier process is dead. After: its claims belong to this process under new epochs, and
+    the old tenures ended as reclaimed; late writes of the old process are fenced off.
     """
-    known = list(besides)
+    known = list(exclude)
     try:
         return _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": None, "besides": known})
     except psycopg.Error:
         if connection.broken:
             raise
-    # One row that cannot be taken back does not keep the rest from it; its lease will end.
+    # One row that cannot be reclaimed does not block the rest; its lease will expire.
     taken: list[Claim] = []
     for (domain_id,) in connection.execute(
         "SELECT id FROM domains WHERE claimed_by = %s ORDER BY id", (worker,)
@@ -184,18 +184,18 @@ def reclaim(
     return taken
 
 
-def ready(connection: psycopg.Connection, *, job_id: int, limit: int) -> int:
-    """How many domains of a job are ready to be claimed; counted up to `limit`, in the order in which they are claimed."""
+def count_ready(connection: psycopg.Connection, *, job_id: int, limit: int) -> int:
+    """The number of domains of a job that are ready to be claimed, counted up to `limit`."""
     row = connection.execute(_READY, {"job": job_id, "limit": limit}).fetchone()
     return int(row[0]) if row else 0
 
 
 class Renewal(NamedTuple):
-    """What a heartbeat achieved, in domain ids. What is in neither set is locked, and left to whoever locked it."""
+    """Result of a heartbeat, as domain ids. A domain in neither set is locked by another transaction."""
 
     renewed: set[int]
     lost: set[int]
-    """They belong to somebody else, or their leases ended: drop their visits."""
+    """Held by another worker, or their leases expired: the worker drops their visits."""
 
 
 def renew(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]], lease: timedelta) -> Renewal:
@@ -204,7 +204,7 @@ def renew(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[i
     Before: nothing. After: every held row that no other transaction had locked expires a full lease from now.
     """
     held = list(held)
-    parameters = _held(worker, held) | {"lease": lease}
+    parameters = _tenure_parameters(worker, held) | {"lease": lease}
     renewed = {row[0] for row in connection.execute(_RENEW, parameters)}
     if len(renewed) == len(held):
         return Renewal(renewed, set())
@@ -213,75 +213,75 @@ def renew(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[i
 
 
 def fence(connection: psycopg.Connection, *, worker: str, held: Iterable[tuple[int, int]]) -> set[int]:
-    """Lock the rows of `held` (domain id, epoch); the ids that `worker` may write for in this transaction.
+    """Lock the rows of `held` (domain id, epoch); returns the ids that `worker` may write for in this transaction.
 
-    Before: a transaction is open and has locked no domain. After: the rows in the answer are locked in the order of their ids, so
-    nobody can take them until the transaction ends; for all others nothing may be written.
+    Before: a transaction is open and has locked no domain. After: the returned rows are locked in the order of their ids, so no other
+    worker can take them until the transaction ends; for all others nothing may be written.
     """
-    return {row[0] for row in connection.execute(_FENCE, _held(worker, list(held)))}
+    return {row[0] for row in connection.execute(_FENCE, _tenure_parameters(worker, list(held)))}
 
 
 def flush(
     connection: psycopg.Connection,
     *,
-    progress: Sequence[Progress],
+    progress: Sequence[DomainProgress],
     lease: timedelta,
     worker: str | None = None,
     run_id: int | None = None,
 ) -> dict[int, int]:
-    """Add what a batch changed, and renew the claims; by domain, how many URLs wait on it now.
+    """Add a batch's progress to its domains and renew their leases; returns the number of waiting URLs by domain.
 
     Before: every domain in `progress` passed the fence of this transaction. After (with its commit): counters and signals are
     right, a pending domain with an outcome is active, one with an outcome was last crawled now, by `run_id`, and the lease is a full one
     again. Touches no indexed column otherwise.
     """
-    clocks = [p.clocks or _NO_CLOCKS for p in progress]
+    clocks = [p.clocks or _DEFAULT_CLOCKS for p in progress]
     flushed = connection.execute(
         _FLUSH,
         {
             "lease": lease,
             "run": run_id,
-            "ids": arrays.numbers(p.domain_id for p in progress),
-            "outcomes": arrays.numbers(p.outcomes for p in progress),
-            "pages": arrays.numbers(p.pages_crawled for p in progress),
-            "found": arrays.numbers(p.images_found for p in progress),
-            "stored": arrays.numbers(p.images_stored for p in progress),
-            "errors": arrays.numbers(p.errors for p in progress),
-            "in_a_row": arrays.numbers(p.consecutive_errors for p in progress),
-            "streaks": arrays.numbers(p.refusal_streak for p in progress),
-            "depths": arrays.numbers(p.depth_reached for p in progress),
-            "discovered": arrays.numbers(p.discovered for p in progress),
-            "waiting": arrays.numbers(p.waiting for p in progress),
-            "clocked": arrays.numbers(p.clocks is not None for p in progress),
-            "next_request": arrays.numbers(c.next_request_in for c in clocks),
-            "back_off": arrays.numbers(max(c.back_off_in, 0.0) for c in clocks),
-            "level": arrays.numbers(c.back_off_level for c in clocks),
-            "response": arrays.numbers(c.response_ms for c in clocks),
-            "best": arrays.numbers(c.best_response_ms for c in clocks),
-            "failures": arrays.numbers(c.circuit_failures for c in clocks),
-            "successes": arrays.numbers(c.circuit_successes for c in clocks),
-            "open": arrays.numbers(c.circuit_open_in for c in clocks),
-            "delays": arrays.numbers(c.delay for c in clocks),
+            "ids": array_params.numbers(p.domain_id for p in progress),
+            "outcomes": array_params.numbers(p.outcomes for p in progress),
+            "pages": array_params.numbers(p.pages_crawled for p in progress),
+            "found": array_params.numbers(p.images_found for p in progress),
+            "stored": array_params.numbers(p.images_stored for p in progress),
+            "errors": array_params.numbers(p.errors for p in progress),
+            "in_a_row": array_params.numbers(p.consecutive_errors for p in progress),
+            "streaks": array_params.numbers(p.refusal_streak for p in progress),
+            "depths": array_params.numbers(p.depth_reached for p in progress),
+            "discovered": array_params.numbers(p.discovered for p in progress),
+            "waiting": array_params.numbers(p.waiting for p in progress),
+            "clocked": array_params.numbers(p.clocks is not None for p in progress),
+            "next_request": array_params.numbers(c.next_request_in for c in clocks),
+            "back_off": array_params.numbers(max(c.back_off_in, 0.0) for c in clocks),
+            "level": array_params.numbers(c.back_off_level for c in clocks),
+            "response": array_params.numbers(c.response_ms for c in clocks),
+            "best": array_params.numbers(c.best_response_ms for c in clocks),
+            "failures": array_params.numbers(c.circuit_failures for c in clocks),
+            "successes": array_params.numbers(c.circuit_successes for c in clocks),
+            "open": array_params.numbers(c.circuit_open_in for c in clocks),
+            "delays": array_params.numbers(c.delay for c in clocks),
             "delay_sources": [c.delay_source for c in clocks],
         },
         prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
     ).fetchall()
     begun = [domain_id for domain_id, _, begins in flushed if begins]
-    first = reason(Event.OUTCOME, "the first of a visit")
+    first = status_reason(Event.OUTCOME, "the first of a visit")
     transitions.change(connection, begun, Status.ACTIVE, only_from=[Status.PENDING], reason=first, worker=worker)
     return {domain_id: waiting for domain_id, waiting, _ in flushed}
 
 
-def _held(worker: str, held: Sequence[tuple[int, int]]) -> dict[str, object]:
+def _tenure_parameters(worker: str, held: Sequence[tuple[int, int]]) -> dict[str, object]:
     return {
         "worker": worker,
-        "ids": arrays.numbers(pair[0] for pair in held),
-        "epochs": arrays.numbers(pair[1] for pair in held),
+        "ids": array_params.numbers(pair[0] for pair in held),
+        "epochs": array_params.numbers(pair[1] for pair in held),
     }
 
 
 def _acquire(connection: psycopg.Connection, take: str, parameters: Mapping[str, object]) -> list[Claim]:
-    """Take domains and enter their tenures, in one transaction."""
+    """Claim domains and log their tenures, in one transaction."""
     with connection.transaction():
         taken = connection.execute(take, parameters).fetchall()
         if not taken:

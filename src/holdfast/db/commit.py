@@ -1,9 +1,9 @@
-"""The one transaction: everything that a worker has learnt since the last one, or nothing of it.
+"""The one transaction that commits a worker's batch: all of it or nothing.
 
 The rules: the fence comes first, and a domain that fails it leaves the batch with all that was learnt on it. Counters come from what
 the statements really changed, so that nothing counts twice. Locks are taken in the order of docs/architecture.md: own domains by id,
-new ones by name, shared ones by id, then the frontier, and proxies last, by id; inserts before updates. (An insert waits for whoever
-is updating a row with the same key; who updates rows of his own domains waits for nobody any more.)
+new ones by name, shared ones by id, then the frontier, and proxies last, by id; inserts before updates. (An insert waits for a
+transaction that updates a row with the same key; an update of rows of own domains waits for no other worker.)
 """
 
 import time
@@ -16,22 +16,22 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast import failpoints
+from holdfast.db import array_params, claimable, claims, enqueue, jobs, proxy_use, task_frontier, url_results
+from holdfast.db.commit_check import Connect, GiveUp, never, settled_transaction
+from holdfast.db.connection import first_line
+from holdfast.db.domains import NewDomains
+from holdfast.db.enqueue import Added, Enqueued
+from holdfast.db.proxy_use import STANDARD
+from holdfast.db.url_results import SettledCounts
 from holdfast.errors import RolledBack, StoreError
-from holdfast.model.batch import Batch, VisitPart
-from holdfast.model.proxy import Rests
-from holdfast.model.work import Growth, Progress
-from holdfast.store import arrays, claims, enqueue, jobs, outcomes, proxy_use, readiness, task_frontier
-from holdfast.store.connect import first_line
-from holdfast.store.domains import NewDomains
-from holdfast.store.enqueue import Added, Enqueued
-from holdfast.store.outcomes import Settled
-from holdfast.store.proxy_use import STANDARD
-from holdfast.store.transaction import Connect, GiveUp, never, settled
+from holdfast.model.commit_batch import CommitBatch, VisitPart
+from holdfast.model.proxy import ProxyPauses
+from holdfast.model.visit_report import DomainProgress, FrontierGrowth
 
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
 # a time when they were small: a plan that scans one of them must not even be considered, nor a join that keeps what it has read.
 # Hence one plan is good for every batch; the server would make one anew for each flush, as if arrays that it can see were shorter.
-_PLAN: Final = (
+_PLANNER_SETTINGS: Final = (
     "SELECT "
     + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan", "material"))
     + ", set_config('plan_cache_mode', 'force_generic_plan', true)"
@@ -86,24 +86,24 @@ WHERE id = %(run)s
 """
 
 _NONE_ADDED: Final = Added(0, 0)
-_NOTHING: Final = Settled()
+_NONE_SETTLED: Final = SettledCounts()
 
 
 @dataclass(slots=True)
-class Committed:
-    """What became of a batch."""
+class CommitResult:
+    """Result of a commit."""
 
     refused: set[int] = field(default_factory=set)
-    """Domains whose fence failed: nothing was written for them, and they are somebody else's."""
-    growth: dict[int, Growth] = field(default_factory=dict)
-    """By own domain: what its pages added to the frontier, and how many URLs wait on it now."""
+    """Domains whose fence failed: nothing was written for them; another worker may hold them."""
+    growth: dict[int, FrontierGrowth] = field(default_factory=dict)
+    """By own domain: URLs that its pages added to the frontier, and the number that wait on it now."""
 
 
-class _News(NamedTuple):
-    """What a batch changed for one job on one own domain."""
+class _Changes(NamedTuple):
+    """Changes of a batch for one job on one own domain."""
 
     added: Added
-    settled: Settled
+    settled: SettledCounts
 
 
 def commit(
@@ -111,31 +111,30 @@ def commit(
     connect: Connect,
     *,
     worker: str,
-    batch: Batch,
+    batch: CommitBatch,
     lease: timedelta,
     defaults: NewDomains,
-    rests: Rests = STANDARD,
+    rests: ProxyPauses = STANDARD,
     give_up: GiveUp = never,
-) -> Committed:
-    """Write a batch down, all of it that the fence lets through.
+) -> CommitResult:
+    """Commit a batch: every part whose domain passes the fence.
 
     Before: `connection` is idle, and `worker` has no other such transaction; bytes that the batch points to are on disk. After: for
     every domain that is not refused, its outcomes, log, pages, found URLs, counters and clocks are in the store once, and its lease
-    is a full one. RolledBack: certainly nothing was written, and the same batch may be committed again. Unsettled: we gave up asking
-    whether it was; it must not be committed again.
+    is a full one. Raises RolledBack: certainly nothing was written, and the same batch may be committed again. Raises Unsettled: the
+    caller gave up before the server said whether it committed; it must not be committed again.
     """
-    committed = Committed()
+    committed = CommitResult()
     try:
         enqueue.ROW.prepare(connection)
-        outcomes.ROW.prepare(connection)
+        url_results.ROW.prepare(connection)
         # As of the beginning of the transaction, which the log counts from: if what the archive, a lock or another attempt took counted for
         # some batches and not for others, attempts on a URL in two of them could change places.
-        batch.grow_older(time.perf_counter())
-        with settled(connection, connect, worker=worker, give_up=give_up):
+        batch.update_ages(time.perf_counter())
+        with settled_transaction(connection, connect, worker=worker, give_up=give_up):
             _write(connection, worker, batch, lease, defaults, rests, committed)
             failpoints.reach("before_commit")
-    # A connection, a disk, a time limit, a deadlock, a proxy that was removed in this moment: another time it may succeed. Anything else
-    # never will.
+    # Lost connection, full disk, timeout, deadlock, a proxy that was removed meanwhile: a retry may succeed. Any other error is permanent.
     except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
         raise RolledBack(f"The batch was rolled back: {first_line(problem)}.") from problem
     except psycopg.Error as problem:
@@ -147,31 +146,31 @@ def commit(
 def _write(
     connection: psycopg.Connection,
     worker: str,
-    batch: Batch,
+    batch: CommitBatch,
     lease: timedelta,
     defaults: NewDomains,
-    rests: Rests,
-    committed: Committed,
+    rests: ProxyPauses,
+    committed: CommitResult,
 ) -> None:
-    connection.execute(_PLAN)
+    connection.execute(_PLANNER_SETTINGS)
     newest = _newest(batch.parts)
     held = claims.fence(connection, worker=worker, held=[(part.domain_id, part.epoch) for part in newest.values()])
     committed.refused = newest.keys() - held
-    parts = _of_living_jobs(connection, [newest[domain_id] for domain_id in sorted(held)])
+    parts = _without_deleted_jobs(connection, [newest[domain_id] for domain_id in sorted(held)])
     found = ((part.domain_id, url) for part in parts for url in part.found)
     enqueued = enqueue.add(connection, found, own=held, defaults=defaults)
     added = enqueued.own
     failpoints.reach("in_batch")
-    changed = outcomes.settle(connection, parts, run_id=batch.run_id)
+    changed = url_results.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
-    # A URL that somebody else inserted may be settled before anybody counted it: it is counted now.
-    readiness.fold_counts(connection, sorted(held))
+    # A URL that another worker inserted may be settled before its wake was folded: it is counted now.
+    claimable.fold_counts(connection, sorted(held))
     news = {
-        key: _News(added.get(key, _NONE_ADDED), changed.by_job.get(key, _NOTHING))
+        key: _Changes(added.get(key, _NONE_ADDED), changed.by_job.get(key, _NONE_SETTLED))
         for key in added.keys() | changed.by_job.keys()
     }
     _count(connection, news)
-    per_domain: dict[int, list[_News]] = defaultdict(list)
+    per_domain: dict[int, list[_Changes]] = defaultdict(list)
     for (domain_id, _), one in news.items():
         per_domain[domain_id].append(one)
     progress = [_progress(part, per_domain[part.domain_id]) for part in parts]
@@ -181,14 +180,14 @@ def _write(
     committed.growth = _growth(enqueued, waiting)
 
 
-def _growth(enqueued: Enqueued, waiting: Mapping[int, int]) -> dict[int, Growth]:
-    """By own domain, what its pages and others added to the frontier. `waiting`: URLs that wait on own domains now."""
+def _growth(enqueued: Enqueued, waiting: Mapping[int, int]) -> dict[int, FrontierGrowth]:
+    """By own domain, the URLs added to the frontier. `waiting`: URLs that wait on own domains now."""
     templates: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
     for (domain_id, job_id, template), urls in enqueued.templates.items():
         templates[domain_id][job_id, template] = urls
-    here, elsewhere = enqueued.here, enqueued.elsewhere
+    here, elsewhere = enqueued.same_domain, enqueued.other_domains
     return {
-        domain_id: Growth(
+        domain_id: FrontierGrowth(
             here[domain_id] + elsewhere[domain_id],
             elsewhere[domain_id],
             waiting.get(domain_id, 0),
@@ -199,7 +198,7 @@ def _growth(enqueued: Enqueued, waiting: Mapping[int, int]) -> dict[int, Growth]
 
 
 def _newest(parts: Iterable[VisitPart]) -> dict[int, VisitPart]:
-    """By domain the part of its newest tenure; what an earlier one left would be refused."""
+    """By domain the part of its newest tenure; the fence would reject parts of earlier ones."""
     newest: dict[int, VisitPart] = {}
     for part in parts:
         if part.domain_id not in newest or part.epoch > newest[part.domain_id].epoch:
@@ -207,13 +206,13 @@ def _newest(parts: Iterable[VisitPart]) -> dict[int, VisitPart]:
     return newest
 
 
-def _of_living_jobs(connection: psycopg.Connection, parts: list[VisitPart]) -> list[VisitPart]:
-    """The parts without what belongs to a job that was deleted. Whoever deletes it waits for our fence, or we have waited for him."""
+def _without_deleted_jobs(connection: psycopg.Connection, parts: list[VisitPart]) -> list[VisitPart]:
+    """The parts without rows of deleted jobs. Deletion and commit serialise on the domain row."""
     dead = jobs.dead(connection, {job_id for part in parts for job_id in part.jobs})
     return [part.without(dead) for part in parts] if dead else parts
 
 
-def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]) -> None:
+def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _Changes]) -> None:
     """Raise the counters of the jobs' work. Before: the domains are own ones."""
     if not news:
         return
@@ -221,24 +220,24 @@ def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _News]
     connection.execute(
         _COUNT,
         {
-            "domains": arrays.numbers(domain_id for (domain_id, _), _ in rows),
-            "jobs": arrays.numbers(job_id for (_, job_id), _ in rows),
-            "discovered": arrays.numbers(one.added.waiting + one.added.denied for _, one in rows),
-            "waiting": arrays.numbers(one.added.waiting - one.settled.left for _, one in rows),
-            "done": arrays.numbers(one.settled.done for _, one in rows),
-            "denied": arrays.numbers(one.added.denied + one.settled.denied for _, one in rows),
-            "failed": arrays.numbers(one.settled.failed for _, one in rows),
-            "pages": arrays.numbers(one.settled.pages for _, one in rows),
-            "errors": arrays.numbers(one.settled.errors for _, one in rows),
-            "bytes": arrays.numbers(one.settled.bytes for _, one in rows),
-            "depths": arrays.numbers(one.settled.depth for _, one in rows),
+            "domains": array_params.numbers(domain_id for (domain_id, _), _ in rows),
+            "jobs": array_params.numbers(job_id for (_, job_id), _ in rows),
+            "discovered": array_params.numbers(one.added.waiting + one.added.denied for _, one in rows),
+            "waiting": array_params.numbers(one.added.waiting - one.settled.no_longer_waiting for _, one in rows),
+            "done": array_params.numbers(one.settled.done for _, one in rows),
+            "denied": array_params.numbers(one.added.denied + one.settled.denied for _, one in rows),
+            "failed": array_params.numbers(one.settled.failed for _, one in rows),
+            "pages": array_params.numbers(one.settled.pages for _, one in rows),
+            "errors": array_params.numbers(one.settled.errors for _, one in rows),
+            "bytes": array_params.numbers(one.settled.bytes for _, one in rows),
+            "depths": array_params.numbers(one.settled.depth for _, one in rows),
         },
     )
 
 
-def _progress(part: VisitPart, news: Iterable[_News]) -> Progress:
+def _progress(part: VisitPart, news: Iterable[_Changes]) -> DomainProgress:
     news = list(news)
-    return Progress(
+    return DomainProgress(
         part.domain_id,
         outcomes=0 if part.keeps_status else sum(one.settled.outcomes for one in news),
         pages_crawled=sum(one.settled.pages for one in news),
@@ -248,12 +247,12 @@ def _progress(part: VisitPart, news: Iterable[_News]) -> Progress:
         refusal_streak=part.refusal_streak,
         depth_reached=max((one.settled.depth for one in news), default=0),
         discovered=sum(one.added.waiting + one.added.denied for one in news),
-        waiting=sum(one.added.waiting - one.settled.left for one in news),
+        waiting=sum(one.added.waiting - one.settled.no_longer_waiting for one in news),
         clocks=part.clocks,
     )
 
 
-def _count_run(connection: psycopg.Connection, run_id: int, news: Iterable[_News]) -> None:
+def _count_run(connection: psycopg.Connection, run_id: int, news: Iterable[_Changes]) -> None:
     news = list(news)
     connection.execute(
         _RUN,

@@ -1,8 +1,8 @@
-"""Commits whose end is always known.
+"""Settling of in-doubt commits: whether a COMMIT without an answer took place.
 
-The rule: a COMMIT that was sent but not answered is settled by asking the server about its transaction id until that is over,
-and only then by looking for what it wrote. Looking first would be wrong (the old backend may commit after the look); trusting the
-id alone would be, too: an id whose record was lost in a crash of the server is given to another transaction.
+The rule: a COMMIT that was sent but not answered is settled by polling the status of its transaction id until that has ended,
+and only then by looking for its marker row. Looking first would be wrong (the old backend may commit after the look); so would
+trusting the id alone: an id whose record was lost in a crash of the server is assigned to another transaction.
 """
 
 import time
@@ -16,7 +16,7 @@ import psycopg
 from holdfast.errors import RolledBack, StoreUnavailable, Unsettled
 
 _PATIENCE: Final = 1.0
-"""Seconds for the old backend to finish by itself before it is ended."""
+"""Seconds for the old backend to finish by itself before it is terminated."""
 
 _MARK: Final = """
 INSERT INTO commit_markers (worker, token) VALUES (%(worker)s, %(token)s) ON CONFLICT (worker) DO UPDATE SET token = excluded.token
@@ -32,17 +32,17 @@ GiveUp = Callable[[], bool]
 
 
 def never() -> bool:
-    """Ask until there is an answer."""
+    """Never give up: poll until the outcome is known."""
     return False
 
 
 def settle(connect: Connect, *, xid: str, worker: str, token: uuid.UUID, give_up: GiveUp = never) -> bool:
     """Whether the transaction `xid`, which wrote `token` for `worker`, committed.
 
-    Before: the connection that ran it is gone, its COMMIT may or may not have arrived, and `worker` has begun nothing since.
-    After: True, it is committed; False, it is rolled back for good. Asks until one of the two holds, also while the server is
-    away; a backend that still sits on the transaction (its client is gone) is ended, which cannot turn an answer that was given.
-    Unsettled: the caller gave up. Nothing may be written then that presumes either.
+    Before: the connection that ran it is lost, its COMMIT may or may not have arrived, and `worker` has begun no transaction since.
+    After: True, it is committed; False, it is rolled back for good. Polls until one of the two holds, also while the server is
+    unavailable; a backend that still holds the transaction (its client is gone) is terminated, which cannot change a given answer.
+    Raises Unsettled if the caller gave up: then nothing may be written that presumes either.
     """
     asked = time.monotonic()
     problem: Exception | None = None
@@ -57,7 +57,7 @@ def settle(connect: Connect, *, xid: str, worker: str, token: uuid.UUID, give_up
             problem = away
         time.sleep(0.02)
     raise Unsettled(
-        f"The server has not said how transaction {xid} ended, and we were told to stop asking."
+        f"The outcome of transaction {xid} is unknown: the worker stopped before the server answered."
     ) from problem
 
 
@@ -74,13 +74,13 @@ def _is_over(connection: psycopg.Connection, xid: str, *, patient: bool) -> bool
 
 
 @contextmanager
-def settled(
+def settled_transaction(
     connection: psycopg.Connection, connect: Connect, *, worker: str, give_up: GiveUp = never
 ) -> Iterator[None]:
-    """A transaction of `worker` that ends committed (normal exit) or rolled back (RolledBack, or the body's own exception).
+    """Run a transaction of `worker` that ends committed (normal exit) or rolled back (RolledBack, or the body's own exception).
 
     Before: `connection` is in autocommit mode and idle, and this is the only such transaction of `worker` (it holds its name).
-    After: nothing is in doubt, unless the caller gave up (Unsettled). If the connection broke it stays broken; the caller opens another.
+    After: the outcome is known, unless the caller gave up (Unsettled). A broken connection stays broken; the caller opens another.
     """
     token = uuid.uuid4()
     connection.execute("BEGIN")

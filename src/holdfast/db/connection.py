@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: the bundled server's or any other, told apart by nothing but the URL.
+"""Connections to PostgreSQL, the bundled server or any other; only the URL differs.
 
 The rule: every connection is in autocommit mode and opens its transactions explicitly, so that none stays open by accident.
 """
@@ -14,19 +14,19 @@ from psycopg import conninfo
 from holdfast.errors import StoreError, StoreUnavailable
 
 Connection = psycopg.Connection
-"""What the functions of this package take; for callers that pass it on without knowing psycopg."""
+"""The connection type of this package, for callers that pass it on without importing psycopg."""
 
 OLDEST_SERVER: Final = 15
-_NOTICED: Final = (
+_SERVER_KEEPALIVES: Final = (
     "-c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 -c tcp_user_timeout=30000"
 )
-"""So the server ends the session of a client that vanished, and gives up its locks, after 30 s instead of two hours."""
+"""Makes the server close the session of a client that vanished, with its locks, after 30 s instead of two hours."""
 _UNREADABLE: Final = "(an address that cannot be read)"
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An address and how to use it. Opening one costs a connection; keep the connection where it matters."""
+    """A database URL with its timeouts. Each session opens a new connection; keep it open where latency matters."""
 
     url: str
     connect_timeout: float = 5.0
@@ -40,24 +40,23 @@ class Database:
 
     @property
     def address(self) -> str:
-        """The address without its password, for people."""
+        """The address without its password, for messages."""
         return redact(self.url)
 
     @property
     def options(self) -> str:
-        """What every connection sets: the time zone, the limits, how soon the server notices that we vanished, and what the address
-        itself says."""
-        given = conninfo.conninfo_to_dict(self.url).get("options") or ""
+        """Server options of every connection: time zone, timeouts, TCP keepalives, and the options of the URL itself."""
+        url_options = conninfo.conninfo_to_dict(self.url).get("options") or ""
         limits = {"statement_timeout": self.statement_timeout, "idle_in_transaction_session_timeout": self.idle_timeout}
         set_limits = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in limits.items())
-        return f"-c timezone=UTC {set_limits} {_NOTICED} {given}".rstrip()
+        return f"-c timezone=UTC {set_limits} {_SERVER_KEEPALIVES} {url_options}".rstrip()
 
-    def named(self, application: str) -> "Database":
+    def with_application_name(self, application: str) -> "Database":
         """The same database, seen under another name in pg_stat_activity."""
         return replace(self, application=application)
 
     def connect_arguments(self) -> dict[str, Any]:
-        """What libpq and psycopg are told for every connection, beside the address."""
+        """Arguments of `psycopg.connect` for every connection, without the URL."""
         return {
             "autocommit": True,
             "connect_timeout": max(1, round(self.connect_timeout)),
@@ -93,7 +92,7 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
-        """A connection that is closed at the end. What PostgreSQL refuses ends as a StoreError with its first sentence."""
+        """A connection that is closed at the end. Errors of PostgreSQL are raised as StoreError with their first sentence."""
         connection = self.connect()
         try:
             yield connection
@@ -118,20 +117,20 @@ def redact(url: str) -> str:
     return _UNREADABLE if "@" in shown else shown
 
 
-def is_gone(problem: BaseException, connection: psycopg.Connection | None) -> bool:
-    """Whether the same call may succeed later: the server is away or going, its disk is full, somebody was in the way."""
+def is_transient(problem: BaseException, connection: psycopg.Connection | None) -> bool:
+    """Whether a retry may succeed: the server is unavailable or stopping, its disk is full, or there was a conflict."""
     if isinstance(problem, psycopg.OperationalError):
         return True
     return isinstance(problem, psycopg.Error) and (connection is None or connection.closed or connection.broken)
 
 
 def first_line(problem: BaseException) -> str:
-    """The first sentence of what PostgreSQL or libpq said."""
+    """The first line of an error message of PostgreSQL or libpq."""
     text = str(problem).strip() or type(problem).__name__
     return text.splitlines()[0].rstrip(". ")
 
 
-def prompt_environment(url: str) -> dict[str, str]:
+def libpq_environment(url: str) -> dict[str, str]:
     """The URL as libpq's environment variables, for programs that are started on this database."""
     names = {"dbname": "PGDATABASE", "passfile": "PGPASSFILE"}
     parts = conninfo.conninfo_to_dict(url)

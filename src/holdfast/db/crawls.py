@@ -1,8 +1,8 @@
-"""Jobs and their crawls: found, begun, gone on with, judged, ended.
+"""Jobs and their crawls: find, begin, continue, report status, end.
 
-A crawl is one invocation of a job; budgets count in it. The rules: a job is completed by proof only (all its work is done and no news
-for it is left); only a person or a schedule begins a new crawl, while what time brings about goes on with the last one under what is left
-of its limits; and nothing here changes many rows of a big job at once.
+A crawl is one invocation of a job; budgets count in it. The rules: a job is completed by proof only (all its work is done and no wake
+for it is left); only an operator or a schedule begins a new crawl, while the sweep continues the last one under what is left of its
+limits; and nothing here changes many rows of a big job in one statement.
 """
 
 import json
@@ -14,16 +14,15 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import claimable, edits, jobs, rounds, summaries, transitions
 from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, Seed, Status, reason
-from holdfast.model.job import Job, JobKind, JobSpec, JobState
-from holdfast.model.limits import Limit
+from holdfast.model.domain import Event, Seed, Status, status_reason
+from holdfast.model.job import Job, JobKind, JobSpec, JobState, Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import edits, jobs, readiness, rounds, summaries, transitions
 
 CHUNK: Final = 500
-SILENCE: Final = timedelta(minutes=2)
-"""A worker that was not heard of for so long takes no turn."""
+HEARTBEAT_TIMEOUT: Final = timedelta(minutes=2)
+"""A run without a heartbeat for this long is not counted as serving a job."""
 
 _JOB: Final = """
 SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version
@@ -47,7 +46,7 @@ SELECT id, state <> 'stopped', (max_pages, max_pages_per_domain, max_rounds)
 FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND (state <> 'finished' OR %(reopen)s)
 FOR NO KEY UPDATE
 """
-# Where a limit is new, what was used without one counts as granted.
+# Where a limit is new, pages used without one count as granted.
 _NEW_LIMITS: Final = """
     max_pages = %(max_pages)s, max_pages_per_domain = %(per_domain)s, max_rounds = %(rounds)s,
     pages_granted = CASE
@@ -168,7 +167,7 @@ UPDATE crawl_jobs j SET state = 'pending' FROM stopped s WHERE j.id = s.job_id A
 _LOCK_JOB: Final = """
 SELECT j.id, j.name FROM crawl_jobs j JOIN crawls c ON c.job_id = j.id WHERE c.id = %(crawl)s FOR NO KEY UPDATE OF j
 """
-# Work that time or a worker goes on with. What is blocked until a person says otherwise is not.
+# Work that the sweep or a worker continues. Domains that are blocked until an operator resets them are not.
 _GOES_ON: Final = """
 SELECT FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.state = ANY(%(states)s::job_domain_state[]) AND NOT (
     jd.state = 'open' AND EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.status IN ('blocked', 'unreachable')
@@ -186,8 +185,8 @@ _FINISH: Final = """
 UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE id = %(crawl)s AND state <> 'finished'
 """
 _END_JOB: Final = """
-UPDATE crawl_jobs SET state = %(state)s, completed_at = CASE WHEN %(ends)s THEN clock_timestamp() END, state_reason = %(why)s
-WHERE id = %(job)s AND state IN ('pending', 'processing')
+UPDATE crawl_jobs j SET state = %(state)s, completed_at = CASE WHEN %(ends)s THEN clock_timestamp() END, state_reason = %(why)s
+WHERE j.id = %(job)s AND job_is_runnable(j)
 """
 _WITHOUT_PAGE: Final = """
 SELECT COALESCE(sum(pages), 0) = 0 AND COALESCE(sum(discovered), 0) > 0 FROM job_domains WHERE job_id = %(job)s
@@ -197,10 +196,10 @@ SELECT count(*), COALESCE(sum(jd.waiting), 0)::bigint, min(d.domain) FROM job_do
 WHERE jd.job_id = %(job)s AND jd.state <> 'done'
 """
 
-# Work that is left to nobody: no process serves this crawl alone, and standing workers find nothing to do in it.
+# Idle crawls: no process serves this crawl only, and workers that serve all jobs find nothing to do in it.
 _IDLE: Final = """
-SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
-WHERE c.state = 'running' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl'
+SELECT c.id, c.job_id FROM crawls c JOIN runnable_jobs j ON j.id = c.job_id
+WHERE c.state = 'running' AND j.kind = 'crawl'
   AND NOT EXISTS (SELECT FROM crawl_runs r WHERE r.crawl_id = c.id AND r.status = 'running')
   AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
   AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.job_id = j.id)
@@ -216,9 +215,9 @@ WHERE j.state = 'pending' AND j.kind = 'crawl' AND j.name <> ALL(%(standing)s) A
 ORDER BY j.id
 """
 
-# A job whose last crawl has used up its pages waits for a person or its schedule.
+# A job whose last crawl has used up its pages waits for an operator or its schedule.
 _RUNNABLE: Final = f"""
-{_JOB} WHERE j.state IN ('pending', 'processing') AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
+{_JOB} WHERE job_is_runnable(j) AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
   AND (c.id IS NOT NULL OR NOT job_is_used_up(j)) ORDER BY j.id
 """
 # A crawl that was interrupted goes on, too: else no sweep would end it.
@@ -232,9 +231,8 @@ SELECT j.id FROM crawl_jobs j WHERE j.kind = 'tasks' AND EXISTS (
 """
 _ANOTHER: Final = """
 SELECT EXISTS (
-    SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
+    SELECT FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
     WHERE jd.domain_id = %(domain)s AND jd.job_id <> %(job)s AND jd.state = 'open' AND jd.waiting > 0
-      AND j.state IN ('pending', 'processing')
       AND (jd.not_before IS NULL OR jd.not_before <= GREATEST(clock_timestamp(), jd.yielded_until))
       AND EXISTS (SELECT FROM crawl_runs r WHERE r.status = 'running' AND (r.job_id IS NULL OR r.job_id = jd.job_id)
                   AND r.heartbeat_at > clock_timestamp() - %(silence)s))
@@ -243,19 +241,19 @@ SELECT EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A limit of a person that keeps URLs waiting."""
+    """A limit set by the operator that keeps URLs waiting."""
 
     limit: Limit
     value: int | None
-    """As it was given: pages, or rounds. None: it is not the same for all these domains."""
+    """The limit in pages or rounds. None: it differs between these domains."""
     domains: int
     waiting: int
     """URLs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a job's crawl stands, in domains where nothing else is said."""
+class CrawlStatus:
+    """Status of a job's crawl, in domains unless stated otherwise."""
 
     held: int
     ready: int
@@ -263,20 +261,20 @@ class Standing:
     """URLs."""
     delayed: int
     next_in: float | None
-    """Seconds until the first of those that are delayed or cooling can go on; None: none of them will by itself."""
+    """Seconds until the first delayed or cooling domain can continue; None: none of them will by itself."""
     cooling: int
     spent: int
     wakes: int
-    """Pieces of news that nobody has folded yet."""
+    """Wakes that are not folded yet."""
     done: int
     rows: int
     """All domains on which the job has or had work."""
     budget_left: int | None
-    """Pages of the crawl that nobody has been promised; None: it has no limit."""
+    """Pages of the crawl that are not granted; None: it has no limit."""
     yielding: int = 0
-    """Domains on which it gave way to another job for a moment."""
+    """Domains on which it yielded to another job for a moment."""
     limits: tuple[LimitReached, ...] = ()
-    """Limits of a person that keep URLs waiting."""
+    """Limits set by the operator that keep URLs waiting."""
 
 
 # Jobs ----------------------------------------------------------------------------------------------------------------
@@ -284,24 +282,24 @@ class Standing:
 
 def find(connection: psycopg.Connection, *, name: str) -> Job | None:
     """The job called `name`, if there is one."""
-    return _one(connection, f"{_JOB} WHERE j.name = %(key)s", name)
+    return _find_job(connection, f"{_JOB} WHERE j.name = %(key)s", name)
 
 
 def by_fingerprint(connection: psycopg.Connection, fingerprint: bytes) -> Job | None:
     """The job with these seeds and scope, if there is one."""
-    return _one(connection, f"{_JOB} WHERE j.fingerprint = %(key)s", fingerprint)
+    return _find_job(connection, f"{_JOB} WHERE j.fingerprint = %(key)s", fingerprint)
 
 
 def get(connection: psycopg.Connection, job_id: int) -> Job:
     """The job with this id; NotFound if there is none."""
-    job = _one(connection, f"{_JOB} WHERE j.id = %(key)s AND j.deleted_at IS NULL", job_id)
+    job = _find_job(connection, f"{_JOB} WHERE j.id = %(key)s AND j.deleted_at IS NULL", job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
     return job
 
 
 def create(connection: psycopg.Connection, *, name: str, spec: JobSpec, fingerprint: bytes | None) -> Job:
-    """A new job. Refused if its name, or its fingerprint, is another's."""
+    """Create a job. Raises Refused if another job has its name or fingerprint."""
     try:
         row = connection.execute(
             "INSERT INTO crawl_jobs (name, spec, fingerprint) VALUES (%s, %s, %s) RETURNING id",
@@ -314,36 +312,36 @@ def create(connection: psycopg.Connection, *, name: str, spec: JobSpec, fingerpr
 
 
 def set_spec(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None:
-    """Change how a job is crawled. After (with the commit): visits of it that are under way begin anew with it; `begin` makes its limits
-    those of the crawl that is open."""
+    """Change the spec of a job. After (with the commit): its running visits restart with it; `begin` applies its limits to the open
+    crawl."""
     connection.execute("UPDATE crawl_jobs SET spec = %s WHERE id = %s", (json.dumps(spec.as_json()), job_id))
 
 
 def lock(connection: psycopg.Connection, job_id: int) -> tuple[Job, JobState]:
-    """A job and its state, which stay as they are until the end of the transaction; NotFound if there is none."""
+    """Lock a job until the end of the transaction; returns it with its state. Raises NotFound if there is none."""
     row = connection.execute(_LOCK, {"job": job_id}).fetchone()
     if row is None:
         raise NotFound(f"There is no job {job_id}.")
-    return _job(row[:-1]), JobState(row[-1])
+    return _job_of_row(row[:-1]), JobState(row[-1])
 
 
 def set_limits(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None:
-    """Make the limits of a spec those of the crawl that is open, if one is. Before: the job is locked, and has that spec."""
-    key = {"job": job_id, **_limits(spec)}
+    """Apply the limits of a spec to the open crawl, if there is one. Before: the job is locked, and has that spec."""
+    key = {"job": job_id, **_limit_parameters(spec)}
     _wait_for_batches(connection, key)
     connection.execute(_SET_LIMITS, key)
 
 
-def let_go_on(connection: psycopg.Connection, job_id: int) -> None:
-    """Let work be claimed that a limit kept waiting; what is over its limit still is spent again at its next claim.
+def reopen_limited(connection: psycopg.Connection, job_id: int) -> None:
+    """Reopen work that a limit kept waiting; a domain still over its limit is spent again at its next claim.
 
     Before: no transaction is open.
     """
     _reopen(connection, _LEFT_BEHIND, {"job": job_id})
 
 
-def goes_on(connection: psycopg.Connection, job_id: int) -> bool:
-    """Whether there is news for a job, or work that goes on by itself."""
+def can_continue(connection: psycopg.Connection, job_id: int) -> bool:
+    """Whether a job has a wake, or work that continues without an operator."""
     no_news, _, nothing_goes_on = _proof(connection, job_id)
     return not (no_news and nothing_goes_on)
 
@@ -351,11 +349,11 @@ def goes_on(connection: psycopg.Connection, job_id: int) -> bool:
 def runnable(connection: psycopg.Connection) -> list[Job]:
     """Jobs that have something ready, each with an open crawl.
 
-    Before: no transaction is open. After: those that had no open crawl have one: a new one if a person or a schedule asked for it, else
-    the last one, which goes on; all of them are under way. Crawls that had nothing ready but domains that waited for a round are in it.
+    Before: no transaction is open. After: those that had no open crawl have one: a new one if an operator or a schedule asked for it,
+    else the last one, continued; all of them are processing. Crawls with only domains that waited for a round are in their next round.
     """
     rounds.advance_idle(connection)
-    found = [_job(row) for row in connection.execute(_RUNNABLE).fetchall()]
+    found = [_job_of_row(row) for row in connection.execute(_RUNNABLE).fetchall()]
     connection.execute(_TAKEN_UP, {"jobs": [job.id for job in found]})
     begun = []
     for job in found:
@@ -364,15 +362,15 @@ def runnable(connection: psycopg.Connection) -> list[Job]:
     return begun
 
 
-def urgent(connection: psycopg.Connection) -> int | None:
-    """The job of the tasks, if one that comes before everything else is ready."""
-    row = connection.execute(_URGENT, {"above": readiness.UNDER_WAY_BONUS * 3 // 2}).fetchone()
+def urgent_job(connection: psycopg.Connection) -> int | None:
+    """The id of the tasks job if an urgent task is ready, else None."""
+    row = connection.execute(_URGENT, {"above": claimable.STARTED_BONUS * 3 // 2}).fetchone()
     return int(row[0]) if row else None
 
 
-def another_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -> bool:
+def other_job_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -> bool:
     """Whether another job has URLs waiting on this domain, and a worker that would crawl them."""
-    row = connection.execute(_ANOTHER, {"domain": domain_id, "job": job_id, "silence": SILENCE}).fetchone()
+    row = connection.execute(_ANOTHER, {"domain": domain_id, "job": job_id, "silence": HEARTBEAT_TIMEOUT}).fetchone()
     return bool(row and row[0])
 
 
@@ -380,11 +378,11 @@ def another_waits(connection: psycopg.Connection, domain_id: int, job_id: int) -
 
 
 def begin(connection: psycopg.Connection, job_id: int, *, reopen: bool = False) -> tuple[int, bool]:
-    """The crawl that is open, or a new one; its id, and whether it goes on with an earlier one.
+    """Continue the open crawl or begin a new one; returns its id, and whether it continues an earlier one.
 
-    `reopen`: no person asks now, so the last crawl goes on under what is left of its limits, unless a new one was asked for before.
-    Before: no transaction is open. After: the job is under way, the crawl has the limits that the job's spec says now, and work
-    that was left behind under others, or by a crawl before, can be claimed. Refused if a person paused or cancelled the job.
+    `reopen`: no operator asks now, so the last crawl continues under what is left of its limits, unless a new one was requested before.
+    Before: no transaction is open. After: the job is processing, the crawl has the limits of the job's present spec, and work left
+    under other limits, or by a crawl before, can be claimed. Raises Refused if the job is paused or cancelled.
     """
     key: dict[str, object] = {"job": job_id}
     with connection.transaction():
@@ -393,38 +391,38 @@ def begin(connection: psycopg.Connection, job_id: int, *, reopen: bool = False) 
             raise NotFound(f"There is no job {job_id}.")
         state, spec, new_crawl = row
         if state in {"paused", "cancelled"}:
-            way = "`holdfast jobs resume` goes on" if state == "paused" else "--again starts it anew"
+            way = "`holdfast jobs resume` resumes it" if state == "paused" else "--again starts it again"
             raise Refused(f"Job {job_id} is {state}; {way}.")
-        key |= _limits(JobSpec.from_json(spec))
+        key |= _limit_parameters(JobSpec.from_json(spec))
         key["reopen"] = reopen and not new_crawl
         _wait_for_batches(connection, key)
         connection.execute(_PROCESSING, key)
         opened = connection.execute(_OPEN, key).fetchone()
         if opened is None:
-            opened, goes_on, as_before = connection.execute(_NEW, key).fetchone(), False, False
+            opened, continued, as_before = connection.execute(_NEW, key).fetchone(), False, False
         else:
             _, running, same_limits = opened
             connection.execute(_GO_ON, key | {"crawl": opened[0]})
-            goes_on, as_before = True, running and same_limits and state in {"pending", "processing"}
-            if not same_limits:  # visits under way were promised pages under the limits of before
-                edits.of_job(connection, job_id)
+            continued, as_before = True, running and same_limits and state in {"pending", "processing"}
+            if not same_limits:  # running visits were granted pages under the old limits
+                edits.touch_job(connection, job_id)
     assert opened is not None  # noqa: S101 — INSERT … RETURNING answers with a row
     if not as_before:
         _reopen(connection, _LEFT_BEHIND, key)
-    return int(opened[0]), goes_on
+    return int(opened[0]), continued
 
 
 def is_first(connection: psycopg.Connection, crawl_id: int) -> bool:
-    """Whether no crawl of this store came before this one."""
+    """Whether this is the first crawl of the store."""
     row = connection.execute("SELECT NOT EXISTS (SELECT FROM crawls WHERE id < %s)", (crawl_id,)).fetchone()
     return bool(row and row[0])
 
 
-def again(connection: psycopg.Connection, job_id: int) -> None:
-    """Start a job anew: all pages that it knows are wanted again.
+def restart(connection: psycopg.Connection, job_id: int) -> None:
+    """Restart a job: all its known pages are fetched again.
 
-    Before: no transaction is open. After: every domain of the job has a wake that says so, folded already (or its first chunk)
-    where nobody holds the domain; exhausted domains are pending; so is the job, if it had ended. Its next crawl is a new one.
+    Before: no transaction is open. After: every domain of the job has a wake for it, folded already (or its first chunk) where the
+    domain is not held; exhausted domains are pending; so is the job, if it had ended. Its next crawl is a new one.
     """
     connection.execute(_START_OVER, {"job": job_id})
     jobs.ask_for_crawl(connection, [job_id])
@@ -434,19 +432,19 @@ def again(connection: psycopg.Connection, job_id: int) -> None:
             rows = connection.execute(_ALL, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
             ids = [row[0] for row in rows]
             connection.execute(_AGAIN, {"job": job_id, "ids": ids})
-            readiness.renew_budgets(connection, ids, job_id=job_id)
-            words = reason(Event.REFRESH_DUE, "the job was started again")
+            claimable.reset_budgets(connection, ids, job_id=job_id)
+            words = status_reason(Event.REFRESH_DUE, "the job was started again")
             transitions.change(connection, ids, Status.PENDING, only_from=[Status.EXHAUSTED], reason=words)
             free = [domain_id for domain_id, is_free in rows if is_free]
-            readiness.fold(connection, free)
-            readiness.refresh(connection, ids)
+            claimable.fold_wakes(connection, free)
+            claimable.update_ready(connection, ids)
         if len(ids) < CHUNK:
             return
         after = ids[-1]
 
 
-def over_http(connection: psycopg.Connection, job_id: int, seeds: Sequence[Seed]) -> list[str]:
-    """Those of these seeds of a job, as https URLs, whose places http URLs have taken."""
+def seeds_moved_to_http(connection: psycopg.Connection, job_id: int, seeds: Sequence[Seed]) -> list[str]:
+    """The https URLs of those seeds of a job that were replaced by http URLs."""
     parameters = {
         "job": job_id,
         "domains": [seed.domain for seed in seeds],
@@ -456,11 +454,11 @@ def over_http(connection: psycopg.Connection, job_id: int, seeds: Sequence[Seed]
     return [row[0] for row in connection.execute(_OVER_HTTP, parameters)]
 
 
-def deepen(connection: psycopg.Connection, job_id: int, depth: int) -> None:
-    """Let a job go on with URLs that were too deep, down to `depth`.
+def raise_depth_limit(connection: psycopg.Connection, job_id: int, depth: int) -> None:
+    """Requeue a job's URLs that were too deep, down to `depth`.
 
-    Before: no transaction is open. After: every domain of the job with denied URLs has a wake that says so, folded already (or its
-    first chunk) where no worker holds the domain. Doing it twice changes nothing.
+    Before: no transaction is open. After: every domain of the job with denied URLs has a wake for it, folded already (or its first
+    chunk) where no worker holds the domain. Idempotent.
     """
     after = 0
     while True:
@@ -468,15 +466,15 @@ def deepen(connection: psycopg.Connection, job_id: int, depth: int) -> None:
             rows = connection.execute(_DENIED, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
             ids = [row[0] for row in rows]
             connection.execute(_DEEPER, {"job": job_id, "ids": ids, "depth": depth})
-            readiness.fold(connection, [domain_id for domain_id, is_free in rows if is_free])
-            readiness.refresh(connection, ids)
+            claimable.fold_wakes(connection, [domain_id for domain_id, is_free in rows if is_free])
+            claimable.update_ready(connection, ids)
         if len(ids) < CHUNK:
             return
         after = ids[-1]
 
 
-def ask_for_refresh(connection: psycopg.Connection, job_id: int) -> None:
-    """Make those domains of a job due whose refresh passed before the job asked for one. Before: no transaction is open."""
+def make_refresh_due(connection: psycopg.Connection, job_id: int) -> None:
+    """Make the domains of a job due whose refresh date passed before refresh was enabled. Before: no transaction is open."""
     after = 0
     while True:
         with connection.transaction():
@@ -488,20 +486,20 @@ def ask_for_refresh(connection: psycopg.Connection, job_id: int) -> None:
         after = ids[-1]
 
 
-def standing(connection: psycopg.Connection, job_id: int, crawl_id: int) -> Standing:
-    """How the crawl stands at this moment. One look at all work of the job: not for every second of a big one."""
+def status(connection: psycopg.Connection, job_id: int, crawl_id: int) -> CrawlStatus:
+    """The present status of a crawl. Reads all work of the job: too expensive for every second of a big one."""
     row = connection.execute(_STANDING, {"job": job_id, "crawl": crawl_id}).fetchone()
     assert row is not None  # noqa: S101 — an aggregate answers with a row
-    standing = Standing(*row)
-    if not standing.spent:
-        return standing
-    return replace(standing, limits=limits_reached(connection, job_id, crawl_id))
+    status = CrawlStatus(*row)
+    if not status.spent:
+        return status
+    return replace(status, limits=limits_reached(connection, job_id, crawl_id))
 
 
 def limits_reached(
     connection: psycopg.Connection, job_id: int, crawl_id: int | None = None
 ) -> tuple[LimitReached, ...]:
-    """Limits of a person that keep URLs of a crawl waiting. None: of the job's newest crawl."""
+    """Limits set by the operator that keep URLs of a crawl waiting. `crawl_id` None: of the job's newest crawl."""
     if crawl_id is None:
         row = connection.execute("SELECT max(id) FROM crawls WHERE job_id = %s", (job_id,)).fetchone()
         crawl_id = row[0] if row else None
@@ -510,18 +508,18 @@ def limits_reached(
 
 
 def stop(connection: psycopg.Connection, crawl_id: int) -> None:
-    """A crawl is interrupted; it can go on later. Before: the caller's own run has ended. After: stopped, unless others run in it."""
+    """Stop a crawl; it can continue later. Before: the caller's own run has ended. After: stopped, unless other runs serve it."""
     with connection.transaction():
-        connection.execute(_LOCK_JOB, {"crawl": crawl_id})  # before its crawl, as everybody does
+        connection.execute(_LOCK_JOB, {"crawl": crawl_id})  # before its crawl, the order of all locks
         connection.execute(_STOP, {"crawl": crawl_id})
 
 
 def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
-    """End a crawl; whether all work of its job is done, by proof, and there is no news.
+    """End a crawl; returns whether all work of its job is done, by proof, and no wake is left.
 
-    Before: no transaction is open. After: the crawl is finished; the job is completed, or failed with the cause if it has no page at all,
-    where all its work is done or the rest waits for a person to unblock domains; else it is pending. A standing job never ends: its
-    domains are looked at again when their time comes.
+    Before: no transaction is open. After: the crawl is finished; the job is completed (failed, with the cause, if it has no page at
+    all) if all its work is done or the rest waits for an operator to unblock domains; else it is pending. A standing job never ends:
+    its domains are crawled again when they are due.
     """
     with connection.transaction():
         row = connection.execute(_LOCK_JOB, {"crawl": crawl_id}).fetchone()
@@ -532,13 +530,12 @@ def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
 
 
 def _end_job(connection: psycopg.Connection, job_id: int, name: str) -> bool:
-    """End a job if nothing goes on by itself; whether all its work is done. Before: its row is locked by this transaction."""
-    # In a statement of its own: seeds that were being added, and persons who unblock a domain, wait for, or made us wait for, the lock of
-    # the job's row.
+    """End a job if nothing continues by itself; returns whether all its work is done. Before: its row is locked by this transaction."""
+    # In a statement of its own: transactions that add seeds or unblock a domain serialise with this one on the job's row.
     no_news, done, nothing_goes_on = _proof(connection, job_id)
     ends = no_news and nothing_goes_on and name not in jobs.STANDING
-    failure = _why_without_page(connection, job_id) if ends else None
-    rest = _left(connection, job_id) if ends and not done else None
+    failure = _no_page_reason(connection, job_id) if ends else None
+    rest = _waiting_for_operator(connection, job_id) if ends and not done else None
     state = "pending" if not ends else "completed" if failure is None else "failed"
     why = "; ".join(filter(None, (failure, rest))) or None
     connection.execute(_END_JOB, {"job": job_id, "state": state, "ends": ends, "why": why})
@@ -546,21 +543,21 @@ def _end_job(connection: psycopg.Connection, job_id: int, name: str) -> bool:
 
 
 def _proof(connection: psycopg.Connection, job_id: int) -> tuple[bool, bool, bool]:
-    """Whether there is no news for a job, whether all its work is done, and whether none of it goes on by itself."""
+    """Whether a job has no wake, whether all its work is done, and whether none of it continues by itself."""
     row = connection.execute(_PROOF, {"job": job_id, "states": ["open", "parked", "spent"]}).fetchone()
     return row or (False, False, False)
 
 
-def _left(connection: psycopg.Connection, job_id: int) -> str:
-    """What waits for a person. Before: nothing of the job goes on by itself."""
+def _waiting_for_operator(connection: psycopg.Connection, job_id: int) -> str:
+    """A sentence about the URLs that wait for an operator. Before: nothing of the job continues by itself."""
     domains, urls, example = connection.execute(_LEFT, {"job": job_id}).fetchone() or (0, 0, None)
     waits = "1 URL waits" if urls == 1 else f"{urls:,} URLs wait"
     where = example if domains == 1 else f"{domains:,} domains, for example {example}"
     return f"{waits} for a person to unblock {where}"
 
 
-def _why_without_page(connection: psycopg.Connection, job_id: int) -> str | None:
-    """The most frequent reason of a job's URLs, if not one of them became a page; None: one did, or it has no URLs."""
+def _no_page_reason(connection: psycopg.Connection, job_id: int) -> str | None:
+    """A sentence with the most frequent reason of a job's URLs if none became a page; None: one did, or it has no URLs."""
     row = connection.execute(_WITHOUT_PAGE, {"job": job_id}).fetchone()
     if not (row and row[0]):
         return None
@@ -573,17 +570,17 @@ def _why_without_page(connection: psycopg.Connection, job_id: int) -> str | None
 
 
 def finish_idle(connection: psycopg.Connection) -> int:
-    """End the crawls of standing workers that have come to their end, and jobs that only a person can let go on; how many.
+    """End idle crawls that no run serves alone, and jobs that only an operator can continue; returns how many.
 
-    Before: no transaction is open. After: a job whose work is done is completed; one that reached a limit of a person is pending.
+    Before: no transaction is open. After: a job whose work is done is completed; one that reached a limit is pending.
     """
     ended = 0
     for crawl_id, job_id in connection.execute(_IDLE).fetchall():
-        if not _goes_on(connection, job_id, "open", "parked") and not rounds.advance(connection, job_id, crawl_id):
+        if not _can_continue(connection, job_id, "open", "parked") and not rounds.advance(connection, job_id, crawl_id):
             finish(connection, crawl_id)
             ended += 1
     for (job_id,) in connection.execute(_NOT_BEGUN, {"standing": sorted(jobs.STANDING)}).fetchall():
-        if not _goes_on(connection, job_id, "open", "parked", "spent"):
+        if not _can_continue(connection, job_id, "open", "parked", "spent"):
             with connection.transaction():
                 for job in connection.execute(_LOCK_NOT_BEGUN, {"job": job_id}).fetchall():
                     _end_job(connection, *job)
@@ -591,22 +588,22 @@ def finish_idle(connection: psycopg.Connection) -> int:
     return ended
 
 
-def _goes_on(connection: psycopg.Connection, job_id: int, *states: str) -> bool:
-    """Whether work of a job in one of these states goes on without a person."""
+def _can_continue(connection: psycopg.Connection, job_id: int, *states: str) -> bool:
+    """Whether work of a job in one of these states continues without an operator."""
     query = f"SELECT EXISTS ({_GOES_ON})"
     row = connection.execute(query, {"job": job_id, "states": list(states)}).fetchone()
     return bool(row and row[0])
 
 
 def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object]) -> int:
-    """Make spent work open and open work ready, a chunk of locked domains at a time; how many domains."""
+    """Make spent work open and open work ready, a chunk of locked domains at a time; returns the number of domains."""
     after = total = 0
     while True:
         with connection.transaction():
-            given = {**key, "after": after, "chunk": CHUNK}
-            ids = [row[0] for row in connection.execute(select, given)]
+            parameters = {**key, "after": after, "chunk": CHUNK}
+            ids = [row[0] for row in connection.execute(select, parameters)]
             connection.execute(_UNSPEND, {"job": key["job"], "ids": ids})
-            readiness.refresh(connection, ids)
+            claimable.update_ready(connection, ids)
         total += len(ids)
         if len(ids) < CHUNK:
             return total
@@ -614,21 +611,21 @@ def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object])
 
 
 def _wait_for_batches(connection: psycopg.Connection, key: Mapping[str, object]) -> None:
-    """If the open crawl of a job is about to get its first limit: lock the domains that are held for it, before the crawl's row."""
+    """If the open crawl of a job gets its first limit: lock the domains that are held for it, before the crawl's row."""
     row = connection.execute(_UNLIMITED, key).fetchone()
     if row and row[0]:
         connection.execute(_HELD, key)
 
 
-def _limits(spec: JobSpec) -> dict[str, object]:
+def _limit_parameters(spec: JobSpec) -> dict[str, object]:
     return {"max_pages": spec.max_pages, "per_domain": spec.max_pages_per_domain, "rounds": spec.rounds}
 
 
-def _one(connection: psycopg.Connection, query: str, key: object) -> Job | None:
+def _find_job(connection: psycopg.Connection, query: str, key: object) -> Job | None:
     row = connection.execute(query, {"key": key}).fetchone()
-    return _job(row) if row else None
+    return _job_of_row(row) if row else None
 
 
-def _job(row: tuple[int, str, dict[str, object], int | None, str, int]) -> Job:
+def _job_of_row(row: tuple[int, str, dict[str, object], int | None, str, int]) -> Job:
     job_id, name, spec, crawl_id, kind, version = row
     return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind), version)

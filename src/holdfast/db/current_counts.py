@@ -1,7 +1,6 @@
-"""How things stand now, in numbers: domains, jobs, tasks, workers, claims, queues, proxies, the outbox, the database.
+"""Current counts of domains, jobs, tasks, workers, claims, queues, proxies, webhook deliveries and the database size.
 
-The rule: read only, few statements, each of which is bearable every few seconds at 100,000 domains; nothing here grows with the number of
-pages.
+The rule: read only, few statements, each cheap enough for every few seconds at 100,000 domains; no cost grows with the number of pages.
 """
 
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ _ALONE: Final = "SELECT set_config('max_parallel_workers_per_gather', '0', true)
 _DOMAINS: Final = "SELECT status::text, count(*) FROM domains GROUP BY status"
 # Only what a worker may take up: URLs of jobs that ended, are paused or were cancelled wait for nothing.
 _FRONTIER: Final = """
-SELECT COALESCE(sum(jd.waiting), 0)::bigint FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-WHERE j.state IN ('pending', 'processing') AND jd.waiting > 0
+SELECT COALESCE(sum(jd.waiting), 0)::bigint FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
+WHERE jd.waiting > 0
 """
 _CLAIMS: Final = """
 SELECT count(*), count(*) FILTER (WHERE claim_expires_at <= statement_timestamp()),
@@ -55,19 +54,19 @@ UNION ALL SELECT 'duty', name, '', extract(epoch FROM statement_timestamp() - do
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A worker that should be heard of: a run of it says that it runs, or it holds domains."""
+class WorkerHealth:
+    """Health of a worker that has a running run or holds domains."""
 
     name: str
     age: float
-    """Seconds since it was."""
+    """Seconds since its last heartbeat."""
     alive: bool
     running: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How things stand."""
+class StoreCounts:
+    """Current counts of the store."""
 
     domains: dict[str, int] = field(default_factory=dict)
     """By status; those without any are left out, here and below."""
@@ -77,26 +76,26 @@ class Standing:
     expired: int = 0
     """Of the domains that are held: those whose lease has ended."""
     oldest_expired: float = 0.0
-    """For how many seconds the first of them has."""
+    """Seconds since the first of them expired."""
     jobs: dict[str, int] = field(default_factory=dict)
     tasks: dict[str, int] = field(default_factory=dict)
     alerts: dict[str, int] = field(default_factory=dict)
     runs: int = 0
-    workers: list[Heard] = field(default_factory=list)
+    workers: list[WorkerHealth] = field(default_factory=list)
 
     @property
     def active_workers(self) -> int:
-        """Those that run and were heard of lately."""
+        """The number of running workers with a recent heartbeat."""
         return sum(worker.alive and worker.running for worker in self.workers)
 
     @property
     def silent_workers(self) -> int:
-        """Those that were not."""
+        """The number of workers without a recent heartbeat."""
         return sum(not worker.alive for worker in self.workers)
 
 
-def standing(connection: psycopg.Connection, *, silence: timedelta) -> Standing:
-    """Domains, frontier, claims, jobs, tasks, workers. `silence`: a worker that was not heard of for so long counts as dead."""
+def store_counts(connection: psycopg.Connection, *, silence: timedelta) -> StoreCounts:
+    """Count domains, frontier, claims, jobs, tasks and workers. `silence`: a worker without a heartbeat for this long counts as dead."""
     with connection.transaction():
         connection.execute(_ALONE)
         by_status = connection.execute(_DOMAINS).fetchall()
@@ -107,7 +106,7 @@ def standing(connection: psycopg.Connection, *, silence: timedelta) -> Standing:
     for what, label, count in connection.execute(_STANDING):
         counts[what][label] = count
     heard = connection.execute(_WORKERS, {"silence": silence}).fetchall()
-    return Standing(
+    return StoreCounts(
         domains=dict(by_status),
         frontier_size=frontier,
         held=held,
@@ -117,10 +116,10 @@ def standing(connection: psycopg.Connection, *, silence: timedelta) -> Standing:
         tasks=dict(tasks),
         alerts=counts["alert"],
         runs=counts["run"].get("", 0),
-        workers=[Heard(*row) for row in heard],
+        workers=[WorkerHealth(*row) for row in heard],
     )
 
 
-def queues(connection: psycopg.Connection) -> dict[tuple[str, str, str], int]:
-    """The rest that an operator looks at, by what, label and more: queues, due tasks, proxies, the outbox, the size of the database."""
+def queue_sizes(connection: psycopg.Connection) -> dict[tuple[str, str, str], int]:
+    """Further counts by (what, label, detail): queues, due tasks, proxies, webhook deliveries, the size of the database."""
     return {(what, label, more): count for what, label, more, count in connection.execute(_MORE)}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from holdfast.store.listing import By, Is, Listing, Order, Within
+from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
 
-_NAME: Final = By("t.domain", str)
-_ID: Final = By("t.id", int)
+_NAME: Final = SortColumn("t.domain", str)
+_ID: Final = SortColumn("t.id", int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +67,28 @@ DOMAINS: Final = Listing(
     "domains",
     """
     t.id, t.domain, t.parent_domain, t.base_url, t.status::text, t.status_reason, t.block_reason_code, t.block_reason, t.is_active,
-    t.claimed_by, t.claim_expires_at, COALESCE(t.claim_expires_at <= clock_timestamp(), false), t.pages_discovered, t.pages_crawled,
-    t.frontier_size, t.images_found, t.images_stored, t.image_yield_rate, t.total_error_count, t.consecutive_error_count, t.error_rate,
-    t.crawl_depth_reached, t.priority_score + staleness_points(now()), t.seed_rank, t.source, t.first_seen_at, t.last_crawled_at,
-    t.last_visit_ended_at,
-    NULLIF(t.next_crawl_after, 'infinity'), COALESCE(t.next_crawl_after = 'infinity', false), t.parser_name, t.crawl_delay_seconds,
-    t.max_concurrent_requests, t.maintenance_window, t.proxy_use, t.updated_at, t.version,
+    t.claimed_by, t.claim_expires_at, COALESCE(t.claim_expires_at <= clock_timestamp(), false) AS claim_expired,
+    t.pages_discovered, t.pages_crawled, t.frontier_size, t.images_found, t.images_stored, t.image_yield_rate,
+    t.total_error_count, t.consecutive_error_count, t.error_rate,
+    t.crawl_depth_reached, t.priority_score + staleness_points(now()) AS priority, t.seed_rank, t.source, t.first_seen_at,
+    t.last_crawled_at, t.last_visit_ended_at,
+    NULLIF(t.next_crawl_after, 'infinity') AS next_crawl_after, COALESCE(t.next_crawl_after = 'infinity', false) AS stays_blocked,
+    t.parser_name, t.crawl_delay_seconds, t.max_concurrent_requests, t.maintenance_window, t.proxy_use, t.updated_at, t.version,
     COALESCE((SELECT LEAST(jd.pages, jd.done) FROM job_domains jd WHERE jd.domain_id = t.id
-              ORDER BY jd.discovered DESC, jd.job_id LIMIT 1), 0),
-    COALESCE((SELECT max(jd.discovered) FROM job_domains jd WHERE jd.domain_id = t.id), 0)
+              ORDER BY jd.discovered DESC, jd.job_id LIMIT 1), 0) AS pages_done,
+    COALESCE((SELECT max(jd.discovered) FROM job_domains jd WHERE jd.domain_id = t.id), 0) AS pages_known
     """,
     DomainRow,
     {
-        "status": Is("t.status", "%(status)s::domain_status"),
+        "status": Equals("t.status", "%(status)s::domain_status"),
         "active": "t.is_active",
         "inactive": "NOT t.is_active",
         "held": "t.claimed_by IS NOT NULL",
         "free": "t.claimed_by IS NULL",
-        "worker": Is("t.claimed_by", "%(worker)s::text"),
+        "worker": Equals("t.claimed_by", "%(worker)s::text"),
         # A name is ASCII, and ~ comes behind all that may be in it.
-        "prefix": Within("t.domain", "%(prefix)s::text", "%(prefix)s::text || '~'"),
-        "parent": Is("t.parent_domain", "%(parent)s::text"),
+        "prefix": Range("t.domain", "%(prefix)s::text", "%(prefix)s::text || '~'"),
+        "parent": Equals("t.parent_domain", "%(parent)s::text"),
         "sub": "t.parent_domain <> t.domain",
         "windows": "t.maintenance_window IS NOT NULL",
     },
@@ -97,13 +98,20 @@ DOMAINS: Final = Listing(
             (("parent", "sub"), ("windows",), ("inactive",), ("status",), ()),
             frozenset({"prefix"}),
         ),
-        "crawled": Order((By("t.last_visit_ended_at", datetime, down=True, nullable=True), By("t.id", int, down=True))),
-        "priority": Order((By("t.priority_score", int, down=True), By("t.id", int, down=True))),
+        "crawled": Order(
+            (
+                SortColumn("t.last_visit_ended_at", datetime, descending=True, nullable=True),
+                SortColumn("t.id", int, descending=True),
+            )
+        ),
+        "priority": Order(
+            (SortColumn("t.priority_score", int, descending=True), SortColumn("t.id", int, descending=True))
+        ),
         "oldest": Order((_ID,), (("worker",), ())),
-        "newest": Order((By("t.id", int, down=True),), (("worker",), ())),
+        "newest": Order((SortColumn("t.id", int, descending=True),), (("worker",), ())),
     },
-    always="t.removed_at IS NULL",
-    narrow=frozenset({"status", "inactive", "held", "worker", "prefix", "parent", "sub", "windows"}),
+    condition="t.removed_at IS NULL",
+    selective=frozenset({"status", "inactive", "held", "worker", "prefix", "parent", "sub", "windows"}),
 )
 
 
@@ -125,18 +133,18 @@ class ClaimRow:
 CLAIMS: Final = Listing(
     "domains",
     """
-    t.id, t.domain, t.claimed_by, t.claim_epoch, l.claimed_at, t.claim_expires_at, t.claim_expires_at <= clock_timestamp(), t.status::text,
-    t.frontier_size
+    t.id AS domain_id, t.domain, t.claimed_by AS worker, t.claim_epoch AS epoch, l.claimed_at, t.claim_expires_at AS expires_at,
+    t.claim_expires_at <= clock_timestamp() AS expired, t.status::text, t.frontier_size
     """,
     ClaimRow,
     {
-        "worker": Is("t.claimed_by", "%(worker)s::text"),
+        "worker": Equals("t.claimed_by", "%(worker)s::text"),
         "expired": "t.claim_expires_at <= clock_timestamp()",
         "lasting": "t.claim_expires_at > clock_timestamp()",
     },
-    {"worker": Order((By("t.claimed_by", str), _ID), (("worker",), ()))},
-    joined="LEFT JOIN claim_log l ON l.domain_id = t.id AND l.epoch = t.claim_epoch",
-    always="t.claimed_by IS NOT NULL",
+    {"worker": Order((SortColumn("t.claimed_by", str), _ID), (("worker",), ()))},
+    joins="LEFT JOIN claim_log l ON l.domain_id = t.id AND l.epoch = t.claim_epoch",
+    condition="t.claimed_by IS NOT NULL",
 )
 
 
@@ -155,10 +163,10 @@ class TransitionRow:
 
 TRANSITIONS: Final = Listing(
     "domain_transitions",
-    "t.version, t.at, t.from_status::text, t.to_status::text, t.reason, t.worker, t.claim_epoch",
+    "t.version, t.at, t.from_status::text, t.to_status::text, t.reason, t.worker, t.claim_epoch AS epoch",
     TransitionRow,
-    {"domain": Is("t.domain_id", "%(domain)s::bigint")},
-    {"newest": Order((By("t.version", int, down=True),), (("domain",),))},
+    {"domain": Equals("t.domain_id", "%(domain)s::bigint")},
+    {"newest": Order((SortColumn("t.version", int, descending=True),), (("domain",),))},
 )
 
 
@@ -177,8 +185,8 @@ TENURES: Final = Listing(
     "claim_log",
     "t.epoch, t.worker, t.claimed_at, t.ended_at, t.why",
     TenureRow,
-    {"domain": Is("t.domain_id", "%(domain)s::bigint")},
-    {"newest": Order((By("t.epoch", int, down=True),), (("domain",),))},
+    {"domain": Equals("t.domain_id", "%(domain)s::bigint")},
+    {"newest": Order((SortColumn("t.epoch", int, descending=True),), (("domain",),))},
 )
 
 
@@ -198,9 +206,9 @@ class WindowedRow:
 
 WINDOWS: Final = Listing(
     "domains",
-    "t.id, t.domain, t.maintenance_window, t.is_active, t.version, clock_timestamp()",
+    "t.id AS domain_id, t.domain, t.maintenance_window AS window, t.is_active, t.version, clock_timestamp() AS now",
     WindowedRow,
     {"prefix": DOMAINS.filters["prefix"]},
-    {"name": Order((_NAME,), ranges=frozenset({"prefix"}))},
-    always="t.maintenance_window IS NOT NULL AND t.removed_at IS NULL",
+    {"name": Order((_NAME,), range_filters=frozenset({"prefix"}))},
+    condition="t.maintenance_window IS NOT NULL AND t.removed_at IS NULL",
 )

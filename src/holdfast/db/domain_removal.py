@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import psycopg
 
+from holdfast.db import claimable, domains, request_secrets
+from holdfast.db.tasks import IS_LIVE
 from holdfast.errors import Refused
-from holdfast.store import domains, readiness, request_secrets
-from holdfast.store.tasks import IS_LIVE
 
 ROWS: Final = 10_000
 """Of the frontier, forgotten in one transaction; of other tables fewer, since more hangs on them."""
@@ -55,26 +55,8 @@ DELETE FROM url_templates WHERE ctid = ANY(ARRAY(SELECT ctid FROM url_templates 
 _FORGET: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT job_id, url_key FROM url_frontier WHERE domain_id = %(id)s ORDER BY job_id, url_key LIMIT %(rows)s
-), gone AS (
-    DELETE FROM url_frontier f USING chunk s WHERE f.domain_id = %(id)s AND f.job_id = s.job_id AND f.url_key = s.url_key
-    RETURNING f.job_id, f.state
-), pages AS (
-    DELETE FROM crawled_pages p USING chunk s WHERE p.domain_id = %(id)s AND p.job_id = s.job_id AND p.url_key = s.url_key
-), texts AS (
-    DELETE FROM page_texts t USING chunk s WHERE t.domain_id = %(id)s AND t.job_id = s.job_id AND t.url_key = s.url_key
-), counts AS (
-    SELECT job_id, count(*) AS rows, count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'done') AS done,
-           count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
-    FROM gone GROUP BY job_id
-), work AS (
-    UPDATE job_domains jd SET discovered = jd.discovered - c.rows, waiting = jd.waiting - c.waiting, done = jd.done - c.done,
-        denied = jd.denied - c.denied, failed = jd.failed - c.failed
-    FROM counts c WHERE jd.domain_id = %(id)s AND jd.job_id = c.job_id
-), sums AS (SELECT COALESCE(sum(rows), 0)::bigint AS rows, COALESCE(sum(waiting), 0)::bigint AS waiting FROM counts), home AS (
-    UPDATE domains d SET pages_discovered = d.pages_discovered - sums.rows, frontier_size = d.frontier_size - sums.waiting
-    FROM sums WHERE d.id = %(id)s
 )
-SELECT rows FROM sums
+SELECT forget_urls(array_agg(%(id)s::bigint), array_agg(job_id), array_agg(url_key)) FROM chunk
 """
 # Pages that were granted to it are the crawls' again, used or not: what it had is forgotten.
 _FORGET_WORK: Final = """
@@ -134,7 +116,7 @@ def remove(connection: psycopg.Connection, domain: str) -> Removed:
         found = _check(connection, domain)
         connection.execute(_MARK, {"id": found.id})
         request_secrets.forget_domain(connection, found.id)
-        readiness.refresh(connection, [found.id])
+        claimable.update_ready(connection, [found.id])
     return found
 
 
@@ -165,8 +147,8 @@ def _check(connection: psycopg.Connection, domain: str) -> Removed:
         raise Refused(f"{domain} has a claim that expired; `holdfast release-stuck-claims` frees it, then remove it.")
     if row[1] is not None:
         raise Refused(
-            f"{domain} is held by worker {row[1]}. Switch it off (`holdfast domain-set {domain} active=no`), take it away from the "
-            f"worker (`holdfast domain-reset {domain}`), and remove it then."
+            f"{domain} is held by worker {row[1]}. Switch it off (`holdfast domains set {domain} active=no`), take it away from the "
+            f"worker (`holdfast domains reset {domain}`), and remove it then."
         )
     live = connection.execute(_LIVE_TASKS, key).fetchone()
     if live and live[0]:
@@ -184,7 +166,7 @@ def _forget(connection: psycopg.Connection, key: dict[str, Any]) -> int | None:
     with connection.transaction():
         if connection.execute(_LOCK_REMOVED, key).fetchone() is None:
             return None
-        readiness.fold_counts(connection, [key["id"]])
+        claimable.fold_counts(connection, [key["id"]])
         connection.execute(_NO_WAKES, key)
         connection.execute(_NO_TEMPLATES, key)
         row = connection.execute(_FORGET, key).fetchone()

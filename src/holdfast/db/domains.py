@@ -14,10 +14,10 @@ from psycopg.abc import Buffer
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.datetime import TimestamptzLoader
 
+from holdfast.db import budget, claimable, jobs, retry_now, transitions
 from holdfast.errors import Changed, NotFound, Refused
-from holdfast.model.domain import Event, Seed, Status, reason
+from holdfast.model.domain import Event, Seed, Status, status_reason
 from holdfast.model.outcome import Outcome
-from holdfast.store import budget, jobs, readiness, retry_now, transitions
 
 PRIORITY_CHUNK: Final = 5_000
 
@@ -256,7 +256,7 @@ def end_waits(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None
     Before: the domain rows are locked by this transaction. After: `ready` is refreshed, too. A domain that is held is its holder's.
     """
     connection.execute(_END_WAITS, {"ids": list(domain_ids)})
-    readiness.refresh(connection, domain_ids)
+    claimable.update_ready(connection, domain_ids)
 
 
 def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
@@ -265,24 +265,24 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
     Before: the transaction, if one is open, has locked no job and no domain. After: its completed and failed jobs are reopened, each with
     a new crawl unless one is open; it is pending and free under a higher epoch (a former holder is fenced off); cool-down, blocks,
     error streak, circuit and a robots.txt that could not be fetched are forgotten, the reason is recorded, and a wake says that all its
-    pages are to be crawled again. `store/sweep.wake_now` or the next sweep makes it ready. A pause that the server asked for
+    pages are to be crawled again. `db/sweeper.fold_wakes_now` or the next sweep makes it ready. A pause that the server asked for
     (Retry-After) stays.
     """
     with connection.transaction():
         domain_id = id_of(connection, domain)
         job_ids = _reopen_jobs(connection, domain_id, f"{domain} was reset")
         connection.execute("SELECT FROM domains WHERE id = %s FOR NO KEY UPDATE", (domain_id,))
-        words = reason(Event.RESET, why)
+        words = status_reason(Event.RESET, why)
         key = {"id": domain_id, "reason": words, "jobs": job_ids, "retry": None}
         connection.execute(_END_TENURE, key)
         others = set(Status) - {Status.PENDING}
         changed = transitions.change(connection, [domain_id], Status.PENDING, only_from=others, reason=words)
         connection.execute(_RESET, key | {"rise": 0 if changed else 1})
         retry_now.stamp(connection, [domain_id])
-        readiness.ask_robots_again(connection, [domain_id])
-        budget.give_back(connection, [domain_id])
-        readiness.renew_budgets(connection, [domain_id])
-        readiness.rescore(connection, [domain_id])
+        claimable.expire_failed_robots(connection, [domain_id])
+        budget.return_unused(connection, [domain_id])
+        claimable.reset_budgets(connection, [domain_id])
+        claimable.rescore(connection, [domain_id])
         connection.execute(_START_OVER, key)
     return domain_id
 
@@ -292,7 +292,7 @@ def unblock(connection: psycopg.Connection, domain: str, *, why: str) -> int:
 
     Before: the transaction, if one is open, has locked no job and no domain. After: it is pending, its cool-down and the count of its
     stops are forgotten, and a wake says that the URLs which were refused or not reached are to be tried again, besides those that wait.
-    Its completed and failed jobs are reopened. `store/sweep.wake_now` or the next sweep makes it ready. What the server asked for
+    Its completed and failed jobs are reopened. `db/sweeper.fold_wakes_now` or the next sweep makes it ready. What the server asked for
     (Retry-After) stays.
     """
     with connection.transaction():
@@ -302,18 +302,18 @@ def unblock(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         stopped = [Status.BLOCKED, Status.UNREACHABLE]
         if status not in stopped:
             raise Refused(
-                f"{domain} is {status}, not blocked; `holdfast domain-reset {domain}` crawls all of it again."
+                f"{domain} is {status}, not blocked; `holdfast domains reset {domain}` crawls all of it again."
             )
-        retry = readiness.NETWORK | readiness.REFUSED
+        retry = claimable.NETWORK_REASONS | claimable.REFUSAL_REASONS
         if code == Event.ROBOTS_DENIED:
             retry |= {str(Outcome.ROBOTS_DENIED)}
         key = {"id": domain_id, "jobs": job_ids, "retry": sorted(retry)}
-        words = reason(Event.UNBLOCKED, why)
+        words = status_reason(Event.UNBLOCKED, why)
         transitions.change(connection, [domain_id], Status.PENDING, only_from=stopped, reason=words)
         connection.execute(_FORGIVE, key)
         retry_now.stamp(connection, [domain_id])
         connection.execute(_FORGET_ROBOTS, key)
-        readiness.rescore(connection, [domain_id])
+        claimable.rescore(connection, [domain_id])
         connection.execute(_START_OVER, key)
     return domain_id
 
@@ -350,7 +350,7 @@ def recalculate_chunk(connection: psycopg.Connection, after: int) -> tuple[int |
     """
     row = connection.execute(_RECALCULATE, {"after": after, "chunk": PRIORITY_CHUNK}).fetchone()
     last, seen, changed = row or (None, 0, [])
-    readiness.refresh(connection, changed)
+    claimable.update_ready(connection, changed)
     return (last if seen == PRIORITY_CHUNK else None), seen, len(changed)
 
 

@@ -1,8 +1,8 @@
-"""Edits by people that concern a worker at this moment: of the domains it holds, the jobs it serves, and all proxies.
+"""Detection of edits that concern a running worker: of the domains it holds, the jobs it serves, and all proxies.
 
-The rule: an edit raises `settings_version` and sends a notice in its own transaction (triggers of revision 0023, `of_domains`,
-`of_job`). A notice may be lost; the versions are not, so a worker that compares them once a second misses nothing. One statement for
-everything that it holds.
+The rule: an edit raises `settings_version` and sends a NOTIFY in its own transaction (trigger `settings_are_edited`, `touch_domains`,
+`touch_job`). A notification may be lost; the versions are not, so a worker that compares them once a second misses nothing. One
+statement for everything that it holds.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ SELECT 'domain', d.id, d.settings_version::bigint, d.crawl_delay_seconds::float8
        EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id AND w.retry IS NOT NULL AND w.again_after = '')
 FROM domains d WHERE d.id = ANY(%(domains)s::bigint[])
 UNION ALL
-SELECT 'job', j.id, j.settings_version, NULL, j.state IN ('pending', 'processing')
+SELECT 'job', j.id, j.settings_version, NULL, job_is_runnable(j)
 FROM crawl_jobs j WHERE j.id = ANY(%(jobs)s::bigint[])
 UNION ALL
 SELECT 'proxies', COALESCE(max(id), 0), COALESCE(sum(version), 0)::bigint, count(*)::float8, true
@@ -25,56 +25,56 @@ _DOMAINS: Final = "UPDATE domains SET settings_version = settings_version + 1 WH
 _JOB: Final = "UPDATE crawl_jobs SET settings_version = settings_version + 1 WHERE id = %s"
 
 
-class DomainNow(NamedTuple):
-    """A held domain."""
+class DomainVersion(NamedTuple):
+    """The version of a held domain's settings."""
 
     settings_version: int
     crawl_delay: float
     retry: bool
-    """A person wants it to be tried again; its holder has to let go of it for that."""
+    """The operator asked for a retry; the holder has to release the domain for that."""
 
 
-class JobNow(NamedTuple):
-    """A served job."""
+class JobVersion(NamedTuple):
+    """The version of a served job's settings."""
 
     settings_version: int
     runnable: bool
     """False: paused, ended, cancelled or deleted."""
 
 
-class Now(NamedTuple):
-    """The state of everything that was asked for; what is gone is left out."""
+class Versions(NamedTuple):
+    """The versions of the requested domains, jobs and proxies; deleted ones are left out."""
 
-    domains: dict[int, DomainNow]
-    jobs: dict[int, JobNow]
+    domains: dict[int, DomainVersion]
+    jobs: dict[int, JobVersion]
     proxies: tuple[int, int, int]
-    """Differs after each edit of a proxy; all zero if it was not asked for."""
+    """A value that differs after each edit of a proxy; all zero if it was not requested."""
 
 
-def look(
+def current_versions(
     connection: psycopg.Connection, domain_ids: Collection[int], job_ids: Collection[int], *, proxies: bool
-) -> Now:
+) -> Versions:
     """The present versions of these domains and jobs and, on request, of all proxies."""
-    now = Now({}, {}, (0, 0, 0))
+    now = Versions({}, {}, (0, 0, 0))
     parameters = {"domains": list(domain_ids), "jobs": list(job_ids), "proxies": proxies}
     for kind, key, version, number, flag in connection.execute(_LOOK, parameters):
         if kind == "domain":
-            now.domains[key] = DomainNow(version, number, flag)
+            now.domains[key] = DomainVersion(version, number, flag)
         elif kind == "job":
-            now.jobs[key] = JobNow(version, flag)
+            now.jobs[key] = JobVersion(version, flag)
         else:
             now = now._replace(proxies=(key, version, int(number)))
     return now
 
 
-def of_domains(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
-    """Make visits of these domains begin anew: something was edited that no column of theirs holds.
+def touch_domains(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Raise the version of these domains, so that their visits restart: for edits outside their own columns.
 
     Before: the domain rows are locked by this transaction.
     """
     connection.execute(_DOMAINS, (list(domain_ids),))
 
 
-def of_job(connection: psycopg.Connection, job_id: int) -> None:
-    """The same for all visits of a job."""
+def touch_job(connection: psycopg.Connection, job_id: int) -> None:
+    """Raise the version of a job, so that its visits restart."""
     connection.execute(_JOB, (job_id,))

@@ -1,8 +1,8 @@
-"""What happened lately to jobs, domains, tasks, workers and alerts, for whoever listens.
+"""Recent events of jobs, domains, tasks, workers and alerts, for subscribers.
 
-The rule: triggers write, this file reads. Numbers are given to events before their transactions commit, so a reader goes by transactions:
-it reads what every transaction up to there has decided about, in the order of transactions, and a slow one is waited for. So no listener
-misses an event, and none gets one twice. (A transaction that writes for seconds holds back what came after it, for as long.)
+The rule: triggers write, this module reads. Events get their ids before their transactions commit, so a reader orders by transaction:
+it reads up to the oldest transaction that is still open, in the order of transactions. So no subscriber misses an event, and none gets
+one twice. (A transaction that writes for seconds delays the events after it for as long.)
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import psycopg
 
+from holdfast.db import periodic_locks
 from holdfast.errors import UsageError
-from holdfast.store import duties
 
 KEPT: Final = timedelta(days=1)
 CHUNK: Final = 5_000
@@ -29,7 +29,7 @@ SELECT xid::text::numeric, id, at, kind, job_id, domain_id, domain, data FROM ev
 WHERE (xid, id) > (%(xid)s::text::xid8, %(id)s::bigint) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 """
 _ORDER: Final = " ORDER BY events.xid, events.id LIMIT %(limit)s"
-"""Of the columns, not of what is made of them above."""
+"""Orders by the columns, not by the expressions selected above."""
 _FILTERS: Final = {
     "kinds": " AND kind = ANY(%(kinds)s)",
     "job_id": " AND job_id = %(job_id)s",
@@ -60,7 +60,7 @@ class Kind(StrEnum):
 
 
 class Cursor(NamedTuple):
-    """A place between events: behind the one with these numbers."""
+    """A position in the event stream: after the event with these numbers."""
 
     xid: int = 0
     id: int = 0
@@ -70,7 +70,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The place that somebody names. Raises UsageError for what no list of events has said."""
+        """Parse a cursor. Raises UsageError for a text that is none."""
         found = _WRITTEN.fullmatch(text)
         if found is None or int(found[1]) > _LAST_XID or int(found[2]) > _LAST_ID:
             raise UsageError("A place among events is two numbers such as 1042-17, as an event has said them.")
@@ -79,36 +79,36 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened."""
+    """An event."""
 
     cursor: Cursor
-    """Its own place: who goes on from there has seen it."""
+    """Its position: a reader that continues from there has seen it."""
     at: datetime
     kind: Kind
     job_id: int | None
     domain_id: int | None
     domain: str | None
     data: dict[str, Any]
-    """What, from what to what, why. What the web or people wrote in it is text, never markup."""
+    """The change: what, from, to, why. Texts from the web or from users are plain text, never markup."""
 
 
-def head(connection: psycopg.Connection) -> Cursor:
-    """Where a new listener begins: behind everything that is over."""
-    return _ends(connection)[0]
+def latest_cursor(connection: psycopg.Connection) -> Cursor:
+    """The cursor at which a new subscriber begins: after every finished transaction."""
+    return _visible_range(connection)[0]
 
 
-def oldest(connection: psycopg.Connection) -> Cursor:
-    """What lies behind this place is still there. A listener that was last at an earlier one has missed something, or may have."""
-    mark = duties.marked(connection, duties.TRIM)
+def oldest_cursor(connection: psycopg.Connection) -> Cursor:
+    """The cursor after which all events are still stored. A subscriber with an earlier cursor may have missed some."""
+    mark = periodic_locks.load_position(connection, periodic_locks.TRIM)
     return Cursor.parse(mark) if mark else Cursor()
 
 
-def missed(connection: psycopg.Connection, after: Cursor) -> bool:
-    """Whether a listener that was last at `after` may have missed something, and has to look at everything anew.
+def has_gap(connection: psycopg.Connection, after: Cursor) -> bool:
+    """Whether a subscriber at `after` may have missed events, and has to reload everything.
 
-    Either it was away for too long, or its place is of another life of this database, as before it was restored.
+    Either it was disconnected for too long, or its cursor is from before the database was restored.
     """
-    return after < oldest(connection) or after > _ends(connection)[1]
+    return after < oldest_cursor(connection) or after > _visible_range(connection)[1]
 
 
 def read(
@@ -120,10 +120,10 @@ def read(
     job_id: int | None = None,
     domain_id: int | None = None,
 ) -> list[Event]:
-    """The next events behind `after`, in their order, of these kinds, this job or domain if any are named."""
-    given = {"kinds": None if kinds is None else sorted(kinds), "job_id": job_id, "domain_id": domain_id}
-    where = "".join(clause for name, clause in _FILTERS.items() if given[name] is not None)
-    values = {**given, "xid": str(after.xid), "id": after.id, "limit": limit}
+    """Up to `limit` events after the cursor, in order; optionally of these kinds, this job or this domain."""
+    filters = {"kinds": None if kinds is None else sorted(kinds), "job_id": job_id, "domain_id": domain_id}
+    where = "".join(clause for name, clause in _FILTERS.items() if filters[name] is not None)
+    values = {**filters, "xid": str(after.xid), "id": after.id, "limit": limit}
     rows = connection.execute(f"{_READ}{where}{_ORDER}", values)
     return [
         Event(Cursor(int(xid), number), at, Kind(kind), job, home, domain, data)
@@ -132,23 +132,23 @@ def read(
 
 
 def trim(connection: psycopg.Connection, *, chunk: int = CHUNK) -> int:
-    """Delete events that are too old, a chunk of them; how many. Before: the duty `trim` is ours."""
-    beginning, end = _ends(connection)
-    before = oldest(connection)
+    """Delete a chunk of events older than `KEPT`; returns how many. Before: the caller holds the periodic lock `TRIM`."""
+    beginning, end = _visible_range(connection)
+    before = oldest_cursor(connection)
     if before > end:
         before = beginning
-        duties.mark(connection, duties.TRIM, str(before))
+        periodic_locks.save_position(connection, periodic_locks.TRIM, str(before))
     connection.execute(_FOREIGN)
     row = connection.execute(_TRIM, {"chunk": chunk, "kept": KEPT}).fetchone()
     if row is None:
         return 0
     xid, number, count = row
-    duties.mark(connection, duties.TRIM, str(max(before, Cursor(int(xid), number))))
+    periodic_locks.save_position(connection, periodic_locks.TRIM, str(max(before, Cursor(int(xid), number))))
     return int(count)
 
 
-def _ends(connection: psycopg.Connection) -> tuple[Cursor, Cursor]:
-    """The place behind all that is over, and the one before all that has not begun."""
+def _visible_range(connection: psycopg.Connection) -> tuple[Cursor, Cursor]:
+    """The cursor after all finished transactions, and the one before all that have not begun."""
     row = connection.execute(_HEAD).fetchone()
     assert row is not None  # noqa: S101 — a function has a value
     return Cursor(int(row[0])), Cursor(int(row[1]))

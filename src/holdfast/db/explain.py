@@ -69,8 +69,8 @@ SELECT clock_timestamp() AS now, (SELECT count(*) FROM workers WHERE heartbeat_a
            (SELECT r.job_id FROM crawl_runs r WHERE r.worker = d.claimed_by AND r.status = 'running' ORDER BY r.id DESC LIMIT 1),
            (SELECT l.job_id FROM crawl_log l WHERE l.domain_id = d.id AND l.claim_epoch = d.claim_epoch AND d.claimed_by IS NOT NULL
             ORDER BY l.crawled_at DESC LIMIT 1))) AS held_for,
-       ARRAY(SELECT j.name FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-             WHERE jd.domain_id = d.id AND jd.state = 'open' AND jd.waiting > 0 AND j.state IN ('pending', 'processing')
+       ARRAY(SELECT j.name FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
+             WHERE jd.domain_id = d.id AND jd.state = 'open' AND jd.waiting > 0
              ORDER BY j.id LIMIT 10) AS others
 FROM domains d WHERE d.id = %(domain)s
 """

@@ -1,4 +1,4 @@
-"""URLs that wait, as a visit takes them.
+"""Waiting URLs of the frontier, as a visit reads them.
 
 The rule: taking writes nothing. The claim on the domain is the ownership; a URL stays waiting until its outcome is committed.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.batch import Waiting
+from holdfast.model.commit_batch import FrontierItem
 
 _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
@@ -32,25 +32,27 @@ SELECT extract(epoch FROM min(f.not_before) - clock_timestamp())::float8 FROM ur
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a look at the frontier found."""
+class FrontierBatch:
+    """URLs read from the frontier."""
 
-    urls: list[Waiting]
+    urls: list[FrontierItem]
     next_in: float | None
-    """Seconds until the first of those is due that are to wait; None: there is none (or there is enough to do without it)."""
+    """Seconds until the first delayed URL is due; None: there is none, or `count` URLs were found without it."""
 
 
-def take(connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, besides: Sequence[bytes]) -> Taken:
-    """Up to `count` URLs that are due, best first, without `besides`: the keys that the visit has in memory.
+def take(
+    connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, exclude: Sequence[bytes]
+) -> FrontierBatch:
+    """Up to `count` due URLs, best first, without the keys in `exclude`, which the visit has in memory.
 
     Before: the caller holds the domain. After: nothing is changed.
     """
-    parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(besides)}
-    # Not prepared: without the values of `besides` each row would be compared with them one by one, which took six times as long.
-    urls = [Waiting(*row) for row in connection.execute(_TAKE, parameters, prepare=False)]
+    parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude)}
+    # Not prepared: without the values of `exclude` each row would be compared with them one by one, which took six times as long.
+    urls = [FrontierItem(*row) for row in connection.execute(_TAKE, parameters, prepare=False)]
     if len(urls) >= count:
-        return Taken(urls, None)
+        return FrontierBatch(urls, None)
     taken = {waiting.url_key for waiting in urls}
-    parameters["besides"] = [*besides, *taken]
+    parameters["besides"] = [*exclude, *taken]
     row = connection.execute(_NEXT, parameters, prepare=False).fetchone()
-    return Taken(urls, None if row is None or row[0] is None else max(0.0, float(row[0])))
+    return FrontierBatch(urls, None if row is None or row[0] is None else max(0.0, float(row[0])))

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.model.domain import Event, Status, reason
-from holdfast.store import jobs, readiness, sweep, transitions
+from holdfast.db import claimable, jobs, sweeper, transitions
+from holdfast.model.domain import Event, Status, status_reason
 
 CHUNK: Final = 200
 """Domains that are locked at once."""
@@ -70,20 +70,10 @@ WITH chunk AS MATERIALIZED (
 ), new_news AS (
     INSERT INTO domain_wakes (domain_id, job_id, inserted)
     SELECT domain_id, job_id, inserted - not_counted FROM counts WHERE not_counted > 0 AND inserted > not_counted ORDER BY domain_id, job_id
-), work AS (
-    UPDATE job_domains jd SET discovered = jd.discovered - (c.gone - c.not_counted), waiting = jd.waiting - (c.urls - c.not_counted),
-        done = jd.done + c.done, failed = jd.failed + c.failed
-    FROM counts c WHERE jd.domain_id = c.domain_id AND jd.job_id = c.job_id
-), sums AS (
-    SELECT domain_id, sum(urls)::bigint AS urls, sum(gone)::bigint AS gone, sum(not_counted)::bigint AS not_counted,
-           array_agg(job_id) AS jobs
-    FROM counts GROUP BY domain_id
-), home AS (
-    UPDATE domains d SET pages_discovered = d.pages_discovered - (s.gone - s.not_counted),
-        frontier_size = d.frontier_size - (s.urls - s.not_counted), frontier_updated_at = clock_timestamp()
-    FROM sums s WHERE d.id = s.domain_id
 )
-SELECT domain_id, urls, gone, jobs FROM sums ORDER BY domain_id
+SELECT domain_id, sum(urls)::bigint, sum(gone)::bigint, array_agg(job_id),
+       count(add_counts(domain_id, job_id, not_counted - urls, done, 0, failed))
+FROM counts GROUP BY domain_id ORDER BY domain_id
 """
 # How many there were of each template is not known any more: counting begins anew.
 _NO_TEMPLATES: Final = """
@@ -107,7 +97,7 @@ SELECT d.id FROM domains d WHERE d.id = ANY(%(ids)s) AND d.status = 'pending'
 """
 
 _LOCK_JOB: Final = """
-SELECT name FROM crawl_jobs WHERE id = %(job)s AND state IN ('pending', 'processing') AND kind = 'crawl' FOR NO KEY UPDATE
+SELECT j.name FROM crawl_jobs j WHERE j.id = %(job)s AND job_is_runnable(j) AND j.kind = 'crawl' FOR NO KEY UPDATE
 """
 _NOTHING_LEFT: Final = """
 SELECT NOT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state <> 'done')
@@ -206,16 +196,16 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], meant: Mea
         while connection.execute(_NO_TEMPLATES, counted).rowcount == ROWS:
             pass
         taken = [row[0] for row in rows if row[0] in held]
-        sweep.take_away(connection, taken, why="forced")
+        sweeper.revoke_claims(connection, taken, why="forced")
         # Whoever is on a domain of which nothing went may be about to find more: its end is his to prove.
         calm = key | {"ids": [domain_id for domain_id in ids if domain_id not in held.difference(taken)]}
         connection.execute(_DONE, calm)
         crawled = [row[0] for row in connection.execute(_WAS_CRAWLED, calm)]
-        before = reason(Event.OUTCOME, "it was crawled before")
+        before = status_reason(Event.OUTCOME, "it was crawled before")
         transitions.change(connection, crawled, Status.ACTIVE, only_from=[Status.PENDING], reason=before)
-        why = reason(Event.FRONTIER_EMPTY, "its frontier was cleared")
+        why = status_reason(Event.FRONTIER_EMPTY, "its frontier was cleared")
         jobs.come_to_rest(connection, calm["ids"], why, rest=meant.rest)
-        readiness.refresh(connection, ids)
+        claimable.update_ready(connection, ids)
     gone = sum(row[2] for row in rows)
     return Cleared(
         gone,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.store.listing import By, Is, Key, Listing, Order, Page, Within
+from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, Range, SortColumn
 
 COUNTED: Final = 20_000
 """URLs that wait: so many may be counted one by one, of more a sample is."""
@@ -47,20 +47,20 @@ class UrlRow:
     parent_key: bytes | None
 
 
-_KEY: Final = (By("t.domain_id", int), By("t.job_id", int), By("t.url_key", bytes))
+_KEY: Final = (SortColumn("t.domain_id", int), SortColumn("t.job_id", int), SortColumn("t.url_key", bytes))
 
 URLS: Final = Listing(
     "url_frontier",
     """
-    t.domain_id, d.domain, t.job_id, j.name, t.url_key, t.url, t.state::text, t.kind::text, t.reason, t.priority, t.depth, t.hops,
+    t.domain_id, d.domain, t.job_id, j.name AS job, t.url_key, t.url, t.state::text, t.kind::text, t.reason, t.priority, t.depth, t.hops,
     t.attempts, t.discovered_at, t.not_before, t.parent_key
     """,
     UrlRow,
     {
-        "domain": Is("t.domain_id", "%(domain)s::bigint"),
-        "job": Is("t.job_id", "%(job)s::bigint"),
-        "first_domain": Within("t.domain_id", at_least="%(first_domain)s::bigint"),
-        "last_domain": Within("t.domain_id", below="%(last_domain)s::bigint + 1"),
+        "domain": Equals("t.domain_id", "%(domain)s::bigint"),
+        "job": Equals("t.job_id", "%(job)s::bigint"),
+        "first_domain": Range("t.domain_id", at_least="%(first_domain)s::bigint"),
+        "last_domain": Range("t.domain_id", below="%(last_domain)s::bigint + 1"),
         "waiting": "t.state = 'waiting'",
         "failed": "t.state = 'failed'",
         "state": "t.state = %(state)s::frontier_state",
@@ -76,12 +76,16 @@ URLS: Final = Listing(
             frozenset({"first_domain", "last_domain"}),
         ),
         "taken": Order(
-            (By("t.priority", int, down=True), By("t.depth", int), By("t.url_key", bytes)),
+            (
+                SortColumn("t.priority", int, descending=True),
+                SortColumn("t.depth", int),
+                SortColumn("t.url_key", bytes),
+            ),
             (("domain", "job", "waiting", "priority"), ("domain", "job", "waiting")),
         ),
     },
-    joined="JOIN domains d ON d.id = t.domain_id JOIN crawl_jobs j ON j.id = t.job_id",
-    narrow=frozenset({"domain", "failed"}),
+    joins="JOIN domains d ON d.id = t.domain_id JOIN crawl_jobs j ON j.id = t.job_id",
+    selective=frozenset({"domain", "failed"}),
 )
 # Of each state from both ends of the index, however many domains a job has. Those of wakes need not be in it yet.
 _DOMAINS: Final = """

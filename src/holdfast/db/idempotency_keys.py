@@ -1,7 +1,7 @@
-"""Answers that are kept, so that a request that is sent twice is done once.
+"""Idempotency keys: stored responses, so that a request that is sent twice is executed once.
 
-The rule: the row is written in the transaction that does what the answer says. It is there if and only if that is done; whoever repeats
-the request meanwhile waits for the first one's end at the row's key.
+The rule: the row is written in the transaction that does the work. It exists if and only if the work is done; a concurrent repetition
+of the request waits for the first one at the row's key.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from holdfast.errors import UnderWay
 
 _CHUNK: Final = 1_000
 
-# An answer that has expired is as good as none. The row of one who is still at it is not seen: the insert waits for him.
+# An expired response counts as none. The row of a request in progress is not visible: the insert waits for its transaction.
 _RESERVE: Final = """
 INSERT INTO kept_answers AS k (owner, key, fingerprint, expires_at)
 VALUES (%(owner)s, %(key)s, %(fingerprint)s, clock_timestamp() + %(keep)s)
@@ -35,44 +35,45 @@ DELETE FROM kept_answers WHERE (owner, key) IN (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request was answered with."""
+class StoredResponse:
+    """The stored response of a request."""
 
     fingerprint: bytes
-    """Of the request."""
+    """Hash of the request."""
     status: int
     headers: dict[str, str]
     body: bytes
 
 
 def reserve(
-    connection: psycopg.Connection, *, owner: str, key: str, fingerprint: bytes, keep: timedelta, patience: timedelta
-) -> Answer | None:
-    """None: nobody has asked this before, and until our transaction ends nobody else does it. Otherwise the answer that was given.
+    connection: psycopg.Connection, *, owner: str, key: str, fingerprint: bytes, ttl: timedelta, timeout: timedelta
+) -> StoredResponse | None:
+    """Reserve the key for this transaction (None), or return the stored response of an earlier request.
 
-    Before: the transaction that will do it is open. UnderWay: another one is still at it after `patience`; the transaction has failed.
+    `ttl`: how long the response is stored. Before: the transaction that does the work is open. Raises UnderWay if another request with
+    the key is still in progress after `timeout`; the transaction has failed then.
     """
-    given = {"owner": owner, "key": key, "fingerprint": fingerprint, "keep": keep}
-    connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{round(patience.total_seconds() * 1000)}ms",))
+    parameters = {"owner": owner, "key": key, "fingerprint": fingerprint, "keep": ttl}
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{round(timeout.total_seconds() * 1000)}ms",))
     try:
-        reserved = connection.execute(_RESERVE, given).rowcount == 1
+        reserved = connection.execute(_RESERVE, parameters).rowcount == 1
     except psycopg.errors.LockNotAvailable as problem:
         raise UnderWay("A request with this Idempotency-Key is still under way; ask again in a moment.") from problem
     connection.execute("SELECT set_config('lock_timeout', '0', true)")
     if reserved:
         return None
-    with connection.cursor(row_factory=class_row(Answer)) as cursor:
-        return cursor.execute(_READ, given).fetchone()
+    with connection.cursor(row_factory=class_row(StoredResponse)) as cursor:
+        return cursor.execute(_READ, parameters).fetchone()
 
 
-def keep(
+def save_response(
     connection: psycopg.Connection, *, owner: str, key: str, status: int, headers: dict[str, str], body: bytes
 ) -> None:
-    """The answer of a request. Before: `reserve` said None in this transaction."""
-    given = {"owner": owner, "key": key, "status": status, "headers": Jsonb(headers), "body": body}
-    connection.execute(_KEEP, given)
+    """Store the response of a request. Before: `reserve` returned None in this transaction."""
+    parameters = {"owner": owner, "key": key, "status": status, "headers": Jsonb(headers), "body": body}
+    connection.execute(_KEEP, parameters)
 
 
-def tidy(connection: psycopg.Connection) -> int:
-    """Forget answers whose time is over, a chunk of them; how many."""
+def delete_expired(connection: psycopg.Connection) -> int:
+    """Delete a chunk of expired responses; returns how many."""
     return connection.execute(_TIDY, {"chunk": _CHUNK}).rowcount

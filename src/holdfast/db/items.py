@@ -14,13 +14,13 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from holdfast.db import products
+from holdfast.db.connection import first_line
+from holdfast.db.keyset_pagination import Equals, Listing, Order, SortColumn
 from holdfast.errors import RolledBack, StoreError
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import TREATMENT
-from holdfast.model.page import ArchiveRef
-from holdfast.model.parsed import ParseDone, encoded_products
-from holdfast.store import products
-from holdfast.store.connect import first_line
-from holdfast.store.listing import By, Is, Listing, Order
+from holdfast.model.parse_result import ParseDone, encode_products
 
 # For one folder of an archive, in the order of the index of what is due. Only parsers that are known here.
 _DUE: Final = """
@@ -321,7 +321,7 @@ def _observe(connection: psycopg.Connection, one: Parsed, at: datetime, before: 
     keys = {"domain": key.domain_id, "job": key.job_id, "key": key.url_key, "parser": key.parser}
     connection.execute(_PRODUCT_KEYS, keys | {"product_keys": now})
     look = products.Look(key.domain_id, key.url_key, one.url, None, at)
-    products.observe(connection, look, found, encoded_products(found), sorted(set(before) - set(now)))
+    products.observe(connection, look, found, encode_products(found), sorted(set(before) - set(now)))
 
 
 def _keys(keys: Iterable[PageKey]) -> dict[str, list[Any]]:
@@ -442,31 +442,32 @@ class ItemRow:
 
 
 _ORDER: Final = (
-    By("t.domain_id", int),
-    By("t.url_key", bytes),
-    By("t.job_id", int),
-    By("t.parser", str),
-    By("t.position", int),
+    SortColumn("t.domain_id", int),
+    SortColumn("t.url_key", bytes),
+    SortColumn("t.job_id", int),
+    SortColumn("t.parser", str),
+    SortColumn("t.position", int),
 )
 
 ITEMS: Final = Listing(
     "items",
     """
-    t.domain_id, d.domain, t.job_id, j.name, t.url_key, f.url, t.parser, t.parser_version, t.position, t.fetched_at, t.extracted_at, t.data
+    t.domain_id, d.domain, t.job_id, j.name AS job, t.url_key, f.url, t.parser, t.parser_version, t.position, t.fetched_at, t.extracted_at,
+    t.data
     """,
     ItemRow,
     {
-        "domain": Is("t.domain_id", "%(domain)s::bigint"),
-        "url_key": Is("t.url_key", "%(url_key)s::bytea"),
-        "job": Is("t.job_id", "%(job)s::bigint"),
+        "domain": Equals("t.domain_id", "%(domain)s::bigint"),
+        "url_key": Equals("t.url_key", "%(url_key)s::bytea"),
+        "job": Equals("t.job_id", "%(job)s::bigint"),
         "parser": "t.parser = %(parser)s",
     },
     {"key": Order(_ORDER, (("domain", "url_key"), ("domain",), ()))},
-    joined="""
+    joins="""
     LEFT JOIN url_frontier f ON f.domain_id = t.domain_id AND f.job_id = t.job_id AND f.url_key = t.url_key
     LEFT JOIN domains d ON d.id = t.domain_id LEFT JOIN crawl_jobs j ON j.id = t.job_id
     """,
-    narrow=frozenset({"job"}),
+    selective=frozenset({"job"}),
 )
 
 

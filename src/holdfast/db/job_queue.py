@@ -1,7 +1,7 @@
-"""Doorbells: jobs in Procrastinate's queues that say that there is something to do, rung in our own transactions.
+"""Deferring of jobs into Procrastinate's queues, inside the caller's transaction.
 
-The rule: a bell is no promise. What is to be done stands in our tables; a bell that is lost is rung again by the next tick, and one that
-rings twice finds nothing to do. (The columns are those of the version that revision 0008 was made for.)
+The rule: a deferred job is a hint. The work itself is in our tables; a lost job is deferred again by the next tick, and a duplicate
+finds nothing to do. (The columns are those of the Procrastinate version that `migrate` installs.)
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ import psycopg
 
 PARSE: Final = "parse"
 NOTIFY: Final = "notify"
-FIRST: Final = 10
-"""The priority of bells that must not wait behind thousands of others."""
+HIGH_PRIORITY: Final = 10
+"""Priority of jobs that must not wait behind thousands of others."""
 
 _RING: Final = """
 INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
@@ -26,12 +26,12 @@ VALUES (%(queue)s::text, %(queue)s::text, %(queue)s::text, %(first)s, '{}') ON C
 """
 
 
-def ring_to_parse(connection: psycopg.Connection, task_ids: Sequence[int]) -> None:
-    """These tasks wait to be parsed. A transaction may be open; the bell rings with its commit, unless it rings already."""
+def defer_parse(connection: psycopg.Connection, task_ids: Sequence[int]) -> None:
+    """Defer the parsing of these tasks, unless it is queued already. A transaction may be open; the job appears with its commit."""
     if task_ids:
         connection.execute(_RING, {"queue": PARSE, "ids": list(task_ids)})
 
 
-def ring_to_notify(connection: psycopg.Connection) -> None:
-    """Somebody waits to be told something."""
-    connection.execute(_RING_ONCE, {"queue": NOTIFY, "first": FIRST})
+def defer_notify(connection: psycopg.Connection) -> None:
+    """Defer the sending of webhook deliveries, unless it is queued already."""
+    connection.execute(_RING_ONCE, {"queue": NOTIFY, "first": HIGH_PRIORITY})

@@ -1,6 +1,6 @@
 """The seeds of jobs, kept with them, and the files that jobs are known by.
 
-The rule: seeds are inserted by `store/seeding`, in the transaction that makes the frontier rows, and go with their job. Workers read
+The rule: seeds are inserted by `db/seed_insert`, in the transaction that makes the frontier rows, and go with their job. Workers read
 them, for URLs that failed; a job whose frontier is gone is made anew from them, when a person or a schedule starts it.
 """
 

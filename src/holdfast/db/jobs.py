@@ -13,10 +13,10 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import claimable, job_seeds, request_secrets, transitions
 from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, Status, reason
-from holdfast.model.job import JobAction, JobState, after
-from holdfast.store import job_seeds, readiness, request_secrets, transitions
+from holdfast.model.domain import Event, Status, status_reason
+from holdfast.model.job import JobAction, JobState, state_after
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
@@ -61,11 +61,11 @@ _END_CRAWL: Final = (
 )
 
 _PARKED_JOBS: Final = """
-SELECT id FROM crawl_jobs WHERE parked_after IS NOT NULL AND state IN ('pending', 'processing') ORDER BY id
+SELECT id FROM runnable_jobs WHERE parked_after IS NOT NULL ORDER BY id
 """
 # The job's row before those of its domains, as who adds URLs to it has them.
 _PARKED: Final = """
-SELECT parked_after FROM crawl_jobs WHERE id = %(job)s AND parked_after IS NOT NULL AND state IN ('pending', 'processing')
+SELECT j.parked_after FROM crawl_jobs j WHERE j.id = %(job)s AND j.parked_after IS NOT NULL AND job_is_runnable(j)
 FOR NO KEY UPDATE
 """
 # With many workers, each of them would wait here for the others, and a person who pauses the job again for all of them.
@@ -78,8 +78,8 @@ ORDER BY d.id FOR NO KEY UPDATE
 """
 # Who saw the job paused may still be about to commit rows that are not ready: for a while it is looked at again and again.
 _UNPARKED: Final = """
-UPDATE crawl_jobs SET parked_after = COALESCE(%(next)s, CASE WHEN resumed_at > clock_timestamp() - %(while)s THEN 0 END)
-WHERE id = %(job)s AND parked_after = %(after)s AND state IN ('pending', 'processing')
+UPDATE crawl_jobs j SET parked_after = COALESCE(%(next)s, CASE WHEN resumed_at > clock_timestamp() - %(while)s THEN 0 END)
+WHERE j.id = %(job)s AND j.parked_after = %(after)s AND job_is_runnable(j)
 """
 
 # Its name is free for another one at once.
@@ -106,27 +106,8 @@ _FORGET: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT domain_id, url_key FROM url_frontier WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s
     ORDER BY domain_id, url_key LIMIT %(rows)s
-), gone AS (
-    DELETE FROM url_frontier f USING chunk s WHERE f.domain_id = s.domain_id AND f.job_id = %(job)s AND f.url_key = s.url_key
-    RETURNING f.domain_id, f.state
-), pages AS (
-    DELETE FROM crawled_pages p USING chunk s WHERE p.domain_id = s.domain_id AND p.job_id = %(job)s AND p.url_key = s.url_key
-), texts AS (
-    DELETE FROM page_texts t USING chunk s WHERE t.domain_id = s.domain_id AND t.job_id = %(job)s AND t.url_key = s.url_key
-), counts AS (
-    SELECT domain_id, count(*) AS rows, count(*) FILTER (WHERE state = 'waiting') AS waiting,
-           count(*) FILTER (WHERE state = 'done') AS done,
-           count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
-    FROM gone GROUP BY domain_id
-), work AS (
-    UPDATE job_domains jd SET discovered = jd.discovered - c.rows, waiting = jd.waiting - c.waiting, done = jd.done - c.done,
-        denied = jd.denied - c.denied, failed = jd.failed - c.failed
-    FROM counts c WHERE jd.domain_id = c.domain_id AND jd.job_id = %(job)s
-), home AS (
-    UPDATE domains d SET pages_discovered = d.pages_discovered - c.rows, frontier_size = d.frontier_size - c.waiting
-    FROM counts c WHERE d.id = c.domain_id
 )
-SELECT COALESCE(sum(rows), 0)::bigint FROM counts
+SELECT forget_urls(array_agg(domain_id), array_agg(%(job)s::bigint), array_agg(url_key)) FROM chunk
 """
 _FORGET_WORK: Final = """
 WITH wakes AS (
@@ -201,9 +182,7 @@ def is_named(connection: psycopg.Connection, name: str) -> bool:
 
 def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
     """Whether anybody may work on it: not paused, ended, cancelled or deleted."""
-    row = connection.execute(
-        "SELECT EXISTS (SELECT FROM crawl_jobs WHERE id = %s AND state IN ('pending', 'processing'))", (job_id,)
-    ).fetchone()
+    row = connection.execute("SELECT EXISTS (SELECT FROM runnable_jobs WHERE id = %s)", (job_id,)).fetchone()
     return bool(row and row[0])
 
 
@@ -238,7 +217,7 @@ def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted
         raise Refused(
             f"Job {name} is the one of all tasks and cannot be cancelled; `holdfast jobs pause {name}` stops it."
         )
-    new = after(action, before)
+    new = state_after(action, before)
     if new is None:
         raise Refused(f"Job {name} is {before}; you cannot {action} it.")
     if new is not before:
@@ -339,7 +318,7 @@ def unpark(connection: psycopg.Connection, job_id: int, *, wait: bool = True) ->
             return None
         given = {"job": job_id, "after": row[0], "chunk": CHUNK}
         ids = [found[0] for found in connection.execute(_PARKED_WORK, given)]
-        readiness.refresh(connection, ids)
+        claimable.update_ready(connection, ids)
         more = len(ids) == CHUNK
         connection.execute(_UNPARKED, given | {"next": ids[-1] if more else None, "while": LATECOMERS})
     return len(ids) if more else None
@@ -402,11 +381,11 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
             room -= rows
         key = {"job": job_id, "ids": ids, "rows": ROWS}
         connection.execute(_LOCK_DOMAINS, key)
-        readiness.fold_counts(connection, ids)
+        claimable.fold_counts(connection, ids)
         row = connection.execute(_FORGET, key).fetchone()
         connection.execute(_FORGET_WORK, key)
-        come_to_rest(connection, ids, reason(Event.FRONTIER_EMPTY, "its job was deleted"))
-        readiness.refresh(connection, ids)  # what others had on their way there is folded now
+        come_to_rest(connection, ids, status_reason(Event.FRONTIER_EMPTY, "its job was deleted"))
+        claimable.update_ready(connection, ids)  # what others had on their way there is folded now
     return int(row[0]) if row else 0
 
 
@@ -421,7 +400,7 @@ def come_to_rest(
     Before: the domain rows are locked FOR UPDATE by this transaction, and their wakes are folded.
     """
     idle = [row[0] for row in connection.execute(_COME_TO_REST, {"ids": list(domain_ids)})]
-    transitions.change(connection, idle, Status.EXHAUSTED, only_from=[Status.ACTIVE], reason=why, rest=rest)
+    transitions.change(connection, idle, Status.EXHAUSTED, only_from=[Status.ACTIVE], reason=why, cooldown=rest)
 
 
 def _lock(connection: psycopg.Connection, job_id: int) -> tuple[str, JobState]:

@@ -1,6 +1,6 @@
-"""Read-only questions of operators: who holds what, what has expired, what waits, how far it is.
+"""Read-only reports for operators: claims, expired leases, waiting work, progress of crawls.
 
-The rule: each is one statement that stays bearable at a million domains and ten million URLs.
+The rule: each is one statement that stays fast enough at a million domains and ten million URLs.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import class_row, dict_row
 
+from holdfast.db.planner_hints import fetch_with_settings
+from holdfast.db.workers import status_columns
 from holdfast.errors import NotFound
 from holdfast.model.outcome import PAGES, TREATMENT
-from holdfast.store.planning import planned
-from holdfast.store.workers import shown
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 _BY_WORKER: Final = """
@@ -79,7 +79,7 @@ _ALIVE: Final = "(r.worker IS NOT NULL AND w.heartbeat_at > clock_timestamp() - 
 _WORKERS: Final = f"""
 SELECT w.name, w.host, w.pid, w.started_at, w.heartbeat_at, {_ALIVE} AS alive,
        COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window,
-       {shown(_ALIVE, "COALESCE(h.held, 0)", "w")},
+       {status_columns(_ALIVE, "COALESCE(h.held, 0)", "w")},
        CASE WHEN {_ALIVE} THEN w.activity END AS activity, w.activity_at
 FROM workers w
 LEFT JOIN (SELECT claimed_by, count(*) AS held FROM domains WHERE claimed_by IS NOT NULL GROUP BY claimed_by) h ON h.claimed_by = w.name
@@ -94,7 +94,7 @@ SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) FILTE
        COALESCE(sum(bytes), 0)::bigint AS bytes
 FROM crawl_log WHERE crawled_at > now() - %(span)s
 """
-# Only what leads to a request: time does not continue a job that was cancelled or whose pages are used up, nothing is asked of a domain
+# Only what leads to a request: the sweep does not continue a job that is cancelled or whose pages are used up, no request goes to a domain
 # that is switched off, and a cool-down comes before attempts.
 _DUE: Final = """
 WITH live AS MATERIALIZED (
@@ -152,11 +152,11 @@ class WorkerClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DomainBreakdown:
     """A job's work over its domains."""
 
     domains: dict[str, int] = field(default_factory=dict)
-    """How many are in each status; those without any are left out."""
+    """Number of domains by status; statuses without any are left out."""
     discovered: int = 0
     waiting: int = 0
     done: int = 0
@@ -168,12 +168,12 @@ class Spread:
     """Domains with nothing left to do."""
     ready: int = 0
     next_at: datetime | None = None
-    """When the first of those that are delayed goes on."""
+    """When the first delayed domain continues."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a crawl is."""
+class CrawlProgress:
+    """Progress of a crawl."""
 
     state: str
     started_at: datetime
@@ -183,32 +183,32 @@ class Progress:
     errors: int
     bytes: int
     runs: int
-    """Worker processes in it that say they run."""
+    """Running worker processes of the crawl."""
     in_window: int
     held: int
     """Domains that they hold."""
-    spread: Spread | None
-    """None: it was not asked for."""
+    spread: DomainBreakdown | None
+    """None: it was not requested."""
 
 
-def progress(connection: psycopg.Connection, job_id: int, crawl_id: int, *, spread: bool = True) -> Progress:
+def crawl_progress(connection: psycopg.Connection, job_id: int, crawl_id: int, *, spread: bool = True) -> CrawlProgress:
     """The figures of a crawl for a live display; NotFound if there is no such crawl.
 
-    Without `spread` it looks at the crawl's runs only and takes a millisecond. `spread` goes over all domains of the job: next to nothing
-    for thousands, half a second for 200,000. Who asks every second asks for that more rarely if it is slow.
+    Without `spread` it reads the crawl's runs only and takes a millisecond. `spread` reads all domains of the job: next to nothing for
+    thousands, half a second for 200,000; a live display requests it less often if it is slow.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(_CRAWL, {"crawl": crawl_id}).fetchone()
     if row is None:
         raise NotFound(f"There is no crawl {crawl_id}.")
-    return Progress(**row, spread=spread_of(connection, job_id) if spread else None)
+    return CrawlProgress(**row, spread=domain_breakdown(connection, job_id) if spread else None)
 
 
-def spread_of(connection: psycopg.Connection, job_id: int) -> Spread:
+def domain_breakdown(connection: psycopg.Connection, job_id: int) -> DomainBreakdown:
     """A job's work over its domains."""
     rows = _rows(connection, _SPREAD, {"job": job_id})
     sums = ("discovered", "waiting", "done", "denied", "failed", "spent", "finished", "ready")
-    return Spread(
+    return DomainBreakdown(
         domains={row["status"]: row["domains"] for row in rows},
         next_at=min((row["next_at"] for row in rows if row["next_at"]), default=None),
         **{name: sum(row[name] for row in rows) for name in sums},
@@ -216,25 +216,25 @@ def spread_of(connection: psycopg.Connection, job_id: int) -> Spread:
 
 
 def jobs(connection: psycopg.Connection, job_ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
-    """All jobs, or these, with the crawl that is open and what there is to do. Goes over all domains of them."""
+    """All jobs, or these, with their open crawl and their work. Reads all domains of them."""
     if job_ids is None:
-        return planned(connection, _BY_BITMAPS, _ALL_JOBS, {}, row_factory=dict_row)
-    return planned(connection, _ONE_BY_ONE, _SOME_JOBS, {"jobs": list(job_ids)}, row_factory=dict_row)
+        return fetch_with_settings(connection, _BY_BITMAPS, _ALL_JOBS, {}, row_factory=dict_row)
+    return fetch_with_settings(connection, _ONE_BY_ONE, _SOME_JOBS, {"jobs": list(job_ids)}, row_factory=dict_row)
 
 
 def workers(connection: psycopg.Connection, *, silence: timedelta, limit: int = 50) -> list[dict[str, Any]]:
-    """Workers that were heard of within `silence`, and silent ones that still hold domains."""
+    """Workers with a heartbeat within `silence`, and silent ones that still hold domains."""
     return _rows(connection, _WORKERS, {"silence": silence, "limit": limit})
 
 
-def lately(connection: psycopg.Connection, span: timedelta) -> dict[str, Any]:
-    """Pages, errors and bytes that the log has of the last `span`."""
+def recent_activity(connection: psycopg.Connection, span: timedelta) -> dict[str, Any]:
+    """Pages, errors and bytes in the log of the last `span`."""
     (row,) = _rows(connection, _LATELY, {"span": span, "pages": sorted(PAGES), "errors": _ERRORS})
     return row
 
 
-def due(connection: psycopg.Connection) -> list[dict[str, Any]]:
-    """What time will bring about: what, when first, and for how many domains."""
+def upcoming(connection: psycopg.Connection) -> list[dict[str, Any]]:
+    """Upcoming events of the sweep: what, when first, and for how many domains."""
     return _rows(connection, _DUE, {})
 
 
@@ -250,7 +250,7 @@ def domain_names(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int
 
 
 def claims_by_worker(connection: psycopg.Connection, worker: str | None = None) -> list[WorkerClaims]:
-    """Who holds how many domains, expired ones counted apart."""
+    """Claims by worker, expired ones counted separately."""
     with connection.cursor(row_factory=class_row(WorkerClaims)) as cursor:
         return cursor.execute(_BY_WORKER, {"worker": worker}).fetchall()
 
@@ -266,13 +266,13 @@ def waiting_domains(connection: psycopg.Connection) -> dict[str, int]:
 
 
 def cooling_domains(connection: psycopg.Connection) -> int:
-    """Domains that are left alone for a while."""
+    """The number of domains in a cool-down."""
     row = connection.execute(_COOLING).fetchone()
     return int(row[0]) if row else 0
 
 
 def work_of(connection: psycopg.Connection, domain_id: int) -> list[dict[str, Any]]:
-    """What each job has to do on a domain."""
+    """The work of each job on a domain."""
     return _rows(connection, _JOBS_OF, {"id": domain_id})
 
 
@@ -282,7 +282,7 @@ def transitions_of(connection: psycopg.Connection, domain_id: int, *, limit: int
 
 
 def tenures_of(connection: psycopg.Connection, domain_id: int, *, limit: int = 10) -> list[dict[str, Any]]:
-    """Who held a domain lately, newest first."""
+    """The last tenures of a domain, newest first."""
     return _rows(connection, _TENURES, {"id": domain_id, "limit": limit})
 
 

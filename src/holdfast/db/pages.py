@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.store.listing import By, Is, Listing, Order, Within
+from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
 
 CHUNK: Final = 5_000
 """Pages that are forgotten in one transaction."""
@@ -46,48 +46,48 @@ class PageRow:
     problem: str | None
 
 
-_UP: Final = (By("t.domain_id", int), By("t.job_id", int), By("t.url_key", bytes))
-_DOWN: Final = tuple(By(by.column, by.kind, down=True) for by in _UP)
+_UP: Final = (SortColumn("t.domain_id", int), SortColumn("t.job_id", int), SortColumn("t.url_key", bytes))
+_DOWN: Final = tuple(SortColumn(by.column, by.type_, descending=True) for by in _UP)
 
 PAGES: Final = Listing(
     "crawled_pages",
     """
-    t.domain_id, d.domain, t.job_id, j.name, t.url_key, f.url, t.crawled_at, t.status, t.outcome, t.content_type, t.content_length,
-    encode(t.content_hash, 'hex'), t.title, t.description, t.links_count, t.images_count, t.depth, t.duration_ms,
-    t.archive_segment IS NOT NULL, COALESCE(t.problem, CASE WHEN f.state = 'failed' THEN f.reason END)
+    t.domain_id, d.domain, t.job_id, j.name AS job, t.url_key, f.url, t.crawled_at, t.status, t.outcome, t.content_type, t.content_length,
+    encode(t.content_hash, 'hex') AS content_hash, t.title, t.description, t.links_count, t.images_count, t.depth, t.duration_ms,
+    t.archive_segment IS NOT NULL AS archived, COALESCE(t.problem, CASE WHEN f.state = 'failed' THEN f.reason END) AS problem
     """,
     PageRow,
     {
-        "domain": Is("t.domain_id", "%(domain)s::bigint"),
-        "job": Is("t.job_id", "%(job)s::bigint"),
+        "domain": Equals("t.domain_id", "%(domain)s::bigint"),
+        "job": Equals("t.job_id", "%(job)s::bigint"),
         "status": "t.status = %(status)s",
         "status_class": "t.status >= %(status_class)s * 100 AND t.status < %(status_class)s * 100 + 100",
         "outcome": "t.outcome = %(outcome)s",
         "content_type": "starts_with(t.content_type, %(content_type)s)",
         "content_hash": "t.content_hash = %(content_hash)s::bytea",
-        "since": Within("t.crawled_at", at_least="%(since)s::timestamptz"),
-        "until": Within("t.crawled_at", below="%(until)s::timestamptz"),
+        "since": Range("t.crawled_at", at_least="%(since)s::timestamptz"),
+        "until": Range("t.crawled_at", below="%(until)s::timestamptz"),
     },
     {
         "newest": Order(
-            (By("t.crawled_at", datetime, down=True), *_DOWN),
+            (SortColumn("t.crawled_at", datetime, descending=True), *_DOWN),
             (("domain",), ("job",), ()),
             frozenset({"since", "until"}),
-            whole=False,
+            covered_by_index=False,
         ),
         "oldest": Order(
-            (By("t.crawled_at", datetime), *_UP),
+            (SortColumn("t.crawled_at", datetime), *_UP),
             (("domain",), ("job",), ()),
             frozenset({"since", "until"}),
-            whole=False,
+            covered_by_index=False,
         ),
         "key": Order(_UP, (("domain", "job"), ("domain",), ())),
     },
-    joined="""
+    joins="""
     LEFT JOIN url_frontier f ON f.domain_id = t.domain_id AND f.job_id = t.job_id AND f.url_key = t.url_key
     LEFT JOIN domains d ON d.id = t.domain_id LEFT JOIN crawl_jobs j ON j.id = t.job_id
     """,
-    narrow=frozenset({"domain", "job", "since", "until"}),
+    selective=frozenset({"domain", "job", "since", "until"}),
 )
 
 _ONE: Final = """

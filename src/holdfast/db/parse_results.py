@@ -5,7 +5,6 @@ stays until another good one takes its place.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -14,18 +13,19 @@ import psycopg
 from psycopg.rows import RowMaker, class_row
 from psycopg.types.json import Jsonb
 
+from holdfast.db import products, task_work
+from holdfast.db.connection import first_line
+from holdfast.db.rows import by_name
+from holdfast.db.tasks import COLUMNS, as_task
 from holdfast.errors import StoreError
-from holdfast.model.parsed import ParseDone, encoded
+from holdfast.model.parse_result import ParseDone, encode
 from holdfast.model.task import Task
-from holdfast.store import products, task_work
-from holdfast.store.connect import first_line
-from holdfast.store.tasks import COLUMNS, as_task
 
 # The fetch is the last change from crawling to downloaded: asking for another parse also makes a task downloaded, but not from there.
 _SHOWN: Final = f"""
-{COLUMNS}, COALESCE(t.parser_name, d.parser_name), COALESCE((
+{COLUMNS}, COALESCE(t.parser_name, d.parser_name) AS parser, COALESCE((
     SELECT e.at FROM task_events e WHERE e.task_id = t.id AND e.from_status = 'crawling' AND e.to_status = 'downloaded'
-    ORDER BY e.version DESC LIMIT 1), t.started_at, t.created_at)
+    ORDER BY e.version DESC LIMIT 1), t.started_at, t.created_at) AS fetched_at
 """  # noqa: S608 — a constant
 _OF_TASK: Final = f"SELECT {_SHOWN} FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id WHERE t.id = %(id)s"  # noqa: S608 — a constant
 # What makes a task be left out is looked at afterwards: no statement walks far in search of the next that is wanted.
@@ -137,7 +137,7 @@ def save(connection: psycopg.Connection, parsed: ToParse, done: ParseDone) -> No
     and no other, and its products are known. Doing it again changes nothing but when it was parsed.
     """
     task, found = parsed.task, done.extracted.products
-    written = json.loads(encoded(done.extracted))
+    written = json.loads(encode(done.extracted))
     keys = [products.identity_key(product) for product in found]
     try:
         before = connection.execute(_BEFORE, {"task": task.id}).fetchone()
@@ -163,9 +163,12 @@ def _parser(done: ParseDone) -> dict[str, str]:
 
 
 def _as_to_parse(cursor: psycopg.Cursor[Any]) -> RowMaker[ToParse]:
-    task = as_task(cursor)
+    task, page = as_task(cursor), _as_page(cursor)
+    return lambda row: ToParse(task(row), *page(row))
 
-    def make(row: Sequence[Any]) -> ToParse:
-        return ToParse(task(row[:-2]), *row[-2:])
 
-    return make
+def _page(parser: str, fetched_at: datetime) -> tuple[str, datetime]:
+    return parser, fetched_at
+
+
+_as_page: Final = by_name(_page)

@@ -1,7 +1,6 @@
-"""How the server is to plan a statement, where it would go wrong by itself, or plan anew each time what it knows already.
+"""Planner settings for one statement, where the server would choose a bad plan or plan the same statement again each time.
 
-The rule: the settings end with the statement that they are for. Whoever uses the connection next, or goes on with the transaction,
-finds it as it was.
+The rule: the settings end with the statement. The next user of the connection or transaction finds the defaults.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import RowFactory, tuple_row
 
 
-def planned(
+def fetch_with_settings(
     connection: psycopg.Connection,
     settings: Mapping[str, str],
     query: str,
@@ -20,12 +19,11 @@ def planned(
     *,
     row_factory: RowFactory[Any] = tuple_row,
 ) -> list[Any]:
-    """The rows that a statement gives when the planner has these settings, by their names. A transaction may be open."""
+    """Execute a statement with these planner settings (name to value) and fetch its rows. A transaction may be open."""
     pairs = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     cursor = connection.cursor(row_factory=row_factory)
     if connection.info.transaction_status is TransactionStatus.IDLE:
-        # All of it goes at once, as a transaction of its own, with which the settings end: to go to and fro costs what a short
-        # statement does.
+        # Pipelined, as a transaction of its own, with which the settings end: a round trip costs as much as a short statement.
         with connection.pipeline():
             connection.execute(f"SELECT {pairs}")
             cursor.execute(query, values)

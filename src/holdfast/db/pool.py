@@ -1,8 +1,8 @@
-"""Connections for a process that answers many short requests: kept, lent, and bound to one transaction where a request asks for it.
+"""Connection pool for a process that answers many short requests; a request may bind its sessions to one transaction.
 
-The rule: whoever has a `Database` need not know. A session of a pooled one is a connection that somebody used before, in autocommit
-mode and idle; inside `bind` every session of the same request is one connection with one transaction around it, so that what a request
-does and the answer that is kept for it commit together.
+The rule: a pooled database has the interface of `Database`. Its session is a reused connection, in autocommit mode and idle; inside
+`bind` every session of the same request is one connection with one transaction around it, so that the work of a request and its stored
+response (idempotency key) commit together.
 """
 
 import select
@@ -15,18 +15,18 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
 
+from holdfast.db.connection import Database, first_line
 from holdfast.errors import RolledBack, StoreError, StoreUnavailable
-from holdfast.store.connect import Database, first_line
 
-_IN_EACH_OTHERS_WAY: Final = (
+_CONFLICTS: Final = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
     psycopg.errors.InFailedSqlTransaction,
 )
-_STATEMENTS: Final = 400
-"""That a connection keeps prepared: more than the API has, lest it prepares over and over again what it forgets over and over again."""
-_AWAY: Final = 0.05
-"""Seconds to wait for a connection to a database that is known to be away."""
+_PREPARED_STATEMENTS: Final = 400
+"""Prepared statements per connection: more than the API uses, so that none is evicted and prepared again."""
+_UNAVAILABLE_TIMEOUT: Final = 0.05
+"""Seconds to wait for a connection while the database is known to be unavailable."""
 _bound: ContextVar[psycopg.Connection | None] = ContextVar("bound", default=None)
 
 
@@ -35,7 +35,7 @@ class PooledDatabase(Database):
     """A database whose sessions come from a pool. Close it at the end."""
 
     size: int = 10
-    patience: float = 5.0
+    timeout: float = 5.0
     """Seconds that a session waits for a connection."""
     pool: "_Pool" = field(init=False, repr=False, compare=False)
 
@@ -46,7 +46,7 @@ class PooledDatabase(Database):
             min_size=min(2, self.size),
             max_size=self.size,
             max_waiting=20 * self.size,
-            timeout=self.patience,
+            timeout=self.timeout,
             max_idle=300.0,
             reconnect_timeout=2.0,  # then the next request begins anew, instead of waiting for longer and longer pauses
             conninfo=self.url,
@@ -56,8 +56,8 @@ class PooledDatabase(Database):
         object.__setattr__(self, "pool", pool)
 
     @classmethod
-    def of(cls, database: Database, *, size: int, statement_timeout: float) -> Self:
-        """The same database, pooled. Before: the address has been tried."""
+    def from_database(cls, database: Database, *, size: int, statement_timeout: float) -> Self:
+        """A pool for the same database, opened. Before: a connection to it has succeeded."""
         given = {part.name: getattr(database, part.name) for part in fields(Database)}
         made = cls(**{**given, "statement_timeout": statement_timeout, "application": "holdfast api"}, size=size)
         made.pool.open()
@@ -69,24 +69,24 @@ class PooledDatabase(Database):
 
     @contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
-        """A connection for a while. What PostgreSQL refuses ends as a StoreError with its first sentence."""
+        """Borrow a connection. Errors of PostgreSQL are raised as StoreError with their first sentence."""
         connection = _bound.get()
         if connection is not None:
-            with self.explained(connection):
+            with self.translate_errors(connection):
                 yield connection
             return
-        connection = self._take()
+        connection = self._checkout()
         try:
-            with self.explained(connection):
+            with self.translate_errors(connection):
                 yield connection
         finally:
-            self.pool.putconn(connection)  # one on which a transaction was left open is not lent again
+            self.pool.putconn(connection)  # the pool discards one with an open transaction
 
     @contextmanager
     def one_transaction(self) -> Iterator[psycopg.Connection]:
-        """Until the end every session of this thread is one connection, and all that is done over it is one transaction.
+        """Bind all sessions of this thread to one connection and one transaction until the end of the block.
 
-        RolledBack if the server would not commit it, as it does after a failure that was swallowed inside.
+        Raises RolledBack if the server did not commit, as after an error that was swallowed inside.
         """
         with self.session() as connection:
             connection.execute("BEGIN")
@@ -101,26 +101,26 @@ class PooledDatabase(Database):
                 raise RolledBack("A part of this failed, so nothing of it was done; try again.")
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Until the end every session of this thread is one connection, which is taken once; each statement is a transaction of its own."""
+    def one_connection(self) -> Iterator[None]:
+        """Bind all sessions of this thread to one connection until the end of the block; each statement is its own transaction."""
         with self.session() as connection, self.bind(connection):
             yield
 
     @contextmanager
     def bind(self, connection: psycopg.Connection) -> Iterator[None]:
-        """Until the end every session of this thread is this connection."""
+        """Bind all sessions of this thread to `connection` until the end of the block."""
         token = _bound.set(connection)
         try:
             yield
         finally:
             _bound.reset(token)
 
-    def _take(self) -> psycopg.Connection:
-        """A connection that lives: one that the server closed meanwhile, as at its restart, is not lent."""
+    def _checkout(self) -> psycopg.Connection:
+        """An open connection: one that the server closed meanwhile, as at its restart, is replaced."""
         try:
             while True:
-                connection = self.pool.getconn(_AWAY if self.pool.is_away else self.patience)
-                if not _is_cut(connection):
+                connection = self.pool.getconn(_UNAVAILABLE_TIMEOUT if self.pool.is_unavailable else self.timeout)
+                if not _closed_by_server(connection):
                     return connection
                 connection.close()
                 self.pool.putconn(connection)  # which makes another one
@@ -134,8 +134,8 @@ class PooledDatabase(Database):
             ) from problem
 
     @contextmanager
-    def explained(self, connection: psycopg.Connection) -> Iterator[None]:
-        """What PostgreSQL refuses in here ends as a StoreError with its first sentence."""
+    def translate_errors(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Raise errors of PostgreSQL inside the block as StoreError, StoreUnavailable or RolledBack."""
         try:
             yield
         except psycopg.Error as problem:
@@ -145,30 +145,30 @@ class PooledDatabase(Database):
                 raise StoreUnavailable(
                     f"The database took too long for this request ({first_line(problem)}); ask for less, or try again."
                 ) from problem
-            if isinstance(problem, _IN_EACH_OTHERS_WAY):
+            if isinstance(problem, _CONFLICTS):
                 raise RolledBack("Others changed the same things in the same moment; try again.") from problem
             raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
 
 
 class _Pool(ConnectionPool):
-    """Lends the connection that came back last: its server process is still awake, and knows most statements already."""
+    """A LIFO pool: the connection returned last has a warm server process with most statements prepared."""
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(configure=self._made, reconnect_failed=lambda _: self._not_made(), **given)
-        self.is_away = False
-        """No connection could be made the last time: to wait for one is in vain. Who asks has another attempt made all the same."""
+        super().__init__(configure=self._on_connected, reconnect_failed=lambda _: self._on_connect_failed(), **given)
+        self.is_unavailable = False
+        """The last connection attempt failed, so waiting is pointless. A request still triggers another attempt."""
 
-    def _made(self, connection: psycopg.Connection) -> None:
-        self.is_away = False
+    def _on_connected(self, connection: psycopg.Connection) -> None:
+        self.is_unavailable = False
         connection.prepare_threshold = 2
-        connection.prepared_max = _STATEMENTS
+        connection.prepared_max = _PREPARED_STATEMENTS
 
-    def _not_made(self) -> None:
-        self.is_away = True
+    def _on_connect_failed(self) -> None:
+        self.is_unavailable = True
 
     def _get_ready_connection(self, timeout: float | None) -> psycopg.Connection | None:
-        # Its parent leaves those in the queue who wait no more until there is a connection to give; where they fill it, nobody is let in,
-        # and nobody has a connection made.
+        # The base class keeps timed-out waiters in the queue until a connection is available; where they fill it, no request is admitted,
+        # and none triggers a new connection.
         while self._waiting and self._waiting[0].error is not None:
             self._waiting.popleft()
         if self._pool:
@@ -176,8 +176,8 @@ class _Pool(ConnectionPool):
         return super()._get_ready_connection(timeout)
 
 
-def _is_cut(connection: psycopg.Connection) -> bool:
-    """Whether the server has said goodbye while nobody listened: on an idle connection nothing else arrives."""
+def _closed_by_server(connection: psycopg.Connection) -> bool:
+    """Whether the server has closed an idle connection: nothing else arrives on one."""
     if connection.closed:
         return True
     look = select.poll()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from holdfast.model.parsed import Availability
+from holdfast.model.parse_result import Availability
 
 Look = tuple[datetime, int | None]
 """A fetch: when, and of which task; None: of a crawl."""

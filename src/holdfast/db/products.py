@@ -14,8 +14,8 @@ from typing import Any, Final
 import psycopg
 from psycopg.types.json import Jsonb
 
-from holdfast.model.parsed import Availability, Product
-from holdfast.store.price_runs import Price, Run, needs_others, observed, unobserved
+from holdfast.db.price_runs import Price, Run, needs_others, observed, unobserved
+from holdfast.model.parse_result import Availability, Product
 
 _SPACE: Final = 0x70726F64  # "prod"
 # One parse of a page at a time: what is read below is what is changed. Two pages that share a lock wait for each other, no more.

@@ -1,7 +1,7 @@
-"""Proxies, as people make, change and look at them. Whose pools they are in is in `store/proxy_pools`.
+"""Proxies, as people make, change and look at them. Whose pools they are in is in `db/proxy_pools`.
 
 The rule: what people say goes into the row in one transaction, with a line in the audit log. What passes through a proxy is written by
-the holders of domains (`store/proxy_use`), into rows of their own; here it is only summed. Nobody locks a domain's row while he has
+the holders of domains (`db/proxy_use`), into rows of their own; here it is only summed. Nobody locks a domain's row while he has
 locked a proxy's: workers do it the other way round.
 """
 
@@ -16,9 +16,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
+from holdfast.db import array_params, audit
 from holdfast.errors import Changed, NotFound, Refused
-from holdfast.model.proxy import Off, Protocol, ProxyServer
-from holdfast.store import arrays, audit
+from holdfast.model.proxy import DisabledBy, Protocol, ProxyServer
 
 KIND: Final = "proxy"
 CHANGEABLE: Final = frozenset(
@@ -157,15 +157,15 @@ def _insert(connection: psycopg.Connection, new: Sequence[NewProxy]) -> list[int
     columns = {
         "protocols": [one.server.protocol for one in new],
         "hosts": [one.server.host for one in new],
-        "ports": arrays.numbers(one.server.port for one in new),
+        "ports": array_params.numbers(one.server.port for one in new),
         "usernames": [one.server.username for one in new],
         "tokens": [one.token for one in new],
         "countries": [one.facts.country_code for one in new],
         "cities": [one.facts.city for one in new],
         "providers": [one.facts.provider for one in new],
         "costs": [one.facts.monthly_cost for one in new],
-        "limits": arrays.numbers(one.facts.max_requests_per_hour for one in new),
-        "private": arrays.numbers(one.facts.allow_private for one in new),
+        "limits": array_params.numbers(one.facts.max_requests_per_hour for one in new),
+        "private": array_params.numbers(one.facts.allow_private for one in new),
     }
     return [row[0] for row in connection.execute(_ADD, columns)]
 
@@ -247,7 +247,7 @@ def edit(
 def switch(connection: psycopg.Connection, proxy_id: int, *, on: bool, actor: str) -> bool:
     """Let a proxy be used, with its failures forgotten, or not any more; False if nothing changed. Raises NotFound."""
     with connection.transaction():
-        changed = connection.execute(_SWITCH, {"id": proxy_id, "by": None if on else Off.OPERATOR}).rowcount > 0
+        changed = connection.execute(_SWITCH, {"id": proxy_id, "by": None if on else DisabledBy.OPERATOR}).rowcount > 0
         if changed:
             audit.write(connection, actor=actor, action="enable" if on else "disable", kind=KIND, object_id=proxy_id)
         else:

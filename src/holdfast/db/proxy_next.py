@@ -1,7 +1,7 @@
 """Which proxy a domain's next request would go through, as far as the store knows it.
 
-The rule: it says what `politeness/pool` would choose if a visit began now. What a visit that is under way has in memory (who was used a
-moment ago, whose share of a limit is left) is not in the store, and may lead to another one.
+The rule: it says what `politeness/proxy_pool` would choose if a visit began now. What a visit that is under way has in memory (who was
+used a moment ago, whose share of a limit is left) is not in the store, and may lead to another one.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.model.proxy import ProxyRules, Use
-from holdfast.store import proxy_reports
-from holdfast.store.proxy_pools import CAN_NOT, GIVEN
+from holdfast.db import proxy_reports
+from holdfast.db.proxy_pools import CAN_NOT, GIVEN
+from holdfast.model.proxy import ProxyMode, ProxyRules
 
 # Its own come first, then those of the global pool that it has never used, then those that it has. A domain begins with another one of
 # the global pool than its neighbours.
@@ -63,13 +63,15 @@ class NextProxy:
     """When one of those can, as far as that is a matter of time."""
 
 
-def next_for(connection: psycopg.Connection, domain_id: int, domain: str, *, usual: Use, direct: bool) -> NextProxy:
+def next_for(
+    connection: psycopg.Connection, domain_id: int, domain: str, *, usual: ProxyMode, direct: bool
+) -> NextProxy:
     """Which proxy comes next for a domain. `usual` and `direct`: where it says nothing."""
     state = proxy_reports.pool_state(connection, domain_id, usual=usual, direct=direct)
     rules = state.rules
     chosen: dict[str, Any] | None = None
-    if rules.use is not Use.DIRECT:
-        given = {"domain": domain_id, "any": rules.use is Use.ANY, "sticky": rules.sticky}
+    if rules.use is not ProxyMode.DIRECT:
+        given = {"domain": domain_id, "any": rules.use is ProxyMode.ANY, "sticky": rules.sticky}
         with connection.cursor(row_factory=dict_row) as cursor:
             chosen = cursor.execute(_FIRST, given, prepare=False).fetchone()
     found = chosen or {}
@@ -82,7 +84,7 @@ def next_for(connection: psycopg.Connection, domain_id: int, domain: str, *, usu
         provider=found.get("provider"),
         priority=found.get("priority"),
         last_used_at=found.get("last_used_at"),
-        direct=rules.use is Use.DIRECT or (chosen is None and rules.direct),
+        direct=rules.use is ProxyMode.DIRECT or (chosen is None and rules.direct),
         why=_why(rules, chosen),
         usable=state.usable,
         can_not=state.can_not,
@@ -91,7 +93,7 @@ def next_for(connection: psycopg.Connection, domain_id: int, domain: str, *, usu
 
 
 def _why(rules: ProxyRules, chosen: Mapping[str, Any] | None) -> str:
-    if rules.use is Use.DIRECT:
+    if rules.use is ProxyMode.DIRECT:
         return "The domain uses no proxy."
     if chosen is None:
         return (

@@ -12,9 +12,9 @@ from typing import Final
 import psycopg
 from psycopg.rows import class_row
 
+from holdfast.db import audit, domains, edits
 from holdfast.errors import Changed, NotFound
-from holdfast.model.proxy import Off, Protocol, ProxyServer, Use
-from holdfast.store import audit, domains, edits
+from holdfast.model.proxy import DisabledBy, Protocol, ProxyMode, ProxyServer
 
 KIND: Final = "pool"
 USUAL_PRIORITY: Final = 5
@@ -171,7 +171,7 @@ def assign(
     domain: str,
     proxy_ids: Sequence[int],
     *,
-    usual: Use,
+    usual: ProxyMode,
     actor: str,
     priority: int | None = None,
 ) -> Assigned:
@@ -192,16 +192,16 @@ def assign(
         others = sorted(known.difference(added))
         changed = [one for one in others if priority is not None and there[one][1] != priority]
         connection.execute(_ASSIGN, key | {"proxies": added + changed, "priority": priority, "usual": USUAL_PRIORITY})
-        now_uses_pool = use is None and usual is Use.DIRECT
+        now_uses_pool = use is None and usual is ProxyMode.DIRECT
         if now_uses_pool:
             connection.execute(_USE_POOL, (domain_id,))
         domains.end_waits(connection, [domain_id])
         if added or changed or now_uses_pool:
-            edits.of_domains(connection, [domain_id])
+            edits.touch_domains(connection, [domain_id])
             details = {"added": added, "changed": changed, "priority": priority, "now_uses_pool": now_uses_pool}
             audit.write(connection, actor=actor, action="assign", kind=KIND, object_id=domain, details=details)
     unchanged = [one for one in others if one not in changed]
-    return Assigned(domain, added, changed, unchanged, Use.POOL if now_uses_pool else use, now_uses_pool)
+    return Assigned(domain, added, changed, unchanged, ProxyMode.POOL if now_uses_pool else use, now_uses_pool)
 
 
 def unassign(connection: psycopg.Connection, domain: str, proxy_ids: Sequence[int] | None, *, actor: str) -> Unassigned:
@@ -214,7 +214,7 @@ def unassign(connection: psycopg.Connection, domain: str, proxy_ids: Sequence[in
         key = {"domain": domain_id, "proxies": None if proxy_ids is None else list(proxy_ids)}
         there = {proxy: used for proxy, assigned, _, used in connection.execute(_THERE, key) if assigned}
         if there:
-            edits.of_domains(connection, [domain_id])
+            edits.touch_domains(connection, [domain_id])
             connection.execute(_FORGET, key | {"proxies": [proxy for proxy, used in there.items() if not used]})
             connection.execute(_UNASSIGN, key | {"proxies": [proxy for proxy, used in there.items() if used]})
             details = {"removed": sorted(there)}
@@ -245,13 +245,13 @@ def edit(
                 f"Proxy {proxy_id} of {domain} was changed meanwhile (version {before.version}, not {version}); look at it again."
             )
         changes = {} if priority in (None, before.priority) else {"priority": priority}
-        by = None if on else Off.OPERATOR
+        by = None if on else DisabledBy.OPERATOR
         if on is not None and (before.disabled_by != by or (on and before.failure_count)):
             changes["on"] = on
         if changes:
             values = {"priority": None, "on": None} | changes
             connection.execute(_EDIT, values | {"by": by, "domain": domain_id, "proxy": proxy_id})
-            edits.of_domains(connection, [domain_id])
+            edits.touch_domains(connection, [domain_id])
             domains.end_waits(connection, [domain_id])
             details = {"proxy": proxy_id, **changes}
             audit.write(connection, actor=actor, action="edit", kind=KIND, object_id=domain, details=details)

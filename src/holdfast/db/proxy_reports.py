@@ -13,10 +13,10 @@ from typing import Final
 import psycopg
 from psycopg.rows import class_row
 
+from holdfast.db import domains
+from holdfast.db.proxy_pools import CAN_AGAIN, CAN_NOT, GIVEN
 from holdfast.errors import NotFound
-from holdfast.model.proxy import ProxyRules, ProxyWishes, Use
-from holdfast.store import domains
-from holdfast.store.proxy_pools import CAN_AGAIN, CAN_NOT, GIVEN
+from holdfast.model.proxy import ProxyMode, ProxyOverrides, ProxyRules
 
 FEWEST: Final = 3
 """With fewer active proxies a domain is one to look after."""
@@ -190,14 +190,14 @@ class PoolState:
     """When one of those can, as far as that is a matter of time."""
 
 
-def health(connection: psycopg.Connection, *, usual: Use, after: str = "", limit: int = 100) -> list[Health]:
+def health(connection: psycopg.Connection, *, usual: ProxyMode, after: str = "", limit: int = 100) -> list[Health]:
     """Domains that have or want proxies, by name; `after` is the last one seen, `usual` what is used where a domain says nothing."""
     with connection.cursor(row_factory=class_row(Health)) as cursor:
         values = {"usual": usual.value, "whole": True, "after": after, "limit": limit}
         return cursor.execute(_HEALTH, values).fetchall()
 
 
-def health_of(connection: psycopg.Connection, domain: str, *, usual: Use) -> Health:
+def health_of(connection: psycopg.Connection, domain: str, *, usual: ProxyMode) -> Health:
     """The pool of one domain in numbers. Raises NotFound."""
     domains.id_of(connection, domain)
     with connection.cursor(row_factory=class_row(Health)) as cursor:
@@ -214,16 +214,16 @@ def active(connection: psycopg.Connection, domain: str) -> int:
 
 
 def few_active(
-    connection: psycopg.Connection, *, usual: Use, fewest: int = FEWEST, after: str = "", limit: int = 100
+    connection: psycopg.Connection, *, usual: ProxyMode, fewest: int = FEWEST, after: str = "", limit: int = 100
 ) -> list[FewActive]:
     """The first alert: domains that use their pools, and have fewer active proxies there than `fewest`."""
     with connection.cursor(row_factory=class_row(FewActive)) as cursor:
         values = {"usual": usual.value, "whole": False, "fewest": fewest, "after": after, "limit": limit}
-        return cursor.execute(_FEW.format(only="" if usual is Use.POOL else _SAYS_SO), values).fetchall()
+        return cursor.execute(_FEW.format(only="" if usual is ProxyMode.POOL else _SAYS_SO), values).fetchall()
 
 
 def many_failures(
-    connection: psycopg.Connection, *, usual: Use, most: float = MOST_FAILURES, after: str = "", limit: int = 100
+    connection: psycopg.Connection, *, usual: ProxyMode, most: float = MOST_FAILURES, after: str = "", limit: int = 100
 ) -> list[ManyFailures]:
     """The second alert: domains whose proxies were refused or failed in more than `most` per cent of at least `ENOUGH` requests.
 
@@ -247,7 +247,7 @@ def provider_costs(connection: psycopg.Connection) -> list[ProviderCost]:
 
 
 def without_a_proxy(
-    connection: psycopg.Connection, job_id: int, *, usual: Use, direct: bool, limit: int = 20
+    connection: psycopg.Connection, job_id: int, *, usual: ProxyMode, direct: bool, limit: int = 20
 ) -> list[str]:
     """Domains on which a job waits and no proxy can be used that they may use; so many of those that wait are looked at."""
     waiting = connection.execute(_WAITING, {"job": job_id, "limit": limit}).fetchall()
@@ -255,17 +255,17 @@ def without_a_proxy(
     return [
         domain
         for domain, state in states
-        if state.rules.use is not Use.DIRECT and not state.rules.direct and not state.usable
+        if state.rules.use is not ProxyMode.DIRECT and not state.rules.direct and not state.usable
     ]
 
 
-def pool_state(connection: psycopg.Connection, domain_id: int, *, usual: Use, direct: bool) -> PoolState:
+def pool_state(connection: psycopg.Connection, domain_id: int, *, usual: ProxyMode, direct: bool) -> PoolState:
     """How a domain uses proxies, and whether it can use one now. `usual` and `direct`: where it says nothing."""
     row = connection.execute(_WISHES, {"domain": domain_id}).fetchone()
-    rules = ProxyWishes(*(row or ())).rules(use=usual, direct=direct)
-    if rules.use is Use.DIRECT:
+    rules = ProxyOverrides(*(row or ())).rules(use=usual, direct=direct)
+    if rules.use is ProxyMode.DIRECT:
         return PoolState(rules, 0, {}, None)
-    found = connection.execute(_WAITS, {"domain": domain_id, "any": rules.use is Use.ANY}).fetchall()
+    found = connection.execute(_WAITS, {"domain": domain_id, "any": rules.use is ProxyMode.ANY}).fetchall()
     times = [until for _, _, until in found if until is not None]
     counts = {why: count for why, count, _ in found}
     return PoolState(rules, counts.pop(None, 0), counts, min(times, default=None))

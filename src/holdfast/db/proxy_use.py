@@ -12,28 +12,31 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import psycopg
+from psycopg.rows import RowMaker
 
-from holdfast.model.batch import VisitPart
+from holdfast.db import array_params
+from holdfast.db.rows import by_name
+from holdfast.db.url_results import SettledCounts
+from holdfast.model.commit_batch import VisitPart
 from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.model.proxy import ProxyUse, Rests, Verdict
-from holdfast.store import arrays
-from holdfast.store.outcomes import Settled
+from holdfast.model.proxy import ProxyPauses, ProxyUse, ProxyVerdict
 
 HOUR: Final = timedelta(hours=1)
 FEWEST_SHARES: Final = 20
 """That a limit is given away in."""
-STANDARD: Final = Rests()
+STANDARD: Final = ProxyPauses()
 BLAMED: Final = "it did not get through where another proxy did"
 
 _ALL: Final = """
-SELECT id, proxy_protocol, proxy_url, proxy_port, proxy_username, proxy_password, country_code, max_requests_per_hour IS NOT NULL,
-       allow_private, failure_count, extract(epoch FROM next_try_at - clock_timestamp())::float8, version
+SELECT id, proxy_protocol AS protocol, proxy_url AS host, proxy_port AS port, proxy_username AS username, proxy_password AS token,
+       country_code AS country, max_requests_per_hour IS NOT NULL AS limited, allow_private, failure_count AS failures,
+       extract(epoch FROM next_try_at - clock_timestamp())::float8 AS try_in, version
 FROM proxies WHERE disabled_by IS DISTINCT FROM 'operator' ORDER BY id
 """
 _POOLS: Final = """
-SELECT domain_id, proxy_id, priority, assigned, disabled_by IS DISTINCT FROM 'operator', failure_count,
-       extract(epoch FROM statement_timestamp() - last_used_at)::float8, extract(epoch FROM next_try_at - clock_timestamp())::float8,
-       avg_response_time_ms, version
+SELECT domain_id, proxy_id, priority, assigned, disabled_by IS DISTINCT FROM 'operator' AS on, failure_count AS refusals,
+       extract(epoch FROM statement_timestamp() - last_used_at)::float8 AS used_ago,
+       extract(epoch FROM next_try_at - clock_timestamp())::float8 AS try_in, avg_response_time_ms AS response_ms, version
 FROM domain_proxies WHERE domain_id = ANY(%(ids)s) AND (assigned OR version > 1 OR NOT %(changeable)s) ORDER BY domain_id, proxy_id
 """
 
@@ -176,14 +179,14 @@ class _Sum:
     error: str | None = None
     age: float = 0.0
 
-    def count(self, outcome: Outcome, settled: Settled) -> None:
+    def count(self, outcome: Outcome, settled: SettledCounts) -> None:
         """So many rows of the log ended so."""
         verdict = TREATMENT[outcome].verdict
         self.requests += settled.outcomes
         self.bytes += settled.bytes
-        self.successes += settled.outcomes if verdict is Verdict.SUCCESS else 0
-        self.refusals += settled.outcomes if verdict is Verdict.REFUSED else 0
-        self.failures += settled.outcomes if verdict is Verdict.FAILED else 0
+        self.successes += settled.outcomes if verdict is ProxyVerdict.SUCCESS else 0
+        self.refusals += settled.outcomes if verdict is ProxyVerdict.REFUSED else 0
+        self.failures += settled.outcomes if verdict is ProxyVerdict.FAILED else 0
 
 
 @dataclass(slots=True)
@@ -197,9 +200,9 @@ class _Health:
 
     def judge(self, use: ProxyUse) -> None:
         """One request more."""
-        if use.verdict is Verdict.FAILED:
+        if use.verdict is ProxyVerdict.FAILED:
             self.failed(use.error, probe=use.probe)
-        elif use.verdict is not Verdict.UNCLEAR:
+        elif use.verdict is not ProxyVerdict.UNCLEAR:
             self.worked, self.streak, self.probes = True, 0, 0
 
     def failed(self, error: str | None, *, probe: bool) -> None:
@@ -222,9 +225,9 @@ class _News:
         if not page:
             one.others += 1
             one.bytes += use.bytes
-        elif use.verdict is Verdict.SUCCESS:
+        elif use.verdict is ProxyVerdict.SUCCESS:
             one.worked, one.streak, one.probes = True, 0, 0
-        elif use.verdict is Verdict.REFUSED:
+        elif use.verdict is ProxyVerdict.REFUSED:
             one.streak += 1
             one.probes += use.probe
             one.error = use.error
@@ -235,7 +238,8 @@ class _News:
 
 def all_of_them(connection: psycopg.Connection) -> list[ProxyRow]:
     """Every proxy that may be used some time."""
-    return [ProxyRow(*row) for row in connection.execute(_ALL)]
+    with connection.cursor(row_factory=_as_proxy) as cursor:
+        return cursor.execute(_ALL).fetchall()
 
 
 def pools(
@@ -243,16 +247,26 @@ def pools(
 ) -> dict[int, list[MappingRow]]:
     """The mappings of these domains; `changeable`: without those that nobody but their holder has ever changed."""
     found: dict[int, list[MappingRow]] = defaultdict(list)
-    for domain_id, *row in connection.execute(_POOLS, {"ids": list(domain_ids), "changeable": changeable}):
-        found[domain_id].append(MappingRow(*row))
+    with connection.cursor(row_factory=_as_mapping) as cursor:
+        for domain_id, mapping in cursor.execute(_POOLS, {"ids": list(domain_ids), "changeable": changeable}):
+            found[domain_id].append(mapping)
     return found
+
+
+def _as_mapping(cursor: psycopg.Cursor[Any]) -> RowMaker[tuple[int, MappingRow]]:
+    mapping = _as_mapping_row(cursor)
+    return lambda row: (row[0], mapping(row))
+
+
+_as_proxy: Final = by_name(ProxyRow)
+_as_mapping_row: Final = by_name(MappingRow)
 
 
 def record(
     connection: psycopg.Connection,
     parts: Iterable[VisitPart],
-    through: Mapping[tuple[int, int], Sequence[tuple[Outcome, Settled]]],
-    rests: Rests,
+    through: Mapping[tuple[int, int], Sequence[tuple[Outcome, SettledCounts]]],
+    rests: ProxyPauses,
 ) -> None:
     """Count what went through proxies, and judge them. `through`: what of it was logged, by domain and proxy.
 
@@ -261,11 +275,11 @@ def record(
     news = _gather(parts, through)
     if not news.mappings:
         return
-    there = {row[0] for row in connection.execute(_STILL_THERE, {"ids": arrays.numbers(sorted(news.proxies))})}
+    there = {row[0] for row in connection.execute(_STILL_THERE, {"ids": array_params.numbers(sorted(news.proxies))})}
     mappings = [(key, one) for key, one in sorted(news.mappings.items()) if key[1] in there]
     keys: dict[str, Any] = {
-        "domains": arrays.numbers(domain_id for (domain_id, _), _ in mappings),
-        "proxies": arrays.numbers(proxy_id for (_, proxy_id), _ in mappings),
+        "domains": array_params.numbers(domain_id for (domain_id, _), _ in mappings),
+        "proxies": array_params.numbers(proxy_id for (_, proxy_id), _ in mappings),
     }
     columns = keys | _columns([one for _, one in mappings])
     connection.execute(_USED, columns)
@@ -274,10 +288,10 @@ def record(
     connection.execute(
         _JUDGE,
         {
-            "ids": arrays.numbers(proxy_id for proxy_id, _ in judged),
-            "worked": arrays.numbers(health.worked for _, health in judged),
-            "streak": arrays.numbers(health.streak for _, health in judged),
-            "probes": arrays.numbers(health.probes for _, health in judged),
+            "ids": array_params.numbers(proxy_id for proxy_id, _ in judged),
+            "worked": array_params.numbers(health.worked for _, health in judged),
+            "streak": array_params.numbers(health.streak for _, health in judged),
+            "probes": array_params.numbers(health.probes for _, health in judged),
             "errors": [health.error for _, health in judged],
             "first": rests.first,
             "longest": rests.longest,
@@ -285,7 +299,9 @@ def record(
     )
 
 
-def _gather(parts: Iterable[VisitPart], through: Mapping[tuple[int, int], Sequence[tuple[Outcome, Settled]]]) -> _News:
+def _gather(
+    parts: Iterable[VisitPart], through: Mapping[tuple[int, int], Sequence[tuple[Outcome, SettledCounts]]]
+) -> _News:
     news = _News()
     for key, some in through.items():
         for outcome, settled in some:
@@ -306,18 +322,18 @@ def _gather(parts: Iterable[VisitPart], through: Mapping[tuple[int, int], Sequen
 
 def _columns(sums: Sequence[_Sum]) -> dict[str, Any]:
     return {
-        "requests": arrays.numbers(one.requests for one in sums),
-        "others": arrays.numbers(one.others for one in sums),
-        "successes": arrays.numbers(one.successes for one in sums),
-        "refusals": arrays.numbers(one.refusals for one in sums),
-        "failures": arrays.numbers(one.failures for one in sums),
-        "bytes": arrays.numbers(one.bytes for one in sums),
-        "worked": arrays.numbers(one.worked for one in sums),
-        "streak": arrays.numbers(one.streak for one in sums),
-        "probes": arrays.numbers(one.probes for one in sums),
-        "averages": arrays.numbers(one.average for one in sums),
+        "requests": array_params.numbers(one.requests for one in sums),
+        "others": array_params.numbers(one.others for one in sums),
+        "successes": array_params.numbers(one.successes for one in sums),
+        "refusals": array_params.numbers(one.refusals for one in sums),
+        "failures": array_params.numbers(one.failures for one in sums),
+        "bytes": array_params.numbers(one.bytes for one in sums),
+        "worked": array_params.numbers(one.worked for one in sums),
+        "streak": array_params.numbers(one.streak for one in sums),
+        "probes": array_params.numbers(one.probes for one in sums),
+        "averages": array_params.numbers(one.average for one in sums),
         "errors": [one.error for one in sums],
-        "ages": arrays.numbers(one.age for one in sums),
+        "ages": array_params.numbers(one.age for one in sums),
     }
 
 

@@ -1,4 +1,4 @@
-"""Tasks, batches, products, proxies, messages of webhooks and the audit log in pages.
+"""Tasks, batches, proxies and the audit log in pages.
 
 The rule: a list finds ids, and the rows are read by whoever reads them one by one.
 """
@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.store import product_reports, proxies, task_reports, webhooks
-from holdfast.store.audit import Entry
-from holdfast.store.listing import By, Is, Key, Listing, Order, Page, Row, Within
+from holdfast.db import proxies, task_reports
+from holdfast.db.audit import Entry
+from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, Range, Row, SortColumn, only_id
 
 COUNTED: Final = 100_000
 """Tasks that are counted for one page of batches."""
 
-_DOWN: Final = (By("t.id", int, down=True),)
-_UP: Final = (By("t.id", int),)
+_DOWN: Final = (SortColumn("t.id", int, descending=True),)
+_UP: Final = (SortColumn("t.id", int),)
 Read = Callable[[psycopg.Connection, Sequence[int]], Mapping[int, Row]]
 """The rows with these ids; what is gone is left out."""
 
@@ -26,42 +26,25 @@ Read = Callable[[psycopg.Connection, Sequence[int]], Mapping[int, Row]]
 _TASKS: Final = Listing(
     "crawl_tasks",
     "t.id",
-    int,
+    only_id,
     {
-        "status": Is("t.status", "%(status)s::task_status"),
-        "domain": Is("t.domain_id", "%(domain)s::bigint"),
-        "batch": Is("t.batch_id", "%(batch)s::bigint"),
+        "status": Equals("t.status", "%(status)s::task_status"),
+        "domain": Equals("t.domain_id", "%(domain)s::bigint"),
+        "batch": Equals("t.batch_id", "%(batch)s::bigint"),
         "parent": "t.parent_task_id = %(parent)s",
         "priority": "t.priority = %(priority)s",
-        "url": Is("t.url_hash", "%(url)s::bytea"),
+        "url": Equals("t.url_hash", "%(url)s::bytea"),
     },
     {
         "newest": Order(_DOWN, (("url",), ("batch",), ("domain",), ("status",), ())),
         "oldest": Order(_UP, (("url",), ("batch",), ("domain",), ("status",), ())),
     },
-    narrow=frozenset({"domain", "batch", "parent", "status", "url"}),
-)
-_PRODUCTS: Final = Listing(
-    "products",
-    "t.id",
-    int,
-    {
-        "search": "t.words @@ websearch_to_tsquery('simple', %(search)s)",
-        "brand": Is("lower(t.brand)", "lower(%(brand)s::text)"),
-        "min_price": "t.price >= %(min_price)s",
-        "max_price": "t.price <= %(max_price)s",
-        "currency": "t.currency = %(currency)s",
-        "domain": Is("t.domain_id", "%(domain)s::bigint"),
-        "available": "t.availability = ANY(%(available)s::product_availability[])",
-        "not_available": "(t.availability = ANY(%(not_available)s::product_availability[])) IS NOT TRUE",
-    },
-    {"newest": Order(_DOWN, (("domain",), ("brand",), ())), "oldest": Order(_UP, (("domain",), ("brand",), ()))},
-    narrow=frozenset({"search", "brand", "domain", "min_price", "max_price"}),
+    selective=frozenset({"domain", "batch", "parent", "status", "url"}),
 )
 _PROXIES: Final = Listing(
     "proxies",
     "t.id",
-    int,
+    only_id,
     {
         "active": "t.is_active",
         "inactive": "NOT t.is_active",
@@ -70,26 +53,9 @@ _PROXIES: Final = Listing(
     },
     {"oldest": Order(_UP), "newest": Order(_DOWN)},
 )
-_DELIVERIES: Final = Listing(
-    "webhook_deliveries",
-    "t.id",
-    int,
-    {
-        "waiting": "t.next_attempt_at IS NOT NULL",
-        "delivered": "t.delivered_at IS NOT NULL",
-        "given_up": "t.gave_up_at IS NOT NULL",
-        "task": "t.task_id = %(task)s",
-        "url": "t.url = %(url)s",
-    },
-    {"newest": Order(_DOWN), "oldest": Order(_UP)},
-    narrow=frozenset({"waiting", "given_up", "task"}),
-)
-
 IDS: Final[Mapping[str, tuple[Listing[int], Read[Any]]]] = {
     "tasks": (_TASKS, task_reports.of_ids),
-    "products": (_PRODUCTS, product_reports.of_ids),
     "proxies": (_PROXIES, proxies.of_ids),
-    "deliveries": (_DELIVERIES, webhooks.of_ids),
 }
 """Lists of ids, and how the rows are read."""
 
@@ -103,11 +69,9 @@ def records(
     after: Key | None = None,
     limit: int = 100,
 ) -> Page[Any]:
-    """A page of tasks, products, proxies or deliveries."""
+    """A page of tasks or proxies."""
     listing, read = IDS[which]
-    found = listing.page(connection, given, order=order, after=after, limit=limit)
-    rows = read(connection, found.rows)
-    return Page([rows[one] for one in found.rows if one in rows], found.next)
+    return listing.records(connection, read, given, order=order, after=after, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +89,11 @@ class BatchRow:
 
 BATCHES: Final = Listing(
     "crawl_batches",
-    "t.id, t.name, t.created_at, t.created_by, c.tasks, c.counted < %(most)s",
+    "t.id, t.name, t.created_at, t.created_by, c.tasks, c.counted < %(most)s AS counted_all",
     BatchRow,
     {"prefix": "starts_with(t.name, %(prefix)s)"},
     {"newest": Order(_DOWN), "oldest": Order(_UP)},
-    joined="""
+    joins="""
     CROSS JOIN LATERAL (
         SELECT COALESCE(jsonb_object_agg(s.status, s.tasks), '{}') AS tasks, COALESCE(sum(s.tasks), 0) AS counted FROM (
             SELECT k.status, count(*) AS tasks FROM (
@@ -142,20 +106,20 @@ AUDIT: Final = Listing(
     "t.id, t.at, t.actor, t.action, t.object_kind, t.object_id, t.details",
     Entry,
     {
-        "actor": Is("t.actor", "%(actor)s::text"),
-        "kind": Is("t.object_kind", "%(kind)s::text"),
-        "object_id": Is("t.object_id", "%(object_id)s::text"),
+        "actor": Equals("t.actor", "%(actor)s::text"),
+        "kind": Equals("t.object_kind", "%(kind)s::text"),
+        "object_id": Equals("t.object_id", "%(object_id)s::text"),
         "action": "t.action = %(action)s",
         "since": "t.at >= %(since)s::timestamptz",
         "until": "t.at < %(until)s::timestamptz",
-        "from_id": Within("t.id", at_least="%(from_id)s::bigint"),
-        "to_id": Within("t.id", below="%(to_id)s::bigint + 1"),
+        "from_id": Range("t.id", at_least="%(from_id)s::bigint"),
+        "to_id": Range("t.id", below="%(to_id)s::bigint + 1"),
     },
     {
         "newest": Order(_DOWN, (("kind", "object_id"), ("actor",), ()), frozenset({"from_id", "to_id"})),
         "oldest": Order(_UP, (("kind", "object_id"), ("actor",), ()), frozenset({"from_id", "to_id"})),
     },
-    narrow=frozenset({"actor", "kind", "since", "until"}),
+    selective=frozenset({"actor", "kind", "since", "until"}),
 )
 _FROM: Final = "SELECT min(id) FROM (SELECT id FROM audit_log WHERE at >= %(at)s ORDER BY at LIMIT %(many)s) first"
 _TO: Final = "SELECT max(id) FROM (SELECT id FROM audit_log WHERE at < %(at)s ORDER BY at DESC LIMIT %(many)s) last"

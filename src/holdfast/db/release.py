@@ -1,7 +1,7 @@
-"""The end of a visit: status, clocks and claim in one transaction.
+"""The end of a visit: status, clocks and claim change in one transaction.
 
-The rule: a domain is exhausted only by proof. The row is locked FOR UPDATE, which waits for everybody who is inserting URLs for
-it at this moment, and the frontier is looked at again in a statement that begins after that.
+The rule: a domain is exhausted only by proof. The row is locked FOR UPDATE, which waits for every transaction that is inserting URLs
+for it at this moment, and the frontier is read again in a statement that begins after that.
 """
 
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import budget, claimable, transitions
 from holdfast.errors import ClaimLost
-from holdfast.model.domain import STOPPING, Event, Status, decide, reason
-from holdfast.model.outcome import BREAKING, REFUSED
-from holdfast.model.work import Ending
-from holdfast.store import budget, readiness, transitions
+from holdfast.model.domain import STOPPING_EVENTS, Event, Status, next_status, status_reason
+from holdfast.model.outcome import REFUSED, STREAK_BREAKING
+from holdfast.model.visit_report import VisitEnd
 
 Cooldown = Callable[[Event, int, timedelta | None], timedelta | None]
-"""How long to leave a domain alone after an event, given the blocks so far and what the server asked for; None: until a reset."""
+"""Cool-down after an event, from the number of blocks so far and the server's Retry-After; None: until an operator resets it."""
 
-TURN: Final = timedelta(seconds=5)
-"""How long a job that gave way leaves the domain to the other one, if that one does not take it sooner."""
+YIELD_TIME: Final = timedelta(seconds=5)
+"""How long a job that yielded leaves the domain to the other job, if that one does not claim it sooner."""
 
 _LOCK: Final = """
 SELECT status, retry_count, settings_version FROM domains
@@ -71,18 +71,13 @@ WITH recent AS MATERIALIZED (
 ), put_back AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, not_before = NULL
     FROM old WHERE f.domain_id = %(id)s AND f.job_id = old.job_id AND f.url_key = old.url_key
-), counts AS MATERIALIZED (
-    SELECT job_id, count(*) AS urls FROM old WHERE state = 'failed' GROUP BY job_id
-), counted AS (
-    UPDATE job_domains jd SET waiting = jd.waiting + c.urls, failed = jd.failed - c.urls
-    FROM counts c WHERE jd.domain_id = %(id)s AND jd.job_id = c.job_id
 )
-UPDATE domains SET frontier_size = frontier_size + (SELECT COALESCE(sum(urls), 0)::bigint FROM counts) WHERE id = %(id)s
+SELECT add_counts(%(id)s, job_id, more_waiting => count(*), more_failed => -count(*)) FROM old WHERE state = 'failed' GROUP BY job_id
 """
-MOST_PUT_BACK: Final = 1000
-"""Rows of the log that are looked at for the streak: those of a streak at most, and what was in flight with it."""
+STREAK_LOG_LIMIT: Final = 1000
+"""Log rows that are read for the refusal streak: at most those of a streak and of requests in flight with it."""
 
-_LET_GO: Final = """
+_FREE: Final = """
 UPDATE domains SET
     claimed_by = NULL, claim_expires_at = NULL,
     retry_count = CASE WHEN %(stopped)s THEN retry_count + 1 WHEN %(forgiven)s THEN 0 ELSE retry_count END,
@@ -95,70 +90,75 @@ UPDATE claim_log SET ended_at = GREATEST(clock_timestamp(), claimed_at), why = '
 """
 
 
-def release(connection: psycopg.Connection, *, worker: str, ending: Ending, cooldown: Cooldown) -> Status:
-    """Let go of a domain; its status afterwards. Raises ClaimLost, with nothing written, if `worker` no longer holds it.
+def release(connection: psycopg.Connection, *, worker: str, ending: VisitEnd, cooldown: Cooldown) -> Status:
+    """Release a domain; returns its new status. Raises ClaimLost, with nothing written, if `worker` no longer holds it.
 
     Before: everything that the visit learnt is committed; no transaction is open. After: the domain is free; it is exhausted if
-    it was under way and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down, and the URLs that
-    were refused since the last proper answer wait again; rows that can be
-    claimed again are ready, those that are to wait (their URLs, or the domain) when it is time; a job that gave way is not ready for a
-    moment, others are; unused pages of the crawl are its own again; the tenure in the claim log has ended.
+    it was started and no job that is not cancelled has a URL waiting on it; a stopping event has begun its cool-down, and the URLs
+    refused since the last proper response wait again; rows that can be claimed again are ready, delayed ones (by their URLs or the
+    domain) become ready when the delay ends; a job that yielded is not ready for `YIELD_TIME`, others are; unused granted pages are
+    returned to the crawl; the tenure in the claim log has ended.
     """
     key = {"id": ending.domain_id, "epoch": ending.epoch}
     with connection.transaction():
         row = connection.execute(_LOCK, key | {"worker": worker}).fetchone()
         if row is None:
             raise ClaimLost(f"Domain {ending.domain_id} is no longer held by {worker} under epoch {ending.epoch}.")
-        readiness.fold(connection, [ending.domain_id], retries=False)
+        claimable.fold_wakes(connection, [ending.domain_id], retries=False)
         before = _status_now(connection, ending.domain_id)
         event = None if ending.keeps_status else ending.event
-        if event is not None and event in STOPPING and decide(before, event) is not before:
-            _put_back(connection, ending.domain_id)
+        if event is not None and event in STOPPING_EVENTS and next_status(before, event) is not before:
+            _requeue_refused(connection, ending.domain_id)
         how = {
             "spent": list(ending.spent_jobs),
-            # What was judged by settings that people have changed since says nothing any more.
+            # A wait computed from settings that were edited since is void.
             "wait": ending.wait if ending.settings_version in (None, row[2]) else None,
             "yielding": list(ending.yielding_jobs),
-            "turn": TURN,
+            "turn": YIELD_TIME,
         }
         connection.execute(_RECOUNT, key | how)
-        budget.give_back(connection, [ending.domain_id])
+        budget.return_unused(connection, [ending.domain_id])
         if event is None and not ending.keeps_status:
-            event = _proof_of_the_end(connection, ending.domain_id)
-        after = decide(before, event) if event else before
+            event = _frontier_empty_event(connection, ending.domain_id)
+        after = next_status(before, event) if event else before
         if event and after is not before:
-            stopped = event in STOPPING
+            stopped = event in STOPPING_EVENTS
             pause = cooldown(event, row[1], ending.retry_after)
             transitions.change(
                 connection,
                 [ending.domain_id],
                 after,
                 only_from=[before],
-                reason=reason(event, ending.detail),
+                reason=status_reason(event, ending.detail),
                 worker=worker,
                 code=event if stopped else None,
                 detail=(ending.detail or None) if stopped else None,
-                rest=pause,
+                cooldown=pause,
                 forever=pause is None,
             )
         facts = {
-            "stopped": event in STOPPING and after is not before,
-            "forgiven": ending.crawled and ending.answered and not ending.keeps_status and event not in STOPPING,
+            "stopped": event in STOPPING_EVENTS and after is not before,
+            "forgiven": ending.crawled and ending.answered and not ending.keeps_status and event not in STOPPING_EVENTS,
             "crawled": ending.crawled,
         }
-        connection.execute(_LET_GO, key | facts)
-        # After all that the visit decided: a person who asked for another attempt while it was under way gets one.
-        if readiness.fold_retries(connection, [ending.domain_id]):
+        connection.execute(_FREE, key | facts)
+        # After all that the visit decided: a retry that an operator asked for during the visit takes effect.
+        if claimable.fold_retries(connection, [ending.domain_id]):
             after = _status_now(connection, ending.domain_id)
-        readiness.rescore(connection, [ending.domain_id])
+        claimable.rescore(connection, [ending.domain_id])
         connection.execute(_END_TENURE, key)
-        readiness.refresh(connection, [ending.domain_id])
+        claimable.update_ready(connection, [ending.domain_id])
     return after
 
 
-def _put_back(connection: psycopg.Connection, domain_id: int) -> None:
-    """Let the URLs wait again whose refusals stopped the domain, with all their attempts. Their reasons stay, for people."""
-    parameters = {"id": domain_id, "most": MOST_PUT_BACK, "refused": sorted(REFUSED), "breaking": sorted(BREAKING)}
+def _requeue_refused(connection: psycopg.Connection, domain_id: int) -> None:
+    """Requeue the URLs whose refusals stopped the domain, with all their attempts. Their reasons stay for display."""
+    parameters = {
+        "id": domain_id,
+        "most": STREAK_LOG_LIMIT,
+        "refused": sorted(REFUSED),
+        "breaking": sorted(STREAK_BREAKING),
+    }
     connection.execute(_PUT_BACK, parameters)
 
 
@@ -168,6 +168,6 @@ def _status_now(connection: psycopg.Connection, domain_id: int) -> Status:
     return Status(row[0]) if row else Status.PENDING
 
 
-def _proof_of_the_end(connection: psycopg.Connection, domain_id: int) -> Event | None:
+def _frontier_empty_event(connection: psycopg.Connection, domain_id: int) -> Event | None:
     row = connection.execute(_NOTHING_LEFT, {"id": domain_id}).fetchone()
     return Event.FRONTIER_EMPTY if row and row[0] else None

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from holdfast.db import edits
 from holdfast.model.request_secrets import SealedSecret, SecretKind
-from holdfast.store import edits
 
 _SET: Final = {
     "job": """
@@ -62,7 +62,7 @@ def change_of_job(
     connection: psycopg.Connection, job_id: int, given: Iterable[SealedSecret], removed: Sequence[SecretKind]
 ) -> None:
     """Set these kinds of a job's secrets and remove those. After (with the commit): visits under way begin anew, and send them."""
-    edits.of_job(connection, job_id)
+    edits.touch_job(connection, job_id)
     _change(connection, "job", job_id, given, removed)
 
 
@@ -70,7 +70,7 @@ def change_of_domain(
     connection: psycopg.Connection, domain_id: int, given: Iterable[SealedSecret], removed: Sequence[SecretKind]
 ) -> None:
     """The same for a domain. Before: the domain row is locked by this transaction."""
-    edits.of_domains(connection, [domain_id])
+    edits.touch_domains(connection, [domain_id])
     _change(connection, "domain", domain_id, given, removed)
 
 

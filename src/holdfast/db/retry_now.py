@@ -12,9 +12,9 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import claimable, listen_notify
 from holdfast.model.job import JobSpec
 from holdfast.model.outcome import Outcome
-from holdfast.store import notices, readiness
 
 CHUNK: Final = 500
 PAUSE: Final = timedelta(seconds=5)
@@ -82,7 +82,7 @@ def causes(spec: JobSpec, *, logged_in: bool = False) -> frozenset[str]:
     """
     removed = {str(Outcome.ADDRESS_REFUSED)} if spec.allow_private else set()
     removed |= {str(Outcome.LOGIN_WALL)} if logged_in else set()
-    return readiness.NETWORK | removed | (set() if spec.robots else {str(Outcome.ROBOTS_DENIED)})
+    return claimable.NETWORK_REASONS | removed | (set() if spec.robots else {str(Outcome.ROBOTS_DENIED)})
 
 
 def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in: bool = False) -> list[HeldBack]:
@@ -125,7 +125,7 @@ def _ask(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int,
         free = [domain_id for domain_id, is_free in rows if is_free]
         stamp(connection, ids)
         connection.execute(_ASK, {"ids": ids, "job": job_id, "causes": sorted(wanted)})
-        readiness.fold(connection, free)
-        readiness.refresh(connection, free)
+        claimable.fold_wakes(connection, free)
+        claimable.update_ready(connection, free)
         if len(free) < len(ids):
-            notices.ring(connection, job_id)
+            listen_notify.notify(connection, job_id)

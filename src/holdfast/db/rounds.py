@@ -1,9 +1,9 @@
-"""Rounds of a crawl: domains that used their share wait until the others had theirs.
+"""Rounds of a crawl: a domain that used its share waits until the other domains had theirs.
 
 A round is a number on the open row of `crawls`. The rules: it is raised by compare-and-set, only when nothing of the job is ready and
 a domain waits for it; then the spent rows of older rounds, and of older crawls, are reopened in chunks by any worker or sweep. No further
-round begins before all of them are reopened, so a kill between raising and reopening loses nothing. Domains that are held, cooling or
-delayed hold up no other.
+round begins before all of them are reopened, so a kill between raising and reopening loses nothing. Domains that are held, cooling down
+or delayed block no other.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from typing import Final
 import psycopg
 
 from holdfast import failpoints
-from holdfast.store import readiness
+from holdfast.db import claimable
 
 CHUNK: Final = 500
 CHUNKS: Final = 10
-"""Chunks that one call reopens: a worker has its own domains to look after. The rest is for the next call, or the sweep."""
-MOST_COUNTED: Final = 10_000
-"""Domains that a share is reckoned from; with more of them it is an estimate."""
+"""Maximum number of chunks that one call reopens, to bound its duration. The next call or the sweep continues."""
+COUNT_LIMIT: Final = 10_000
+"""Maximum number of domains counted for a share; with more of them it is an estimate."""
 
 # Spent rows that may go on: of an earlier crawl, or of an earlier round without having reached a limit of their own.
 _STALE: Final = """
@@ -72,8 +72,8 @@ SELECT count(*), COALESCE(sum(granted), 0)::bigint, min(granted) FILTER (WHERE s
 # OFFSET 0, min() and LIMIT 1: each is looked up in its index for one crawl after the other. Otherwise the planner reads all work
 # (seen: 0.2 s with 500 000 spent domains).
 _IDLE: Final = """
-SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
-WHERE c.state <> 'finished' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl'
+SELECT c.id, c.job_id FROM crawls c JOIN runnable_jobs j ON j.id = c.job_id
+WHERE c.state <> 'finished' AND j.kind = 'crawl'
   AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.ready OFFSET 0)
   AND ((c.max_pages IS NULL OR c.max_pages > c.pages_granted) AND EXISTS (
            SELECT FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent' AND jd.crawl_id = c.id
@@ -82,8 +82,8 @@ WHERE c.state <> 'finished' AND j.state IN ('pending', 'processing') AND j.kind 
 ORDER BY c.id
 """
 _LEFT: Final = """
-SELECT c.id, c.job_id FROM crawls c JOIN crawl_jobs j ON j.id = c.job_id
-WHERE c.state <> 'finished' AND j.state IN ('pending', 'processing') AND j.kind = 'crawl' AND (
+SELECT c.id, c.job_id FROM crawls c JOIN runnable_jobs j ON j.id = c.job_id
+WHERE c.state <> 'finished' AND j.kind = 'crawl' AND (
     (SELECT min(jd.crawl_id) FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent') < c.id
     OR (SELECT jd.round FROM job_domains jd WHERE jd.job_id = c.job_id AND jd.state = 'spent' AND jd.crawl_id = c.id
         AND jd.limit_reached IS NULL AND (c.round_below IS NULL OR jd.granted < c.round_below)
@@ -93,7 +93,7 @@ ORDER BY c.id
 
 
 def advance(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
-    """Let domains that wait for a round go on, if nothing else of the job is ready; whether anything of it is ready now.
+    """Start the next round if nothing of the job is ready; returns whether anything of it is ready now.
 
     Before: no transaction is open. After: rows that earlier rounds and crawls left are reopened (or some chunks of them); if there were
     none, a further round has begun where one is wanted and pages of the crawl are left. Safe to call by any number of workers at once.
@@ -107,25 +107,28 @@ def advance(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
 
 
 def advance_idle(connection: psycopg.Connection) -> int:
-    """Advance every crawl that has nothing ready and domains that wait for a round; how many can go on. Before: no transaction is open."""
+    """Advance every crawl that has nothing ready and domains that wait for a round; returns how many can continue.
+
+    Before: no transaction is open.
+    """
     return sum(advance(connection, job_id, crawl_id) for crawl_id, job_id in connection.execute(_IDLE).fetchall())
 
 
-def reopen_left(connection: psycopg.Connection) -> int:
-    """Go on with what was left when a round, or a crawl, began: by a worker that died, or had more to reopen than it may at once.
+def reopen_leftovers(connection: psycopg.Connection) -> int:
+    """Reopen rows left when a round or crawl began: by a worker that died, or that reached its maximum number of chunks.
 
-    How many domains. Before: no transaction is open.
+    Returns the number of domains. Before: no transaction is open.
     """
     return sum(reopen(connection, job_id, crawl_id) for crawl_id, job_id in connection.execute(_LEFT).fetchall())
 
 
 def raise_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
-    """Begin a further round by compare-and-set; False if it is not wanted, no pages are left, or another worker was faster.
+    """Begin the next round by compare-and-set; False if none is needed, no pages are left, or another worker was faster.
 
-    Before: no transaction is open; nothing of an older round is left to reopen. After: with True, reopening is the caller's.
+    Before: no transaction is open; nothing of an older round is left to reopen. After: on True, the caller reopens.
     """
     key = {"job": job_id, "crawl": crawl_id}
-    if any_ready(connection, job_id) or not waits(connection, job_id, crawl_id):
+    if any_ready(connection, job_id) or not has_waiting(connection, job_id, crawl_id):
         return False
     row = connection.execute(_LOOK, key).fetchone()
     if row is None:
@@ -133,13 +136,13 @@ def raise_round(connection: psycopg.Connection, job_id: int, crawl_id: int) -> b
     seen, left = row
     below = None
     if left is not None:
-        count, granted, least = others(connection, {**key, "domain": 0, "round": 2})
+        count, granted, least = other_domains(connection, {**key, "domain": 0, "round": 2})
         below = max((left + granted) // max(1, count), (least or 0) + 1)
     return connection.execute(_RAISE, {**key, "seen": seen, "below": below}).rowcount > 0
 
 
 def reopen(connection: psycopg.Connection, job_id: int, crawl_id: int) -> int:
-    """Reopen spent rows of older rounds and crawls, a few chunks of them; how many domains.
+    """Reopen spent rows of older rounds and crawls, up to `CHUNKS` chunks; returns the number of domains.
 
     Before: no transaction is open. After: each of them is open, and ready if it can be claimed now.
     """
@@ -151,7 +154,7 @@ def reopen(connection: psycopg.Connection, job_id: int, crawl_id: int) -> int:
             ids = [row[0] for row in connection.execute(_LOCK_STALE, key, prepare=False)]
             if ids:
                 connection.execute(_REOPEN, {**key, "ids": ids, "after": ids[0] - 1}, prepare=False)
-                readiness.refresh(connection, ids)
+                claimable.update_ready(connection, ids)
         total += len(ids)
         if len(ids) < CHUNK:
             break
@@ -165,13 +168,13 @@ def any_ready(connection: psycopg.Connection, job_id: int) -> bool:
     return bool(row and row[0])
 
 
-def waits(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
+def has_waiting(connection: psycopg.Connection, job_id: int, crawl_id: int) -> bool:
     """Whether a domain of the crawl, or of an earlier one, waits for a round."""
     row = connection.execute(_WAITS, {"job": job_id, "crawl": crawl_id}).fetchone()
     return bool(row and row[0])
 
 
-def others(connection: psycopg.Connection, key: Mapping[str, object]) -> tuple[int, int, int | None]:
-    """How many other domains share the crawl's pages, what they were granted together, and the least that a servable one was."""
-    row = connection.execute(_OTHERS, {**key, "most": MOST_COUNTED}).fetchone()
+def other_domains(connection: psycopg.Connection, key: Mapping[str, object]) -> tuple[int, int, int | None]:
+    """The number of other domains that share the crawl's pages, the pages granted to all of them, and the smallest grant."""
+    row = connection.execute(_OTHERS, {**key, "most": COUNT_LIMIT}).fetchone()
     return (row[0], row[1], row[2]) if row else (0, 0, None)

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import psycopg
 
+from holdfast.db import operator_reports
+from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, SortColumn, only_id
+from holdfast.db.workers import status_columns
 from holdfast.errors import NotFound
-from holdfast.store import reports
-from holdfast.store.listing import By, Is, Key, Listing, Order, Page
-from holdfast.store.workers import shown
 
-_DOWN: Final = (By("t.id", int, down=True),)
+_DOWN: Final = (SortColumn("t.id", int, descending=True),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class RunRow:
 RUNS: Final = Listing(
     "crawl_runs",
     """
-    t.id, t.worker, t.job_id, j.name, t.crawl_id, t.status::text, t.started_at, t.heartbeat_at, t.completed_at, t.error_message,
+    t.id, t.worker, t.job_id, j.name AS job, t.crawl_id, t.status::text, t.started_at, t.heartbeat_at, t.completed_at, t.error_message,
     t.pages_crawled, t.errors, t.bytes, t.images_found, t.images_downloaded, t.in_window
     """,
     RunRow,
     {
         "running": "t.status = 'running'",
         "status": "t.status = %(status)s::run_status",
-        "job": Is("t.job_id", "%(job)s::bigint"),
-        "worker": Is("t.worker", "%(worker)s::text"),
+        "job": Equals("t.job_id", "%(job)s::bigint"),
+        "worker": Equals("t.worker", "%(worker)s::text"),
         "crawl": "t.crawl_id = %(crawl)s",
-        "id": Is("t.id", "%(id)s::bigint"),
+        "id": Equals("t.id", "%(id)s::bigint"),
     },
     {
         "newest": Order(
@@ -62,8 +62,8 @@ RUNS: Final = Listing(
             (("id",), ("running",), ("job",), ("worker",), ()),
         )
     },
-    joined="LEFT JOIN crawl_jobs j ON j.id = t.job_id",
-    narrow=frozenset({"running", "job", "worker", "crawl"}),
+    joins="LEFT JOIN crawl_jobs j ON j.id = t.job_id",
+    selective=frozenset({"running", "job", "worker", "crawl"}),
 )
 
 
@@ -117,19 +117,20 @@ _IS_ALIVE: Final = (
 WORKERS: Final = Listing(
     "workers",
     f"""
-    t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, r.worker IS NOT NULL AND {_HEARD_OF}, h.held, h.expired,
-    COALESCE(r.runs, 0), COALESCE(r.pages, 0), COALESCE(r.errors, 0), COALESCE(r.bytes, 0), COALESCE(r.in_window, 0),
-    {shown(f"(r.worker IS NOT NULL AND {_HEARD_OF})", "h.held", "t")}, t.ended_at,
-    CASE WHEN r.worker IS NOT NULL AND {_HEARD_OF} THEN t.activity END, t.activity_at
+    t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, r.worker IS NOT NULL AND {_HEARD_OF} AS alive, h.held, h.expired,
+    COALESCE(r.runs, 0) AS runs, COALESCE(r.pages, 0) AS pages, COALESCE(r.errors, 0) AS errors, COALESCE(r.bytes, 0) AS bytes,
+    COALESCE(r.in_window, 0) AS in_window,
+    {status_columns(f"(r.worker IS NOT NULL AND {_HEARD_OF})", "h.held", "t")}, t.ended_at,
+    CASE WHEN r.worker IS NOT NULL AND {_HEARD_OF} THEN t.activity END AS activity, t.activity_at
     """,
     WorkerRow,
     {
-        "name": Is("t.name", "%(name)s::text"),
+        "name": Equals("t.name", "%(name)s::text"),
         "alive": _IS_ALIVE,
         "silent": f"NOT {_IS_ALIVE}",
     },
-    {"name": Order((By("t.name", str),), (("name",), ()))},
-    joined=f"""
+    {"name": Order((SortColumn("t.name", str),), (("name",), ()))},
+    joins=f"""
     LEFT JOIN ({_RUNNING}) r ON r.worker = t.name
     CROSS JOIN LATERAL (SELECT count(*) AS held, count(*) FILTER (WHERE d.claim_expires_at <= clock_timestamp()) AS expired
                         FROM domains d WHERE d.claimed_by = t.name) h
@@ -184,14 +185,14 @@ class JobRow:
 JOBS: Final = Listing(
     "crawl_jobs",
     "t.id",
-    int,
+    only_id,
     {
         "state": "t.state = %(state)s::job_state",
         "prefix": "starts_with(t.name, %(prefix)s)",
         "scheduled": "t.schedule IS NOT NULL",
     },
-    {"newest": Order(_DOWN), "oldest": Order((By("t.id", int),))},
-    always="t.deleted_at IS NULL",
+    {"newest": Order(_DOWN), "oldest": Order((SortColumn("t.id", int),))},
+    condition="t.deleted_at IS NULL",
 )
 """Their ids; `jobs` reads the rows."""
 
@@ -201,13 +202,13 @@ def jobs(
 ) -> Page[JobRow]:
     """Jobs that fit; the figures of those that are shown are summed over all their domains."""
     found = JOBS.page(connection, given, order=order, after=after, limit=limit)
-    rows = {row["id"]: JobRow(**row) for row in reports.jobs(connection, found.rows)}
+    rows = {row["id"]: JobRow(**row) for row in operator_reports.jobs(connection, found.rows)}
     return Page([rows[job_id] for job_id in found.rows if job_id in rows], found.next)
 
 
 def job(connection: psycopg.Connection, job_id: int) -> JobRow:
     """One job. Raises NotFound."""
-    found = reports.jobs(connection, [job_id])
+    found = operator_reports.jobs(connection, [job_id])
     if not found:
         raise NotFound(f"There is no job {job_id} any more.")
     return JobRow(**found[0])

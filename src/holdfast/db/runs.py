@@ -1,4 +1,4 @@
-"""Runs: one worker process at work. Their heartbeat says that they live; nothing else depends on it."""
+"""Runs of worker processes. Their heartbeat shows that they are alive; nothing else depends on it."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -7,11 +7,11 @@ from typing import Final
 import psycopg
 from psycopg.rows import class_row
 
-from holdfast.model.figures import RunCounts
+from holdfast.model.histograms import RunCounts
 
 _SILENT: Final = "status = 'running' AND heartbeat_at < clock_timestamp() - %(older_than)s"
 
-# Totals that never go down. A run that had been given up, and counted, has something to count again.
+# Totals that never go down. A run that was marked as failed, and counted, has something to count again.
 _COUNTS: Final = (
     "settled = false, commit_latency = GREATEST(commit_latency, %(commit_latency)s::bigint[]), "
     + ", ".join(
@@ -36,7 +36,7 @@ _NOTHING_COUNTED: Final = RunCounts()
 
 @dataclass(frozen=True, slots=True)
 class SilentRun:
-    """A run that says it runs and has not been heard of."""
+    """A run in state running without a recent heartbeat."""
 
     id: int
     worker: str
@@ -46,7 +46,7 @@ class SilentRun:
 
 
 def silent(connection: psycopg.Connection, *, older_than: timedelta) -> list[SilentRun]:
-    """Runs without a sign of life for that long."""
+    """Runs without a heartbeat for `older_than`."""
     with connection.cursor(row_factory=class_row(SilentRun)) as cursor:
         query = (
             f"SELECT id, worker, started_at, heartbeat_at, pages_crawled FROM crawl_runs WHERE {_SILENT} ORDER BY id"  # noqa: S608 — a constant
@@ -56,7 +56,7 @@ def silent(connection: psycopg.Connection, *, older_than: timedelta) -> list[Sil
 
 
 def fail_silent(connection: psycopg.Connection, *, older_than: timedelta, message: str) -> list[int]:
-    """Mark silent runs as failed; their ids. After: each of them has an end and says why."""
+    """Mark silent runs as failed; returns their ids. After: each of them has an end and an error message."""
     query = f"""
         UPDATE crawl_runs SET status = 'failed', completed_at = clock_timestamp(), error_message = %(message)s
         WHERE {_SILENT} RETURNING id
@@ -67,7 +67,7 @@ def fail_silent(connection: psycopg.Connection, *, older_than: timedelta, messag
 def begin(
     connection: psycopg.Connection, *, worker: str, job_id: int | None = None, crawl_id: int | None = None
 ) -> int:
-    """A new run of `worker`, perhaps in a crawl of one job; its id."""
+    """Insert a run of `worker`, optionally for the crawl of one job; returns its id."""
     row = connection.execute(
         "INSERT INTO crawl_runs (worker, job_id, crawl_id) VALUES (%s, %s, %s) RETURNING id", (worker, job_id, crawl_id)
     ).fetchone()
@@ -75,18 +75,20 @@ def begin(
     return int(row[0])
 
 
-def beat(connection: psycopg.Connection, run_id: int, *, in_window: int, counts: RunCounts = _NOTHING_COUNTED) -> bool:
-    """A sign of life of a run and its worker, with the number of URLs in its memory and what it has counted so far; False: there is no
-    such run or worker any more."""
-    return connection.execute(_BEAT, {"run": run_id, "in_window": in_window, **_written(counts)}).rowcount > 0
+def heartbeat(
+    connection: psycopg.Connection, run_id: int, *, in_window: int, counts: RunCounts = _NOTHING_COUNTED
+) -> bool:
+    """Record a heartbeat of a run and its worker, with the number of URLs in memory and its counters; False: the run or worker does not
+    exist any more."""
+    return connection.execute(_BEAT, {"run": run_id, "in_window": in_window, **_count_parameters(counts)}).rowcount > 0
 
 
 def end(
     connection: psycopg.Connection, run_id: int, *, error: str | None, counts: RunCounts = _NOTHING_COUNTED
 ) -> None:
-    """A run ends, well or with an error. After: it has an end; one that had been given up as silent keeps what was said then."""
-    connection.execute(_END, {"run": run_id, "error": error, **_written(counts)})
+    """End a run, with or without an error. After: it has an end; one that was marked as failed keeps that message."""
+    connection.execute(_END, {"run": run_id, "error": error, **_count_parameters(counts)})
 
 
-def _written(counts: RunCounts) -> dict[str, object]:
+def _count_parameters(counts: RunCounts) -> dict[str, object]:
     return {**asdict(counts), "commit_latency": list(counts.commit_latency)}

@@ -1,7 +1,7 @@
-"""Seeds into the store: domains, their work and their first URLs, by the hundred thousand.
+"""Bulk insert of seeds: domains, their work and their first URLs, by the hundred thousand.
 
-The rule: inserts only. What is there already stays as it is; a domain that exists hears of new URLs by a wake, because somebody
-may hold it. Rows go in in key order, so two loaders never wait for each other in a circle.
+The rule: inserts only. Existing rows stay as they are; an existing domain gets a wake for its new URLs, because a worker may hold
+it. Rows are inserted in key order, so two loaders never deadlock.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,10 +10,10 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import claimable, jobs
+from holdfast.db.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 from holdfast.errors import Refused, StoreUnavailable
 from holdfast.model.domain import Seed
-from holdfast.store import jobs, readiness
-from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
 _ATTEMPTS: Final = 10
 # Made once a session and emptied by each commit: a table made and dropped per batch would churn the catalogue.
@@ -28,7 +28,7 @@ _COPY: Final = (
     "COPY seed_batch (domain, parent_domain, base_url, url, url_key, seed_rank, guessed) FROM STDIN (FORMAT BINARY)"
 )
 
-# A domain that this very statement inserts is unknown to everybody else: its work can be ready at once, and its URLs are new.
+# No other transaction knows a domain that this statement inserts: its work can be ready at once, and its URLs are new.
 _FRESH: Final = f"""
 WITH wanted AS MATERIALIZED (
     SELECT domain, min(parent_domain) AS parent_domain, (array_agg(base_url ORDER BY nth))[1] AS base_url, min(seed_rank) AS seed_rank,
@@ -65,12 +65,12 @@ WHERE (d.seed_rank IS NULL AND b.seed_rank IS NOT NULL)
 GROUP BY d.id, b.url_key
 """
 
-# Makes the release of a domain wait for us, so that none becomes exhausted while a URL for it is on its way.
+# Makes the release of a domain wait for this transaction, so that none becomes exhausted while a URL for it is being inserted.
 _SHARE: Final = """
 SELECT count(*) FROM (SELECT FROM domains WHERE id IN (SELECT id FROM seed_found) ORDER BY id FOR KEY SHARE) known
 """
 
-# What was removed before we shared it. Its name is free: the domain is made anew.
+# Domains that were removed before this transaction locked them. Their names are free: they are inserted again.
 _NOT_REMOVED: Final = "DELETE FROM seed_found f USING domains d WHERE d.id = f.id AND d.removed_at IS NOT NULL"
 _IS_MISSING: Final = (
     "SELECT EXISTS (SELECT FROM seed_batch b WHERE NOT EXISTS (SELECT FROM domains d WHERE d.domain = b.domain))"
@@ -89,7 +89,7 @@ WITH added AS (
 SELECT count(*) FROM added
 """
 
-# A rank is not learnt: a domain first met as a link gets the one it is known for. Rows in use are left for another time.
+# A rank is not learnt state: a domain first found by a link gets the rank of its seed. Locked rows are skipped.
 _RANKS: Final = """
 WITH free AS MATERIALIZED (
     SELECT id FROM domains WHERE id IN (SELECT id FROM seed_found WHERE rank_for IS NOT NULL) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
@@ -101,26 +101,26 @@ RETURNING d.id
 """
 
 
-# Whether its scheme was guessed is as a person said last.
+# The last seed decides whether the scheme was guessed.
 _KEEP: Final = """
 INSERT INTO job_seeds AS s (job_id, url_key, url, seed_rank, guessed)
 SELECT %(job)s, url_key, min(url), min(seed_rank), bool_and(guessed) FROM seed_batch GROUP BY url_key ORDER BY url_key
 ON CONFLICT (job_id, url_key) DO UPDATE SET guessed = excluded.guessed WHERE s.guessed <> excluded.guessed
 """
 
-# Last of all, and under lock: who proves at this moment that the job is completed has seen our rows, or we see what he found.
+# Last of all, and under lock: serialises with a transaction that proves the job completed, which sees these rows or is seen here.
 _JOB: Final = "SELECT deleted_at IS NOT NULL FROM crawl_jobs WHERE id = %(job)s FOR NO KEY UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
-class Seeded:
-    """What a batch of seeds added."""
+class SeedCounts:
+    """Numbers of domains and URLs that seeds added."""
 
     domains: int = 0
     urls: int = 0
 
-    def __add__(self, other: "Seeded") -> "Seeded":
-        return Seeded(self.domains + other.domains, self.urls + other.urls)
+    def __add__(self, other: "SeedCounts") -> "SeedCounts":
+        return SeedCounts(self.domains + other.domains, self.urls + other.urls)
 
 
 def add(
@@ -131,12 +131,12 @@ def add(
     source: str,
     defaults: NewDomains,
     priority: int = 3,
-) -> Seeded:
+) -> SeedCounts:
     """Insert a batch of seeds for a job, in one transaction.
 
     Before: the transaction, if one is open, has locked no domain. After: each seed's domain and URL are in the store; new domains are
-    ready to be claimed, known ones hear of their new URLs by a wake; whatever a domain has learnt is untouched. A completed job that
-    got something to do is pending again.
+    ready to be claimed, known ones have a wake for their new URLs; whatever a domain has learnt is untouched. A completed job that
+    got new URLs is pending again.
     """
     parameters = {"job": job_id, "source": source, "priority": priority, **defaults.columns()}
     with connection.transaction():
@@ -154,19 +154,19 @@ def add(
         added = _add(connection, parameters)
         connection.execute(_KEEP, parameters)
         if added.urls:
-            _revive(connection, parameters)
+            _reopen_job(connection, parameters)
     return added
 
 
-def _add(connection: psycopg.Connection, parameters: Mapping[str, object]) -> Seeded:
-    """The batch, until all of it is there: a domain that was known may be removed in this moment, with whatever came too late."""
-    added = Seeded()
+def _add(connection: psycopg.Connection, parameters: Mapping[str, object]) -> SeedCounts:
+    """Insert the batch, repeated until it is complete: a known domain may be removed at the same moment."""
+    added = SeedCounts()
     for _ in range(_ATTEMPTS):
         wanted, domains, urls = connection.execute(_FRESH, parameters).fetchone() or (0, 0, 0)
-        added += Seeded(domains, urls)
+        added += SeedCounts(domains, urls)
         if domains == wanted:
             return added
-        added += Seeded(0, _add_to_known(connection, parameters))
+        added += SeedCounts(0, _add_to_known(connection, parameters))
         row = connection.execute(_IS_MISSING).fetchone()
         if not (row and row[0]):
             return added
@@ -175,21 +175,21 @@ def _add(connection: psycopg.Connection, parameters: Mapping[str, object]) -> Se
 
 
 def _add_to_known(connection: psycopg.Connection, parameters: Mapping[str, object]) -> int:
-    """The part of the batch on domains that were there before; how many URLs were new.
+    """Insert the URLs of known domains; returns how many were new.
 
-    Ranks go first: who waits for a domain's row must not have a frontier key that its holder waits for.
+    Ranks go first: a transaction that waits for a domain's row must not hold a frontier key that the holder waits for.
     """
     found = connection.execute(_FIND, parameters).rowcount
     if not found:
         return 0
-    _rank(connection)
+    _update_ranks(connection)
     connection.execute(_SHARE)
     connection.execute(_NOT_REMOVED)
     row = connection.execute(_URLS, parameters).fetchone()
     return int(row[0]) if row else 0
 
 
-def _revive(connection: psycopg.Connection, parameters: Mapping[str, object]) -> None:
+def _reopen_job(connection: psycopg.Connection, parameters: Mapping[str, object]) -> None:
     (deleted,) = connection.execute(_JOB, parameters).fetchone() or (True,)
     if deleted:
         raise Refused("The job was deleted meanwhile; nothing of these seeds was kept.")
@@ -198,8 +198,8 @@ def _revive(connection: psycopg.Connection, parameters: Mapping[str, object]) ->
     jobs.ask_for_crawl(connection, [job_id])
 
 
-def _rank(connection: psycopg.Connection) -> None:
+def _update_ranks(connection: psycopg.Connection) -> None:
     ranked = [row[0] for row in connection.execute(_RANKS)]
     if ranked:
-        readiness.rescore(connection, ranked)
-        readiness.refresh(connection, ranked)
+        claimable.rescore(connection, ranked)
+        claimable.update_ready(connection, ranked)

@@ -13,10 +13,10 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from holdfast.db import periodic_locks
 from holdfast.errors import StoreError
-from holdfast.model.figures import FETCH_MS
+from holdfast.model.histograms import FETCH_MS
 from holdfast.model.outcome import PAGES, TREATMENT
-from holdfast.store import duties
 
 KEPT: Final = timedelta(days=7)
 """How long minutes are kept. Days are kept for ever."""
@@ -205,7 +205,7 @@ def fold(connection: psycopg.Connection, *, every: timedelta = EVERY, fresh: tim
     values = {**_KINDS, "fresh": fresh, "kept": KEPT, "chunk": CHUNK}
     try:
         while more:
-            with duties.turn(connection, duties.FIGURES, every=every) as turn:
+            with periodic_locks.acquire(connection, periodic_locks.STATS, every=every) as turn:
                 moved = sum(count for (count,) in connection.execute(_FOLD, values)) if turn.due else 0
                 more = turn.unfinished = moved == CHUNK
                 if turn.due and not more:

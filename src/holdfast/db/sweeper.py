@@ -1,9 +1,9 @@
-"""What time brings about: leases and cool-downs that ended, dead workers, refreshes, wakes, delays, silent runs. Also claims taken away.
+"""The periodic sweep: expired leases and cool-downs, dead workers, due refreshes, wakes, delays, silent runs. Also revokes claims.
 
-A cool-down that ended reopens the completed and failed jobs that have something to try on the domain, a due refresh those that asked for
-refresh; neither gives a job more than is left of its limits.
-The rule: a small statement each, on rows that nobody has locked, a chunk at a time. A row that cannot be mended is set aside and
-reported; it does not stop the rest. Any worker may sweep; an advisory lock lets one do it at a time, none is needed for safety.
+An ended cool-down reopens the completed and failed jobs that have URLs to retry on the domain, a due refresh those with refresh
+enabled; neither gives a job more than is left of its limits.
+The rule: one small statement each, on unlocked rows, a chunk at a time. A row that fails is skipped and reported; it does not stop
+the rest. Any worker may sweep; an advisory lock lets one do it at a time, which is not needed for safety.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,43 +14,43 @@ from typing import Final
 
 import psycopg
 
-from holdfast.errors import StoreError
-from holdfast.model.domain import Event, Status, reason
-from holdfast.model.outcome import Outcome
-from holdfast.store import (
+from holdfast.db import (
     audit,
     budget,
+    claimable,
     crawls,
     domain_removal,
     domains,
-    duties,
     jobs,
-    readiness,
+    periodic_locks,
     rounds,
     runs,
     transitions,
     workers,
 )
-from holdfast.store.connect import first_line
+from holdfast.db.connection import first_line
+from holdfast.errors import StoreError
+from holdfast.model.domain import Event, Status, status_reason
+from holdfast.model.outcome import Outcome
 
 CHUNK: Final = 500
 JOB_STEPS: Final = 20
-"""In one sweep, lest it keep others waiting: at most that many times 500 domains made ready, or 10 000 URLs forgotten."""
+"""Steps of job maintenance per sweep, so that it does not delay the rest: each makes 500 domains ready or deletes 10 000 URLs."""
 SCORE_EVERY: Final = timedelta(hours=1)
 SCORE_CHUNKS: Final = 4
-"""In one sweep, of 5 000 domains each."""
-POSTPONED: Final = timedelta(seconds=5)
-"""How much later a domain is looked at whose job another transaction has locked."""
+"""Chunks rescored per sweep, of 5 000 domains each."""
+LOCKED_JOB_DELAY: Final = timedelta(seconds=5)
+"""Delay of a domain's cool-down end while another transaction has locked one of its jobs."""
 _SWEEP_LOCK: Final = 0x686F6C64  # "hold"
 
-# All of these lock in the order of ids, as everybody does: see the heartbeat in `store/claims`.
+# All of these lock in the order of ids, as every statement does: see the heartbeat in `db/claims`.
 _EXPIRED: Final = """
 SELECT id FROM domains
 WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() AND id <> ALL(%(aside)s)
 ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
 """
-# A person's word waits for a commit that is under way; it does not pass over it. Keyed by id, so that what is claimed anew
-# meanwhile does not keep it going for ever.
+# An operator's release waits for a commit in progress instead of skipping the row. Keyed by id, so that domains claimed again
+# meanwhile do not make it run for ever.
 _FORCED: Final = """
 SELECT id FROM domains
 WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)
@@ -89,8 +89,8 @@ WITH gone AS (
 UPDATE claim_log l SET ended_at = GREATEST(clock_timestamp(), l.claimed_at), why = %(why)s
 FROM gone WHERE l.domain_id = gone.id AND l.epoch = gone.epoch
 """
-# Jobs that have something to do on a domain whose time has come: pages to refresh, or URLs that its stop left to be tried. Also those that
-# are under way: they must not end in this moment.
+# Jobs that have work on a domain whose cool-down or refresh is due: pages to refresh, or URLs to retry. Also running jobs: they must not
+# end at this moment.
 _CONCERNED: Final = """
 SELECT jd.job_id, jd.domain_id, d.domain, d.status = 'exhausted'
 FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id JOIN domains d ON d.id = jd.domain_id
@@ -129,8 +129,8 @@ ORDER BY jd.domain_id, jd.job_id
 
 
 @dataclass(slots=True)
-class Swept:
-    """What a sweep did, in domains where nothing else is said."""
+class SweepResult:
+    """Counts of a sweep, in domains unless stated otherwise."""
 
     expired: int = 0
     abandoned: int = 0
@@ -140,71 +140,71 @@ class Swept:
     delayed: int = 0
     runs: int = 0
     jobs: int = 0
-    """Pieces of work that nobody had finished after a job was resumed or deleted or a domain removed, domains and crawls that go on in a
-    further round, and jobs that came to their end."""
+    """Unfinished steps of resumed or deleted jobs and removed domains, domains and crawls that continue in a further round, and jobs that
+    ended."""
     scored: int = 0
-    """Domains with another priority, where that was due."""
+    """Domains whose priority changed in the hourly rescoring."""
     faults: list[str] = field(default_factory=list)
 
 
-def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bool = True) -> Swept:
-    """Do what is due; what was done.
+def sweep(connection: psycopg.Connection, *, run_silence: timedelta, refresh: bool = True) -> SweepResult:
+    """Process everything that is due; returns the counts.
 
-    Before: no transaction is open. After: every claim, cool-down, wake and delay that was due and that no transaction had locked
-    is dealt with, unless another sweep was at it.
+    Before: no transaction is open. After: every claim, cool-down, wake and delay that was due and not locked by another transaction
+    is processed, unless another sweep was running.
     """
-    swept = Swept()
-    swept.expired = _in_chunks(connection, _EXPIRED, _take_away("expired"), swept.faults)
-    swept.abandoned = _free_dead(connection, swept.faults)
-    swept.cooled = _in_chunks(connection, _COOLED, _thaw, swept.faults, {"refresh": refresh})
-    swept.woken = _in_chunks(connection, _WOKEN, _wake, swept.faults)
-    swept.delayed = _in_chunks(connection, _DELAYED, _undelay, swept.faults)
-    swept.jobs = _look_after_jobs(connection, swept.faults)
+    swept = SweepResult()
+    swept.expired = _in_chunks(connection, _EXPIRED, _revoke("expired"), swept.faults)
+    swept.abandoned = _free_dead_workers(connection, swept.faults)
+    swept.cooled = _in_chunks(connection, _COOLED, _end_cooldowns, swept.faults, {"refresh": refresh})
+    swept.woken = _in_chunks(connection, _WOKEN, _fold_wakes, swept.faults)
+    swept.delayed = _in_chunks(connection, _DELAYED, _end_delays, swept.faults)
+    swept.jobs = _continue_jobs(connection, swept.faults)
     swept.runs = len(runs.fail_silent(connection, older_than=run_silence, message="No sign of life for a whole lease."))
-    swept.scored = _recalculate(connection, swept.faults)
+    swept.scored = _rescore_domains(connection, swept.faults)
     _make_partitions(connection, swept.faults)
     return swept
 
 
 def release_expired(connection: psycopg.Connection, *, actor: str | None = None) -> int:
-    """Free the claims whose lease ended, and those of dead workers; how many. `actor`: who says so, for the audit log.
+    """Release expired claims and those of dead workers; returns how many. `actor`: the caller's name, for the audit log.
 
-    After: none of them is held, their work is ready. StoreError names those that could not be freed; the rest are.
+    After: none of them is held, their work is ready. Raises StoreError with those that could not be freed; the rest are.
     """
     faults: list[str] = []
-    freed = _in_chunks(connection, _EXPIRED, _take_away("expired", actor), faults, wait=True)
-    return _or_complain(freed + _free_dead(connection, faults, actor, wait=True), faults)
+    freed = _in_chunks(connection, _EXPIRED, _revoke("expired", actor), faults, wait=True)
+    return _raise_faults(freed + _free_dead_workers(connection, faults, actor, wait=True), faults)
 
 
 def force_release(connection: psycopg.Connection, *, worker: str | None, actor: str | None = None) -> int:
-    """Take away all claims of `worker`, or of everybody (None), running or not; how many. `actor`: who says so, for the audit log.
+    """Revoke all claims of `worker`, or of all workers (None), running or not; returns how many. `actor`: for the audit log.
 
-    After: none of them is held and their work is ready; what the old holders still write is fenced off. StoreError names those
+    After: none of them is held and their work is ready; late writes of the old holders are fenced off. Raises StoreError with those
     that could not be freed; the rest are.
     """
     faults: list[str] = []
-    return _or_complain(
-        _in_chunks(connection, _FORCED, _take_away("forced", actor, worker), faults, {"worker": worker}, wait=True),
+    return _raise_faults(
+        _in_chunks(connection, _FORCED, _revoke("forced", actor, worker), faults, {"worker": worker}, wait=True),
         faults,
     )
 
 
-def take_away(connection: psycopg.Connection, domain_ids: Sequence[int], *, why: str) -> None:
-    """Take the claims on these domains away. What their holders still write is fenced off.
+def revoke_claims(connection: psycopg.Connection, domain_ids: Sequence[int], *, why: str) -> None:
+    """Revoke the claims on these domains. Late writes of their holders are fenced off.
 
     Before: the domain rows are locked by this transaction. After (with its commit): none is held, and their work is ready.
     """
     if domain_ids:
-        _take_away(why)(connection, domain_ids)
+        _revoke(why)(connection, domain_ids)
 
 
-def wake_now(connection: psycopg.Connection, *domain_ids: int) -> None:
-    """Fold the wakes of these domains now where nobody holds them, instead of at the next sweep."""
+def fold_wakes_now(connection: psycopg.Connection, *domain_ids: int) -> None:
+    """Fold the wakes of those of these domains that are not held, now instead of at the next sweep."""
     with connection.transaction():
-        _wake(connection, [row[0] for row in connection.execute(_FREE, {"ids": list(domain_ids)})])
+        _fold_wakes(connection, [row[0] for row in connection.execute(_FREE, {"ids": list(domain_ids)})])
 
 
-def _or_complain(freed: int, faults: Sequence[str]) -> int:
+def _raise_faults(freed: int, faults: Sequence[str]) -> int:
     if faults:
         raise StoreError(f"{freed} claims were released, but these could not be: {'; '.join(faults)}.")
     return freed
@@ -214,19 +214,19 @@ _Apply = Callable[[psycopg.Connection, Sequence[int]], None]
 _Guard = Callable[[psycopg.Connection], bool]
 
 
-def _free_dead(
+def _free_dead_workers(
     connection: psycopg.Connection, faults: list[str], actor: str | None = None, *, wait: bool = False
 ) -> int:
-    """Free the claims of dead workers; how many. Whether one is dead is looked at again in each transaction, before its claims are."""
+    """Free the claims of dead workers; returns how many. Each transaction checks again that the worker is dead, before its claims."""
     return sum(
         _in_chunks(
             connection,
             _ABANDONED,
-            _take_away("silent", actor, worker),
+            _revoke("silent", actor, worker),
             faults,
             {"worker": worker},
             wait=wait,
-            guard=partial(workers.hold_dead, name=worker),
+            guard=partial(workers.lock_if_dead, name=worker),
         )
         for worker in workers.silent(connection)
     )
@@ -246,9 +246,9 @@ def _in_chunks(
     wait: bool = False,
     guard: _Guard = _always,
 ) -> int:
-    """Lock a chunk of domains, apply, commit, until there is no more. A chunk that fails is tried row by row.
+    """Lock a chunk of domains, apply, commit, until none is left. A chunk that fails is retried row by row.
 
-    `wait`: for another sweep that is under way, instead of leaving it to that one. `guard` is asked first in each transaction.
+    `wait`: wait for another running sweep instead of returning. `guard` is called first in each transaction; False stops.
     """
     aside: list[int] = []
     after = total = 0
@@ -257,7 +257,7 @@ def _in_chunks(
         ids: list[int] = []
         try:
             with connection.transaction():
-                if not _alone(connection, wait=wait) or not guard(connection):
+                if not _lock_sweep(connection, wait=wait) or not guard(connection):
                     return total
                 ids = [row[0] for row in connection.execute(select, given)]
                 apply(connection, ids)
@@ -301,7 +301,7 @@ def _one_by_one(
     return done
 
 
-def _alone(connection: psycopg.Connection, *, wait: bool) -> bool:
+def _lock_sweep(connection: psycopg.Connection, *, wait: bool) -> bool:
     if wait:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SWEEP_LOCK,))
         return True
@@ -312,7 +312,7 @@ def _alone(connection: psycopg.Connection, *, wait: bool) -> bool:
 def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
     try:
         with connection.transaction():
-            if _alone(connection, wait=False):
+            if _lock_sweep(connection, wait=False):
                 connection.execute("SELECT ensure_crawl_log_partitions(4)")
     except psycopg.Error as problem:
         if connection.broken:
@@ -320,18 +320,18 @@ def _make_partitions(connection: psycopg.Connection, faults: list[str]) -> None:
         faults.append(f"partitions of crawl_log: {first_line(problem)}")
 
 
-def _recalculate(connection: psycopg.Connection, faults: list[str]) -> int:
-    """Compute priorities anew every hour, a few chunks a sweep; how many changed."""
+def _rescore_domains(connection: psycopg.Connection, faults: list[str]) -> int:
+    """Recompute priorities every hour, a few chunks per sweep; returns how many changed."""
     changed = 0
     try:
         for _ in range(SCORE_CHUNKS):
-            with duties.turn(connection, duties.PRIORITIES, every=SCORE_EVERY) as turn:
-                if not turn.due or not _alone(connection, wait=False):
+            with periodic_locks.acquire(connection, periodic_locks.PRIORITIES, every=SCORE_EVERY) as turn:
+                if not turn.due or not _lock_sweep(connection, wait=False):
                     turn.unfinished = True
                     return changed
-                mark = duties.marked(connection, duties.PRIORITIES)
+                mark = periodic_locks.load_position(connection, periodic_locks.PRIORITIES)
                 last, _, scores = domains.recalculate_chunk(connection, int(mark or 0))
-                duties.mark(connection, duties.PRIORITIES, str(last or 0))
+                periodic_locks.save_position(connection, periodic_locks.PRIORITIES, str(last or 0))
                 changed += scores
                 turn.unfinished = last is not None
                 if last is None:
@@ -341,8 +341,8 @@ def _recalculate(connection: psycopg.Connection, faults: list[str]) -> int:
     return changed
 
 
-def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
-    """Finish what was begun by whoever resumed or deleted a job, or removed a domain, a few pieces a sweep; how many."""
+def _continue_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
+    """Continue interrupted resumes and deletions of jobs and removals of domains, a few steps per sweep; returns how many."""
     done = 0
     for what, step, ids in (
         ("job", partial(jobs.unpark, wait=False), jobs.parked(connection)),
@@ -357,17 +357,17 @@ def _look_after_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
                 if connection.broken:
                     raise
                 faults.append(f"{what} {one}: {first_line(problem)}")
-    done += rounds.reopen_left(connection) + rounds.advance_idle(connection)
+    done += rounds.reopen_leftovers(connection) + rounds.advance_idle(connection)
     return done + crawls.finish_idle(connection)
 
 
-def _take_away(why: str, actor: str | None = None, worker: str | None = None) -> _Apply:
+def _revoke(why: str, actor: str | None = None, worker: str | None = None) -> _Apply:
     def apply(connection: psycopg.Connection, ids: Sequence[int]) -> None:
-        # A dead worker did not agree to anything: its epoch is over at once, not with the next claim.
+        # A dead worker has not released anything: its epoch ends at once, not with the next claim.
         connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why, "step": int(why == "silent")})
-        budget.give_back(connection, ids)
-        readiness.rescore(connection, ids)  # its visit was crawling, and no release comes that says so
-        readiness.refresh(connection, ids)
+        budget.return_unused(connection, ids)
+        claimable.rescore(connection, ids)  # no release will follow that would do it
+        claimable.update_ready(connection, ids)
         if actor is not None and ids:
             details = {"why": why, "claims": len(ids), "from_domain": ids[0], "to_domain": ids[-1]}
             audit.write(
@@ -377,28 +377,28 @@ def _take_away(why: str, actor: str | None = None, worker: str | None = None) ->
     return apply
 
 
-def _thaw(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+def _end_cooldowns(connection: psycopg.Connection, ids: Sequence[int]) -> None:
     robots = str(Outcome.ROBOTS_DENIED)
-    given = {"retried": sorted(readiness.NETWORK | readiness.REFUSED | {robots}), "robots": robots}
+    given = {"retried": sorted(claimable.NETWORK_REASONS | claimable.REFUSAL_REASONS | {robots}), "robots": robots}
     free = _reopen_jobs(connection, ids, given)
     found = connection.execute(_THAW, {"ids": free}).fetchall()
     stopped = {at: denied for at, was, denied, _ in found if was in (Status.BLOCKED, Status.UNREACHABLE)}
     refreshed = [at for at, was, _, wanted in found if was == Status.EXHAUSTED and wanted]
     for due, event in ((list(stopped), Event.COOLDOWN_ENDED), (refreshed, Event.REFRESH_DUE)):
-        transitions.change(connection, due, Status.PENDING, only_from=transitions.RESTING, reason=reason(event))
+        transitions.change(connection, due, Status.PENDING, only_from=transitions.RESTING, reason=status_reason(event))
     connection.execute(_NO_DATE, {"ids": free})
     connection.execute(_TRY_AGAIN, {"ids": list(stopped), "no_robots": list(stopped.values()), **given})
     connection.execute(_FETCH_AGAIN, {"ids": refreshed})
-    # Now: the release of a visit would take them for the word of a person, and forgive the stops.
-    readiness.fold(connection, free)
-    readiness.rescore(connection, free)
-    readiness.refresh(connection, free)
+    # Folded now: the release of a visit would take these wakes for an operator's retry and reset the stop counter.
+    claimable.fold_wakes(connection, free)
+    claimable.rescore(connection, free)
+    claimable.update_ready(connection, free)
 
 
 def _reopen_jobs(connection: psycopg.Connection, ids: Sequence[int], given: Mapping[str, object]) -> list[int]:
-    """Reopen the ended jobs that have something to do on these domains; the domains that can be thawed now.
+    """Reopen the ended jobs that have work on these domains; returns the domains whose cool-down can end now.
 
-    A domain one of whose jobs is locked by another transaction comes a moment later: a sweep waits for no lock.
+    A domain with a job that another transaction has locked is postponed: a sweep waits for no lock.
     """
     due: dict[int, list[tuple[int, str, bool]]] = {}
     for job_id, *domain in connection.execute(_CONCERNED, {"ids": list(ids), **given}).fetchall():
@@ -406,7 +406,7 @@ def _reopen_jobs(connection: psycopg.Connection, ids: Sequence[int], given: Mapp
     locked = jobs.lock(connection, due, wait=False)
     postponed = {domain_id for job_id in due.keys() - locked for domain_id, _, _ in due[job_id]}
     if postponed:
-        connection.execute(_POSTPONE, {"ids": sorted(postponed), "pause": POSTPONED})
+        connection.execute(_POSTPONE, {"ids": sorted(postponed), "pause": LOCKED_JOB_DELAY})
     for job_id in sorted(locked):
         if found := [domain for domain in due[job_id] if domain[0] not in postponed]:
             _, name, refresh = found[0]
@@ -416,14 +416,14 @@ def _reopen_jobs(connection: psycopg.Connection, ids: Sequence[int], given: Mapp
     return [domain_id for domain_id in ids if domain_id not in postponed]
 
 
-def _wake(connection: psycopg.Connection, ids: Sequence[int]) -> None:
-    readiness.fold(connection, ids)
-    readiness.refresh(connection, ids)
+def _fold_wakes(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+    claimable.fold_wakes(connection, ids)
+    claimable.update_ready(connection, ids)
 
 
-def _undelay(connection: psycopg.Connection, ids: Sequence[int]) -> None:
+def _end_delays(connection: psycopg.Connection, ids: Sequence[int]) -> None:
     connection.execute(
         "UPDATE job_domains SET not_before = NULL WHERE domain_id = ANY(%s) AND not_before <= clock_timestamp()",
         (list(ids),),
     )
-    readiness.refresh(connection, ids)
+    claimable.update_ready(connection, ids)

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from holdfast.db import audit
+from holdfast.db.tasks import IS_LIVE, no_task
 from holdfast.errors import Refused
-from holdfast.model.task import OPERATIONS, RESTARTABLE, Operation, TaskStatus, Verdict
-from holdfast.store import audit
-from holdfast.store.tasks import IS_LIVE, no_task
+from holdfast.model.task import OPERATIONS, RESTARTABLE, Operation, OperationVerdict, TaskStatus
 
 CHUNK: Final = 1_000
 TRIES: Final = 20
@@ -116,7 +116,7 @@ def restart(
     """
     with connection.transaction():
         found = _look(connection, task_id, Operation.RESTART)
-        if found.verdict is Verdict.UNCHANGED:
+        if found.verdict is OperationVerdict.UNCHANGED:
             return False
         values = {"reset": reset_retries, "priority": priority, "at": scheduled_at}
         _revive(connection, task_id, found, [_RESTART], values | {"why": f"restarted by {actor}"})
@@ -138,7 +138,7 @@ def restart_parsing(connection: psycopg.Connection, task_id: int, *, actor: str,
     """
     with connection.transaction():
         found = _look(connection, task_id, Operation.RESTART_PARSING)
-        if found.verdict is Verdict.UNCHANGED:
+        if found.verdict is OperationVerdict.UNCHANGED:
             return False
         if not found.has_page:
             raise Refused(f"Task {task_id} has no page in the archive to be parsed; restart it to fetch it again.")
@@ -266,7 +266,7 @@ def _restart_many(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    verdict: Verdict
+    verdict: OperationVerdict
     status: TaskStatus
     has_page: bool
     priority: int
@@ -280,8 +280,8 @@ def _look(connection: psycopg.Connection, task_id: int, operation: Operation) ->
         raise no_task(task_id)
     status = TaskStatus(row[0])
     verdict = OPERATIONS[status][operation]
-    if verdict is Verdict.REFUSE:
-        allowed = [other for other in TaskStatus if OPERATIONS[other][operation] is Verdict.ACT]
+    if verdict is OperationVerdict.REFUSE:
+        allowed = [other for other in TaskStatus if OPERATIONS[other][operation] is OperationVerdict.ACT]
         words = str(operation).replace("_", " ")
         raise Refused(f"Task {task_id} is {status}; {words} is for tasks that are {', '.join(allowed)}.")
     return _Found(verdict, status, row[1], row[2], row[3])
@@ -306,7 +306,7 @@ def _move(
 ) -> bool:
     with connection.transaction():
         found = _look(connection, task_id, operation)
-        if found.verdict is Verdict.UNCHANGED:
+        if found.verdict is OperationVerdict.UNCHANGED:
             return False
         connection.execute(statement, {"id": task_id, "why": why})
         _audit(connection, task_id, operation, actor, {"was": found.status})

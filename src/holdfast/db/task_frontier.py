@@ -1,7 +1,7 @@
-"""Tasks and the frontier: the URLs of queued tasks are the frontier of a standing job, so that the same engine crawls them.
+"""Tasks and the frontier: the URLs of queued tasks are the frontier of a standing job, so that the same crawler fetches them.
 
-The rule: the frontier row says that a URL is to be fetched, the task says for whom. Which tasks a URL is fetched for is looked up
-when it is taken, and goes back with its outcome under the attempt of that moment; what a person did meanwhile stands.
+The rule: the frontier row says which URL to fetch, the task says for which task. The tasks of a URL are looked up when it is taken,
+and their outcome is recorded under the attempt of that moment; an operator's change meanwhile takes precedence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.model.batch import Place, UrlOutcome, VisitPart
+from holdfast.db import frontier, job_queue, task_work
+from holdfast.db.frontier import FrontierBatch
+from holdfast.model.commit_batch import UrlOutcome, UrlRef, VisitPart
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
-from holdfast.model.page import ArchiveRef
 from holdfast.model.task import CrawlResult, TaskStatus
-from holdfast.store import bells, frontier, task_work
-from holdfast.store.frontier import Taken
 
 _SHARE: Final = "SELECT id FROM domains WHERE id = ANY(%(domains)s) ORDER BY id FOR KEY SHARE"
 # A URL that is new to the frontier is inserted; one that is known is wanted again, which only its domain's holder may write down.
@@ -46,8 +46,8 @@ SELECT COALESCE(fetch_key, url_hash), id, attempt FROM crawl_tasks
 WHERE COALESCE(fetch_key, url_hash) = ANY(%(keys)s::bytea[]) AND status IN ('queued', 'crawling')
 """
 _WAITS: Final = """
-SELECT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id AND j.kind = 'tasks'
-               WHERE j.state IN ('pending', 'processing') AND jd.domain_id = %(domain)s AND jd.waiting > 0
+SELECT EXISTS (SELECT FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id AND j.kind = 'tasks'
+               WHERE jd.domain_id = %(domain)s AND jd.waiting > 0
                  AND (jd.not_before IS NULL OR jd.not_before <= clock_timestamp()))
     OR EXISTS (SELECT FROM domain_wakes w JOIN crawl_jobs j ON j.id = w.job_id AND j.kind = 'tasks' WHERE w.domain_id = %(domain)s)
 """
@@ -57,7 +57,7 @@ SELECT domain_id, url_key, archive_segment, archive_offset, archive_length, payl
 WHERE (domain_id, job_id, url_key) IN (SELECT * FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]))
   AND archive_segment IS NOT NULL
 """
-# A task that was queued, or queued anew, after its URL was taken: what came of it then is not for this one, which is still to be served.
+# A task that was queued, or queued again, after its URL was taken: that outcome is not for this task, which still waits for its own.
 _STILL_WANTED: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_key, priority, hops)
 SELECT w.domain_id, w.job_id, 0, w.url_key, 13 - min(t.priority), min(t.hops)
@@ -76,8 +76,8 @@ WHERE t.id = w.id AND t.attempt = w.attempt AND t.status = 'crawling'
 """
 
 
-class Wanted(NamedTuple):
-    """A URL that is to be fetched for a task."""
+class TaskUrl(NamedTuple):
+    """A URL to fetch for a task."""
 
     domain_id: int
     url_key: bytes
@@ -86,12 +86,12 @@ class Wanted(NamedTuple):
     hops: int = 0
 
 
-def moved(connection: psycopg.Connection, task_ids: Sequence[int]) -> dict[int, tuple[Place, int]]:
-    """Those of these tasks that redirects have led elsewhere: by id where to, and over how many hops."""
-    return {row[0]: (Place(row[1], row[2]), row[3]) for row in connection.execute(_WENT, {"ids": list(task_ids)})}
+def redirected_tasks(connection: psycopg.Connection, task_ids: Sequence[int]) -> dict[int, tuple[UrlRef, int]]:
+    """Redirected tasks among these: by id the redirect target and the number of hops."""
+    return {row[0]: (UrlRef(row[1], row[2]), row[3]) for row in connection.execute(_WENT, {"ids": list(task_ids)})}
 
 
-def enqueue(connection: psycopg.Connection, wanted: Sequence[Wanted]) -> None:
+def enqueue(connection: psycopg.Connection, wanted: Sequence[TaskUrl]) -> None:
     """Put the URLs of tasks into the frontier.
 
     Before: the transaction is open that has queued the tasks. After (with its commit): each URL waits, or will when the wake is folded.
@@ -110,28 +110,30 @@ def enqueue(connection: psycopg.Connection, wanted: Sequence[Wanted]) -> None:
 
 
 def take(
-    connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, besides: Sequence[bytes], epoch: int
-) -> Taken:
-    """What `frontier.take` says, each URL with the tasks that it is fetched for; they are crawling from now on, for display.
+    connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, exclude: Sequence[bytes], epoch: int
+) -> FrontierBatch:
+    """The URLs of `frontier.take`, each with its tasks, whose status becomes crawling, for display.
 
-    A URL without a task (it was paused, cancelled, or has ended) is not to be fetched.
+    A URL without a task (paused, cancelled or ended) must not be fetched.
     """
-    taken = frontier.take(connection, domain_id=domain_id, job_id=job_id, count=count, besides=besides)
+    taken = frontier.take(connection, domain_id=domain_id, job_id=job_id, count=count, exclude=exclude)
     at_work: dict[bytes, list[tuple[int, int]]] = {}
     for key, task_id, attempt in connection.execute(_AT_WORK, {"keys": [item.url_key for item in taken.urls]}):
         at_work.setdefault(key, []).append((task_id, attempt))
     begun = set(task_work.begin_crawl(connection, [pair for pairs in at_work.values() for pair in pairs], epoch=epoch))
-    return Taken([item._replace(tasks=_of(at_work.get(item.url_key, ()), begun)) for item in taken.urls], taken.next_in)
+    return FrontierBatch(
+        [item._replace(tasks=_begun_pairs(at_work.get(item.url_key, ()), begun)) for item in taken.urls], taken.next_in
+    )
 
 
-def task_waits(connection: psycopg.Connection, domain_id: int) -> bool:
-    """Whether a task wants something of this domain now."""
+def has_waiting_task(connection: psycopg.Connection, domain_id: int) -> bool:
+    """Whether a task waits for a URL of this domain now."""
     row = connection.execute(_WAITS, {"domain": domain_id}).fetchone()
     return bool(row and row[0])
 
 
 def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
-    """Tell the tasks in these parts what came of their URLs.
+    """Record the outcomes of these parts in their tasks.
 
     Before: the outcomes are settled in the open transaction, and wakes are folded in it afterwards. After (with its commit): a task
     whose page is there waits to be parsed, one that was led elsewhere is pending there, one that failed is tried again later, or has
@@ -147,8 +149,8 @@ def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
     if not over:
         return
     ended = [pair for pair in over if pair[1].tasks]
-    _move(connection, [outcome for _, outcome in ended if outcome.moved_to is not None])
-    kept = _kept(connection, ended)
+    _redirect_tasks(connection, [outcome for _, outcome in ended if outcome.moved_to is not None])
+    kept = _archive_refs(connection, ended)
     new = task_work.record(
         connection,
         [
@@ -158,7 +160,7 @@ def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
             for task_id, attempt in outcome.tasks
         ],
     )
-    bells.ring_to_parse(connection, [task_id for task_id, status in new.items() if status is TaskStatus.QUEUED_PARSE])
+    job_queue.defer_parse(connection, [task_id for task_id, status in new.items() if status is TaskStatus.QUEUED_PARSE])
     connection.execute(_STILL_WANTED, _keys(over))
 
 
@@ -170,16 +172,16 @@ def _keys(pairs: Sequence[tuple[VisitPart, UrlOutcome]]) -> dict[str, list[objec
     }
 
 
-def _of(pairs: Sequence[tuple[int, int]], begun: set[int]) -> tuple[tuple[int, int], ...]:
+def _begun_pairs(pairs: Sequence[tuple[int, int]], begun: set[int]) -> tuple[tuple[int, int], ...]:
     return tuple(pair for pair in pairs if pair[0] in begun)
 
 
-def _move(connection: psycopg.Connection, moved: Sequence[UrlOutcome]) -> None:
-    if not moved:
+def _redirect_tasks(connection: psycopg.Connection, redirected: Sequence[UrlOutcome]) -> None:
+    if not redirected:
         return
     rows = [
         (task_id, attempt, *outcome.moved_to)
-        for outcome in moved
+        for outcome in redirected
         if outcome.moved_to is not None
         for task_id, attempt in outcome.tasks
     ]
@@ -188,7 +190,7 @@ def _move(connection: psycopg.Connection, moved: Sequence[UrlOutcome]) -> None:
     connection.execute(_MOVED, columns)
 
 
-def _kept(
+def _archive_refs(
     connection: psycopg.Connection, ended: Sequence[tuple[VisitPart, UrlOutcome]]
 ) -> Mapping[tuple[int, bytes], ArchiveRef]:
     pages = [pair for pair in ended if TREATMENT[pair[1].outcome].page]
@@ -208,7 +210,7 @@ def _result(outcome: UrlOutcome, task_id: int, attempt: int, kept: ArchiveRef | 
         task_id,
         attempt,
         error,
-        hopeless=error is not None and not treatment.retry and outcome.outcome is not Outcome.OK,
+        permanent=error is not None and not treatment.retry and outcome.outcome is not Outcome.OK,
         http_status=outcome.status,
         response_ms=outcome.duration_ms,
         proxy_id=None if outcome.proxy is None else outcome.proxy.proxy_id,

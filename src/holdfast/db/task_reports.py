@@ -12,10 +12,11 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import RowMaker, class_row
 
+from holdfast.db import audit
+from holdfast.db.rows import by_name
+from holdfast.db.tasks import COLUMNS, READ, as_task, no_task
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import Task, TaskStatus
-from holdfast.store import audit
-from holdfast.store.tasks import COLUMNS, READ, as_task, no_task
 
 _NEWEST: Final = 2**63 - 1
 _FILTERS: Final = {
@@ -30,7 +31,7 @@ _FILTERS: Final = {
 _HISTORY: Final = f"""
 SELECT {COLUMNS}, COALESCE((
     SELECT array_agg(ROW(e.version, e.at, e.from_status::text, e.to_status::text, e.why, e.attempt, e.claim_epoch) ORDER BY e.version)
-    FROM task_events e WHERE e.task_id = t.id), '{{}}')
+    FROM task_events e WHERE e.task_id = t.id), '{{}}') AS events
 FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id
 WHERE t.url_hash = (SELECT o.url_hash FROM crawl_tasks o WHERE o.id = %(id)s) AND t.id < %(before)s
 ORDER BY t.id DESC LIMIT %(limit)s
@@ -180,12 +181,15 @@ def stats(connection: psycopg.Connection, *, span: timedelta = timedelta(days=1)
 
 
 def _as_crawled(cursor: psycopg.Cursor[Any]) -> RowMaker[Crawled]:
-    task = as_task(cursor)
+    task, history = as_task(cursor), _HISTORY_ROWS(cursor)
+    return lambda row: Crawled(task(row), history(row))
 
-    def make(row: Sequence[Any]) -> Crawled:
-        return Crawled(task(row[:-1]), tuple(_event(*event) for event in row[-1]))
 
-    return make
+def _events(events: Sequence[Sequence[Any]]) -> tuple[TaskEvent, ...]:
+    return tuple(_event(*event) for event in events)
+
+
+_HISTORY_ROWS: Final = by_name(_events)
 
 
 def _event(

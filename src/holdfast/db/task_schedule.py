@@ -9,8 +9,8 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.task import FIRST_PRIORITY, LAST_PRIORITY
-from holdfast.store.tasks import IS_LIVE
+from holdfast.db.tasks import IS_LIVE
+from holdfast.model.task import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 CHUNK: Final = 1_000
 ROUNDS: Final = 20
@@ -131,7 +131,7 @@ def due(connection: psycopg.Connection, limit: int) -> list[DueTask]:
         for statement in (_ACTIVE_AGAIN, _PARENT_COMPLETED, _ALL_FREED):
             connection.execute(statement, {"chunk": CHUNK})
         rounds = ROUNDS
-        scale = {"first": FIRST_PRIORITY, "last": LAST_PRIORITY}
+        scale = {"first": HIGHEST_PRIORITY, "last": LOWEST_PRIORITY}
         for (priority,) in connection.execute(_PRIORITIES, scale).fetchall():
             more = True
             while more and len(taken) < limit and rounds:

@@ -10,8 +10,8 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.task import CrawlResult, Task, TaskStatus, error_text, retry_after
-from holdfast.store.tasks import READ, as_task
+from holdfast.db.tasks import READ, as_task
+from holdfast.model.task import CrawlResult, Task, TaskStatus, clean_error, retry_delay
 
 # Under way for somebody else means: its holder was lost, and this one crawls it anew.
 _BEGIN: Final = """
@@ -151,12 +151,12 @@ def _record_fetched(connection: psycopg.Connection, results: Sequence[CrawlResul
 def _record_failed(connection: psycopg.Connection, failed: Sequence[tuple[CrawlResult, timedelta | None]]) -> None:
     if failed:
         columns = _columns([result for result, _ in failed])
-        errors = [error_text(result.error or "") for result, _ in failed]
+        errors = [clean_error(result.error or "") for result, _ in failed]
         connection.execute(_NOT_ANSWERED, columns | {"errors": errors, "waits": [wait for _, wait in failed]})
 
 
 def _wait(result: CrawlResult, retry_count: int, max_retries: int) -> timedelta | None:
-    return None if result.hopeless else retry_after(retry_count, max_retries)
+    return None if result.permanent else retry_delay(retry_count, max_retries)
 
 
 def _columns(results: Sequence[CrawlResult]) -> dict[str, list[object]]:
@@ -200,19 +200,19 @@ def complete_parse(
 
 
 def fail_parse(
-    connection: psycopg.Connection, task_id: int, attempt: int, *, error: str, hopeless: bool = False
+    connection: psycopg.Connection, task_id: int, attempt: int, *, error: str, permanent: bool = False
 ) -> TaskStatus | None:
     """A task could not be parsed; its new status, or None if it is another's by now.
 
     A transaction may be open. After (with its commit): it waits to be parsed again, after 1, 2, 4 … minutes, or has failed with the
     error kept. It is not fetched again for that.
     """
-    keys: dict[str, object] = {"id": task_id, "attempt": attempt, "error": error_text(error)}
+    keys: dict[str, object] = {"id": task_id, "attempt": attempt, "error": clean_error(error)}
     with connection.transaction():
         row = connection.execute(_PARSED_AT, keys).fetchone()
         if row is None:
             return None
-        wait = None if hopeless else retry_after(*row)
+        wait = None if permanent else retry_delay(*row)
         if wait is None:
             connection.execute(_PARSE_FAILED, keys)
             return TaskStatus.FAILED

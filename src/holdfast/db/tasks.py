@@ -5,16 +5,16 @@ The rule: of one URL there is at most one live task. Who asks for another is giv
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg.rows import RowMaker
 
+from holdfast.db.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
+from holdfast.db.rows import by_name
 from holdfast.errors import NotFound
 from holdfast.model.domain import Seed
-from holdfast.model.page import ArchiveRef
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.task import NewTask, Task, TaskStatus
-from holdfast.store.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 
 IS_LIVE: Final = "status NOT IN ('completed', 'failed', 'cancelled')"
 """As the unique index says it: in other words the planner would not know it again."""
@@ -26,7 +26,7 @@ t.archive_segment, t.archive_offset, t.archive_length, t.archive_digest, t.http_
 t.created_at, t.updated_at, t.created_by, t.parent_task_id, t.previous_task_id, t.batch_id, t.webhook_url, t.claim_epoch, t.attempt,
 t.version, t.waits_for, t.parser_name, t.parsed_by, t.parser_version, t.parse_after
 """
-"""What `as_task` makes a task of; of crawl_tasks t and domains d."""
+"""What `as_task` makes a task of, by name; of crawl_tasks t and domains d."""
 
 READ: Final = f"SELECT {COLUMNS} FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id"  # noqa: S608 — a constant
 
@@ -149,16 +149,20 @@ def no_task(task_id: int) -> NotFound:
     return NotFound(f"There is no task {task_id}.")
 
 
-def as_task(_: psycopg.Cursor[Any]) -> RowMaker[Task]:
-    """The row factory of `COLUMNS`."""
+def _archive(
+    archive_segment: str | None, archive_offset: int, archive_length: int, archive_digest: bytes
+) -> ArchiveRef | None:
+    if archive_segment is None:
+        return None
+    return ArchiveRef(archive_segment, archive_offset, archive_length, archive_digest)
 
-    def make(row: Sequence[Any]) -> Task:
-        values = list(row)
-        values[18:22] = [None if row[18] is None else ArchiveRef(*row[18:22])]
-        values[5] = TaskStatus(row[5])
-        return Task(*values)
 
-    return make
+def _status(status: str) -> TaskStatus:
+    return TaskStatus(status)
+
+
+as_task: Final = by_name(Task, archive=_archive, status=_status)
+"""The row factory of `COLUMNS`."""
 
 
 def _insert(connection: psycopg.Connection, columns: dict[str, object]) -> dict[bytes, int]:

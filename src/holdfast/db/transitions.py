@@ -1,4 +1,4 @@
-"""The one way by which Holdfast changes a domain's status: the function `transition_domain_status` of the database (000 §7.2).
+"""Status changes of domains, all by the database function `transition_domain_status` (000 §7.2).
 
 The rule: it is a statement of its own, never part of one that updates the same row, and the caller holds the lock of the domain rows. The
 trigger on `domains` enforces the matrix and keeps the history, also for SQL by hand.
@@ -10,11 +10,11 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import array_params
 from holdfast.model.domain import Event, Status
-from holdfast.store import arrays
 
 RESTING: Final = frozenset({Status.EXHAUSTED, Status.BLOCKED, Status.UNREACHABLE})
-"""Statuses that have a date: until then the domain is not crawled."""
+"""Statuses with a cool-down: until `next_crawl_after` the domain is not crawled."""
 
 # MATERIALIZED: the rows are chosen before any of them is changed.
 _CHANGE: Final = """
@@ -39,19 +39,19 @@ def change(
     worker: str | None = None,
     code: Event | None = None,
     detail: str | None = None,
-    rest: timedelta | None = None,
+    cooldown: timedelta | None = None,
     forever: bool = False,
 ) -> set[int]:
-    """Change the status of those of these domains that are in one of `only_from`; which were changed.
+    """Change the status of those of these domains that are in one of `only_from`; returns the ids that changed.
 
     `worker`: only if it holds them. `code`, `detail`: why a domain is blocked or unreachable. `rest`: how long one is left alone that
-    comes to rest, by default its crawl frequency; `forever`: until a person resets it. Before: the rows are locked by this transaction.
+    comes to rest, by default its crawl frequency; `forever`: until an operator resets it. Before: the rows are locked by this transaction.
     A change that the matrix does not allow raises.
     """
     if not domain_ids:
         return set()
     parameters = {
-        "ids": arrays.numbers(domain_ids),
+        "ids": array_params.numbers(domain_ids),
         "only_from": sorted(only_from),
         "to": to,
         "worker": worker,
@@ -59,7 +59,7 @@ def change(
         "code": code,
         "detail": detail,
         "rests": to in RESTING,
-        "rest": rest,
+        "rest": cooldown,
         "forever": forever,
     }
     return {row[0] for row in connection.execute(_CHANGE, parameters)}

@@ -1,7 +1,7 @@
-"""What came of URLs, written down: frontier, log, pages and texts in one statement.
+"""Write the outcomes of URLs: frontier, log, pages and texts in one statement.
 
-The rule: a URL that does not wait any more is not settled again. What the update of the frontier really changed is logged, kept and
-counted; the rest of a batch is as if it had not been fetched.
+The rule: a URL that does not wait any more is not settled again. Only outcomes whose frontier row really changed are logged, stored
+and counted; the rest of a batch has no effect.
 """
 
 from collections import defaultdict
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.model.batch import PageRow, UrlOutcome, VisitPart
+from holdfast.db.array_params import Row, RowType
+from holdfast.model.commit_batch import PageRow, UrlOutcome, VisitPart
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
-from holdfast.store.arrays import Row, RowType
 
 ROW: Final = RowType(
     "outcome_row",
@@ -85,7 +85,7 @@ _CONTENT: Final = (
     "description",
     "canonical",
 )
-# An answer "not modified" tells nothing about the content; what is known of it stays.
+# A response "304 Not Modified" says nothing about the content; stored values stay.
 _NEW_PAGE: Final = ", ".join(
     [
         *(f"{name} = excluded.{name}" for name in _LAST_ANSWER),
@@ -101,8 +101,8 @@ _NEW_PAGE: Final = ", ".join(
     ]
 )
 
-# A row of the log lies inside the tenure of its epoch, however long ago its worker believes it was. Counted from the beginning of the
-# transaction, as the ages are: attempts on a URL may be milliseconds apart, and stay in their order.
+# A log row lies inside the tenure of its epoch, whatever age its worker computed. Counted from the beginning of the transaction, as
+# the ages are: attempts on a URL may be milliseconds apart, and stay in their order.
 _CRAWLED_AT: Final = """
 GREATEST(transaction_timestamp() - GREATEST(o.age, 0) * interval '1 second',
          (SELECT l.claimed_at FROM claim_log l WHERE l.domain_id = o.domain_id AND l.epoch = o.epoch)) AS crawled_at
@@ -173,13 +173,13 @@ SELECT domain_id, job_id, proxy_id, CASE WHEN proxy_id IS NOT NULL THEN outcome 
 FROM settled GROUP BY domain_id, job_id, proxy_id, through
 """  # noqa: S608 — composed of the constants above only
 
-_SMALL: Final = 32_767
-_INT: Final = 2_147_483_647
+_INT2_MAX: Final = 32_767
+_INT4_MAX: Final = 2_147_483_647
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What a batch of outcomes really changed for one job on one domain."""
+class SettledCounts:
+    """Counts of settled outcomes for one job on one domain."""
 
     outcomes: int = 0
     done: int = 0
@@ -192,13 +192,13 @@ class Settled:
     depth: int = 0
 
     @property
-    def left(self) -> int:
+    def no_longer_waiting(self) -> int:
         """URLs that wait no more."""
         return self.done + self.denied + self.failed
 
-    def with_(self, other: "Settled") -> "Settled":
+    def with_(self, other: "SettledCounts") -> "SettledCounts":
         """Both together."""
-        return Settled(
+        return SettledCounts(
             self.outcomes + other.outcomes,
             self.done + other.done,
             self.denied + other.denied,
@@ -212,20 +212,20 @@ class Settled:
 
 
 class Changes(NamedTuple):
-    """What a batch of outcomes really changed."""
+    """Counts of what a batch of outcomes really changed."""
 
-    by_job: dict[tuple[int, int], Settled]
+    by_job: dict[tuple[int, int], SettledCounts]
     """By domain and job."""
-    by_proxy: dict[tuple[int, int], list[tuple[Outcome, Settled]]]
-    """By domain and proxy, of what went through one."""
+    by_proxy: dict[tuple[int, int], list[tuple[Outcome, SettledCounts]]]
+    """By domain and proxy, of requests that went through one."""
 
 
 def settle(connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int) -> Changes:
-    """Write down what came of the URLs of these parts; what changed.
+    """Write the outcomes of these parts; returns the counts of what changed.
 
     Before: every part's domain passed the fence of this transaction; `ROW` is prepared. After (with its commit): each URL that
     waited is settled or waits for another attempt, and log, pages and texts have what belongs to it; URLs that did not wait are
-    untouched. The counters are the caller's to raise.
+    untouched. The caller raises the counters.
     """
     changes = Changes({}, defaultdict(list))
     if not any(part.outcomes for part in parts):
@@ -236,7 +236,7 @@ def settle(connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id
         _add_rows(part, last, earlier)
     parameters = {"last": ROW.array(connection, last), "earlier": ROW.array(connection, earlier), "run": run_id}
     for domain_id, job_id, proxy_id, outcome, *counts in connection.execute(_SETTLE, parameters):
-        settled, before = Settled(*counts), changes.by_job.get((domain_id, job_id))
+        settled, before = SettledCounts(*counts), changes.by_job.get((domain_id, job_id))
         changes.by_job[domain_id, job_id] = settled if before is None else before.with_(settled)
         if proxy_id is not None:
             changes.by_proxy[domain_id, proxy_id].append((Outcome(outcome), settled))
@@ -244,9 +244,9 @@ def settle(connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id
 
 
 def _add_rows(part: VisitPart, last: list[Row], earlier: list[Row]) -> None:
-    """The outcomes of a part as rows of the batch: the last of each URL, and those before it.
+    """Append the outcomes of a part as rows: the last one of each URL to `last`, those before it to `earlier`.
 
-    Several outcomes of one URL are attempts, one after the other; what follows on its end is left out, it was settled then.
+    Several outcomes of one URL are successive attempts; outcomes after a final one are dropped.
     """
     by_url: dict[tuple[int, bytes], list[UrlOutcome]] = {}
     for outcome in part.outcomes:
@@ -261,15 +261,15 @@ def _add_rows(part: VisitPart, last: list[Row], earlier: list[Row]) -> None:
 
 
 def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
-    """In the order of ROW. What servers say is cut to what columns hold: one absurd header must not cost the batch."""
+    """A row in the column order of ROW. Values from servers are cut to column limits: one absurd header must not fail the batch."""
     treatment = TREATMENT[outcome.outcome]
     common = (
         part.domain_id,
         outcome.job_id,
         part.epoch,
-        min(outcome.depth, _SMALL),
-        min(outcome.attempts, _SMALL),
-        _at_most(outcome.status, _SMALL),
+        min(outcome.depth, _INT2_MAX),
+        min(outcome.attempts, _INT2_MAX),
+        _capped(outcome.status, _INT2_MAX),
         outcome.fetched,
         treatment.page,
         treatment.error,
@@ -284,8 +284,8 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
         outcome.bytes,
         outcome.age,
         outcome.retry_in,
-        _at_most(outcome.duration_ms, _INT),
-        min(outcome.images_found, _INT),
+        _capped(outcome.duration_ms, _INT4_MAX),
+        min(outcome.images_found, _INT4_MAX),
         outcome.url,
     )
     if page is None:
@@ -293,7 +293,7 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
     archive = page.archive
     return (
         *common,
-        _at_most(page.status, _SMALL),
+        _capped(page.status, _INT2_MAX),
         page.noindex,
         page.nofollow,
         page.content_type[:255] if page.content_type else None,
@@ -307,8 +307,8 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
         page.content_length,
         archive.offset if archive else None,
         archive.length if archive else None,
-        min(page.links_count, _INT),
-        min(page.images_count, _INT),
+        min(page.links_count, _INT4_MAX),
+        min(page.images_count, _INT4_MAX),
         page.content_hash,
         archive.payload_digest if archive else None,
         page.etag,
@@ -319,8 +319,8 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
     )
 
 
-def _at_most(value: int | None, most: int) -> int | None:
-    return None if value is None else min(value, most)
+def _capped(value: int | None, maximum: int) -> int | None:
+    return None if value is None else min(value, maximum)
 
 
 _NO_PAGE_COMMON: Final = (None,) * 8

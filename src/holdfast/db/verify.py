@@ -1,4 +1,4 @@
-"""What must hold in every store, at every moment when no transaction is open: a query for each part that the store alone can prove.
+"""Invariants of the store, which hold whenever no transaction is open: one query for each that the database alone can prove.
 
 The rule: a query that finds a row has found a fault. They scan and join whole tables and never loop over rows, so that ten million
 URLs are bearable, and all of them see one snapshot, so that workers may go on meanwhile. `holdfast verify`, the crash tests and the
@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast.model.outcome import PAGES, TREATMENT, UrlState
-from holdfast.model.proxy import Verdict
+from holdfast.model.proxy import ProxyVerdict
 
 ROWS_SHOWN: Final = 5
 
@@ -24,9 +24,9 @@ _DONE: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if tre
 _VERDICTS: Final = {
     name: sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.verdict is verdict)
     for name, verdict in (
-        ("successes", Verdict.SUCCESS),
-        ("refusals", Verdict.REFUSED),
-        ("failures", Verdict.FAILED),
+        ("successes", ProxyVerdict.SUCCESS),
+        ("refusals", ProxyVerdict.REFUSED),
+        ("failures", ProxyVerdict.FAILED),
     )
 }
 
@@ -91,9 +91,9 @@ STRUCTURE: Final[dict[str, str]] = {
     """,
     "I1 work that waits can be found: ready, held, cooling, delayed, parked, switched off or about to be woken": """
         SELECT jd.domain_id, jd.job_id, jd.waiting
-        FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN crawl_jobs j ON j.id = jd.job_id
+        FROM job_domains jd JOIN domains d ON d.id = jd.domain_id JOIN runnable_jobs j ON j.id = jd.job_id
         WHERE jd.waiting > 0 AND jd.state = 'open' AND NOT jd.ready AND d.is_active AND d.claimed_by IS NULL
-        AND j.state IN ('pending', 'processing') AND j.parked_after IS NULL AND d.next_crawl_after IS NULL AND jd.not_before IS NULL
+        AND j.parked_after IS NULL AND d.next_crawl_after IS NULL AND jd.not_before IS NULL
         AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = d.id)
     """,
     "I1 a task that is queued or crawled has a URL that waits, or will": """
@@ -182,7 +182,7 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT domain_id, job_id, url_key, attempts FROM url_frontier WHERE attempts > %(attempts)s
     """,
 }
-"""What hangs together without the log."""
+"""Invariants that need no log."""
 
 LOG: Final[dict[str, str]] = {
     "I1 every URL that is done has an answer in the log": """
@@ -251,7 +251,7 @@ LOG: Final[dict[str, str]] = {
               <> (COALESCE(l.requests, 0), COALESCE(l.successes, 0), COALESCE(l.refusals, 0), COALESCE(l.failures, 0))
            OR COALESCE(m.bytes, 0) < COALESCE(l.bytes, 0)
     """,
-    # Minutes are kept for a week, and the log as long as somebody wants it. What is fresh is of its minute already.
+    # Minutes are kept for a week, the log until the operator deletes it. Fresh rows belong to their minute already.
     "I7 the figures of every minute are those of the log": """
         SELECT at, c.requests, l.requests AS logged_requests, c.pages, l.pages AS logged_pages, c.errors, l.errors AS logged_errors,
                c.bytes, l.bytes AS logged_bytes
@@ -275,7 +275,7 @@ LOG: Final[dict[str, str]] = {
         WHERE NOT EXISTS (SELECT FROM crawl_runs r WHERE r.id = l.crawl_run_id)
     """,
 }
-"""What the log proves: it is the measure of every counter."""
+"""Invariants that the log proves: every counter agrees with it."""
 
 CHECKS: Final = dict(sorted({**STRUCTURE, **LOG}.items(), key=lambda check: int(check[0].split()[0][1:])))
 """All of them, in the order of the invariants."""
@@ -291,20 +291,20 @@ _CHUNK: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one check ended: how many faults it found, and the first of them as rows."""
+    """Result of one check: the number of faults, and the first of them as rows."""
 
     check: str
     faults: int
     rows: list[dict[str, Any]]
     seconds: float
     skipped: int = 0
-    """What could not be judged from this machine."""
+    """Rows that cannot be checked from this machine."""
 
 
 def verify(
     connection: psycopg.Connection, *, retries: int, checks: dict[str, str] | None = None
 ) -> Generator[Finding, None, None]:
-    """Run the checks (all of them, if none are named), one after the other, on one snapshot; after each what it found.
+    """Run the checks (all by default), one after the other, on one snapshot; yields a finding after each.
 
     Before: no transaction is open. After: nothing is changed. While it runs, its snapshot is open: see docs/operations.md.
     """
@@ -322,7 +322,7 @@ def verify(
 
 
 def parameters(*, retries: int) -> dict[str, Any]:
-    """What the checks are given."""
+    """Parameters of the checks."""
     return {"attempts": retries + 1, "pages": _PAGES, "errors": _ERRORS, "done": _DONE, **_VERDICTS}
 
 

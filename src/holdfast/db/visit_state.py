@@ -1,35 +1,37 @@
-"""What a visit has to know of its domain before its first request, and the robots.txt that it keeps for the next one.
+"""The state of a domain that a visit loads before its first request, and the robots.txt stored for the next visit.
 
 The rule: times go out and come in as seconds from now, by the database's clock. A worker's own clock never reaches the store.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import psycopg
-from psycopg.rows import TupleRow
 
-from holdfast.model.batch import Clocks
+from holdfast.db import claims, proxy_use, request_secrets
+from holdfast.db.proxy_use import MappingRow
+from holdfast.db.rows import by_name
+from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Status
-from holdfast.model.proxy import ProxyWishes
+from holdfast.model.proxy import ProxyOverrides
 from holdfast.model.request_secrets import SealedSecret
-from holdfast.store import claims, proxy_use, request_secrets
-from holdfast.store.proxy_use import MappingRow
 
 # A circuit is forgotten an hour after the last request (003 §19).
 _LOAD: Final = """
-SELECT id, domain, parent_domain, base_url, status, crawl_delay_seconds, max_concurrent_requests, user_agent,
-       CASE WHEN max_pages_is_limit THEN max_pages_per_run END,
-       consecutive_error_count, refusal_streak, pages_crawled, maintenance_window, clock_timestamp(),
+SELECT id AS domain_id, domain, parent_domain, base_url, status, crawl_delay_seconds AS crawl_delay,
+       max_concurrent_requests AS max_concurrent, user_agent, CASE WHEN max_pages_is_limit THEN max_pages_per_run END AS page_limit,
+       consecutive_error_count AS consecutive_errors, refusal_streak, pages_crawled, maintenance_window, clock_timestamp() AS now,
        proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky,
-       extract(epoch FROM next_request_at - clock_timestamp())::float8,
-       GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0)::float8,
+       COALESCE(extract(epoch FROM next_request_at - clock_timestamp()), 0)::float8 AS next_request_in,
+       COALESCE(GREATEST(extract(epoch FROM back_off_until - clock_timestamp()), 0), 0)::float8 AS back_off_in,
        back_off_level, response_ms, best_response_ms,
-       CASE WHEN circuit.remembered THEN circuit_failures ELSE 0 END, CASE WHEN circuit.remembered THEN circuit_successes ELSE 0 END,
-       CASE WHEN circuit.remembered THEN extract(epoch FROM circuit_open_until - clock_timestamp())::float8 END,
-       pace_delay_seconds::float8, pace_delay_source, CASE WHEN parser_chosen THEN parser_name END, strip_params, settings_version
+       CASE WHEN circuit.remembered THEN circuit_failures ELSE 0 END AS circuit_failures,
+       CASE WHEN circuit.remembered THEN circuit_successes ELSE 0 END AS circuit_successes,
+       CASE WHEN circuit.remembered THEN extract(epoch FROM circuit_open_until - clock_timestamp())::float8 END AS circuit_open_in,
+       pace_delay_seconds::float8 AS delay, pace_delay_source AS delay_source, CASE WHEN parser_chosen THEN parser_name END AS parser,
+       strip_params, settings_version
 FROM domains CROSS JOIN LATERAL (
     SELECT COALESCE(GREATEST(next_request_at, circuit_open_until) > clock_timestamp() - interval '1 hour', true) AS remembered) circuit
 WHERE id = ANY(%(ids)s)
@@ -38,10 +40,10 @@ _TEMPLATES: Final = """
 SELECT d.id, t.template, t.urls FROM unnest(%(ids)s::bigint[]) AS d(id), LATERAL (
     SELECT template, urls FROM url_templates WHERE domain_id = d.id AND job_id = %(job)s ORDER BY urls DESC LIMIT %(most)s) t
 """
-MOST_TEMPLATES: Final = 2000
+TEMPLATE_LIMIT: Final = 2000
 """Of a domain that a visit knows."""
 _SAID: Final = """
-SELECT maintenance_window, clock_timestamp(), proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky
+SELECT maintenance_window, clock_timestamp() AS now, proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky
 FROM (SELECT %(id)s::bigint AS id) wanted LEFT JOIN domains USING (id)
 """
 _ROBOTS: Final = """
@@ -63,29 +65,29 @@ ON CONFLICT (domain_id, robots_txt_url) DO UPDATE SET
 
 @dataclass(frozen=True, slots=True)
 class StoredRobots:
-    """The robots.txt of one origin, as it was had the last time."""
+    """The robots.txt of one origin, as last fetched."""
 
     status: int | None
     content: str | None
-    """None: there is none, which allows everything; or, not reachable, there never was one."""
+    """None: there is none, which allows everything; if unreachable: none was ever fetched."""
     reachable: bool
     fresh_for: float
-    """Seconds until it is to be asked for again; negative: it is too old."""
+    """Seconds until it must be fetched again; negative: it has expired."""
     problem: str | None
 
 
-class Said(NamedTuple):
-    """What people may change of a domain while it is visited, and what time it is."""
+class LiveSettings(NamedTuple):
+    """Settings of a domain that operators may edit during a visit, with the database's time."""
 
     window: str | None
-    """When it is to be left alone, as people wrote it; None: it never is."""
+    """The maintenance window as the operator wrote it; None: there is none."""
     now: datetime
-    proxies: ProxyWishes
+    proxies: ProxyOverrides
 
 
 @dataclass(frozen=True, slots=True)
 class VisitState:
-    """A domain as its holder finds it."""
+    """The state of a domain at the beginning of a visit."""
 
     domain_id: int
     domain: str
@@ -96,14 +98,14 @@ class VisitState:
     max_concurrent: int
     user_agent: str | None
     page_limit: int | None
-    """Pages of a crawl, if a person limited them for this domain."""
+    """Pages per crawl, if the operator limited them for this domain."""
     consecutive_errors: int
-    """Of every kind."""
+    """Errors of any kind in a row."""
     refusal_streak: int
     """Refusals and failures to reach it in a row."""
     pages_crawled: int
-    said: Said
-    clocks: Clocks
+    live_settings: LiveSettings
+    clocks: PolitenessClocks
     strip_params: tuple[str, ...] = ()
     """Parameters to drop from its URLs."""
     templates: dict[int, int] = field(default_factory=dict)
@@ -113,19 +115,20 @@ class VisitState:
     pool: list[MappingRow] = field(default_factory=list)
     """Its proxies, and those that it has used."""
     parser: str | None = None
-    """The parser that a person set for its pages; None: none, the default is for tasks only."""
+    """The parser that the operator chose for its pages; None: none, the default is for tasks only."""
     settings_version: int = 0
-    """Rises with every edit by people; a visit that began under another one ends."""
+    """Raised by every edit; a visit that began under another version ends."""
     secrets: list[SealedSecret] = field(default_factory=list)
-    """Headers, cookies and credentials, the job's behind the domain's."""
+    """Headers, cookies and credentials; the job's come after the domain's."""
 
 
 def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int | None = None) -> dict[int, VisitState]:
     """The state of these domains, by id, for a visit of this job.
 
-    Before: the caller holds them, so only people change it meanwhile."""
+    Before: the caller holds them, so only operators change it meanwhile."""
     parameters = {"ids": list(domain_ids)}
-    states = {row[0]: _state(row) for row in connection.execute(_LOAD, parameters)}
+    with connection.cursor(row_factory=_as_state) as cursor:
+        states = {state.domain_id: state for state in cursor.execute(_LOAD, parameters)}
     for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
         if domain_id in states:
             states[domain_id].robots[url] = StoredRobots(*facts)
@@ -139,18 +142,19 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int 
         for state in states.values():
             state.secrets.extend(of_job)
     if job_id is not None:
-        wanted = parameters | {"job": job_id, "most": MOST_TEMPLATES}
+        wanted = parameters | {"job": job_id, "most": TEMPLATE_LIMIT}
         for domain_id, template, urls in connection.execute(_TEMPLATES, wanted):
             if domain_id in states:
                 states[domain_id].templates[template] = urls
     return states
 
 
-def said(connection: psycopg.Connection, domain_id: int) -> Said:
-    """What people say of a domain by now; of one that is gone, nothing."""
-    row = connection.execute(_SAID, {"id": domain_id}).fetchone()
-    assert row is not None  # noqa: S101 — one is asked for
-    return Said(row[0], row[1], ProxyWishes(*row[2:]))
+def live_settings(connection: psycopg.Connection, domain_id: int) -> LiveSettings:
+    """The current settings of a domain; empty ones if it was removed."""
+    with connection.cursor(row_factory=_as_live_settings) as cursor:
+        found = cursor.execute(_SAID, {"id": domain_id}).fetchone()
+    assert found is not None  # noqa: S101 — one is asked for
+    return found
 
 
 def save_robots(
@@ -166,9 +170,9 @@ def save_robots(
     problem: str | None,
     ttl: float,
 ) -> bool:
-    """Keep what came of asking for a robots.txt; False, with nothing written, if `worker` no longer holds the domain.
+    """Store the result of fetching a robots.txt; False, with nothing written, if `worker` no longer holds the domain.
 
-    After: the file is known until `ttl` seconds from now. One that could not be had leaves the content of the time before.
+    After: the result is valid for `ttl` seconds. A failed fetch keeps the content stored before.
     """
     with connection.transaction():
         if not claims.fence(connection, worker=worker, held=[(domain_id, epoch)]):
@@ -188,41 +192,36 @@ def save_robots(
     return True
 
 
-def _state(row: TupleRow) -> VisitState:
-    (
-        domain_id,
-        domain,
-        parent,
-        base,
-        status,
-        delay,
-        concurrent,
-        agent,
-        most,
-        errors,
-        streak,
-        pages,
-        window,
-        now,
-        *others,
-    ) = row
-    wishes, (next_request, back_off, *clocks, parser, strip, version) = others[:5], others[5:]
-    return VisitState(
-        domain_id,
-        domain,
-        parent,
-        base,
-        Status(status),
-        delay,
-        concurrent,
-        agent,
-        most,
-        errors,
-        streak,
-        pages,
-        Said(window, now, ProxyWishes(*wishes)),
-        Clocks(next_request or 0.0, back_off or 0.0, *clocks),
-        tuple(strip or ()),
-        parser=parser,
-        settings_version=version,
-    )
+def _live_settings(
+    maintenance_window: str | None,
+    now: datetime,
+    proxy_use: str | None,
+    proxy_direct: bool | None,
+    proxy_resolves: bool | None,
+    proxy_country: str | None,
+    proxy_sticky: timedelta | None,
+) -> LiveSettings:
+    wishes = ProxyOverrides(proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky)
+    return LiveSettings(maintenance_window, now, wishes)
+
+
+def _status(status: str) -> Status:
+    return Status(status)
+
+
+def _strip_params(strip_params: list[str] | None) -> tuple[str, ...]:
+    return tuple(strip_params or ())
+
+
+_as_live_settings: Final = by_name(_live_settings)
+_as_state: Final = by_name(
+    VisitState,
+    status=_status,
+    live_settings=_live_settings,
+    clocks=PolitenessClocks,
+    strip_params=_strip_params,
+    templates=dict,
+    robots=dict,
+    pool=list,
+    secrets=list,
+)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import embedded
+from holdfast.db import embedded
 from tests.support.servers import open_folder
 
 

@@ -6,11 +6,10 @@ from collections import Counter
 
 import pytest
 
+from holdfast.db import budget, claims, crawls, domains, rounds, sweeper
+from holdfast.db.connection import Database
 from holdfast.model.domain import Claim
-from holdfast.model.job import Job, JobSpec
-from holdfast.model.limits import DomainLimits, Limit
-from holdfast.store import budget, claims, crawls, domains, rounds, sweep
-from holdfast.store.connect import Database
+from holdfast.model.job import DomainLimits, Job, JobSpec, Limit
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -47,7 +46,7 @@ def ask(
 ) -> int | None:
     by = Limit.MAX_PAGES_PER_DOMAIN if per_domain is not None else None
     limits = DomainLimits(share, per_domain, by)
-    return budget.ask(
+    return budget.grant(
         store.connection, worker=worker, domain_id=claim.domain_id, epoch=claim.epoch, job=job, limits=limits
     )
 
@@ -112,7 +111,7 @@ def test_a_domains_own_limit_counts_in_the_crawl_and_not_in_the_tenure(store: St
     assert store.row("s0.example")["status"] == "active", "its URLs wait: it is not exhausted"
     assert store.claim(job=job.id) == []
     assert not rounds.advance(store.connection, job.id, job.crawl_id or 0), "not for fairness but by its own limit"
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.claim(job=job.id) == []
     assert_invariants(store.connection)
     assert not crawls.finish(store.connection, job.crawl_id or 0)
@@ -157,16 +156,16 @@ def test_unused_pages_come_back_however_the_claim_ends(store: Store, worker: Wor
                 store.release(claim)
             case "expire":
                 store.expire(claim.domain_id)
-                assert sweep.release_expired(store.connection) == 1
+                assert sweeper.release_expired(store.connection) == 1
             case "force":
-                assert sweep.force_release(store.connection, worker="w1") == 1
+                assert sweeper.force_release(store.connection, worker="w1") == 1
             case _:
                 domains.reset(store.connection, "s0.example", why="test")
         used = sum(pages(store, job).values())
         assert crawl(store, job)["pages_granted"] == used, end
         assert store.work("s0.example", job.id)["granted"] == used
         assert_invariants(store.connection)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     (claim,) = store.claim(job=job.id)
     assert ask(store, claim, job) == 6, "what was fetched before the reset stays fetched"
 
@@ -196,7 +195,7 @@ def test_what_was_used_without_asking_counts_all_the_same(store: Store, worker: 
 def test_a_share_is_no_more_than_the_domains_own_limit_nor_than_a_block(store: Store) -> None:
     job = job_with(store, 2, 3, max_pages=1_000_000)
     first, second = store.claim(count=2, job=job.id)
-    assert ask(store, first, job) == budget.MOST_AT_ONCE
+    assert ask(store, first, job) == budget.MAX_GRANT
     assert ask(store, second, job, 7) == 7
 
 
@@ -219,7 +218,7 @@ def test_equal_domains_get_equal_shares(store: Store, worker: Worker, count: int
     served = [pages_ for pages_ in got.values() if pages_]
     assert len(served) == min(count, limit)
     assert max(served) <= 2 * min(served)
-    assert crawls.standing(store.connection, job.id, job.crawl_id or 0).budget_left == 0
+    assert crawls.status(store.connection, job.id, job.crawl_id or 0).budget_left == 0
     assert_invariants(store.connection)
 
 
@@ -252,9 +251,9 @@ def test_eight_workers_never_get_more_than_there_is(store: Store, database: Data
                     if serve(worker, job, share=share, chance=chance if kills else None):
                         continue
                     if kills:
-                        sweep.force_release(connection, worker=worker.name)
+                        sweeper.force_release(connection, worker=worker.name)
                     if not rounds.advance(connection, job.id, job.crawl_id or 0):
-                        standing = crawls.standing(connection, job.id, job.crawl_id or 0)
+                        standing = crawls.status(connection, job.id, job.crawl_id or 0)
                         if not (standing.ready or standing.held):
                             return
         except BaseException as problem:  # noqa: BLE001 — shown by the test
@@ -270,7 +269,7 @@ def test_eight_workers_never_get_more_than_there_is(store: Store, database: Data
     assert sum(pages(store, job).values()) <= 200
     assert store.value("SELECT count(*) FROM crawl_log WHERE outcome = 'ok'") == sum(pages(store, job).values())
     last = Worker(database, store, "last")
-    sweep.force_release(store.connection, worker=None)
+    sweeper.force_release(store.connection, worker=None)
     run_out(last, job, share=share)
     got = pages(store, job)
     assert sum(got.values()) == 200, "what the dead had been promised was not lost"
@@ -282,10 +281,10 @@ def test_work_for_another_job_on_the_domain_has_its_own_budget(store: Store, wor
     job = job_with(store, 1, 5, max_pages=3)
     other = crawls.create(store.connection, name="other", spec=JobSpec(max_pages=2), fingerprint=b"f")
     store.seed("s0.example", job=other.id)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     other = begin(store, other)
     (claim,) = store.claim(job=other.id)
-    assert crawls.another_waits(store.connection, claim.domain_id, other.id)
+    assert crawls.other_job_waits(store.connection, claim.domain_id, other.id)
     worker.commit(
         worker.part(
             claim,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.db import claims, domains, operator_reports, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import Claim, Event, Status
-from holdfast.model.work import Progress
-from holdfast.store import claims, domains, reports, sweep
-from holdfast.store.connect import Database
+from holdfast.model.visit_report import DomainProgress
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
@@ -40,7 +40,7 @@ def test_a_batch_is_held_by_its_worker_alone_and_logged(store: Store) -> None:
         assert row["status"] == claim.status == Status.PENDING, "claiming is not crawling"
         assert timedelta() < LEASE - lease_left(store, claim) < timedelta(minutes=1)
         assert store.work(claim.domain)["ready"] is False
-        (tenure,) = reports.tenures_of(store.connection, claim.domain_id)
+        (tenure,) = operator_reports.tenures_of(store.connection, claim.domain_id)
         assert (tenure["worker"], tenure["epoch"], tenure["ended_at"]) == ("w1", 1, None)
     rest = store.claim("w2", 3)
     assert len(rest) == 2, "fewer than asked for: there is no more"
@@ -77,7 +77,7 @@ def test_what_nobody_may_claim(store: Store) -> None:
     # A cool-down is over when the sweep has said so, and changed the status with it.
     store.connection.execute("UPDATE domains SET next_crawl_after = clock_timestamp() WHERE domain = 'cooled.example'")
     assert {claim.domain for claim in store.claim("w1", 10)} == {"good.example"}
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert {claim.domain for claim in store.claim("w1", 10)} == {"cooled.example"}
     assert {claim.domain for claim in store.claim("w2", 10)} == set()
 
@@ -95,7 +95,7 @@ def test_a_job_claims_its_own_domains_and_a_shared_one_has_one_holder(store: Sto
     other = store.new_job("other")
     store.seed("mine.example", "both.example")
     store.seed("theirs.example", "both.example", job=other)
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert {c.domain for c in store.claim("w1", 9, job=other)} == {"theirs.example", "both.example"}
     assert [store.work("both.example", job)["ready"] for job in (store.job, other)] == [False, False]
     assert {c.domain for c in store.claim("w2", 9)} == {"mine.example"}
@@ -131,19 +131,19 @@ def test_whether_the_tenure_before_ended_cleanly(store: Store) -> None:
     fourth = store.claim_one()
     assert fourth.clean
     store.expire(fourth.domain_id)
-    sweep.release_expired(store.connection)
+    sweeper.release_expired(store.connection)
     fifth = store.claim_one()
     assert not fifth.clean, "expired"
-    sweep.force_release(store.connection, worker="w1")
+    sweeper.force_release(store.connection, worker="w1")
     sixth = store.claim_one()
     assert not sixth.clean, "taken away"
     domains.reset(store.connection, "a.example", why="test")
-    sweep.wake_now(store.connection, sixth.domain_id)
+    sweeper.fold_wakes_now(store.connection, sixth.domain_id)
     eighth = store.claim_one()
     assert (eighth.epoch, eighth.clean) == (8, False), "reset under its holder, which took an epoch itself"
     store.release(eighth)
     domains.reset(store.connection, "a.example", why="test")
-    sweep.wake_now(store.connection, sixth.domain_id)
+    sweeper.fold_wakes_now(store.connection, sixth.domain_id)
     assert store.claim_one().clean, "reset while nobody held it"
     assert_invariants(store.connection)
 
@@ -232,14 +232,14 @@ def test_a_former_holder_writes_nothing_whatever_took_its_claim(store: Store, ho
     store.seed("a.example")
     claim = store.claim_one("w1")
     if how == "forced":
-        sweep.force_release(store.connection, worker=None)
+        sweeper.force_release(store.connection, worker=None)
     elif how == "reclaimed":
         claims.reclaim(store.connection, worker="w1", lease=LEASE)
     elif how == "reset":
         domains.reset(store.connection, "a.example", why="test")
     else:
         store.expire(claim.domain_id)
-        sweep.release_expired(store.connection)
+        sweeper.release_expired(store.connection)
         store.claim_one("w2")
     before = store.everything()
     assert not store.flush(claim, "w1", outcomes=1, pages_crawled=1)
@@ -259,7 +259,7 @@ def test_the_first_outcome_makes_a_domain_active_and_progress_without_one_does_n
     assert store.status("a.example") is Status.PENDING
     assert store.flush(claim, outcomes=1)
     assert store.flush(claim, outcomes=1)
-    (change,) = reports.transitions_of(store.connection, claim.domain_id)
+    (change,) = operator_reports.transitions_of(store.connection, claim.domain_id)
     assert (change["to_status"], change["worker"]) == ("active", "w1")
     assert change["reason"].startswith(Event.OUTCOME)
     assert_invariants(store.connection)
@@ -353,7 +353,7 @@ def test_one_batch_flushes_many_domains(store: Store) -> None:
     with store.connection.transaction():
         passed = claims.fence(store.connection, worker="w1", held=held(*batch))
         progress = [
-            Progress(claim.domain_id, outcomes=1, pages_crawled=number)
+            DomainProgress(claim.domain_id, outcomes=1, pages_crawled=number)
             for number, claim in enumerate(batch)
             if claim.domain_id in passed
         ]
@@ -369,6 +369,6 @@ def test_without_priorities_domains_are_taken_in_the_order_in_which_they_were_me
     store.seed("second.example", rank=1)
     store.seed("third.example", rank=1000)
     assert [claim.domain for claim in store.claim("w1", 1)] == ["second.example"], "by priority"
-    sweep.force_release(store.connection, worker="w1")
+    sweeper.force_release(store.connection, worker="w1")
     taken = claims.claim(store.connection, worker="w1", job_id=store.job, count=2, lease=LEASE, by_priority=False)
     assert [claim.domain for claim in taken] == ["first.example", "second.example"]

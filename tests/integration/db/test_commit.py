@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.db import crawls, domain_removal, frontier, frontier_clear, sweeper, visit_state
+from holdfast.db.connection import Database
 from holdfast.errors import RolledBack, StoreError
-from holdfast.model.batch import Clocks, PageRow
+from holdfast.model.commit_batch import PageRow, PolitenessClocks
 from holdfast.model.domain import Status
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.page import ArchiveRef
 from holdfast.model.url import url_key
-from holdfast.model.work import Growth
-from holdfast.store import crawls, domain_removal, frontier, frontier_clear, sweep, visits
-from holdfast.store.connect import Database
+from holdfast.model.visit_report import FrontierGrowth
 from tests.support.batches import Worker, found, links, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -39,12 +39,14 @@ def test_a_page_and_its_links_are_written_and_counted(store: Store, worker: Work
             claim,
             [outcome(HOME, store.job, page=page, images_found=3, depth=2)],
             [*links("d0.example", 5, store.job), denied, found(HOME, store.job)],
-            Clocks(0.7, 30, 2, 120.5, 80.25, 1, 2, 60),
+            PolitenessClocks(0.7, 30, 2, 120.5, 80.25, 1, 2, 60),
             streak=0,
         )
     )
     assert done.refused == set()
-    assert done.growth == {claim.domain_id: Growth(5, 0, 5)}, "the page was known, and what is denied does not count"
+    assert done.growth == {claim.domain_id: FrontierGrowth(5, 0, 5)}, (
+        "the page was known, and what is denied does not count"
+    )
     row = store.row("d0.example")
     assert (row["pages_discovered"], row["frontier_size"], row["pages_crawled"], row["images_found"]) == (7, 5, 1, 3)
     assert (row["status"], row["crawl_depth_reached"], row["total_error_count"]) == ("active", 2, 0)
@@ -62,9 +64,9 @@ def test_a_page_and_its_links_are_written_and_counted(store: Store, worker: Work
 def test_clocks_come_back_as_they_went_and_stay_where_nothing_is_said(store: Store, worker: Worker) -> None:
     store.domains(1)
     claim = store.claim_one()
-    worker.commit(worker.part(claim, clocks=Clocks(100, 200, 2, 120.5, 80.25, 1, 2, 300), streak=4))
+    worker.commit(worker.part(claim, clocks=PolitenessClocks(100, 200, 2, 120.5, 80.25, 1, 2, 300), streak=4))
     worker.commit(worker.part(claim, [outcome(HOME, store.job)]))
-    state = visits.load(store.connection, [claim.domain_id])[claim.domain_id]
+    state = visit_state.load(store.connection, [claim.domain_id])[claim.domain_id]
     clocks = state.clocks
     assert 90 < clocks.next_request_in <= 100
     assert 190 < clocks.back_off_in <= 200
@@ -73,10 +75,10 @@ def test_clocks_come_back_as_they_went_and_stay_where_nothing_is_said(store: Sto
     assert (clocks.back_off_level, clocks.response_ms, clocks.best_response_ms) == (2, 120.5, 80.25)
     assert (clocks.circuit_failures, clocks.circuit_successes) == (1, 2)
     assert (state.refusal_streak, state.pages_crawled, state.status) == (4, 1, Status.ACTIVE)
-    worker.commit(worker.part(claim, clocks=Clocks(), streak=0))
-    state = visits.load(store.connection, [claim.domain_id])[claim.domain_id]
+    worker.commit(worker.part(claim, clocks=PolitenessClocks(), streak=0))
+    state = visit_state.load(store.connection, [claim.domain_id])[claim.domain_id]
     assert state.clocks.next_request_in <= 0, "how long ago a request could have started: a new delay counts from then"
-    assert replace(state.clocks, next_request_in=0.0) == Clocks()
+    assert replace(state.clocks, next_request_in=0.0) == PolitenessClocks()
     assert (state.refusal_streak, state.consecutive_errors) == (0, 0)
 
 
@@ -85,7 +87,7 @@ def test_the_same_batch_twice_counts_once(store: Store, worker: Worker) -> None:
     store.domains(1)
     claim = store.claim_one()
     part = worker.part(claim, [outcome(HOME, store.job)], links("d0.example", 3, store.job))
-    assert worker.commit(part).growth == {claim.domain_id: Growth(3, 0, 3)}
+    assert worker.commit(part).growth == {claim.domain_id: FrontierGrowth(3, 0, 3)}
     before = store.everything()
     assert worker.commit(part).growth == {}
     after = store.everything()
@@ -98,7 +100,7 @@ def test_a_domain_whose_fence_fails_leaves_the_batch_with_all_that_was_learnt(st
     store.domains(3)
     kept, lost, old = store.claim(count=3)
     store.expire(lost.domain_id)
-    sweep.release_expired(store.connection)
+    sweeper.release_expired(store.connection)
     store.connection.execute("UPDATE domains SET claim_epoch = claim_epoch + 1 WHERE id = %s", (old.domain_id,))
     store.connection.execute("UPDATE claim_log SET epoch = epoch + 1 WHERE domain_id = %s", (old.domain_id,))
     done = worker.commit(
@@ -115,7 +117,7 @@ def test_a_domain_whose_fence_fails_leaves_the_batch_with_all_that_was_learnt(st
         )
     )
     assert done.refused == {lost.domain_id, old.domain_id}
-    assert done.growth == {kept.domain_id: Growth(3, 1, 2)}, "two here, and one on a new domain"
+    assert done.growth == {kept.domain_id: FrontierGrowth(3, 1, 2)}, "two here, and one on a new domain"
     assert store.value("SELECT count(*) FROM crawl_log") == 1
     assert store.value("SELECT count(*) FROM url_frontier") == 3 + 2 + 1
     assert store.value("SELECT string_agg(domain, ' ') FROM domains WHERE source = 'link'") == f"new-{kept.domain}"
@@ -126,7 +128,7 @@ def test_of_two_tenures_in_a_batch_only_the_newest_counts(store: Store, worker: 
     store.domains(1)
     first = store.claim_one()
     store.expire(first.domain_id)
-    sweep.release_expired(store.connection)
+    sweeper.release_expired(store.connection)
     second = store.claim_one()
     stale = worker.part(first, [outcome(HOME, store.job)])
     fresh = worker.part(second, [outcome(HOME, store.job, Outcome.NOT_FOUND)])
@@ -142,7 +144,7 @@ def test_attempts_are_logged_each_and_the_url_waits_until_its_time(store: Store,
     worker.commit(worker.part(claim, [outcome(HOME, store.job, Outcome.TIMEOUT, attempts=1, **again)]))
     work = store.work("d0.example")
     assert (work["waiting"], work["failed"], work["budget_used"]) == (1, 0, 0)
-    taken = frontier.take(store.connection, domain_id=claim.domain_id, job_id=store.job, count=9, besides=[])
+    taken = frontier.take(store.connection, domain_id=claim.domain_id, job_id=store.job, count=9, exclude=[])
     assert taken.urls == []
     assert taken.next_in is not None
     assert 990 < taken.next_in <= 1000
@@ -197,7 +199,7 @@ def test_links_to_foreign_domains_make_new_ones_and_wake_known_ones(store: Store
             ],
         )
     )
-    assert done.growth == {mine.domain_id: Growth(8, 7, 1)}, (
+    assert done.growth == {mine.domain_id: FrontierGrowth(8, 7, 1)}, (
         "new domains, known and held ones; a link that names ours is ours"
     )
     assert store.value("SELECT string_agg(inserted::text, ' ' ORDER BY inserted) FROM domain_wakes") == "1 3"
@@ -206,7 +208,7 @@ def test_links_to_foreign_domains_make_new_ones_and_wake_known_ones(store: Store
     assert store.work("new.example")["ready"]
     assert store.work("new.example", other)["waiting"] == 1
     assert_invariants(store.connection)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.work("known.example")["waiting"] == 4
     assert store.value("SELECT count(*) FROM domain_wakes") == 1, "the held one's is folded by its holder"
     assert worker.waiting(claims_["held.example"]) == ["https://held.example/", "https://held.example/x"]
@@ -246,7 +248,7 @@ def test_a_foreign_domain_in_the_same_batch_counts_as_own_if_its_fence_passed(st
     )
     assert done.refused == {lost.domain_id}
     assert done.growth[one.domain_id].elsewhere == 3 + 4
-    assert done.growth[two.domain_id] == Growth(1, 0, 1 + 4), "two of its three were found by the other first"
+    assert done.growth[two.domain_id] == FrontierGrowth(1, 0, 1 + 4), "two of its three were found by the other first"
     assert store.work(two.domain, other)["waiting"] == 1, "a job that had nothing to do there before"
     assert store.value("SELECT inserted FROM domain_wakes WHERE domain_id = %s", lost.domain_id) == 4
     assert_invariants(store.connection)
@@ -258,10 +260,10 @@ def test_an_answer_not_modified_leaves_what_is_known_of_the_page(store: Store, w
     page = PageRow(200, "text/html", 12, b"h" * 32, "Title", etag='"1"', last_modified="yesterday", text=b"text")
     worker.commit(worker.part(claim, [outcome(HOME, store.job, page=page)]))
     store.release(claim)
-    crawls.again(store.connection, store.job)
+    crawls.restart(store.connection, store.job)
     assert store.status("d0.example") is Status.PENDING
     claim = store.claim_one()
-    taken = frontier.take(store.connection, domain_id=claim.domain_id, job_id=store.job, count=9, besides=[])
+    taken = frontier.take(store.connection, domain_id=claim.domain_id, job_id=store.job, count=9, exclude=[])
     (waiting,) = taken.urls
     assert (waiting.refresh, waiting.etag, waiting.last_modified) == (True, '"1"', "yesterday")
     unchanged = outcome(HOME, store.job, Outcome.NOT_MODIFIED, status=304, page=PageRow(304, etag='"2"'))
@@ -280,7 +282,7 @@ def test_a_page_that_is_gone_loses_its_text(store: Store, worker: Worker) -> Non
     claim = store.claim_one()
     worker.commit(worker.part(claim, [outcome(HOME, store.job, page=PageRow(200, text=b"text"))]))
     store.release(claim)
-    crawls.again(store.connection, store.job)
+    crawls.restart(store.connection, store.job)
     claim = store.claim_one()
     worker.commit(worker.part(claim, [outcome(HOME, store.job, Outcome.NOT_FOUND, status=404, page=PageRow(404))]))
     assert store.value("SELECT count(*) FROM page_texts") == 0
@@ -350,7 +352,7 @@ def test_taking_goes_by_priority_then_depth_and_leaves_out_what_is_in_memory(sto
         domain_id=claim.domain_id,
         job_id=store.job,
         count=2,
-        besides=[url_key(HOME), url_key("https://d0.example/deep")],
+        exclude=[url_key(HOME), url_key("https://d0.example/deep")],
     )
     assert [waiting.url for waiting in taken.urls] == ["https://d0.example/near", "https://d0.example/late"]
     assert taken.next_in is None
@@ -388,9 +390,9 @@ def test_urls_are_counted_by_template_once_and_only_those_that_are_new(store: St
     from_there = found("https://a.example/9", store.job, domain="a.example", template=-5)
     done = worker.commit(worker.part(here, [], urls[:1]), worker.part(there, [], [from_there]))
     assert done.growth[here.domain_id].templates == {(store.job, -5): 1}
-    state = visits.load(store.connection, [here.domain_id, there.domain_id], store.job)
+    state = visit_state.load(store.connection, [here.domain_id, there.domain_id], store.job)
     assert (state[here.domain_id].templates, state[there.domain_id].templates) == ({-5: 5, 7: 1}, {})
-    assert visits.load(store.connection, [here.domain_id], store.new_job("other"))[here.domain_id].templates == {}
+    assert visit_state.load(store.connection, [here.domain_id], store.new_job("other"))[here.domain_id].templates == {}
     assert_invariants(store.connection)
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.db import crawls, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import ClaimLost, RolledBack
-from holdfast.model.batch import Clocks
+from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Claim, Status
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.store import crawls, sweep
-from holdfast.store.connect import Database
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -99,7 +99,7 @@ def test_workers_that_link_to_each_other_and_find_the_same_never_wait_in_a_circl
     assert_invariants(store.connection)
     for name, claim in held.items():
         store.release(claim, name)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
     assert_invariants(store.connection)
 
@@ -134,8 +134,8 @@ def test_commits_against_releases_resets_and_sweeps(store: Store, database: Data
     def disturb() -> None:
         with database.connect() as connection:
             while not over.is_set():
-                sweep.force_release(connection, worker="w1")
-                sweep.sweep(connection, run_silence=LEASE)
+                sweeper.force_release(connection, worker="w1")
+                sweeper.sweep(connection, run_silence=LEASE)
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
@@ -186,7 +186,7 @@ def test_a_commit_updates_domains_and_their_work_in_place(store: Store, database
                     claim,
                     [outcome(url, store.job) for url in worker.waiting(claim, 1)],
                     links(claim.domain, 2, store.job, start=first),
-                    Clocks(0.5, 1, 2, 3.0, 4.0, 5, 6, 7),
+                    PolitenessClocks(0.5, 1, 2, 3.0, 4.0, 5, 6, 7),
                     streak=first,
                 )
                 for claim in batch

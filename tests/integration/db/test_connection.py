@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from holdfast.db import connection as connect
+from holdfast.db.connection import Database
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.store import connect
-from holdfast.store.connect import Database
 
 SECRET = "correct horse"
 ENCODED = "correct%20horse"
@@ -109,7 +109,7 @@ def test_a_server_that_is_too_old(database: Database, monkeypatch: pytest.Monkey
 
 
 def test_a_connection_commits_by_itself_in_utc_under_its_name_with_a_limit(database: Database) -> None:
-    with Database(database.url, statement_timeout=1.5).named("holdfast test").session() as connection:
+    with Database(database.url, statement_timeout=1.5).with_application_name("holdfast test").session() as connection:
         assert connection.autocommit
         settings = [
             connection.execute(f"SHOW {name}").fetchone()

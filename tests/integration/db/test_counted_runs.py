@@ -5,19 +5,20 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.model.figures import RunCounts
-from holdfast.model.outcome import Outcome
-from holdfast.store import claims, migrate, runs, stats, sweep
-from holdfast.store.connect import Database
+from holdfast.db import claims, runs, stats, sweeper
+from holdfast.db.connection import Database
+from holdfast.model.histograms import RunCounts
 from tests.support.factories import LEASE, Store
-from tests.support.figures import counted, fold, log, of_requests, rows, totals
+from tests.support.figures import fold, log, rows, totals
 
 
 def test_what_a_run_counts_by_itself_is_counted_once(connection: psycopg.Connection, store: Store) -> None:
     first, second = (runs.begin(connection, worker=name) for name in ("w1", "w2"))
-    runs.beat(connection, first, in_window=0, counts=RunCounts(5, 1, 2, 10, 70, (4, 6)))
-    runs.beat(connection, first, in_window=0, counts=RunCounts(5, 1, 2, 10, 70, (4, 6)))  # its answer had been lost
-    runs.beat(connection, second, in_window=0, counts=RunCounts(1, 0, 0, 1, 3, (0, 0, 1)))
+    runs.heartbeat(connection, first, in_window=0, counts=RunCounts(5, 1, 2, 10, 70, (4, 6)))
+    runs.heartbeat(
+        connection, first, in_window=0, counts=RunCounts(5, 1, 2, 10, 70, (4, 6))
+    )  # its answer had been lost
+    runs.heartbeat(connection, second, in_window=0, counts=RunCounts(1, 0, 0, 1, 3, (0, 0, 1)))
     expected = {
         ("lease_renewals", ""): 6,
         ("fenced_writes", ""): 1,
@@ -45,11 +46,11 @@ def test_a_run_that_was_given_up_and_lives_after_all_is_counted_on(
     connection: psycopg.Connection, store: Store
 ) -> None:
     run = runs.begin(connection, worker="w1")
-    runs.beat(connection, run, in_window=0, counts=RunCounts(commits=5))
+    runs.heartbeat(connection, run, in_window=0, counts=RunCounts(commits=5))
     runs.fail_silent(connection, older_than=timedelta(0), message="silent")
     fold(connection)
     assert store.value("SELECT settled FROM crawl_runs") is True
-    runs.beat(connection, run, in_window=0, counts=RunCounts(commits=8))
+    runs.heartbeat(connection, run, in_window=0, counts=RunCounts(commits=8))
     assert totals(connection)["commits", ""] == 8
     fold(connection)
     assert totals(connection)["commits", ""] == 8
@@ -61,9 +62,9 @@ def test_claims_are_counted_by_how_they_ended(store: Store, connection: psycopg.
     taken = store.claim(count=5)
     store.release(taken[0], crawled=False)
     store.expire(taken[1].domain_id)
-    assert sweep.release_expired(connection) == 1
-    claims.reclaim(connection, worker="w1", lease=LEASE, besides=[claim.domain_id for claim in taken[3:]])
-    assert sweep.force_release(connection, worker="w1") == 3
+    assert sweeper.release_expired(connection) == 1
+    claims.reclaim(connection, worker="w1", lease=LEASE, exclude=[claim.domain_id for claim in taken[3:]])
+    assert sweeper.force_release(connection, worker="w1") == 3
 
     def of_claims() -> dict[str, int]:
         return {label: value for (name, label), value in totals(connection).items() if name == "claim"}
@@ -76,25 +77,6 @@ def test_claims_are_counted_by_how_they_ended(store: Store, connection: psycopg.
 
 
 # The schema -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_upgrade_counts_what_was_crawled_before(
-    database: Database, connection: psycopg.Connection, store: Store
-) -> None:
-    store.domains(2)
-    store.release(store.claim_one(), crawled=False)
-    log(connection, at="now() - interval '20 days'", count=3)
-    log(connection, Outcome.TIMEOUT, at="now() - interval '2 days'", count=2, status=None)
-    log(connection)
-    migrate.downgrade(database, "0010")
-    log(connection, at="now() - interval '3 hours'", count=4)
-    migrate.upgrade(database)
-    for _ in range(2):
-        assert of_requests(totals(connection)) == counted(connection)
-        assert totals(connection)["claim", "released"] == 1
-        fold(connection)
-    assert sum(minute["requests"] for minute in rows(connection, "stats_minute")) == 7
-    assert sum(day["requests"] for day in rows(connection, "stats_day")) == 10
 
 
 def test_every_partition_of_the_log_can_be_read_by_time(connection: psycopg.Connection) -> None:
@@ -136,7 +118,7 @@ def test_a_statement_that_takes_too_long_is_a_fault_and_not_waited_for(
         patch.setattr(stats, "_FOLD_RUNS", "SELECT pg_sleep(30)")
         (fault,) = stats.fold(connection, every=timedelta(0)).faults
     connection.execute("RESET statement_timeout")
-    assert fault == "What is done now and then (figures) failed: canceling statement due to statement timeout."
+    assert fault == "Periodic work 'figures' failed: canceling statement due to statement timeout."
     assert rows(connection, "stats_minute") == []
     assert fold(connection) == 1
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from holdfast.db import claimable, crawls, jobs, runs, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.store import crawls, jobs, readiness, runs, sweep
-from holdfast.store.connect import Database
 from tests.support.batches import Worker, found, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -119,7 +119,7 @@ def test_seeds_bring_a_completed_job_back(store: Store, worker: Worker, url: str
     assert job_state(store, job.id) == "completed", "nothing new"
     store.seed(url, job=job.id)
     assert job_state(store, job.id) == "pending"
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert [claim.domain for claim in store.claim(job=job.id)] == [url.split("/")[0]]
     assert_invariants(store.connection)
 
@@ -182,7 +182,7 @@ def test_starting_again_wants_every_page_once_more(store: Store, worker: Worker)
     store.release(taken["done.example"])
     store.release(taken["blocked.example"], event=Event.FORBIDDEN)
     worker.crawl(taken["held.example"])
-    crawls.again(store.connection, store.job)
+    crawls.restart(store.connection, store.job)
     assert store.status("done.example") is Status.PENDING
     assert store.work("done.example")["ready"]
     assert store.status("blocked.example") is Status.BLOCKED
@@ -210,7 +210,7 @@ def test_how_a_crawl_stands(store: Store, worker: Worker) -> None:
     store.release(taken["delayed"], wait=1000.0)
     with store.connection.transaction():
         store.insert_foreign(taken["held"].domain_id, "https://held.example/new", job.id)
-    standing = crawls.standing(store.connection, job.id, crawl)
+    standing = crawls.status(store.connection, job.id, crawl)
     assert standing.next_in is not None
     assert 990 < standing.next_in <= 1000
     assert (standing.held, standing.ready, standing.done, standing.spent) == (1, 1, 1, 1)
@@ -218,8 +218,8 @@ def test_how_a_crawl_stands(store: Store, worker: Worker) -> None:
     assert standing.waiting == 1 + 2 + 1 + 1 + 1
     assert standing.budget_left == 8
     unlimited, _ = crawls.begin(store.connection, store.job)
-    assert crawls.standing(store.connection, store.job, unlimited).budget_left is None
-    empty = crawls.standing(store.connection, 999, 999)
+    assert crawls.status(store.connection, store.job, unlimited).budget_left is None
+    empty = crawls.status(store.connection, 999, 999)
     assert (empty.rows, empty.next_in, empty.budget_left) == (0, None, None)
 
 
@@ -228,10 +228,10 @@ def test_a_visit_that_is_told_to_wait_is_left_alone_until_then(store: Store, wor
     claim = store.claim_one()
     store.release(claim, wait=1000.0)
     assert store.claim() == []
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.claim() == []
     store.connection.execute("UPDATE job_domains SET not_before = clock_timestamp() - interval '1 s'")
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert len(store.claim()) == 1
     assert_invariants(store.connection)
 
@@ -245,7 +245,7 @@ def test_new_urls_end_a_delay_but_not_one_that_the_server_asked_for(store: Store
     store.release(claim, wait=1000.0)
     with store.connection.transaction():
         store.insert_foreign(claim.domain_id, "https://d0.example/new")
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert len(store.claim()) == (0 if asked else 1)
     assert_invariants(store.connection)
 
@@ -256,16 +256,16 @@ def test_a_worker_for_all_jobs_sees_those_with_something_ready(store: Store) -> 
     assert crawls.runnable(store.connection) == []
     store.seed("a.example", "b.example", job=one.id)
     store.seed("a.example")
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     found = crawls.runnable(store.connection)
     assert [job.name for job in found] == [jobs.DEFAULT, "one"]
     assert [job.crawl_id for job in found] == [job.crawl_id for job in crawls.runnable(store.connection)]
     assert None not in [job.crawl_id for job in found]
     claim = store.claim(count=1)[0]
     runs.begin(store.connection, worker="w1")
-    assert crawls.another_waits(store.connection, claim.domain_id, store.job)
+    assert crawls.other_job_waits(store.connection, claim.domain_id, store.job)
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE name = 'one'")
-    assert not crawls.another_waits(store.connection, claim.domain_id, store.job)
+    assert not crawls.other_job_waits(store.connection, claim.domain_id, store.job)
 
 
 def test_how_a_job_stands_is_found_by_index(store: Store, connection: psycopg.Connection) -> None:
@@ -281,7 +281,7 @@ def test_how_a_job_stands_is_found_by_index(store: Store, connection: psycopg.Co
 def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
     store: Store, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "REOPEN_CHUNK", 3)
+    monkeypatch.setattr(claimable, "REOPEN_CHUNK", 3)
     store.domains(1)
     claim = store.claim_one()
     deep = [
@@ -292,18 +292,18 @@ def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
     worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [*deep, trap]))
     store.release(claim)
     assert store.row("d0.example")["status"] == "exhausted"
-    crawls.deepen(store.connection, store.job, 18)
+    crawls.raise_depth_limit(store.connection, store.job, 18)
     work = store.work("d0.example")
     assert (work["waiting"], work["denied"], work["ready"], work["state"]) == (3, 8, True, "open")
     assert store.row("d0.example")["status"] == "pending"
     assert_invariants(store.connection)
     for _ in range(3):
-        sweep.sweep(store.connection, run_silence=LEASE)
+        sweeper.sweep(store.connection, run_silence=LEASE)
     work = store.work("d0.example")
     assert (work["waiting"], work["denied"]) == (8, 3)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
     assert store.value("SELECT max(depth) FROM url_frontier WHERE state = 'waiting'") == 18
-    crawls.deepen(store.connection, store.job, 18)
+    crawls.raise_depth_limit(store.connection, store.job, 18)
     assert store.work("d0.example")["waiting"] == 8
     assert_invariants(store.connection)
 
@@ -313,7 +313,7 @@ def test_a_held_domain_hears_of_the_new_depth_when_it_is_released(store: Store, 
     claim = store.claim_one()
     deep = found("https://d0.example/x", store.job, depth=11, state=UrlState.DENIED, reason=f"{Outcome.TOO_DEEP}: 11")
     worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [deep]))
-    crawls.deepen(store.connection, store.job, 20)
+    crawls.raise_depth_limit(store.connection, store.job, 20)
     assert store.work("d0.example")["waiting"] == 0
     store.release(claim)
     assert store.work("d0.example")["waiting"] == 1

@@ -13,12 +13,12 @@ from holdfast.control.domains import DomainDesk
 from holdfast.control.frontier import FrontierDesk
 from holdfast.control.pages import PagesDesk
 from holdfast.control.seeds import Sower
+from holdfast.db import frontier_clear, sweeper
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.frontier_clear import Meant
 from holdfast.errors import ClaimLost, HoldfastError, NotFound, Refused, RolledBack
 from holdfast.model.url import DEFAULT_RULES
-from holdfast.store import frontier_clear, sweep
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
-from holdfast.store.frontier_clear import Meant
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -90,7 +90,7 @@ def test_nothing_breaks_whoever_works_meanwhile(
             with database.connect() as connection:
                 while not over.is_set():
                     done.append(deed(database, chance))
-                    sweep.sweep(connection, run_silence=LEASE)
+                    sweeper.sweep(connection, run_silence=LEASE)
                     assert_invariants(connection)
         except (HoldfastError, psycopg.Error, AssertionError) as problem:
             problems.append(problem)
@@ -106,8 +106,8 @@ def test_nothing_breaks_whoever_works_meanwhile(
     assert problems == []
     assert committed > 20
     assert sum(done) > 0, "it was never really done"
-    sweep.force_release(store.connection, worker=None)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.force_release(store.connection, worker=None)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert_invariants(store.connection)
 
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast.db import claimable, claims, domains, operator_reports, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
-from holdfast.store import claims, domains, readiness, reports, sweep
-from holdfast.store.connect import Database
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
@@ -57,10 +57,10 @@ def test_a_reset_means_every_job_that_may_go_on(store: Store, state: str, woken:
     other = store.new_job("other")
     store.seed("a.example")
     store.seed("a.example/x", job=other)
-    sweep.sweep(store.connection, run_silence=timedelta(hours=1))
+    sweeper.sweep(store.connection, run_silence=timedelta(hours=1))
     store.crawl_to_the_end()
     store.connection.execute("UPDATE crawl_jobs SET state = %s WHERE id = %s", (state, other))
-    sweep.wake_now(store.connection, domains.reset(store.connection, "a.example", why="test"))
+    sweeper.fold_wakes_now(store.connection, domains.reset(store.connection, "a.example", why="test"))
     assert (store.work("a.example")["waiting"], store.work("a.example", other)["waiting"]) == (1, woken)
     assert_invariants(store.connection)
 
@@ -72,9 +72,9 @@ def test_a_clock_that_was_set_back_keeps_nobody_from_ending_a_tenure(store: Stor
     store.release(held[0])
     domains.reset(store.connection, held[1].domain, why="test")
     store.expire(held[2].domain_id)
-    assert sweep.sweep(store.connection, run_silence=timedelta(hours=1)).expired == 1
+    assert sweeper.sweep(store.connection, run_silence=timedelta(hours=1)).expired == 1
     claims.reclaim(store.connection, worker="w1", lease=LEASE)
-    assert sweep.force_release(store.connection, worker="w1") == 1
+    assert sweeper.force_release(store.connection, worker="w1") == 1
     assert len(store.claim("w2", 4)) == 4
     assert_invariants(store.connection)
 
@@ -142,7 +142,7 @@ def test_claims_go_to_domains_under_way_then_by_score_then_by_id(store: Store) -
     assert order == ["worst.example", "best.example", "good.example", "tie-1.example", "tie-2.example"]
     assert (
         store.work("worst.example")["priority"]
-        == store.row("worst.example")["priority_score"] + readiness.UNDER_WAY_BONUS
+        == store.row("worst.example")["priority_score"] + claimable.STARTED_BONUS
     )
 
 
@@ -218,14 +218,16 @@ def test_a_reset_starts_a_domain_over_from_every_status_held_or_free(store: Stor
         assert (after["next_crawl_after"], after["first_blocked_at"], after["block_reason_code"]) == (None, None, None)
         assert after["version"] == before["version"] + 1
         changes = [
-            row for row in reports.transitions_of(store.connection, after["id"]) if row["reason"] == "reset: a test"
+            row
+            for row in operator_reports.transitions_of(store.connection, after["id"])
+            if row["reason"] == "reset: a test"
         ]
         assert [row["from_status"] for row in changes] == ([] if status is Status.PENDING else [status])
     for name, claim in claimed.items():
-        assert reports.tenures_of(store.connection, claim.domain_id)[0]["why"] == "reset", name
+        assert operator_reports.tenures_of(store.connection, claim.domain_id)[0]["why"] == "reset", name
         assert not store.flush(claim, outcomes=1), "its former holder is fenced off"
     assert_invariants(store.connection)
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert {claim.domain for claim in store.claim("w2", 99)} == {*held, *free}
     assert_invariants(store.connection)
 
@@ -240,12 +242,12 @@ def test_after_a_reset_all_pages_of_all_jobs_but_the_cancelled_wait_again(store:
     jobs = {state: store.new_job(state) for state in ("paused", "cancelled")}
     for job in jobs.values():
         store.seed("a.example/3", job=job)
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     store.crawl_to_the_end()
     store.connection.execute("UPDATE job_domains SET budget_used = 7")
     for state, job in jobs.items():
         store.connection.execute("UPDATE crawl_jobs SET state = %s WHERE id = %s", (state, job))
-    sweep.wake_now(store.connection, domains.reset(store.connection, "a.example", why="a test"))
+    sweeper.fold_wakes_now(store.connection, domains.reset(store.connection, "a.example", why="a test"))
     work = {job: store.work("a.example", job) for job in (store.job, *jobs.values())}
     assert [(w["waiting"], w["done"], w["ready"]) for w in work.values()] == [
         (2, 0, True),
@@ -262,11 +264,11 @@ def test_a_reset_reopens_pages_in_chunks_and_each_of_them_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, urls: int, visits: list[int]
 ) -> None:
     """Pages of the first chunk are crawled again before the next one is reopened: they are not reopened twice."""
-    monkeypatch.setattr(readiness, "REOPEN_CHUNK", 2)
+    monkeypatch.setattr(claimable, "REOPEN_CHUNK", 2)
     store.seed(*(f"a.example/{number}" for number in range(urls)))
     claim = store.crawl_to_the_end()
     domains.reset(store.connection, "a.example", why="a test")
-    sweep.wake_now(store.connection, claim.domain_id)
+    sweeper.fold_wakes_now(store.connection, claim.domain_id)
     for waiting in visits:
         assert store.work("a.example")["waiting"] == waiting
         assert_invariants(store.connection)

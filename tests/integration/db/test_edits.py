@@ -7,11 +7,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.model.batch import Clocks
-from holdfast.model.proxy import Protocol, ProxyServer, Use
+from holdfast.db import crawls, domains, edits, listen_notify, proxies, proxy_pools, request_secrets, visit_state
+from holdfast.db.connection import Database
+from holdfast.model.commit_batch import PolitenessClocks
+from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.request_secrets import SealedSecret, SecretKind
-from holdfast.store import crawls, domains, edits, notices, proxies, proxy_pools, request_secrets, visits
-from holdfast.store.connect import Database
 from tests.support.factories import Store
 
 NAME = "a.example"
@@ -24,12 +24,12 @@ def proxy(connection: psycopg.Connection, host: str = "p.example") -> int:
     return made
 
 
-def look(store: Store) -> edits.Now:
-    return edits.look(store.connection, [1], [store.job], proxies=True)
+def look(store: Store) -> edits.Versions:
+    return edits.current_versions(store.connection, [1], [store.job], proxies=True)
 
 
 def heard(listener: psycopg.Connection) -> bool:
-    return notices.wait(listener, 0.2)
+    return listen_notify.wait(listener, 0.2)
 
 
 def secret(sealed: str) -> SealedSecret:
@@ -58,7 +58,7 @@ def _secrets_of_domain(store: Store) -> None:
 
 
 def _assign(store: Store) -> None:
-    proxy_pools.assign(store.connection, NAME, [1], usual=Use.POOL, actor="ann")
+    proxy_pools.assign(store.connection, NAME, [1], usual=ProxyMode.POOL, actor="ann")
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_an_edit_raises_a_version_and_sends_a_notice(
     store.seed(NAME)
     proxy(store.connection)
     with database.connect() as listener:
-        notices.listen(listener)
+        listen_notify.listen(listener)
         before = look(store)
         act(store)
         assert heard(listener)
     after = look(store)
     assert after.domains[1].settings_version - before.domains[1].settings_version == of_domain
     assert after.jobs[store.job].settings_version - before.jobs[store.job].settings_version == of_job
-    assert visits.load(store.connection, [1])[1].settings_version == after.domains[1].settings_version
+    assert visit_state.load(store.connection, [1])[1].settings_version == after.domains[1].settings_version
     assert crawls.get(store.connection, store.job).settings_version == after.jobs[store.job].settings_version
 
 
@@ -97,7 +97,7 @@ def test_an_edit_of_proxies_is_seen(store: Store, database: Database) -> None:
     first = proxy(store.connection)
     seen = {look(store).proxies}
     with database.connect() as listener:
-        notices.listen(listener)
+        listen_notify.listen(listener)
         for act in (
             lambda: proxies.switch(store.connection, first, on=False, actor="ann"),
             lambda: proxies.edit(store.connection, first, {"country_code": "DE"}, actor="ann"),
@@ -108,7 +108,7 @@ def test_an_edit_of_proxies_is_seen(store: Store, database: Database) -> None:
             assert heard(listener)
             assert look(store).proxies not in seen
             seen.add(look(store).proxies)
-    assert edits.look(store.connection, [], [], proxies=False) == edits.Now({}, {}, (0, 0, 0))
+    assert edits.current_versions(store.connection, [], [], proxies=False) == edits.Versions({}, {}, (0, 0, 0))
 
 
 def test_what_workers_write_and_what_says_the_same_again_is_no_edit(store: Store, database: Database) -> None:
@@ -117,9 +117,11 @@ def test_what_workers_write_and_what_says_the_same_again_is_no_edit(store: Store
     crawls.set_spec(store.connection, store.job, spec)
     before = look(store)
     with database.connect() as listener:
-        notices.listen(listener)
+        listen_notify.listen(listener)
         claim = store.claim_one()
-        assert store.flush(claim, outcomes=1, pages_crawled=1, clocks=Clocks(2.0, delay=2.0, delay_source="robots"))
+        assert store.flush(
+            claim, outcomes=1, pages_crawled=1, clocks=PolitenessClocks(2.0, delay=2.0, delay_source="robots")
+        )
         store.release(claim)
         crawls.set_spec(store.connection, store.job, spec)
         assert not heard(listener)
@@ -148,7 +150,7 @@ def test_a_wait_that_was_judged_by_settings_of_before_is_dropped_at_the_release(
 def test_the_delay_that_the_clock_was_computed_with_is_kept(store: Store) -> None:
     store.seed(NAME)
     claim = store.claim_one()
-    assert store.flush(claim, outcomes=1, clocks=Clocks(30.0, delay=40.0, delay_source="robots"))
-    clocks = visits.load(store.connection, [1])[1].clocks
+    assert store.flush(claim, outcomes=1, clocks=PolitenessClocks(30.0, delay=40.0, delay_source="robots"))
+    clocks = visit_state.load(store.connection, [1])[1].clocks
     assert (clocks.delay, clocks.delay_source) == (40.0, "robots")
     assert timedelta(seconds=28) < timedelta(seconds=clocks.next_request_in) <= timedelta(seconds=30)

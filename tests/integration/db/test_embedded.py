@@ -14,9 +14,9 @@ import psutil
 import psycopg
 import pytest
 
+from holdfast.db import embedded
+from holdfast.db.embedded import config, os_user, process, safe_files
 from holdfast.errors import EmbeddedServerError
-from holdfast.store import embedded
-from holdfast.store.embedded import account, config, files, process
 from tests.support.servers import child, query
 
 
@@ -26,7 +26,7 @@ def test_starts_stops_and_starts_again(data: Path) -> None:
     assert embedded.find(data) == server
     assert embedded.stop(data)
     assert embedded.find(data) is None
-    assert not process.lives(server.cluster, server.pid)
+    assert not process.is_alive(server.cluster, server.pid)
     assert not embedded.stop(data)
 
     said: list[str] = []
@@ -152,7 +152,7 @@ def test_eight_processes_at_once_share_one_server(folder: Path) -> None:
     assert server
     assert pids == {str(server.pid)}
     assert {one.returncode for one in children} == {0}
-    assert psutil.Process(server.pid).environ() == account.ENVIRONMENT
+    assert psutil.Process(server.pid).environ() == os_user.ENVIRONMENT
 
 
 def test_a_folder_name_longer_than_a_socket_may_be(folder: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_folder_name_longer_than_a_socket_may_be(folder: Path) -> None:
     assert server.cluster == data / "postgres"
     assert query(server, "SELECT 1") == 1
     assert len(os.fsencode(server.socket_dir)) < 90
-    assert files.is_private(server.socket_dir, server.cluster.stat().st_uid)
+    assert safe_files.is_private(server.socket_dir, server.cluster.stat().st_uid)
 
     # A cleaner of /tmp takes it away while the server runs: nobody can reach it any more.
     shutil.rmtree(server.socket_dir)
@@ -191,7 +191,7 @@ def test_a_socket_folder_that_somebody_opened_is_not_used(data: Path) -> None:
     again = embedded.ensure_running(data, said.append)
     assert "open to others" in said[0]
     assert again.url() == server.url()
-    assert files.is_private(again.socket_dir, again.cluster.stat().st_uid)
+    assert safe_files.is_private(again.socket_dir, again.cluster.stat().st_uid)
 
 
 @pytest.mark.parametrize(

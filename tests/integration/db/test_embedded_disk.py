@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.db import embedded
+from holdfast.db.embedded import layout
 from holdfast.errors import EmbeddedServerError
-from holdfast.store import embedded
-from holdfast.store.embedded import place
 from tests.support import servers as case
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -46,7 +46,7 @@ def test_a_full_disk_at_a_later_start(folder: Path) -> None:
         server = embedded.ensure_running(data)
         case.query(server, "CREATE TABLE kept AS SELECT 42 AS n")
         embedded.stop(data)
-        place.stopped_file(data).unlink()  # the block that it would give back at the start is enough for PostgreSQL
+        layout.stopped_file(data).unlink()  # the block that it would give back at the start is enough for PostgreSQL
         filler = folder / "disk" / "filler"
         with filler.open("wb", buffering=0) as file, suppress(OSError):
             while file.write(bytes(4096)):

@@ -14,9 +14,9 @@ import psutil
 import psycopg
 import pytest
 
+from holdfast.db import embedded
+from holdfast.db.embedded import binaries, layout, os_user, process, safe_files, sockets, watchdog
 from holdfast.errors import EmbeddedServerError
-from holdfast.store import embedded
-from holdfast.store.embedded import account, binaries, files, keeper, place, process, sockets
 from tests.support import servers as case
 
 
@@ -62,9 +62,11 @@ def test_killed_at_any_moment_of_the_first_start(folder: Path) -> None:
 def test_a_starter_killed_in_the_first_milliseconds_of_the_server(data: Path) -> None:
     """The server lives but has not written its process number yet: it is joined, not taken for a left-over."""
     embedded.stop(data)
-    here = place.settle(data, print)
-    programs, _ = binaries.usable(here.account, embedded._shelves(here), print)  # a home folder's are not for its user
-    launched = process._launch(here, programs, sockets.choose(here), {}, time.monotonic(), print)
+    here = layout.choose_layout(data, print)
+    programs, _ = binaries.usable(
+        here.account, embedded._copy_folders(here), print
+    )  # a home folder's are not for its user
+    launched = process._launch(here, programs, sockets.choose_folder(here), {}, time.monotonic(), print)
     assert launched
     os.kill(launched.pid, signal.SIGSTOP)
     waiter = threading.Thread(target=embedded.ensure_running, args=(data,))
@@ -89,7 +91,7 @@ def test_what_a_killed_process_left_is_removed(data: Path) -> None:
     server.socket_dir.chmod(0o755)
     again = embedded.ensure_running(data)
     assert again.url() == server.url()
-    assert files.is_private(again.socket_dir, again.cluster.stat().st_uid)
+    assert safe_files.is_private(again.socket_dir, again.cluster.stat().st_uid)
     assert not [path for path in left if path.exists()]
     assert theirs.read_text() == "not ours"
     theirs.unlink()
@@ -134,14 +136,14 @@ def test_waits_for_the_last_process_of_a_killed_server(data: Path) -> None:
 
 def test_a_stale_pid_that_now_belongs_to_somebody_else(data: Path) -> None:
     server = embedded.ensure_running(data)
-    owner = account.of_owner(server.cluster)
-    lines = files.read(server.cluster / "postmaster.pid").splitlines()
+    owner = os_user.of_owner(server.cluster)
+    lines = safe_files.read(server.cluster / "postmaster.pid").splitlines()
     embedded.stop(data)
     # The same user's, because PostgreSQL itself sees through a number of another user.
-    with account.popen(owner, [shutil.which("sleep") or "/bin/sleep", "60"]) as stranger:
+    with os_user.popen(owner, [shutil.which("sleep") or "/bin/sleep", "60"]) as stranger:
         lines[0] = str(stranger.pid)
         for name in (server.cluster / "postmaster.pid", server.socket_dir / ".s.PGSQL.5432.lock"):
-            files.write(name, "\n".join(lines) + "\n", uid=owner.uid, gid=owner.gid)
+            safe_files.write(name, "\n".join(lines) + "\n", uid=owner.uid, gid=owner.gid)
         assert embedded.find(data) is None
         assert not embedded.stop(data)
         assert case.query(embedded.ensure_running(data), "SELECT 1") == 1
@@ -158,7 +160,7 @@ def test_waits_for_a_server_that_stops(data: Path) -> None:
         waiter.start()
         time.sleep(0.2)
         assert waiter.is_alive()
-        assert process.lives(server.cluster, server.pid)
+        assert process.is_alive(server.cluster, server.pid)
     waiter.join()
     again = embedded.find(data)
     assert again
@@ -171,25 +173,25 @@ def test_a_dead_server_is_revived_once_by_all_who_notice(data: Path) -> None:
     case.kill(server)
     assert embedded.state(data) is embedded.State.DIED
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda _: embedded.revive(data), range(6)))
+        found = list(pool.map(lambda _: embedded.restart_if_died(data), range(6)))
     assert len({one.pid for one in found if one}) == 1
     assert None not in found
     # A start that failed leaves no number of a process, as an orderly stop does.
     case.kill(embedded.ensure_running(data))
     (server.cluster / "postmaster.pid").unlink()
     assert embedded.state(data) is embedded.State.DIED
-    assert embedded.revive(data)
+    assert embedded.restart_if_died(data)
 
 
 def test_a_process_killed_while_it_revives_the_server(data: Path) -> None:
     server = embedded.ensure_running(data)
     case.kill(server)
-    with case.child(data, stay=60, call="revive") as reviver:
+    with case.child(data, stay=60, call="restart_if_died") as reviver:
         assert reviver.stdout
         reviver.stdout.readline()
         time.sleep(0.05)
         os.killpg(reviver.pid, signal.SIGKILL)
-    again = embedded.revive(data)
+    again = embedded.restart_if_died(data)
     assert again
     assert case.query(again, "SELECT 1") == 1
 
@@ -197,36 +199,36 @@ def test_a_process_killed_while_it_revives_the_server(data: Path) -> None:
 def test_a_stopped_server_stays_down_until_it_is_started(data: Path) -> None:
     server = embedded.ensure_running(data)
     embedded.stop(data)
-    assert (embedded.state(data), embedded.revive(data)) == (embedded.State.STOPPED, None)
+    assert (embedded.state(data), embedded.restart_if_died(data)) == (embedded.State.STOPPED, None)
     server = embedded.ensure_running(data)
     assert embedded.state(data) is embedded.State.RUNS
 
     case.kill(server)
     assert not embedded.stop(data), "it did not run, and now it is not meant to"
-    assert (embedded.state(data), embedded.revive(data)) == (embedded.State.STOPPED, None)
+    assert (embedded.state(data), embedded.restart_if_died(data)) == (embedded.State.STOPPED, None)
 
     server = embedded.ensure_running(data)
     os.kill(server.pid, signal.SIGINT)  # what `pg_ctl stop` does
-    case.wait_until(lambda: not process.lives(server.cluster, server.pid))
-    assert (embedded.state(data), embedded.revive(data)) == (embedded.State.STOPPED, None)
+    case.wait_until(lambda: not process.is_alive(server.cluster, server.pid))
+    assert (embedded.state(data), embedded.restart_if_died(data)) == (embedded.State.STOPPED, None)
 
 
 def test_the_keeper_tries_again_with_growing_pauses_and_says_why(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(keeper, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(watchdog, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(watchdog, "FIRST_PAUSE", 0.02)
     attempts: list[float] = []
-    revive = embedded.revive
+    revive = embedded.restart_if_died
 
-    def full_disk(where: Path, say: files.Say) -> embedded.Server | None:
+    def full_disk(where: Path, say: safe_files.Say) -> embedded.Server | None:
         attempts.append(time.monotonic())
         if len(attempts) < 5:
             raise EmbeddedServerError("The disk is full.")
         return revive(where, say)
 
-    monkeypatch.setattr(embedded, "revive", full_disk)
+    monkeypatch.setattr(embedded, "restart_if_died", full_disk)
     said: list[str] = []
     case.kill(embedded.ensure_running(data))
-    with keeper.Keeper(data, said.append):
+    with watchdog.Watchdog(data, said.append):
         case.wait_until(lambda: embedded.find(data))
         case.wait_until(lambda: said[-1] == "PostgreSQL had died and runs again.")
     assert [sentence for sentence in said if "disk" in sentence] == [

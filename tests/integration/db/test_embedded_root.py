@@ -20,9 +20,9 @@ import psutil
 import psycopg
 import pytest
 
+from holdfast.db import embedded
+from holdfast.db.embedded import binaries, os_user, safe_files
 from holdfast.errors import EmbeddedServerError, UsageError
-from holdfast.store import embedded
-from holdfast.store.embedded import account, binaries, files
 from tests.support import servers as case
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and become them")
@@ -87,7 +87,7 @@ def stranger() -> Iterator[pwd.struct_passwd]:
 def wheel_for_all(folder: Path, alice: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ordinary user runs its own installation; where ours is closed to it (below /root) it gets a copy."""
     here = binaries.wheel()
-    if not account.can_enter(account._named(alice), here.bin):
+    if not os_user.can_enter(os_user._user_of_entry(alice), here.bin):
         (folder / "wheel").mkdir()
         copy_wheel(folder / "wheel")
         monkeypatch.syspath_prepend(folder / "wheel")
@@ -269,7 +269,7 @@ def test_binaries_that_its_user_cannot_read_are_copied_once(
 def test_nobody_with_a_password_where_no_user_can_be_made(
     folder: Path, stranger: pwd.struct_passwd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account, "SYSTEM_NAMES", ())
+    monkeypatch.setattr(os_user, "SYSTEM_NAMES", ())
     data = folder / "data"
     server = embedded.ensure_running(data)
     assert psutil.Process(server.pid).username() == "nobody"
@@ -311,7 +311,7 @@ def test_an_ordinary_user_and_then_root(alice: pwd.struct_passwd, stranger: pwd.
 
     # Another user's folder, for root too: what is in it may have been put there for root to find.
     before = sorted(path.name for path in data.iterdir())
-    for function in (embedded.ensure_running, embedded.find, embedded.stop, embedded.revive):
+    for function in (embedded.ensure_running, embedded.find, embedded.stop, embedded.restart_if_died):
         with pytest.raises(
             UsageError, match=f"{data} belongs to user {alice.pw_name} .mode 0700.: run Holdfast as that user"
         ):
@@ -361,7 +361,7 @@ def test_with_the_few_rights_of_a_containers_root(folder: Path) -> None:
     script = """
 import os, signal, sys, time
 from pathlib import Path
-from holdfast.store import embedded
+from holdfast.db import embedded
 data = Path(sys.argv[1])
 first = embedded.ensure_running(data)
 os.kill(first.pid, signal.SIGKILL)
@@ -389,6 +389,6 @@ def test_folders_that_we_make_do_not_follow_links(folder: Path) -> None:
     (folder / "target").mkdir()
     (folder / "link").symlink_to(folder / "target")
     with pytest.raises(FileExistsError):
-        files.make_folder(folder / "link", mode=0o700, uid=12345, gid=12345)
+        safe_files.make_folder(folder / "link", mode=0o700, uid=12345, gid=12345)
     assert (folder / "target").stat().st_uid == 0
-    assert not files.is_private(folder / "link", 0)
+    assert not safe_files.is_private(folder / "link", 0)

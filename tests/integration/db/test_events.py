@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.alerts.queries import Finding, settle
+from holdfast.db import events, jobs, periodic_locks, runs
+from holdfast.db.connection import Database
+from holdfast.db.events import Cursor, Event, Kind
 from holdfast.errors import UsageError
 from holdfast.model.task import TaskStatus
-from holdfast.store import duties, events, jobs, runs
-from holdfast.store.alerts import Finding, settle
-from holdfast.store.connect import Database
-from holdfast.store.events import Cursor, Event, Kind
 from tests.support.factories import Store
 from tests.support.tasks import Tasks
 
@@ -31,7 +31,7 @@ def numbers(found: Sequence[Event]) -> list[int | None]:
 
 
 def test_what_happens_to_a_job_is_told(connection: psycopg.Connection, store: Store) -> None:
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     job = int(str(store.value("INSERT INTO crawl_jobs (name) VALUES ('news') RETURNING id")))
     connection.execute("UPDATE crawl_jobs SET state = 'processing' WHERE id = %s", (job,))
     connection.execute("UPDATE crawl_jobs SET schedule = NULL, state = 'processing' WHERE id = %s", (job,))
@@ -48,7 +48,7 @@ def test_what_happens_to_a_job_is_told(connection: psycopg.Connection, store: St
 
 def test_what_happens_to_a_domain_is_told(connection: psycopg.Connection, store: Store) -> None:
     store.seed("a.example")
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     store.crawl_to_the_end()
     found = events.read(connection, start)
     assert [(event.kind, event.domain, event.data["from"], event.data["to"]) for event in found] == [
@@ -62,7 +62,7 @@ def test_what_happens_to_a_domain_is_told(connection: psycopg.Connection, store:
 
 def test_the_end_of_a_task_is_told_and_nothing_else_of_it(connection: psycopg.Connection) -> None:
     tasks = Tasks(connection)
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     done, dropped = tasks.one("a.example/x"), tasks.one("a.example/y")
     tasks.bring(dropped, TaskStatus.CANCELLED)
     tasks.bring(done, TaskStatus.COMPLETED)
@@ -75,9 +75,9 @@ def test_the_end_of_a_task_is_told_and_nothing_else_of_it(connection: psycopg.Co
 
 
 def test_workers_and_alerts_are_told(connection: psycopg.Connection, store: Store) -> None:
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     run = runs.begin(connection, worker="w1", job_id=store.job)
-    runs.beat(connection, run, in_window=3)
+    runs.heartbeat(connection, run, in_window=3)
     runs.end(connection, run, error="out of disk")
     with connection.transaction():
         settle(connection, [Finding("backlog", "", 0.5)], kinds=["backlog"], tell=None)
@@ -101,13 +101,13 @@ def test_workers_and_alerts_are_told(connection: psycopg.Connection, store: Stor
 def test_the_event_of_a_slow_transaction_is_neither_lost_nor_passed_by(
     connection: psycopg.Connection, database: Database
 ) -> None:
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     with database.connect() as slow, database.connect() as quick:
         with slow.transaction():
             slow.execute(WRITE, (1,))
             quick.execute(WRITE, (2,))
             assert events.read(connection, start) == [], "what came before it may still be undone"
-            late = events.head(connection)
+            late = events.latest_cursor(connection)
         found = events.read(connection, start)
         assert numbers(found) == [1, 2]
         assert numbers(events.read(connection, late)) == [1, 2], "who began to listen meanwhile gets both, too"
@@ -119,7 +119,7 @@ def test_the_event_of_a_slow_transaction_is_neither_lost_nor_passed_by(
 
 def test_a_number_that_was_given_earlier_may_come_later(connection: psycopg.Connection, database: Database) -> None:
     """The one that began first writes last: by their numbers a reader that has seen the second would never see the first."""
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     with database.connect() as first, database.connect() as second:
         with first.transaction():
             first.execute("SELECT pg_current_xact_id()")
@@ -140,7 +140,7 @@ def test_a_reader_gets_everything_once_while_many_write(database: Database) -> N
     kept: list[int] = []
     lock = threading.Lock()
     with database.connect() as connection:
-        start = events.head(connection)
+        start = events.latest_cursor(connection)
 
     def write(number: int) -> None:
         chance = random.Random(number)
@@ -218,7 +218,7 @@ def test_what_is_no_place_is_refused(text: str) -> None:
 
 
 def test_events_are_read_in_pieces_and_by_what_they_are_about(connection: psycopg.Connection, store: Store) -> None:
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     for number in range(5):
         connection.execute(WRITE, (number % 2,))
     runs.begin(connection, worker="w1", job_id=store.job)
@@ -229,41 +229,41 @@ def test_events_are_read_in_pieces_and_by_what_they_are_about(connection: psycop
     assert [event.kind for event in events.read(connection, start, job_id=store.job)] == [Kind.WORKER]
     assert events.read(connection, start, kinds=[Kind.ALERT, Kind.TASK]) == []
     assert events.read(connection, start, kinds=[]) == []
-    assert events.read(connection, events.head(connection)) == []
+    assert events.read(connection, events.latest_cursor(connection)) == []
 
 
 def test_what_is_a_day_old_goes_and_a_listener_is_told_that_it_missed_it(
     connection: psycopg.Connection, database: Database
 ) -> None:
-    start = events.head(connection)
-    assert events.oldest(connection) == Cursor()
+    start = events.latest_cursor(connection)
+    assert events.oldest_cursor(connection) == Cursor()
     for number in range(7):
         connection.execute(WRITE, (number,))
     found = events.read(connection, start)
     connection.execute("UPDATE events SET at = at - interval '25 hours' WHERE domain_id < 4")
-    assert not events.missed(connection, start)
+    assert not events.has_gap(connection, start)
     assert [events.trim(connection, chunk=3) for _ in range(3)] == [3, 1, 0]
     assert numbers(events.read(connection, Cursor())) == [4, 5, 6]
-    assert events.oldest(connection) == found[3].cursor
-    assert events.missed(connection, start)
-    assert events.missed(connection, found[2].cursor)
-    assert not events.missed(connection, found[3].cursor), "it had seen the last of those that are gone"
-    assert not events.missed(connection, events.head(connection))
-    assert events.missed(connection, Cursor(2**50)), "no event of this database has said that"
+    assert events.oldest_cursor(connection) == found[3].cursor
+    assert events.has_gap(connection, start)
+    assert events.has_gap(connection, found[2].cursor)
+    assert not events.has_gap(connection, found[3].cursor), "it had seen the last of those that are gone"
+    assert not events.has_gap(connection, events.latest_cursor(connection))
+    assert events.has_gap(connection, Cursor(2**50)), "no event of this database has said that"
 
 
 def test_in_a_database_that_was_restored_events_go_on(connection: psycopg.Connection) -> None:
     """Its server counts transactions anew, and would not show old events for a long time, nor any place behind them."""
-    start = events.head(connection)
+    start = events.latest_cursor(connection)
     connection.execute(RESTORED)
-    duties.mark(connection, duties.TRIM, str(Cursor(2**41, 3)))
+    periodic_locks.save_position(connection, periodic_locks.TRIM, str(Cursor(2**41, 3)))
     connection.execute(WRITE, (1,))
-    assert events.missed(connection, start)
+    assert events.has_gap(connection, start)
     events.trim(connection)
     assert numbers(events.read(connection, start)) == [1]
     assert connection.execute("SELECT count(*) FROM events WHERE xid >= '1099511627776'::xid8").fetchone() == (0,)
-    now = events.head(connection)
-    assert not events.missed(connection, now)
+    now = events.latest_cursor(connection)
+    assert not events.has_gap(connection, now)
     connection.execute(WRITE, (2,))
     assert numbers(events.read(connection, now)) == [2]
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from holdfast.db import idempotency_keys
+from holdfast.db.connection import Database
+from holdfast.db.pool import PooledDatabase
 from holdfast.errors import Refused, RolledBack, StoreError, StoreUnavailable, UsageError
-from holdfast.store import answers
-from holdfast.store.connect import Database
-from holdfast.store.pooled import PooledDatabase
 
 DAY = timedelta(days=1)
 GIVEN = {"owner": "7", "key": "k", "fingerprint": b"f"}
@@ -19,19 +19,21 @@ GIVEN = {"owner": "7", "key": "k", "fingerprint": b"f"}
 
 @pytest.fixture
 def pooled(database: Database) -> Iterator[PooledDatabase]:
-    made = PooledDatabase.of(database, size=3, statement_timeout=2)
+    made = PooledDatabase.from_database(database, size=3, statement_timeout=2)
     yield made
     made.close()
 
 
-def _reserve(connection: psycopg.Connection, patience: float = 0.2, **more: bytes) -> answers.Answer | None:
-    return answers.reserve(
+def _reserve(
+    connection: psycopg.Connection, patience: float = 0.2, **more: bytes
+) -> idempotency_keys.StoredResponse | None:
+    return idempotency_keys.reserve(
         connection,
         owner="7",
         key="k",
         fingerprint=more.get("fingerprint", b"f"),
-        keep=DAY,
-        patience=timedelta(seconds=patience),
+        ttl=DAY,
+        timeout=timedelta(seconds=patience),
     )
 
 
@@ -43,12 +45,12 @@ def test_what_commits_is_kept_and_what_is_rolled_back_is_not(
         raise UsageError("It cannot be meant.")
     with pooled.one_transaction() as work:
         assert _reserve(work) is None
-        answers.keep(work, owner="7", key="k", status=201, headers={"location": "/x"}, body=b"{}")
-    assert _reserve(connection) == answers.Answer(b"f", 201, {"location": "/x"}, b"{}")
+        idempotency_keys.save_response(work, owner="7", key="k", status=201, headers={"location": "/x"}, body=b"{}")
+    assert _reserve(connection) == idempotency_keys.StoredResponse(b"f", 201, {"location": "/x"}, b"{}")
 
 
 def test_who_repeats_it_meanwhile_waits_for_the_end(pooled: PooledDatabase, database: Database) -> None:
-    found: list[answers.Answer | None] = []
+    found: list[idempotency_keys.StoredResponse | None] = []
 
     def repeat() -> None:
         with database.session() as connection, connection.transaction():
@@ -60,7 +62,7 @@ def test_who_repeats_it_meanwhile_waits_for_the_end(pooled: PooledDatabase, data
         with database.session() as connection, connection.transaction(), pytest.raises(Refused, match="under way"):
             _reserve(connection)
         thread.start()
-        answers.keep(work, owner="7", key="k", status=200, headers={}, body=b"done")
+        idempotency_keys.save_response(work, owner="7", key="k", status=200, headers={}, body=b"done")
     thread.join()
     assert found[0] is not None
     assert found[0].body == b"done"
@@ -68,11 +70,11 @@ def test_who_repeats_it_meanwhile_waits_for_the_end(pooled: PooledDatabase, data
 
 def test_an_answer_whose_time_is_over_is_none(connection: psycopg.Connection) -> None:
     assert _reserve(connection) is None
-    answers.keep(connection, owner="7", key="k", status=200, headers={}, body=b"")
+    idempotency_keys.save_response(connection, owner="7", key="k", status=200, headers={}, body=b"")
     connection.execute("UPDATE kept_answers SET expires_at = clock_timestamp()")
     assert _reserve(connection, fingerprint=b"other") is None
     connection.execute("UPDATE kept_answers SET expires_at = clock_timestamp()")
-    assert answers.tidy(connection) == 1
+    assert idempotency_keys.delete_expired(connection) == 1
 
 
 def test_all_sessions_meanwhile_are_one_transaction(pooled: PooledDatabase, connection: psycopg.Connection) -> None:
@@ -124,8 +126,8 @@ def test_what_takes_too_long_is_ended(pooled: PooledDatabase) -> None:
 
 
 def test_a_pool_that_is_used_up_says_so(database: Database) -> None:
-    small = PooledDatabase.of(database, size=2, statement_timeout=2)
-    object.__setattr__(small.pool, "timeout", 0.1)
+    small = PooledDatabase.from_database(database, size=2, statement_timeout=2)
+    object.__setattr__(small, "timeout", 0.1)
     with small.session(), small.session(), pytest.raises(StoreUnavailable, match="all 2 connections"), small.session():
         pass
     small.close()
@@ -141,7 +143,7 @@ def test_the_connection_that_came_back_last_is_lent_first(pooled: PooledDatabase
 
 
 def test_what_is_kept_is_one_connection_and_no_transaction(pooled: PooledDatabase) -> None:
-    with pooled.kept():
+    with pooled.one_connection():
         with pooled.session() as first:
             first.execute("CREATE TABLE seen_at_once ()")
         with pooled.session() as second:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.batch import PageRow
+from holdfast.db import domain_removal, items, jobs, pages
+from holdfast.db.connection import Database
+from holdfast.db.items import FIRST, Due, PageKey, Parsed
+from holdfast.model.commit_batch import PageRow
 from holdfast.model.domain import Claim
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import ArchiveRef
-from holdfast.model.parsed import Extracted, ParseDone, Product
+from holdfast.model.parse_result import Extracted, ParseDone, Product
 from holdfast.model.url import url_key
-from holdfast.store import domain_removal, items, jobs, pages
-from holdfast.store.connect import Database
-from holdfast.store.items import FIRST, Due, PageKey, Parsed
 from tests.support.crawled import HOME, Crawl
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
+from holdfast.db import crawls, domains
+from holdfast.db.connection import Database
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobSpec, JobState
-from holdfast.store import crawls, domains
-from holdfast.store.connect import Database
-from tests.integration.store.test_reopening import new_job, state_of, sweep_now
-from tests.integration.store.test_unblock import unblock
+from tests.integration.db.test_reopening import new_job, state_of, sweep_now
+from tests.integration.db.test_unblock import unblock
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 

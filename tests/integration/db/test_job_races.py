@@ -6,9 +6,9 @@ from concurrent.futures import Future
 import psycopg
 import pytest
 
+from holdfast.db import claims, crawls, embedded, jobs
+from holdfast.db.connection import Database
 from holdfast.model.job import Job, JobAction
-from holdfast.store import claims, crawls, embedded, jobs
-from holdfast.store.connect import Database
 from tests.support.batches import Worker, found, outcome
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants

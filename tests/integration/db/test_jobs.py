@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import crawls, jobs, listen_notify, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Claim, Status
 from holdfast.model.job import JobAction, JobState
-from holdfast.store import crawls, jobs, notices, sweep
-from holdfast.store.connect import Database
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
@@ -44,11 +44,11 @@ def test_pausing_twice_is_pausing_once_and_an_ended_job_cannot_be_paused(store: 
 
 
 def test_whoever_listens_hears_of_a_change_and_of_nothing_else(store: Store) -> None:
-    notices.listen(store.connection)
+    listen_notify.listen(store.connection)
     jobs.act(store.connection, store.job, JobAction.PAUSE)
-    assert notices.wait(store.connection, 5)
+    assert listen_notify.wait(store.connection, 5)
     jobs.act(store.connection, store.job, JobAction.PAUSE)
-    assert not notices.wait(store.connection, 0.05)
+    assert not listen_notify.wait(store.connection, 0.05)
 
 
 def park(store: Store, domains: int) -> None:
@@ -79,7 +79,7 @@ def test_what_was_put_aside_is_ready_again_after_a_resume(
             done.append(made)
         assert done == [3, 3, 3]
     else:  # whoever resumed it has died
-        assert sweep.sweep(store.connection, run_silence=SILENCE).jobs == 3
+        assert sweeper.sweep(store.connection, run_silence=SILENCE).jobs == 3
     assert len(store.claim(count=20)) == 10
     assert_invariants(store.connection)
 
@@ -90,11 +90,11 @@ def test_who_saw_it_paused_and_commits_after_the_resume_is_found(store: Store) -
     jobs.act(store.connection, store.job, JobAction.RESUME)
     assert jobs.unpark(store.connection, store.job) is None
     store.connection.execute("UPDATE job_domains SET ready = false")
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     assert len(store.claim()) == 1
     assert jobs.parked(store.connection) == [store.job]
     store.connection.execute("UPDATE crawl_jobs SET resumed_at = resumed_at - interval '1 hour'")
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     assert jobs.parked(store.connection) == []
 
 
@@ -105,9 +105,9 @@ def test_sweeps_do_not_queue_up_for_the_row_of_a_resumed_job(store: Store, datab
     with database.connect() as other, other.transaction():
         other.execute("SELECT FROM crawl_jobs WHERE id = %s FOR NO KEY UPDATE", (store.job,))
         store.connection.execute("SET lock_timeout = '5s'")
-        swept = sweep.sweep(store.connection, run_silence=SILENCE)
+        swept = sweeper.sweep(store.connection, run_silence=SILENCE)
         assert (swept.faults, store.claim()) == ([], [])
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     assert len(store.claim(count=5)) == 2
 
 
@@ -153,7 +153,7 @@ def test_a_deleted_job_takes_its_urls_and_pages_with_it_and_nobody_elses(
     other = store.new_job("other")
     for job in (store.job, other):
         store.seed(*(f"https://{d}.example/{n}" for d in "abcde" for n in range(6)), job=job)
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     kept = rows(store, "url_frontier", store.job)
     assert jobs.delete(store.connection, other) == "other"
     with pytest.raises(NotFound):
@@ -165,7 +165,7 @@ def test_a_deleted_job_takes_its_urls_and_pages_with_it_and_nobody_elses(
     if by == "command":
         assert forget_all(store, other) == 30
     else:
-        assert sweep.sweep(store.connection, run_silence=SILENCE).jobs > 3
+        assert sweeper.sweep(store.connection, run_silence=SILENCE).jobs > 3
     for table in ("url_frontier", "job_domains", "domain_wakes", "crawled_pages"):
         assert rows(store, table, other) == 0, table
     assert rows(store, "url_frontier", store.job) == kept == 30
@@ -174,7 +174,7 @@ def test_a_deleted_job_takes_its_urls_and_pages_with_it_and_nobody_elses(
     store.connection.execute(
         "UPDATE crawl_jobs SET deleted_at = deleted_at - interval '1 hour' WHERE id = %s", (other,)
     )
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     assert store.value("SELECT array_agg(id ORDER BY id) FROM crawl_jobs WHERE kind = 'crawl'") == [store.job, again]
 
 
@@ -208,7 +208,7 @@ def half_crawled(store: Store, job: int) -> Claim:
     store.seed("https://a.example/")
     store.crawl_to_the_end()
     store.seed("https://a.example/1", job=job)
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     (claim,) = store.claim(job=job)
     assert store.flush(claim, outcomes=1, pages_crawled=1)
     return claim
@@ -226,7 +226,7 @@ def test_a_domain_that_was_under_way_for_a_deleted_job_alone_comes_to_rest(store
     if by == "command":
         forget_all(store, other)
     else:
-        sweep.sweep(store.connection, run_silence=SILENCE)
+        sweeper.sweep(store.connection, run_silence=SILENCE)
     assert store.status("a.example") is Status.EXHAUSTED
     assert_invariants(store.connection)
     if held:  # a visit for tasks, say, which leaves the status as it is
@@ -234,7 +234,7 @@ def test_a_domain_that_was_under_way_for_a_deleted_job_alone_comes_to_rest(store
     assert store.row("a.example")["status_reason"] == "frontier_empty: its job was deleted"
     assert store.claim() == []
     store.end_cooldowns()
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     assert [claim.domain for claim in store.claim()] == ["a.example"]
     assert_invariants(store.connection)
 

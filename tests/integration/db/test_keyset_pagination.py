@@ -13,12 +13,13 @@ from psycopg import sql
 
 from benchmarks.lists_data import fill
 from holdfast.control.browsing import LISTINGS
+from holdfast.db import embedded
+from holdfast.db.connection import Database
+from holdfast.db.keyset_pagination import Key, Listing, Order
+from holdfast.db.rows import by_name
 from holdfast.errors import UsageError
-from holdfast.store import embedded
-from holdfast.store.connect import Database
-from holdfast.store.listing import Key, Listing, Order
 
-PAGES, DOMAINS = 8_000, 1_000
+PAGES, DOMAINS = 5_000, 1_000
 ALSO = {"silence": timedelta(days=1), "most": 10, "limit": 100}
 NEED = {"transitions": {"domain"}, "tenures": {"domain"}}
 GIVEN: dict[str, dict[str, object]] = {
@@ -90,7 +91,7 @@ def values(connection: psycopg.Connection, which: str) -> dict[str, object]:
 def cases(connection: psycopg.Connection, which: str, order: str) -> Iterator[dict[str, object]]:
     """No filter, each one, and each pair; with those without which there is no such list."""
     listing, given = LISTINGS[which], values(connection, which)
-    needed = listing.orders[order].ways[-1]
+    needed = listing.orders[order].index_filters[-1]
     names = sorted(listing.filters)
     for chosen in [(), *((one,) for one in names), *((one, two) for one in names for two in names if one < two)]:
         yield {name: given[name] for name in {*chosen, *needed}}
@@ -103,7 +104,7 @@ def walk(
     rows: list[Any] = []
     after: Key | None = None
     while True:
-        page = listing.page(connection, given, order=order, after=after, limit=limit, also=ALSO)
+        page = listing.page(connection, given, order=order, after=after, limit=limit, extra=ALSO)
         assert len(page.rows) <= limit
         rows += page.rows
         if page.next is None:
@@ -114,10 +115,11 @@ def walk(
 
 def whole(listing: Listing[Any], connection: psycopg.Connection, given: dict[str, object], order: str) -> list[Any]:
     """The same by one plain statement that nothing bounds."""
-    by = listing.orders[order].sorting(nulls=True)
-    where = " AND ".join([listing.always, *(f"({listing.filters[name]})" for name in given)])
-    query = f"SELECT {listing.show} FROM {listing.table} t {listing.joined} WHERE {where} ORDER BY {by}"
-    return [listing.make(*row) for row in connection.execute(query.encode(), {**ALSO, **given})]
+    by = listing.orders[order].order_by(nulls=True)
+    where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in given)])
+    query = f"SELECT {listing.columns} FROM {listing.table} t {listing.joins} WHERE {where} ORDER BY {by}"
+    with connection.cursor(row_factory=by_name(listing.build_row)) as cursor:
+        return cursor.execute(query.encode(), {**ALSO, **given}).fetchall()
 
 
 def told(rows: list[Any]) -> list[str]:
@@ -135,7 +137,7 @@ def test_every_row_is_shown_once_and_in_order(filled: psycopg.Connection, which:
         expected = told(whole(listing, filled, given, order))
         page = 500 if len(expected) > 100 else 7
         if len(expected) > 3000:  # the first pages have to do
-            found = listing.page(filled, given, order=order, limit=500, also=ALSO).rows
+            found = listing.page(filled, given, order=order, limit=500, extra=ALSO).rows
             assert told(found) == expected[: len(found)], given
             continue
         assert told(walk(listing, filled, given, order, page)) == expected, given
@@ -158,11 +160,11 @@ def test_whichever_way_is_taken_the_rows_are_the_same(
     filled: psycopg.Connection, which: str, order: str, names: set[str], ways: dict[str, int]
 ) -> None:
     given = {name: values(filled, which)[name] for name in names}
-    listing = replace(LISTINGS[which], few=ways["few"], look=ways["look"])
+    listing = replace(LISTINGS[which], sort_limit=ways["few"], scan_limit=ways["look"])
     expected = told(whole(listing, filled, given, order))
     assert expected
     if ways.get("look") == 1:  # each page is one row then: some of them
-        first = listing.page(filled, given, order=order, limit=5, also=ALSO)
+        first = listing.page(filled, given, order=order, limit=5, extra=ALSO)
         assert len(first.rows) <= 1
         assert first.next is not None
         return
@@ -181,23 +183,27 @@ def explain(connection: psycopg.Connection, order: Order, statement: str, values
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
     prepared = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
     with connection.transaction():
-        connection.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in order.planning.items()).encode())
+        connection.execute(
+            "; ".join(f"SET LOCAL {name} = {value}" for name, value in order.planner_settings.items()).encode()
+        )
         connection.execute(f"PREPARE page AS {prepared}".encode())
         given = f"({', '.join(f'%({name})s' for name in names)})" if names else ""
         explained = f"EXPLAIN (ANALYZE, SETTINGS, FORMAT JSON) EXECUTE page {given}"
         row = psycopg.ClientCursor(connection).execute(explained.encode(), values).fetchone()
         connection.execute("DEALLOCATE page")
     assert row
-    assert row[0][0]["Settings"]["plan_cache_mode"] == ("force_generic_plan" if order.whole else "force_custom_plan")
+    assert row[0][0]["Settings"]["plan_cache_mode"] == (
+        "force_generic_plan" if order.covered_by_index else "force_custom_plan"
+    )
     return row
 
 
 def keys_in(listing: Listing[Any], connection: psycopg.Connection, given: dict[str, object], order: str) -> list[Any]:
     """Keys at the beginning, in the middle and near the end of a list."""
     columns = listing.orders[order].columns
-    where = " AND ".join([listing.always, *(f"({listing.filters[name]})" for name in given)])
+    where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in given)])
     names = ", ".join(by.column for by in columns)
-    query = f"SELECT {names} FROM {listing.table} t WHERE {where} ORDER BY {listing.orders[order].sorting(nulls=True)}"
+    query = f"SELECT {names} FROM {listing.table} t WHERE {where} ORDER BY {listing.orders[order].order_by(nulls=True)}"
     rows = connection.execute(query.encode(), {**ALSO, **given}).fetchall()
     return [None, *(rows[place] for place in (len(rows) // 2, max(0, len(rows) - 50)) if rows)]
 
@@ -209,8 +215,8 @@ def test_a_page_looks_at_no_more_rows_than_it_shows_where_an_index_has_them(
     """Every way of every order, at its beginning, in its middle and at its end, by what the server says that it did."""
     listing, all_values = LISTINGS[which], values(filled, which)
     chosen = listing.orders[order]
-    for way in chosen.ways:
-        for ranges in ({}, dict.fromkeys(chosen.ranges)) if chosen.ranges else ({},):
+    for way in chosen.index_filters:
+        for ranges in ({}, dict.fromkeys(chosen.range_filters)) if chosen.range_filters else ({},):
             given = {name: all_values[name] for name in {*way, *ranges}}
             for after in keys_in(listing, filled, given, order):
                 bound = {**ALSO, **given} | {f"key{place}": value for place, value in enumerate(after or ())}
@@ -230,7 +236,7 @@ def test_a_page_looks_at_no_more_rows_than_it_shows_where_an_index_has_them(
 def test_a_filter_that_no_index_serves_looks_at_so_many_rows_and_says_where_to_go_on(
     filled: psycopg.Connection,
 ) -> None:
-    listing = replace(LISTINGS["pages"], look=1_000)
+    listing = replace(LISTINGS["pages"], scan_limit=1_000)
     given = {"outcome": "timeout"}
     (statement,) = listing.statements(given, order="newest")
     row = explain(filled, listing.orders["newest"], statement, {**ALSO, **given})
@@ -288,8 +294,8 @@ def test_an_order_that_there_is_not_is_refused(connection: psycopg.Connection) -
 
 def test_nothing_is_a_page_too(connection: psycopg.Connection) -> None:
     for which, order in ORDERS:
-        given = {name: values_of_nothing(name) for name in LISTINGS[which].orders[order].ways[-1]}
-        page = LISTINGS[which].page(connection, given, order=order, also=ALSO)
+        given = {name: values_of_nothing(name) for name in LISTINGS[which].orders[order].index_filters[-1]}
+        page = LISTINGS[which].page(connection, given, order=order, extra=ALSO)
         assert page.next is None
         assert which == "jobs" or page.rows == [], which  # the standing jobs are always there
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import crawls, current_counts, domains, jobs, sweeper
 from holdfast.model.job import JobState
-from holdfast.store import crawls, domains, gauges, jobs, sweep
-from tests.integration.store.test_reopening import exhausted, new_job, state_of, unreachable
+from tests.integration.db.test_reopening import exhausted, new_job, state_of, unreachable
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
@@ -32,18 +32,18 @@ def test_a_claim_that_was_taken_away_leaves_a_score_of_what_was_crawled(store: S
     claim = store.claim_one()
     store.flush(claim, outcomes=1, pages_crawled=1)
     store.expire(claim.domain_id)
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert store.row("a.example")["priority_score"] < before - 100, "it is not as stale as one that was never crawled"
 
 
 def test_priorities_are_computed_anew_every_hour_in_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domains, "PRIORITY_CHUNK", 2)
-    monkeypatch.setattr(sweep, "SCORE_CHUNKS", 1)
+    monkeypatch.setattr(sweeper, "SCORE_CHUNKS", 1)
     store.domains(5)
     store.connection.execute("UPDATE domains SET pages_discovered = pages_discovered + 100")
-    assert sweep.sweep(store.connection, run_silence=HOUR).scored == 0, "an hour has not passed"
+    assert sweeper.sweep(store.connection, run_silence=HOUR).scored == 0, "an hour has not passed"
     store.connection.execute("UPDATE duties SET done_at = now() - interval '61 minutes' WHERE name = 'priorities'")
-    assert [sweep.sweep(store.connection, run_silence=HOUR).scored for _ in range(4)] == [2, 2, 1, 0]
+    assert [sweeper.sweep(store.connection, run_silence=HOUR).scored for _ in range(4)] == [2, 2, 1, 0]
     stale = store.value("SELECT count(*) FROM domains d WHERE d.priority_score <> domain_score(d)")
     work = store.value(
         "SELECT count(*) FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.priority <> d.priority_score"
@@ -54,11 +54,11 @@ def test_priorities_are_computed_anew_every_hour_in_chunks(store: Store, monkeyp
 def test_the_size_of_the_frontier_is_that_of_jobs_that_may_be_worked_on(store: Store) -> None:
     store.seed("a.example", "a.example/x")
     job = new_job(store, "a.example", "b.example", "c.example")
-    sweep.sweep(store.connection, run_silence=HOUR)
-    assert gauges.standing(store.connection, silence=HOUR).frontier_size == 5
+    sweeper.sweep(store.connection, run_silence=HOUR)
+    assert current_counts.store_counts(store.connection, silence=HOUR).frontier_size == 5
     for state in ("paused", "cancelled", "completed"):
         store.connection.execute("UPDATE crawl_jobs SET state = %s WHERE id = %s", (state, job))
-        assert gauges.standing(store.connection, silence=HOUR).frontier_size == 2
+        assert current_counts.store_counts(store.connection, silence=HOUR).frontier_size == 2
 
 
 def test_a_job_without_a_single_page_ends_failed_with_the_cause(store: Store) -> None:
@@ -96,10 +96,10 @@ def test_no_more_pages_are_done_than_known(store: Store) -> None:
     store.crawl_to_the_end()
     assert done_of(store) == (2, 2)
     job = new_job(store, "a.example", "a.example/x")
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     exhausted(store, job)
     assert done_of(store) == (2, 2), "a second job"
-    crawls.again(store.connection, store.job)
+    crawls.restart(store.connection, store.job)
     store.crawl_to_the_end()
     assert store.value("SELECT pages FROM job_domains WHERE job_id = %s", store.job) == 4
     assert done_of(store) == (2, 2), "crawled again"

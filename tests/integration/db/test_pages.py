@@ -8,12 +8,12 @@ import pytest
 from holdfast.control.browsing import Browser
 from holdfast.control.pages import PagesDesk
 from holdfast.control.queries import PageQuery
+from holdfast.db import audit, domains, pages, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, UsageError
-from holdfast.model.batch import PageRow
+from holdfast.model.commit_batch import PageRow
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import ArchiveRef
-from holdfast.store import audit, domains, pages, sweep
-from holdfast.store.connect import Database
 from tests.support.batches import Worker, outcome
 from tests.support.crawled import HOME, NASTY, Crawl, crawl_a_little
 from tests.support.factories import Store
@@ -82,7 +82,7 @@ def test_a_url_that_was_never_answered_has_facts_too(crawl: Crawl, desk: PagesDe
     assert slow.next_attempt_at is not None
     news = crawl.store.new_job("news")
     crawl.store.seed(HOME, job=news)
-    sweep.sweep(crawl.store.connection, run_silence=timedelta(minutes=30))
+    sweeper.sweep(crawl.store.connection, run_silence=timedelta(minutes=30))
     assert [facts.job for facts in desk.facts(HOME)] == ["default", "news"], "the newest answer first"
     assert [facts.job for facts in desk.facts(HOME, news)] == ["news"]
 
@@ -210,7 +210,7 @@ def test_what_a_worker_is_about_to_fetch_once_more_stays(crawl: Crawl, desk: Pag
     """Its answer may be "not modified", which says nothing without what was there."""
     store = crawl.store
     domains.reset(store.connection, "example.com", why="test")
-    sweep.sweep(store.connection, run_silence=timedelta(minutes=30))
+    sweeper.sweep(store.connection, run_silence=timedelta(minutes=30))
     claims = {claim.domain: claim for claim in store.claim(crawl.worker, 2)}
     assert desk.purge(actor=WHO).forgotten == 0
     crawl.commit(claims["example.com"], [crawl.outcome(HOME, Outcome.NOT_MODIFIED, page=None)])
@@ -226,7 +226,7 @@ def test_what_is_fetched_afterwards_is_kept(crawl: Crawl, desk: PagesDesk) -> No
     store = crawl.store
     desk.purge(actor=WHO)
     domains.reset(store.connection, "example.com", why="test")
-    sweep.sweep(store.connection, run_silence=timedelta(minutes=30))
+    sweeper.sweep(store.connection, run_silence=timedelta(minutes=30))
     for claim in store.claim(crawl.worker, 2):
         if claim.domain == "example.com":
             crawl.commit(claim, [crawl.outcome(HOME, Outcome.OK)])

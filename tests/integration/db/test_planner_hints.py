@@ -5,9 +5,9 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from holdfast.store import run_lists
-from holdfast.store.connect import Database
-from holdfast.store.planning import planned
+from holdfast.db import run_lists
+from holdfast.db.connection import Database
+from holdfast.db.planner_hints import fetch_with_settings
 from tests.support.factories import Store
 
 SETTINGS = {"enable_sort": "off", "plan_cache_mode": "force_generic_plan"}
@@ -28,21 +28,21 @@ SHOW = "SELECT current_setting('enable_sort'), current_setting('plan_cache_mode'
 def test_they_end_with_the_statement(store: Store) -> None:
     usual = settings(store.connection)
     for number in range(7):  # more often than it takes until a statement is prepared
-        rows = planned(store.connection, SETTINGS, SHOW, {"more": number})
+        rows = fetch_with_settings(store.connection, SETTINGS, SHOW, {"more": number})
         assert rows == [(*SETTINGS.values(), number)]
         assert settings(store.connection) == usual != list(SETTINGS.values())
         assert status(store.connection) is TransactionStatus.IDLE
 
 
 def test_rows_are_made_as_somebody_wants_them(store: Store) -> None:
-    assert planned(store.connection, SETTINGS, "SELECT 1 AS one", {}, row_factory=dict_row) == [{"one": 1}]
+    assert fetch_with_settings(store.connection, SETTINGS, "SELECT 1 AS one", {}, row_factory=dict_row) == [{"one": 1}]
 
 
 def test_what_goes_wrong_is_told_and_leaves_the_connection_as_it_was(store: Store) -> None:
     usual = settings(store.connection)
     for _ in range(7):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            planned(store.connection, SETTINGS, "SELECT 1 / %(zero)s::int", {"zero": 0})
+            fetch_with_settings(store.connection, SETTINGS, "SELECT 1 / %(zero)s::int", {"zero": 0})
         assert status(store.connection) is TransactionStatus.IDLE
     assert settings(store.connection) == usual
 
@@ -50,7 +50,7 @@ def test_what_goes_wrong_is_told_and_leaves_the_connection_as_it_was(store: Stor
 def test_a_connection_that_breaks_is_told_as_that(database: Database) -> None:
     with database.connect() as victim:
         with pytest.raises(psycopg.OperationalError, match="terminat"):
-            planned(victim, SETTINGS, f"SELECT pg_terminate_backend({victim.info.backend_pid})", {})
+            fetch_with_settings(victim, SETTINGS, f"SELECT pg_terminate_backend({victim.info.backend_pid})", {})
         assert victim.broken
 
 
@@ -58,10 +58,10 @@ def test_a_transaction_around_it_goes_on(store: Store) -> None:
     usual = settings(store.connection)
     with store.connection.transaction():
         store.new_job("before")
-        assert planned(store.connection, SETTINGS, SHOW, {"more": 1}) == [(*SETTINGS.values(), 1)]
+        assert fetch_with_settings(store.connection, SETTINGS, SHOW, {"more": 1}) == [(*SETTINGS.values(), 1)]
         assert settings(store.connection) == usual
         with pytest.raises(psycopg.errors.DivisionByZero):
-            planned(store.connection, SETTINGS, "SELECT 1 / 0", {})
+            fetch_with_settings(store.connection, SETTINGS, "SELECT 1 / 0", {})
         assert settings(store.connection) == usual
         assert status(store.connection) is TransactionStatus.INTRANS
     assert store.value("SELECT count(*) FROM crawl_jobs WHERE name = 'before'") == 1

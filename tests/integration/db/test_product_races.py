@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from holdfast.model.parsed import ParseDone
-from holdfast.store import parse_results
-from holdfast.store.connect import Database
+from holdfast.db import parse_results
+from holdfast.db.connection import Database
+from holdfast.model.parse_result import ParseDone
 from tests.support.shop import Shop, done, product
 
 

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from holdfast.errors import NotFound
-from holdfast.model.parsed import Availability
-from holdfast.store import product_reports
-from holdfast.store.product_reports import AVAILABLE, ProductFilter
+from holdfast.model.parse_result import Availability
+from holdfast.products import queries
+from holdfast.products.records import AVAILABLE, ProductFilter
 from tests.support.shop import Shop, day, product
 
 
@@ -76,8 +76,11 @@ def test_by_domain(shop: Shop) -> None:
 
 def test_a_list_goes_on_behind_the_last_one_seen(shop: Shop) -> None:
     seen: list[int] = []
-    while page := product_reports.listing(shop.connection, ProductFilter(), before=seen[-1] if seen else None, limit=2):
-        seen += [found.id for found in page]
+    page = queries.page(shop.connection, ProductFilter(), limit=2)
+    seen += [found.id for found in page.rows]
+    while page.next is not None:
+        page = queries.page(shop.connection, ProductFilter(), after=page.next, limit=2)
+        seen += [found.id for found in page.rows]
     assert seen == sorted({found.id for found in shop.all()}, reverse=True)
     assert len(seen) == 5
 
@@ -87,14 +90,14 @@ def test_a_history_goes_on_likewise(connection: psycopg.Connection) -> None:
     for number in range(5):
         shop.see(number, product(price=str(number)))
     product_id = shop.only().id
-    first = product_reports.history(connection, product_id, limit=2)
-    rest = product_reports.history(connection, product_id, before=first[-1].since, limit=9)
+    first = queries.history(connection, product_id, limit=2)
+    rest = queries.history(connection, product_id, before=first[-1].since, limit=9)
     assert [str(run.price) for run in first + rest] == ["4", "3", "2", "1", "0"]
-    assert product_reports.history(connection, product_id, before=datetime(2020, 1, 1, tzinfo=UTC)) == []
+    assert queries.history(connection, product_id, before=datetime(2020, 1, 1, tzinfo=UTC)) == []
     assert first[0].since == day(4)
 
 
-@pytest.mark.parametrize("ask", [product_reports.get, product_reports.history])
+@pytest.mark.parametrize("ask", [queries.get, queries.history])
 def test_a_product_that_is_not_there(connection: psycopg.Connection, ask: Any) -> None:
     with pytest.raises(NotFound, match="There is no product 7"):
         ask(connection, 7)
@@ -115,38 +118,3 @@ def test_what_can_be_had_is_decided_for_every_word() -> None:
 def test_the_database_knows_the_same_words(connection: psycopg.Connection) -> None:
     rows = connection.execute("SELECT unnest(enum_range(NULL::product_availability))::text").fetchall()
     assert [row[0] for row in rows] == list(Availability)
-
-
-INDEX: list[tuple[dict[str, Any], str]] = [
-    ({"search": "rare"}, "products_words"),
-    ({"brand": "b77"}, "products_brand"),
-    ({"min_price": Decimal(77), "max_price": Decimal(78)}, "products_price"),
-    ({"domain_id": 7}, "products_domain"),
-    ({}, "products_pkey"),
-]
-
-
-def test_a_list_is_answered_by_an_index(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    _many(connection)
-    connection.execute("SET plan_cache_mode = force_custom_plan")
-    monkeypatch.setattr(product_reports, "_READ", f"EXPLAIN (FORMAT TEXT) {product_reports._READ}")
-    monkeypatch.setattr(product_reports, "_as_product", lambda _: lambda row: row[0])
-    for chosen, index in INDEX:
-        plan = "\n".join(map(str, product_reports.listing(connection, ProductFilter(**chosen), limit=20)))
-        assert index in plan, chosen
-        assert "Seq Scan on products" not in plan, chosen
-
-
-def _many(connection: psycopg.Connection) -> None:
-    connection.execute(
-        """
-        INSERT INTO domains (domain, parent_domain, base_url) SELECT 'd' || n, 'd', 'https://d/' FROM generate_series(1, 100) n;
-        INSERT INTO products (domain_id, page_key, identity_key, identity, name, brand, price, currency, page_url, first_seen_at,
-                              last_seen_at, last_task_id)
-        SELECT 1 + n % 100, decode(md5(n::text), 'hex'), decode(md5('i'), 'hex'), 'i',
-               CASE WHEN n % 5000 = 7 THEN 'rare' ELSE 'common' END || ' thing ' || n, 'B' || n % 2000, n % 10000, 'EUR', 'https://d/',
-               now(), now(), n
-        FROM generate_series(1, 20000) n;
-        ANALYZE products;
-        """
-    )

@@ -7,10 +7,10 @@ from decimal import Decimal
 import psycopg
 import pytest
 
+from holdfast.db import parse_results
 from holdfast.errors import StoreError
-from holdfast.model.parsed import Availability, Product, Rating
+from holdfast.model.parse_result import Availability, Product, Rating
 from holdfast.model.task import TaskStatus
-from holdfast.store import parse_results
 from tests.support.shop import PAGE, Shop, day, done, product
 
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 import psycopg
 import pytest
 
+from holdfast.db import audit, proxies
+from holdfast.db.proxies import Facts, NewProxy
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import Protocol, ProxyServer
-from holdfast.store import audit, proxies
-from holdfast.store.proxies import Facts, NewProxy
 from tests.support.factories import Store
 
 SERVER = ProxyServer(Protocol.HTTP, "proxy.example", 8080)

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from holdfast.db import audit, domains, proxies, proxy_next, proxy_pools, proxy_reports, proxy_use
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
-from holdfast.model.proxy import Use
-from holdfast.store import audit, domains, proxies, proxy_next, proxy_pools, proxy_reports, proxy_use
-from holdfast.store.connect import Database
+from holdfast.model.proxy import ProxyMode
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 from tests.support.pools import WHO, Pools
@@ -52,16 +52,16 @@ def test_assigned_once_and_with_a_priority(pools: Pools) -> None:
 @pytest.mark.parametrize(
     ("said", "usual", "afterwards", "now_uses_pool", "higher"),
     [
-        (None, Use.DIRECT, "pool", True, 1),
-        (None, Use.POOL, None, False, 0),
-        (None, Use.ANY, None, False, 0),
-        ("direct", Use.DIRECT, "direct", False, 0),
-        ("any", Use.DIRECT, "any", False, 0),
+        (None, ProxyMode.DIRECT, "pool", True, 1),
+        (None, ProxyMode.POOL, None, False, 0),
+        (None, ProxyMode.ANY, None, False, 0),
+        ("direct", ProxyMode.DIRECT, "direct", False, 0),
+        ("any", ProxyMode.DIRECT, "any", False, 0),
     ],
     ids=["nothing said", "pool is usual", "any is usual", "direct said", "any said"],
 )
 def test_a_domain_that_used_none_uses_its_pool(
-    pools: Pools, said: str | None, usual: Use, afterwards: str | None, now_uses_pool: bool, higher: int
+    pools: Pools, said: str | None, usual: ProxyMode, afterwards: str | None, now_uses_pool: bool, higher: int
 ) -> None:
     pools.connection.execute("UPDATE domains SET proxy_use = %s", (said,))
     before = pools.store.row(SITE)["version"]
@@ -117,7 +117,7 @@ def test_taken_out_it_keeps_what_it_did(pools: Pools) -> None:
     again = proxy_pools.unassign(pools.connection, SITE, [used], actor=WHO)
     assert (again.removed, again.unknown) == ([], [used])
     assert len(deeds(pools)) == 2
-    state = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=Use.DIRECT, direct=False)
+    state = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=ProxyMode.DIRECT, direct=False)
     assert (state.usable, state.can_not) == (0, {}), "nobody uses it because of its row"
 
 
@@ -247,7 +247,12 @@ def test_people_who_change_pools_and_proxies_at_once_do_not_deadlock(pools: Pool
                     proxy = ids[(number + turn) % 5]
                     if deed == "assign":
                         proxy_pools.assign(
-                            connection, SITE, ids[turn % 2 : 5], usual=Use.DIRECT, actor=WHO, priority=1 + turn % 9
+                            connection,
+                            SITE,
+                            ids[turn % 2 : 5],
+                            usual=ProxyMode.DIRECT,
+                            actor=WHO,
+                            priority=1 + turn % 9,
                         )
                     elif deed == "switch":
                         proxies.switch(connection, proxy, on=bool(turn % 2), actor=WHO)
@@ -283,7 +288,7 @@ def test_why_a_domain_can_use_no_proxy(pools: Pools) -> None:
     domains.edit(pools.connection, SITE, {"proxy_country": "DE"})
 
     def state() -> tuple[int, dict[str, int]]:
-        found = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=Use.DIRECT, direct=False)
+        found = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=ProxyMode.DIRECT, direct=False)
         return found.usable, dict(found.can_not)
 
     assert state() == (6, {})
@@ -306,7 +311,7 @@ def test_why_a_domain_can_use_no_proxy(pools: Pools) -> None:
     assert {why: one.proxy_id for why, one in found.items()} == reasons
     timed = {why: one.can_again for why, one in found.items() if one.can_again}
     assert set(timed) == {"failed", "refused", "used_up"}
-    earliest = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=Use.DIRECT, direct=False).until
+    earliest = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=ProxyMode.DIRECT, direct=False).until
     assert earliest == timed["failed"]
     pools.connection.execute("UPDATE proxies SET next_try_at = now() WHERE id = %s", (failed,))
     pools.connection.execute("UPDATE domain_proxies SET next_try_at = now() WHERE proxy_id = %s", (refused,))
@@ -332,7 +337,7 @@ def test_any_other_proxy_may_do(pools: Pools) -> None:
     pools.assign(SITE, own)
     pools.fails(own, 5)
 
-    def state(usual: Use = Use.DIRECT) -> proxy_reports.PoolState:
+    def state(usual: ProxyMode = ProxyMode.DIRECT) -> proxy_reports.PoolState:
         return proxy_reports.pool_state(pools.connection, domain_id(pools), usual=usual, direct=False)
 
     assert (state().usable, state().can_not) == (0, {"failed": 1})
@@ -341,8 +346,8 @@ def test_any_other_proxy_may_do(pools: Pools) -> None:
     proxies.switch(pools.connection, other, on=False, actor=WHO)
     assert (state().usable, state().can_not) == (0, {"failed": 1, "off": 1})
     domains.edit(pools.connection, SITE, {"proxy_use": None})
-    assert state(Use.ANY).rules.use is Use.ANY
-    assert (state().rules.use, state().can_not) == (Use.DIRECT, {})
+    assert state(ProxyMode.ANY).rules.use is ProxyMode.ANY
+    assert (state().rules.use, state().can_not) == (ProxyMode.DIRECT, {})
 
 
 # The next one ---------------------------------------------------------------------------------------------------------
@@ -357,7 +362,7 @@ def test_of_those_that_rested_as_long_the_faster_is_next(pools: Pools) -> None:
     last = pools.connection.execute("UPDATE domain_proxies SET last_used_at = now() - interval '1 h' RETURNING 1")
     assert last.rowcount == 4
     pools.used(SITE, ids[3], avg_response_time_ms=1.0)  # the fastest has rested less
-    found = proxy_next.next_for(pools.connection, domain_id(pools), SITE, usual=Use.DIRECT, direct=False)
+    found = proxy_next.next_for(pools.connection, domain_id(pools), SITE, usual=ProxyMode.DIRECT, direct=False)
     assert found.proxy_id == ids[2]
     assert "faster" in found.why
     rows = proxy_use.pools(pools.connection, [domain_id(pools)])[domain_id(pools)]

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
+from holdfast.db import domains, proxies, proxy_pools, proxy_reports
 from holdfast.errors import NotFound
-from holdfast.model.proxy import Use
-from holdfast.store import domains, proxies, proxy_pools, proxy_reports
+from holdfast.model.proxy import ProxyMode
 from tests.support.factories import Store
 from tests.support.pools import WHO, Pools
 
@@ -18,12 +18,12 @@ def pools(store: Store) -> Pools:
     return Pools(store)
 
 
-def few(pools: Pools, usual: Use = Use.DIRECT, **how: object) -> list[tuple[str, int, int]]:
+def few(pools: Pools, usual: ProxyMode = ProxyMode.DIRECT, **how: object) -> list[tuple[str, int, int]]:
     found = proxy_reports.few_active(pools.connection, usual=usual, **how)  # type: ignore[arg-type]
     return [(one.domain, one.active, one.proxies) for one in found]
 
 
-def many(pools: Pools, usual: Use = Use.DIRECT, **how: object) -> list[tuple[str, float]]:
+def many(pools: Pools, usual: ProxyMode = ProxyMode.DIRECT, **how: object) -> list[tuple[str, float]]:
     found = proxy_reports.many_failures(pools.connection, usual=usual, **how)  # type: ignore[arg-type]
     return [(one.domain, one.failure_percent) for one in found]
 
@@ -38,7 +38,7 @@ def test_health_by_domain(pools: Pools) -> None:
     pools.fails(b, 5)
     proxies.switch(pools.connection, c, on=False, actor=WHO)
     domains.edit(pools.connection, "d3.example", {"proxy_use": "any"})
-    one, other = proxy_reports.health(pools.connection, usual=Use.DIRECT)
+    one, other = proxy_reports.health(pools.connection, usual=ProxyMode.DIRECT)
     assert (one.domain, one.use, one.proxies, one.active, one.failing) == ("d1.example", "pool", 3, 1, 1)
     assert (one.requests, one.other_requests, one.success_count, one.bytes) == (15, 1, 8, 500)
     assert (one.total_failures, one.proxy_failures, one.failure_percent) == (1, 3, 26.67)
@@ -51,9 +51,9 @@ def test_health_in_pages(pools: Pools) -> None:
     (proxy,) = pools.add()
     for number in range(5):
         pools.assign(f"d{number}.example", proxy)
-    names = [one.domain for one in proxy_reports.health(pools.connection, usual=Use.DIRECT, limit=2)]
+    names = [one.domain for one in proxy_reports.health(pools.connection, usual=ProxyMode.DIRECT, limit=2)]
     assert names == ["d0.example", "d1.example"]
-    rest = proxy_reports.health(pools.connection, usual=Use.DIRECT, after=names[-1])
+    rest = proxy_reports.health(pools.connection, usual=ProxyMode.DIRECT, after=names[-1])
     assert [one.domain for one in rest] == ["d2.example", "d3.example", "d4.example"]
 
 
@@ -79,8 +79,8 @@ def test_domains_with_too_few_active_proxies(pools: Pools) -> None:
 
 
 def test_where_pools_are_usual_every_domain_should_have_one(pools: Pools) -> None:
-    pools.assign("d0.example", *pools.add(3), usual=Use.POOL)
-    assert few(pools, Use.POOL) == [(f"d{number}.example", 0, 0) for number in range(1, 5)]
+    pools.assign("d0.example", *pools.add(3), usual=ProxyMode.POOL)
+    assert few(pools, ProxyMode.POOL) == [(f"d{number}.example", 0, 0) for number in range(1, 5)]
     assert few(pools) == []
 
 

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
+from holdfast.db import proxies, proxy_use
+from holdfast.db.connection import Database
 from holdfast.errors import RolledBack
-from holdfast.model.batch import VisitPart
+from holdfast.model.commit_batch import VisitPart
 from holdfast.model.domain import Claim
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.proxy import Blame, ProxyServer, ProxyUse, Verdict, server
+from holdfast.model.proxy import Blame, ProxyServer, ProxyUse, ProxyVerdict, make_server
 from holdfast.model.proxy import Protocol as Speech
-from holdfast.store import proxies, proxy_use
-from holdfast.store.connect import Database
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants, violations
 
 VERDICTS = {
-    Outcome.OK: Verdict.SUCCESS,
-    Outcome.FORBIDDEN: Verdict.REFUSED,
-    Outcome.SERVER_ERROR: Verdict.ERROR,
-    Outcome.PROXY_FAILED: Verdict.FAILED,
+    Outcome.OK: ProxyVerdict.SUCCESS,
+    Outcome.FORBIDDEN: ProxyVerdict.REFUSED,
+    Outcome.SERVER_ERROR: ProxyVerdict.ERROR,
+    Outcome.PROXY_FAILED: ProxyVerdict.FAILED,
 }
 HOLD = timedelta(seconds=30)
 
@@ -42,7 +42,7 @@ def claim(store: Store, worker: Worker) -> Claim:
 
 
 def place(number: int) -> ProxyServer:
-    return server(Speech.HTTP, f"p{number}.example", 8080)
+    return make_server(Speech.HTTP, f"p{number}.example", 8080)
 
 
 def new_proxy(store: Store, number: int = 1, limit: int | None = None) -> int:
@@ -59,7 +59,9 @@ class Through:
         self.worker, self.claim, self.proxy_id = worker, claim, proxy_id
         self._next = 0
 
-    def part(self, *kinds: Outcome, probe: bool = False, verdict: Verdict | None = None, **facts: Any) -> VisitPart:
+    def part(
+        self, *kinds: Outcome, probe: bool = False, verdict: ProxyVerdict | None = None, **facts: Any
+    ) -> VisitPart:
         outcomes = []
         for kind in kinds:
             use = ProxyUse(
@@ -71,7 +73,7 @@ class Through:
             self._next += 1
         return self.worker.part(self.claim, outcomes)
 
-    def go(self, *kinds: Outcome, probe: bool = False, verdict: Verdict | None = None, **facts: Any) -> None:
+    def go(self, *kinds: Outcome, probe: bool = False, verdict: ProxyVerdict | None = None, **facts: Any) -> None:
         self.worker.commit(self.part(*kinds, probe=probe, verdict=verdict, **facts))
 
     def health(self, proxy_id: int | None = None) -> tuple[Any, ...]:
@@ -127,8 +129,8 @@ def test_a_domain_that_was_lost_says_nothing_of_its_proxies(store: Store, throug
 def test_robots_txt_is_counted_apart(store: Store, through: Through) -> None:
     part = through.worker.part(through.claim)
     part.other_uses = [
-        ProxyUse(through.proxy_id, Verdict.SUCCESS, 0.0, bytes=70),
-        ProxyUse(through.proxy_id, Verdict.FAILED, 1.0),
+        ProxyUse(through.proxy_id, ProxyVerdict.SUCCESS, 0.0, bytes=70),
+        ProxyUse(through.proxy_id, ProxyVerdict.FAILED, 1.0),
     ]
     through.worker.commit(part)
     found = through.mapping()
@@ -194,7 +196,7 @@ def test_five_refusals_are_against_the_mapping_alone(store: Store, through: Thro
 
 def test_who_gets_through_blames_who_did_not(store: Store, through: Through) -> None:
     other = new_proxy(store, 2)
-    through.go(Outcome.PROXY_FAILED, verdict=Verdict.UNCLEAR)
+    through.go(Outcome.PROXY_FAILED, verdict=ProxyVerdict.UNCLEAR)
     assert through.health()[1] == 0, "nobody knows yet"
     through.go(Outcome.OK, blames=(Blame(other, probe=False), Blame(other, probe=False)))
     assert through.health(other)[1] == 2

@@ -7,8 +7,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.store import rates
-from holdfast.store.connect import Database
+from holdfast.db import rate_limits
+from holdfast.db.connection import Database
 
 MINUTE = timedelta(minutes=1)
 
@@ -20,24 +20,24 @@ def _age(connection: psycopg.Connection, key: str, seconds: float) -> None:
 
 
 def test_exactly_as_many_as_are_allowed(connection: psycopg.Connection) -> None:
-    allowed = [rates.hit(connection, "a", most=5, span=MINUTE).allowed for _ in range(8)]
+    allowed = [rate_limits.hit(connection, "a", limit=5, window=MINUTE).allowed for _ in range(8)]
     assert allowed == [True] * 5 + [False] * 3
-    assert rates.hit(connection, "b", most=5, span=MINUTE).used == 1
+    assert rate_limits.hit(connection, "b", limit=5, window=MINUTE).used == 1
 
 
 def test_the_window_slides(connection: psycopg.Connection) -> None:
     for _ in range(3):
-        assert rates.hit(connection, "a", most=5, span=MINUTE).allowed
+        assert rate_limits.hit(connection, "a", limit=5, window=MINUTE).allowed
     _age(connection, "a", 40)
     for _ in range(2):
-        assert rates.hit(connection, "a", most=5, span=MINUTE).allowed
-    assert not rates.hit(connection, "a", most=5, span=MINUTE).allowed
+        assert rate_limits.hit(connection, "a", limit=5, window=MINUTE).allowed
+    assert not rate_limits.hit(connection, "a", limit=5, window=MINUTE).allowed
     _age(connection, "a", 21)  # the first three are 61 s old, the others 21
-    after = [rates.hit(connection, "a", most=5, span=MINUTE) for _ in range(4)]
+    after = [rate_limits.hit(connection, "a", limit=5, window=MINUTE) for _ in range(4)]
     assert [rate.allowed for rate in after] == [True, True, True, False]
     assert after[-1].used == 5
     _age(connection, "a", 61)
-    assert rates.hit(connection, "a", most=5, span=MINUTE, amount=0).used == 0
+    assert rate_limits.hit(connection, "a", limit=5, window=MINUTE, amount=0).used == 0
 
 
 @pytest.mark.parametrize("most", [1, 2, 7])
@@ -48,7 +48,7 @@ def test_the_ring_agrees_with_a_list_of_all_hits(connection: psycopg.Connection,
         passed = (step * 37) % 29
         _age(connection, "m", passed)
         ages = [age + passed for age in ages if age + passed < 60]
-        rate = rates.hit(connection, "m", most=most, span=MINUTE)
+        rate = rate_limits.hit(connection, "m", limit=most, window=MINUTE)
         assert rate.allowed == (len(ages) < most), (step, ages)
         if rate.allowed:
             ages.append(0.0)
@@ -56,10 +56,10 @@ def test_the_ring_agrees_with_a_list_of_all_hits(connection: psycopg.Connection,
 
 
 def test_looking_counts_nothing_and_says_when_the_first_hit_was(connection: psycopg.Connection) -> None:
-    assert rates.hit(connection, "a", most=2, span=MINUTE, amount=0) == rates.Rate(True, 0, None)
+    assert rate_limits.hit(connection, "a", limit=2, window=MINUTE, amount=0) == rate_limits.RateUsage(True, 0, None)
     before = time.time()
-    rates.hit(connection, "a", most=2, span=MINUTE)
-    rate = rates.hit(connection, "a", most=2, span=MINUTE, amount=0)
+    rate_limits.hit(connection, "a", limit=2, window=MINUTE)
+    rate = rate_limits.hit(connection, "a", limit=2, window=MINUTE, amount=0)
     assert rate.used == 1
     assert rate.oldest is not None
     assert abs(rate.oldest.timestamp() - before) < 30
@@ -70,7 +70,7 @@ def test_many_at_once_count_as_one(database: Database) -> None:
 
     def ask() -> None:
         with database.session() as connection:
-            allowed.extend(rates.hit(connection, "crowd", most=50, span=MINUTE).allowed for _ in range(20))
+            allowed.extend(rate_limits.hit(connection, "crowd", limit=50, window=MINUTE).allowed for _ in range(20))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -82,7 +82,7 @@ def test_many_at_once_count_as_one(database: Database) -> None:
 
 def test_what_nobody_uses_is_forgotten(connection: psycopg.Connection) -> None:
     for key in ("old", "new"):
-        rates.hit(connection, key, most=2, span=MINUTE)
+        rate_limits.hit(connection, key, limit=2, window=MINUTE)
     _age(connection, "old", 90_000)
-    assert rates.tidy(connection) == 1
+    assert rate_limits.delete_unused(connection) == 1
     assert connection.execute("SELECT key FROM rate_keys UNION SELECT key FROM rate_hits").fetchall() == [("new",)]

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import claims, operator_reports, runs, sweeper
 from holdfast.errors import ClaimLost
-from holdfast.model.domain import BLOCKING, UNREACHING, Claim, Event, Status
-from holdfast.store import claims, reports, runs, sweep
+from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Claim, Event, Status
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
@@ -18,7 +18,7 @@ DAYS = {
     Event.UNAVAILABLE: 7,
     Event.FORBIDDEN: 14,
     Event.ROBOTS_DENIED: 90,
-    **dict.fromkeys(sorted(UNREACHING), 7),
+    **dict.fromkeys(sorted(UNREACHABLE_EVENTS), 7),
 }
 
 
@@ -38,12 +38,12 @@ def block(store: Store, claim: Claim, event: Event = Event.FORBIDDEN, **how: obj
     return store.release(claim, "w1", event=event, **how)
 
 
-def sweep_now(store: Store) -> sweep.Swept:
-    return sweep.sweep(store.connection, run_silence=HOUR)
+def sweep_now(store: Store) -> sweeper.SweepResult:
+    return sweeper.sweep(store.connection, run_silence=HOUR)
 
 
 def tenure(store: Store, claim: Claim) -> dict[str, object]:
-    return reports.tenures_of(store.connection, claim.domain_id)[0]
+    return operator_reports.tenures_of(store.connection, claim.domain_id)[0]
 
 
 # Stories ------------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_a_one_page_site_becomes_active_with_its_flush_and_exhausted_at_its_rele
     store.flush(claim, outcomes=1, pages_crawled=1)
     assert store.status("a.example") is Status.ACTIVE
     assert store.release(claim) is Status.EXHAUSTED
-    changes = [row["to_status"] for row in reports.transitions_of(store.connection, claim.domain_id)]
+    changes = [row["to_status"] for row in operator_reports.transitions_of(store.connection, claim.domain_id)]
     assert changes == ["exhausted", "active"]
     row = store.row("a.example")
     assert (row["claimed_by"], row["claim_expires_at"], row["claim_epoch"]) == (None, None, claim.epoch)
@@ -220,7 +220,7 @@ def test_each_stop_has_its_reason_and_its_cooldown(store: Store) -> None:
     for claim, (event, days) in zip(store.claim("w1", len(DAYS)), DAYS.items(), strict=True):
         after = block(store, claim, event, detail="seen in a test")
         row = store.row(claim.domain)
-        assert row["status"] == after == (Status.BLOCKED if event in BLOCKING else Status.UNREACHABLE)
+        assert row["status"] == after == (Status.BLOCKED if event in BLOCKING_EVENTS else Status.UNREACHABLE)
         assert (row["block_reason_code"], row["block_reason"]) == (event, "seen in a test")
         assert row["status_reason"] == f"{event}: seen in a test"
         assert row["retry_count"] == 1

@@ -4,18 +4,18 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import crawls, explain, jobs, operator_reports, sweeper
+from holdfast.db.connection import Database
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobAction, JobSpec, JobState
-from holdfast.store import crawls, explain, jobs, reports, sweep
-from holdfast.store.connect import Database
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 
 
-def sweep_now(store: Store) -> sweep.Swept:
-    return sweep.sweep(store.connection, run_silence=HOUR)
+def sweep_now(store: Store) -> sweeper.SweepResult:
+    return sweeper.sweep(store.connection, run_silence=HOUR)
 
 
 def new_job(store: Store, *urls: str, **spec: object) -> int:
@@ -214,7 +214,7 @@ def test_a_job_that_asks_for_refresh_later_gets_the_one_that_passed(store: Store
     sweep_now(store)
     assert store.row("a.example")["next_crawl_after"] is None
     crawls.set_spec(store.connection, job, JobSpec(refresh=True))
-    crawls.ask_for_refresh(store.connection, job)
+    crawls.make_refresh_due(store.connection, job)
     sweep_now(store)
     assert (state_of(store, job), store.status("a.example")) == (JobState.PENDING, Status.PENDING)
 
@@ -238,7 +238,7 @@ def test_refreshes_that_are_due_are_claimed_by_the_yield_of_their_domains(store:
 
 
 def due(store: Store) -> set[str]:
-    return {row["what"] for row in reports.due(store.connection)}
+    return {row["what"] for row in operator_reports.upcoming(store.connection)}
 
 
 def test_what_is_promised_is_what_will_happen(store: Store) -> None:
@@ -272,7 +272,7 @@ def test_a_job_whose_pages_are_used_up_is_shown_as_stopped_at_a_limit(store: Sto
     store.connection.execute("UPDATE crawls SET pages_granted = 4")
     store.release(claim, wait=3600.0)
     crawls.finish(store.connection, found.crawl_id or 0)
-    (row,) = reports.jobs(store.connection, [job])
+    (row,) = operator_reports.jobs(store.connection, [job])
     assert (row["state"], row["out_of_budget"]) == ("pending", True)
     (work,) = explain.of_domain(store.connection, claim.domain_id)
     assert work["used_up"] is True
@@ -285,7 +285,7 @@ def test_a_claim_right_after_a_cool_down_does_not_forgive_the_stops(store: Store
     (claim,) = store.claim(job=job)
     store.release(claim, event=Event.CONNECTION_FAILED)
     store.connection.execute("UPDATE domains SET next_crawl_after = clock_timestamp()")
-    sweep._in_chunks(store.connection, sweep._COOLED, sweep._thaw, [], {"refresh": True})
+    sweeper._in_chunks(store.connection, sweeper._COOLED, sweeper._end_cooldowns, [], {"refresh": True})
     (claim,) = store.claim(job=job)
     store.flush(claim, outcomes=1, errors=1)
     store.release(claim, event=Event.CONNECTION_FAILED)

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import budget, crawls, domains, rounds, runs, sweeper
+from holdfast.db.connection import Database
 from holdfast.model.domain import Claim, Event
-from holdfast.model.job import Job, JobSpec
-from holdfast.model.limits import DomainLimits, Limit
-from holdfast.store import budget, crawls, domains, rounds, runs, sweep
-from holdfast.store.connect import Database
+from holdfast.model.job import DomainLimits, Job, JobSpec, Limit
 from tests.support.batches import Worker
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -45,7 +44,7 @@ def limits_of(job: Job, domain_budget: int | None = None) -> DomainLimits:
 
 
 def ask(worker: Worker, claim: Claim, job: Job, domain_budget: int | None = None) -> int | None:
-    return budget.ask(
+    return budget.grant(
         worker.store.connection,
         worker=worker.name,
         domain_id=claim.domain_id,
@@ -79,8 +78,8 @@ def run_out(worker: Worker, job: Job, between: Callable[[], object] = lambda: No
     raise AssertionError("it does not end")
 
 
-def standing(store: Store, job: Job) -> crawls.Standing:
-    return crawls.standing(store.connection, job.id, job.crawl_id or 0)
+def standing(store: Store, job: Job) -> crawls.CrawlStatus:
+    return crawls.status(store.connection, job.id, job.crawl_id or 0)
 
 
 def round_of(store: Store, job: Job) -> int:
@@ -176,7 +175,7 @@ def test_what_a_kill_left_between_raising_and_reopening_is_reopened_by_the_sweep
     (claim,) = store.claim(job=job.id)
     assert rounds.raise_round(store.connection, job.id, job.crawl_id or 0)
     assert [store.work(f"{name}.example", job.id)["state"] for name in "ab"] == ["spent", "spent"], "as after a kill"
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert [store.work(f"{name}.example", job.id)["ready"] for name in "ab"] == [True, True]
     store.release(claim, crawled=False)
     run_out(worker, job)
@@ -238,7 +237,7 @@ def test_eight_workers_with_rounds_lose_no_url_and_end_together(store: Store, da
                         visit(worker, claim, job)
                     if taken or rounds.advance(connection, job.id, job.crawl_id or 0):
                         continue
-                    if not crawls.standing(connection, job.id, job.crawl_id or 0).held:
+                    if not crawls.status(connection, job.id, job.crawl_id or 0).held:
                         return
         except BaseException as problem:  # noqa: BLE001 — shown by the test
             problems.append(problem)
@@ -271,7 +270,7 @@ def test_a_limit_of_a_person_ends_a_crawl_and_is_named(
     run_out(worker, job)
     assert sum(used(store, job)) == pages
     assert standing(store, job).limits == (crawls.LimitReached(limit, value, 2, 20 - pages),)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.claim(job=job.id) == [], "time gives no new budget"
     assert not crawls.finish(store.connection, job.crawl_id or 0)
     job = begin(store, job)
@@ -307,11 +306,11 @@ def test_time_gives_no_new_budget_but_a_reset_does(store: Store, worker: Worker)
     assert ask(worker, claim, job) == 0
     store.release(claim, event=Event.FORBIDDEN)
     store.connection.execute("UPDATE domains SET next_crawl_after = now() - interval '1 s'")
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     (claim,) = store.claim(job=job.id)
     assert visit(worker, claim, job) == []
     domains.reset(store.connection, "a.example", why="test")
-    sweep.wake_now(store.connection, claim.domain_id)
+    sweeper.fold_wakes_now(store.connection, claim.domain_id)
     (claim,) = store.claim(job=job.id)
     assert visit(worker, claim, job) == [3, 1]
     assert_invariants(store.connection)
@@ -349,18 +348,18 @@ def test_a_job_that_gives_way_does_not_take_the_domain_before_the_other(store: S
     one, two = (store.new_job(name) for name in ("one", "two"))
     store.seed("a.example/1", "a.example/2", job=one)
     store.seed("a.example/1", "a.example/2", job=two)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     crawl, _ = crawls.begin(store.connection, one)
     (claim,) = store.claim(job=one)
-    assert crawls.another_waits(store.connection, claim.domain_id, one)
+    assert crawls.other_job_waits(store.connection, claim.domain_id, one)
     store.release(claim, yielding_jobs=frozenset({one}))
     assert store.claim(job=one) == [], "it leaves the domain to the other"
-    now = crawls.standing(store.connection, one, crawl)
+    now = crawls.status(store.connection, one, crawl)
     assert (now.yielding, now.ready) == (1, 0), "and is not at its end"
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.claim(job=one) == []
     (claim,) = store.claim("w2", job=two)
-    assert crawls.another_waits(store.connection, claim.domain_id, two), "at the end of a slice, however short"
+    assert crawls.other_job_waits(store.connection, claim.domain_id, two), "at the end of a slice, however short"
     store.release(claim, "w2", yielding_jobs=frozenset({two}))
     assert store.claim(job=two) == []
     (claim,) = store.claim(job=one)
@@ -368,7 +367,7 @@ def test_a_job_that_gives_way_does_not_take_the_domain_before_the_other(store: S
     store.connection.execute(
         "UPDATE job_domains SET not_before = not_before - interval '5 s', yielded_until = yielded_until - interval '5 s'"
     )
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     assert len(store.claim(job=one)) == 1, "the other one did not come"
     assert_invariants(store.connection)
 
@@ -377,15 +376,15 @@ def test_a_job_that_no_worker_serves_takes_no_turns(store: Store) -> None:
     one, two = (store.new_job(name) for name in ("one", "two"))
     for job in (one, two):
         store.seed("a.example", job=job)
-    sweep.sweep(store.connection, run_silence=LEASE)
+    sweeper.sweep(store.connection, run_silence=LEASE)
     crawl, _ = crawls.begin(store.connection, one)
     runs.begin(store.connection, worker="w1", job_id=one, crawl_id=crawl)
     (claim,) = store.claim(job=one)
-    assert not crawls.another_waits(store.connection, claim.domain_id, one)
+    assert not crawls.other_job_waits(store.connection, claim.domain_id, one)
     run = runs.begin(store.connection, worker="w2")
-    assert crawls.another_waits(store.connection, claim.domain_id, one), "a worker for all jobs does"
+    assert crawls.other_job_waits(store.connection, claim.domain_id, one), "a worker for all jobs does"
     store.connection.execute(
         "UPDATE crawl_runs SET heartbeat_at = clock_timestamp() - %s WHERE id = %s",
-        (crawls.SILENCE + timedelta(seconds=1), run),
+        (crawls.HEARTBEAT_TIMEOUT + timedelta(seconds=1), run),
     )
-    assert not crawls.another_waits(store.connection, claim.domain_id, one), "but not one that was not heard of"
+    assert not crawls.other_job_waits(store.connection, claim.domain_id, one), "but not one that was not heard of"

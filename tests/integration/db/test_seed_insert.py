@@ -6,21 +6,21 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import domain_removal, domains, jobs, seed_insert, sweeper
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.seed_insert import SeedCounts
 from holdfast.errors import NotFound
 from holdfast.model.domain import Event, Status
-from holdfast.model.seeds import make_seed
-from holdfast.store import domain_removal, domains, jobs, seeding, sweep
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
-from holdfast.store.seeding import Seeded
+from holdfast.model.seed_lines import make_seed
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 
 
-def sweep_now(store: Store) -> sweep.Swept:
-    return sweep.sweep(store.connection, run_silence=HOUR)
+def sweep_now(store: Store) -> sweeper.SweepResult:
+    return sweeper.sweep(store.connection, run_silence=HOUR)
 
 
 def wakes(store: Store) -> list[tuple[int, int, int]]:
@@ -28,7 +28,7 @@ def wakes(store: Store) -> list[tuple[int, int, int]]:
 
 
 def test_new_domains_are_ready_at_once(store: Store) -> None:
-    assert store.seed("https://a.example/x", "https://a.example/y", "b.example") == Seeded(domains=2, urls=3)
+    assert store.seed("https://a.example/x", "https://a.example/y", "b.example") == SeedCounts(domains=2, urls=3)
     a = store.row("a.example")
     assert (a["status"], a["source"], a["base_url"], a["parent_domain"]) == (
         Status.PENDING,
@@ -50,8 +50,8 @@ def test_new_domains_are_ready_at_once(store: Store) -> None:
 
 
 def test_nothing_to_seed_is_nothing_done(store: Store) -> None:
-    assert store.seed() == Seeded()
-    assert Seeded(1, 2) + Seeded(3, 4) == Seeded(4, 6)
+    assert store.seed() == SeedCounts()
+    assert SeedCounts(1, 2) + SeedCounts(3, 4) == SeedCounts(4, 6)
 
 
 def test_new_domains_are_treated_as_the_settings_say(store: Store) -> None:
@@ -63,7 +63,7 @@ def test_new_domains_are_treated_as_the_settings_say(store: Store) -> None:
         crawl_frequency=timedelta(hours=3),
         user_agent="Test/1",
     )
-    seeding.add(store.connection, [make_seed("a.example")], job_id=store.job, source="x", defaults=defaults)
+    seed_insert.add(store.connection, [make_seed("a.example")], job_id=store.job, source="x", defaults=defaults)
     row = domains.get(store.connection, "a.example")
     assert [row[name] for name in ("max_pages_per_run", "parser_name", "crawl_delay_seconds")] == [5, "product", 0.5]
     assert (row["max_concurrent_requests"], row["user_agent"]) == (2, "Test/1")
@@ -72,15 +72,17 @@ def test_new_domains_are_treated_as_the_settings_say(store: Store) -> None:
 
 def test_seeds_of_a_paused_job_are_not_ready_but_not_lost(store: Store) -> None:
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused'")
-    assert store.seed("a.example") == Seeded(1, 1)
+    assert store.seed("a.example") == SeedCounts(1, 1)
     assert store.work("a.example")["ready"] is False
     assert_invariants(store.connection)
 
 
 def test_duplicates_inside_a_batch_are_one(store: Store) -> None:
-    assert store.seed("a.example", "https://A.example/", "a.example/x", "a.example", "a.example/x#part") == Seeded(1, 2)
+    assert store.seed("a.example", "https://A.example/", "a.example/x", "a.example", "a.example/x#part") == SeedCounts(
+        1, 2
+    )
     assert store.row("a.example")["pages_discovered"] == 2
-    assert store.seed("a.example/y", "a.example/y") == Seeded(0, 1)
+    assert store.seed("a.example/y", "a.example/y") == SeedCounts(0, 1)
     assert [wake[2] for wake in wakes(store)] == [1]
     assert_invariants(store.connection)
 
@@ -88,8 +90,8 @@ def test_duplicates_inside_a_batch_are_one(store: Store) -> None:
 def test_seeding_the_same_again_adds_nothing(store: Store) -> None:
     store.seed("a.example", "a.example/x", rank=5)
     before = store.everything()
-    assert store.seed("a.example", "a.example/x", rank=5) == Seeded()
-    assert store.seed("a.example", rank=3) == Seeded()
+    assert store.seed("a.example", "a.example/x", rank=5) == SeedCounts()
+    assert store.seed("a.example", rank=3) == SeedCounts()
     assert store.everything() == before
 
 
@@ -107,7 +109,7 @@ def test_a_known_domain_hears_of_new_urls_by_a_wake_and_its_row_is_untouched(sto
         if how != "held":
             store.release(claim, event=Event.FORBIDDEN if "blocked" in how else None)
     row, work = store.row("a.example"), store.work("a.example")
-    assert store.seed("a.example", "a.example/new", "a.example/newer", rank=1) == Seeded(0, 2)
+    assert store.seed("a.example", "a.example/new", "a.example/newer", rank=1) == SeedCounts(0, 2)
     assert (store.row("a.example"), store.work("a.example")) == (row, work)
     assert wakes(store) == [(row["id"], store.job, 2)]
     assert_invariants(store.connection)
@@ -121,11 +123,11 @@ def test_a_new_job_wakes_an_exhausted_domain_and_the_same_job_does_not(store: St
     """an exhausted domain is not crawled again because it is in the seeds."""
     store.seed("a.example")
     store.crawl_to_the_end()
-    assert store.seed("a.example") == Seeded()
+    assert store.seed("a.example") == SeedCounts()
     assert sweep_now(store).woken == 0
     assert (store.status("a.example"), store.claim()) == (Status.EXHAUSTED, [])
     other = store.new_job("other")
-    assert store.seed("a.example", job=other) == Seeded(0, 1)
+    assert store.seed("a.example", job=other) == SeedCounts(0, 1)
     assert sweep_now(store).woken == 1
     assert (store.status("a.example"), store.claim()) == (Status.PENDING, [])
     (claim,) = store.claim("w1", job=other)
@@ -148,7 +150,7 @@ def test_a_rank_is_filled_in_where_it_is_missing_and_nowhere_else(store: Store, 
     before = store.row("unranked.example")
     with database.connect() as other, other.transaction():
         other.execute("SELECT FROM domains WHERE domain = 'locked.example' FOR NO KEY UPDATE")
-        assert store.seed("unranked.example", "locked.example", "ranked.example", rank=20) == Seeded()
+        assert store.seed("unranked.example", "locked.example", "ranked.example", rank=20) == SeedCounts()
     after = store.row("unranked.example")
     scored = {name: after[name] for name in ("priority_score", "priority_computed_at", "updated_at")}
     assert after == before | {"seed_rank": 20} | scored
@@ -164,7 +166,7 @@ def test_a_rank_is_filled_in_where_it_is_missing_and_nowhere_else(store: Store, 
 def test_the_best_rank_in_a_batch_counts(store: Store) -> None:
     seeds = [make_seed(f"{name}.example/{rank}", rank=rank) for name in ("new", "old") for rank in (30, 20, 40)]
     store.seed("old.example")
-    seeding.add(store.connection, seeds, job_id=store.job, source="test", defaults=NewDomains())
+    seed_insert.add(store.connection, seeds, job_id=store.job, source="test", defaults=NewDomains())
     assert [store.row(f"{name}.example")["seed_rank"] for name in ("new", "old")] == [20, 20]
 
 
@@ -173,13 +175,13 @@ def test_two_loaders_at_once_with_reversed_lists_do_not_deadlock(store: Store, d
     store.seed(*(f"known{number}.example" for number in range(0, 200, 2)))
     texts = [f"{kind}{number}.example/{path}" for number in range(200) for kind in ("new", "known") for path in "xy"]
     start = threading.Barrier(2)
-    totals: list[Seeded] = []
+    totals: list[SeedCounts] = []
     problems: list[BaseException] = []
 
     def load(order: list[str]) -> None:
         try:
             with database.connect() as connection:
-                mine, total = Store(connection), Seeded()
+                mine, total = Store(connection), SeedCounts()
                 start.wait()
                 for i in range(0, len(order), 200):
                     total += mine.seed(*order[i : i + 200])
@@ -193,7 +195,7 @@ def test_two_loaders_at_once_with_reversed_lists_do_not_deadlock(store: Store, d
     for thread in threads:
         thread.join()
     assert problems == []
-    assert totals[0] + totals[1] == Seeded(domains=300, urls=800)
+    assert totals[0] + totals[1] == SeedCounts(domains=300, urls=800)
     sweep_now(store)
     assert store.value("SELECT sum(pages_discovered) FROM domains") == 900
     assert_invariants(store.connection)
@@ -205,14 +207,14 @@ def test_a_job_is_found_by_its_name(store: Store) -> None:
         jobs.find(store.connection, "other")
 
 
-@pytest.mark.parametrize("moment", ["_add_to_known", "_rank"])
+@pytest.mark.parametrize("moment", ["_add_to_known", "_update_ranks"])
 def test_seeds_of_a_domain_that_is_removed_in_this_moment_are_not_lost(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Before it is looked up, or after that and before it is shared: its name is free, and it is made known once more."""
     store.seed("https://a.example/old", "https://b.example/")
     old = store.row("a.example")["id"]
-    real = getattr(seeding, moment)
+    real = getattr(seed_insert, moment)
     times: list[int] = []
 
     def late(*given: object) -> object:
@@ -222,8 +224,8 @@ def test_seeds_of_a_domain_that_is_removed_in_this_moment_are_not_lost(
         times.append(1)
         return real(*given)
 
-    monkeypatch.setattr(seeding, moment, late)
-    assert store.seed("https://a.example/new", "https://b.example/", "https://b.example/new") == Seeded(
+    monkeypatch.setattr(seed_insert, moment, late)
+    assert store.seed("https://a.example/new", "https://b.example/", "https://b.example/new") == SeedCounts(
         domains=1, urls=2
     )
     assert store.row("a.example")["id"] != old

@@ -9,10 +9,10 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from holdfast.engine.desk import Desk
-from holdfast.engine.sharing import GAVE_WAY, Sharing
-from holdfast.store import claims, runs, workers
-from holdfast.store.connect import Database
+from holdfast.crawler.claim_share import CLAIM_PAUSE, ClaimShare
+from holdfast.crawler.db_thread import DbThread
+from holdfast.db import claims, runs, workers
+from holdfast.db.connection import Database
 from tests.support.factories import LEASE, Store
 
 
@@ -30,12 +30,12 @@ class Clock:
 
 
 @contextmanager
-def sharing(database: Database, siblings: int = 1) -> Iterator[tuple[Sharing, Clock]]:
-    desk, clock = Desk(database, "test"), Clock()
+def sharing(database: Database, siblings: int = 1) -> Iterator[tuple[ClaimShare, Clock]]:
+    db, clock = DbThread(database, "test"), Clock()
     try:
-        yield Sharing(desk, clock, siblings), clock
+        yield ClaimShare(db, clock, siblings), clock
     finally:
-        desk.close()
+        db.close()
 
 
 def serve(connection: psycopg.Connection, *names: str, job: int | None = None) -> None:
@@ -54,7 +54,7 @@ def claim_in_turn(
         while True:
             got = 0
             for name in names:
-                count = asyncio.run(one.share(store.job, batch))
+                count = asyncio.run(one.claim_limit(store.job, batch))
                 taken = claims.claim(store.connection, worker=name, job_id=store.job, count=count, lease=LEASE)
                 held[name] += len(taken)
                 got += len(taken)
@@ -78,7 +78,7 @@ def test_siblings_that_are_not_heard_of_yet_have_a_share(store: Store, database:
     store.domains(8)
     serve(store.connection, "a")
     with sharing(database, siblings=4) as (one, _):
-        assert asyncio.run(one.share(store.job, 10)) == 2
+        assert asyncio.run(one.claim_limit(store.job, 10)) == 2
     assert claim_in_turn(store, database, ["a"], siblings=4) == {"a": 8}, "those that never come leave nothing idle"
 
 
@@ -86,7 +86,7 @@ def test_a_worker_that_is_alone_takes_whole_batches(store: Store, database: Data
     store.domains(25)
     serve(store.connection, "a")
     with sharing(database) as (one, _):
-        assert asyncio.run(one.share(store.job, 10)) == 10
+        assert asyncio.run(one.claim_limit(store.job, 10)) == 10
 
 
 def test_only_workers_that_live_and_serve_the_job_have_a_share(store: Store) -> None:
@@ -97,28 +97,28 @@ def test_only_workers_that_live_and_serve_the_job_have_a_share(store: Store) -> 
     workers.deregister(store.connection, "ended")
     store.connection.execute("UPDATE workers SET heartbeat_at = now() - interval '125 s' WHERE name = 'dead'")
     store.connection.execute("UPDATE crawl_runs SET status = 'completed', completed_at = now() WHERE worker = 'done'")
-    assert workers.serving(store.connection, store.job) == 2
-    assert workers.serving(store.connection, other) == 2
+    assert workers.count_serving(store.connection, store.job) == 2
+    assert workers.count_serving(store.connection, other) == 2
 
 
 def test_plenty_is_counted_once_a_second_and_not_at_each_claim(
     store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
-    real = claims.ready
+    real = claims.count_ready
 
     def ready(connection: psycopg.Connection, *, job_id: int, limit: int) -> int:
         counted.append(limit)
         return real(connection, job_id=job_id, limit=limit)
 
-    monkeypatch.setattr(claims, "ready", ready)
+    monkeypatch.setattr(claims, "count_ready", ready)
     store.domains(30)
     serve(store.connection, "a", "b")
     with sharing(database) as (one, clock):
-        assert [asyncio.run(one.share(store.job, 10)) for _ in range(3)] == [10, 10, 10]
+        assert [asyncio.run(one.claim_limit(store.job, 10)) for _ in range(3)] == [10, 10, 10]
         assert counted == [20], "up to a bound: what all workers can claim at once"
         clock.time += 1.0
-        asyncio.run(one.share(store.job, 10))
+        asyncio.run(one.claim_limit(store.job, 10))
         assert counted == [20, 20]
 
 
@@ -130,11 +130,11 @@ def test_what_is_overdue_is_given_back_to_an_idle_worker_and_left_to_it(store: S
         SimpleNamespace(job=SimpleNamespace(id=store.job), overdue=lambda _, s=s: s) for s in (0.0, 7.0, 4.9, 6.0, 9.0)
     ]
     with sharing(database) as (one, clock):
-        given: list[Any] = asyncio.run(one.give_back(cast("Any", visits), "busy"))
+        given: list[Any] = asyncio.run(one.visits_to_give_back(cast("Any", visits), "busy"))
         assert given == [], "all others are at work, or there are none"
         serve(store.connection, "idle")
-        given = asyncio.run(one.give_back(cast("Any", visits), "busy"))
+        given = asyncio.run(one.visits_to_give_back(cast("Any", visits), "busy"))
         assert given == [visits[4], visits[1]], "few, those that wait longest"
-        assert asyncio.run(one.share(store.job, 10)) == 0, "it is the idle worker's turn"
-        clock.time += GAVE_WAY
-        assert asyncio.run(one.share(store.job, 10)) == 1
+        assert asyncio.run(one.claim_limit(store.job, 10)) == 0, "it is the idle worker's turn"
+        clock.time += CLAIM_PAUSE
+        assert asyncio.run(one.claim_limit(store.job, 10)) == 1

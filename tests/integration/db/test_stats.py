@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.model.figures import FETCH_MS, bucket
+from holdfast.db import periodic_locks, stats
+from holdfast.db.connection import Database
+from holdfast.db.verify import CHECKS, verify
+from holdfast.model.histograms import FETCH_MS, bucket_index
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
-from holdfast.store import duties, stats
-from holdfast.store.connect import Database
-from holdfast.store.verify import CHECKS, verify
 from tests.support.crawled import Crawl, crawl_a_little
 from tests.support.factories import Store
 from tests.support.figures import counted, fold, log, of_requests, rows, totals, within_a_minute
@@ -63,7 +63,7 @@ def test_what_verify_says_of_figures_holds_whatever_is_added_up(crawl: Crawl, co
 
 @pytest.mark.parametrize("ms", [*(b + d for b in FETCH_MS for d in (-1, 0, 1)), 0, 2**31 - 1])
 def test_buckets_are_the_same_in_the_database(connection: psycopg.Connection, ms: int) -> None:
-    assert connection.execute("SELECT fetch_bucket(%s)", (ms,)).fetchone() == (bucket(FETCH_MS, ms),)
+    assert connection.execute("SELECT fetch_bucket(%s)", (ms,)).fetchone() == (bucket_index(FETCH_MS, ms),)
 
 
 def test_minutes_and_days_have_what_was_crawled_in_them(connection: psycopg.Connection) -> None:
@@ -132,7 +132,7 @@ def test_one_at_a_time_adds_up_and_what_it_did_not_finish_is_as_it_was(
 ) -> None:
     log(connection, at="now() - interval '10 minutes'", count=2)
     with database.connect() as other, other.transaction():
-        assert duties.take(other, duties.FIGURES, every=AT_ONCE)
+        assert periodic_locks.try_lock(other, periodic_locks.STATS, every=AT_ONCE)
         assert fold(connection) == 0
     before = totals(connection)
 
@@ -140,7 +140,7 @@ def test_one_at_a_time_adds_up_and_what_it_did_not_finish_is_as_it_was(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(duties, "done", die)
+        patch.setattr(periodic_locks, "mark_done", die)
         with pytest.raises(KeyboardInterrupt):
             fold(connection)
     assert rows(connection, "stats_minute") == rows(connection, "stats_day") == []

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.db import sweeper
 from holdfast.model.domain import Event
-from holdfast.store import sweep
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
 
-def sweep_now(store: Store) -> sweep.Swept:
-    return sweep.sweep(store.connection, run_silence=timedelta(hours=1))
+def sweep_now(store: Store) -> sweeper.SweepResult:
+    return sweeper.sweep(store.connection, run_silence=timedelta(hours=1))
 
 
 @pytest.mark.parametrize("event", [Event.FORBIDDEN, Event.DNS_FAILURE])
@@ -45,7 +45,7 @@ def test_a_new_url_ends_the_delay_of_the_others(store: Store) -> None:
 
 
 def test_delays_of_several_jobs_end_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "CHUNK", 2)
+    monkeypatch.setattr(sweeper, "CHUNK", 2)
     other = store.new_job("other")
     store.domains(6)
     store.seed(*(f"d{i}.example/x" for i in range(6)), job=other)

@@ -6,18 +6,18 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from holdfast.db import claimable, claims, operator_reports, runs, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, Status
-from holdfast.store import claims, readiness, reports, runs, sweep
-from holdfast.store.connect import Database
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
 HOUR = timedelta(hours=1)
 
 
-def sweep_now(store: Store, *, refresh: bool = True) -> sweep.Swept:
-    return sweep.sweep(store.connection, run_silence=HOUR, refresh=refresh)
+def sweep_now(store: Store, *, refresh: bool = True) -> sweeper.SweepResult:
+    return sweeper.sweep(store.connection, run_silence=HOUR, refresh=refresh)
 
 
 def make_unsweepable(store: Store, domain: str) -> int:
@@ -35,7 +35,7 @@ def test_a_sweep_with_nothing_due_does_nothing(store: Store) -> None:
     store.domains(3)
     store.claim("w1", 1)
     before = store.everything()
-    assert sweep_now(store) == sweep.Swept()
+    assert sweep_now(store) == sweeper.SweepResult()
     assert store.everything() == before
 
 
@@ -50,7 +50,7 @@ def test_claims_whose_lease_ended_are_free_and_ready_again(store: Store) -> None
     assert sweep_now(store).expired == 1
     assert store.row(dead.domain)["claimed_by"] is None
     assert store.row(alive.domain)["claimed_by"] == "w1"
-    assert reports.tenures_of(store.connection, dead.domain_id)[0]["why"] == "expired"
+    assert operator_reports.tenures_of(store.connection, dead.domain_id)[0]["why"] == "expired"
     (again,) = store.claim("w2", 9)
     assert (again.domain, again.epoch) == (dead.domain, dead.epoch + 1)
     assert_invariants(store.connection)
@@ -66,13 +66,13 @@ def test_the_tail_of_an_expired_visit_keeps_its_place_before_fresh_domains(store
 
 
 def test_release_expired_frees_only_what_expired(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "CHUNK", 2)
+    monkeypatch.setattr(sweeper, "CHUNK", 2)
     store.domains(7)
     batch = store.claim("w1", 7)
     store.expire(*(claim.domain_id for claim in batch[:5]))
-    assert [len(reports.expired_claims(store.connection, limit=n)) for n in (9, 3)] == [5, 3]
-    assert sweep.release_expired(store.connection) == 5
-    assert sweep.release_expired(store.connection) == 0
+    assert [len(operator_reports.expired_claims(store.connection, limit=n)) for n in (9, 3)] == [5, 3]
+    assert sweeper.release_expired(store.connection) == 5
+    assert sweeper.release_expired(store.connection) == 0
     assert {c.domain_id for c in store.claim("w2", 9)} == {claim.domain_id for claim in batch[:5]}
     assert_invariants(store.connection)
 
@@ -81,10 +81,10 @@ def test_release_expired_frees_only_what_expired(store: Store, monkeypatch: pyte
 def test_force_takes_living_claims_away_from_one_worker_or_all(
     store: Store, monkeypatch: pytest.MonkeyPatch, worker: str | None, freed: int
 ) -> None:
-    monkeypatch.setattr(sweep, "CHUNK", 2)
+    monkeypatch.setattr(sweeper, "CHUNK", 2)
     store.domains(5)
     batches = {"w1": store.claim("w1", 3), "w2": store.claim("w2", 2)}
-    assert sweep.force_release(store.connection, worker=worker) == freed
+    assert sweeper.force_release(store.connection, worker=worker) == freed
     for name, batch in batches.items():
         mine = {claim.domain_id for claim in batch}
         lost = claims.renew(
@@ -233,7 +233,7 @@ def test_the_wakes_of_a_held_domain_are_left_to_its_holder(store: Store) -> None
     claim = store.claim_one()
     store.insert_foreign(claim.domain_id, "https://a.example/x")
     assert sweep_now(store).woken == 0
-    sweep.wake_now(store.connection, claim.domain_id)
+    sweeper.fold_wakes_now(store.connection, claim.domain_id)
     assert store.value("SELECT count(*) FROM domain_wakes") == 1
     store.release(claim)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
@@ -244,7 +244,7 @@ def test_the_wakes_of_a_held_domain_are_left_to_its_holder(store: Store) -> None
 def test_wakes_that_must_wait_for_a_holder_do_not_stand_before_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "CHUNK", 1)
+    monkeypatch.setattr(sweeper, "CHUNK", 1)
     store.domains(3)
     held = {claim.domain for claim in store.claim("w1", 2)}
     store.seed(*(f"d{number}.example/new" for number in range(3)))
@@ -259,9 +259,9 @@ def test_folding_is_done_for_the_domains_that_were_asked_for(store: Store) -> No
     for claim in (first, second):
         store.insert_foreign(claim.domain_id, f"https://{claim.domain}/x")
     with store.connection.transaction():
-        assert readiness.fold(store.connection, []) == 0
-        assert readiness.fold(store.connection, [first.domain_id]) == 1
-        assert readiness.fold(store.connection, [first.domain_id]) == 0
+        assert claimable.fold_wakes(store.connection, []) == 0
+        assert claimable.fold_wakes(store.connection, [first.domain_id]) == 1
+        assert claimable.fold_wakes(store.connection, [first.domain_id]) == 0
     assert store.value("SELECT array_agg(domain_id) FROM domain_wakes") == [second.domain_id]
     assert_invariants(store.connection)
 
@@ -299,7 +299,7 @@ def test_silent_runs_are_marked_as_failed(store: Store) -> None:
 def test_one_bad_row_is_set_aside_and_reported_and_the_rest_is_swept(
     store: Store, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(sweep, "CHUNK", 3)  # the bad row's chunk, whole chunks before and after it, and a short one
+    monkeypatch.setattr(sweeper, "CHUNK", 3)  # the bad row's chunk, whole chunks before and after it, and a short one
     store.domains(10)
     if kind == "expired":
         store.expire(*(claim.domain_id for claim in store.claim("w1", 10)))
@@ -334,9 +334,9 @@ def test_a_claim_that_cannot_be_released_is_named_and_the_others_are_released(st
     bad = make_unsweepable(store, batch[0].domain)
     sentence = f"1 claims were released, but these could not be: domain {bad}: this row is cursed."
     with pytest.raises(StoreError, match=re.escape(sentence)):
-        sweep.release_expired(store.connection)
+        sweeper.release_expired(store.connection)
     with pytest.raises(StoreError, match=re.escape(sentence)):
-        sweep.force_release(store.connection, worker="w1")
+        sweeper.force_release(store.connection, worker="w1")
     assert store.value("SELECT array_agg(id) FROM domains WHERE claimed_by IS NOT NULL") == [bad]
     assert_invariants(store.connection)
 
@@ -346,9 +346,9 @@ def test_a_second_sweeper_at_the_same_time_leaves_the_work_to_the_first(store: S
     claim = store.claim_one()
     store.expire(claim.domain_id)
     with database.connect() as first, first.transaction():
-        assert sweep._alone(first, wait=False)
+        assert sweeper._lock_sweep(first, wait=False)
         before = store.everything()
-        assert sweep_now(store) == sweep.Swept()
+        assert sweep_now(store) == sweeper.SweepResult()
         assert store.everything() == before
     assert sweep_now(store).expired == 1
 
@@ -382,7 +382,7 @@ def test_the_log_gets_its_partitions_even_if_rows_came_before_them(store: Store)
     assert store.value("SELECT count(*) FROM crawl_log_default") == 1
     store.connection.execute(insert, ("2 weeks",))
     assert store.value("SELECT count(*) FROM crawl_log_default") == 1
-    assert sweep_now(store) == sweep.Swept()
+    assert sweep_now(store) == sweeper.SweepResult()
 
 
 def test_partitions_that_cannot_be_made_do_not_stop_the_sweep(store: Store) -> None:

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from holdfast.control.claims import ClaimDesk
-from holdfast.engine.lease import Heartbeat, Leases
-from holdfast.engine.tally import Tally
+from holdfast.crawler.leases import Heartbeat, Leases
+from holdfast.crawler.run_counters import RunCounters
+from holdfast.db import claims, operator_reports, runs, sweeper, workers
+from holdfast.db.connection import Database
 from holdfast.errors import NameInUse
 from holdfast.model.domain import Claim
-from holdfast.store import claims, reports, runs, sweep, workers
-from holdfast.store.connect import Database
 from holdfast.telemetry.clock import SystemClock
 from tests.support.crawls import wait_for
 from tests.support.factories import LEASE, Store
@@ -27,11 +27,11 @@ HOUR = timedelta(hours=1)
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the server had been running for a while."""
-    monkeypatch.setattr(workers, "SETTLING", timedelta(0))
+    monkeypatch.setattr(workers, "STARTUP_GRACE", timedelta(0))
 
 
-def sweep_now(store: Store) -> sweep.Swept:
-    return sweep.sweep(store.connection, run_silence=HOUR)
+def sweep_now(store: Store) -> sweeper.SweepResult:
+    return sweeper.sweep(store.connection, run_silence=HOUR)
 
 
 def silence(store: Store, worker: str, seconds: float = 125) -> None:
@@ -44,7 +44,7 @@ def silence(store: Store, worker: str, seconds: float = 125) -> None:
 @contextmanager
 def named(database: Database, name: str) -> Iterator[psycopg.Connection]:
     with database.connect() as session:
-        assert workers.hold_name(session, name).name == name
+        assert workers.acquire_name(session, name).name == name
         yield session
         session.execute("SELECT pg_advisory_unlock_all()")
 
@@ -64,7 +64,9 @@ def test_a_dead_workers_domains_are_free_after_two_minutes_under_a_long_lease(st
     assert workers.dead(store.connection) == ["w1"]
     assert sweep_now(store).abandoned == 2
     assert workers.dead(store.connection) == []
-    assert {row["why"] for claim in lost for row in reports.tenures_of(store.connection, claim.domain_id)} == {"silent"}
+    assert {row["why"] for claim in lost for row in operator_reports.tenures_of(store.connection, claim.domain_id)} == {
+        "silent"
+    }
     again = {claim.domain_id: claim for claim in store.claim("w2", 9)}
     assert [again[claim.domain_id].epoch for claim in lost] == [claim.epoch + 2 for claim in lost]
     assert [again[claim.domain_id].clean for claim in lost] == [False, False], (
@@ -81,7 +83,7 @@ def bear(store: Store, *, host: str, pid: int) -> None:
 
 def next_name(database: Database) -> str:
     with database.connect() as session:
-        return workers.hold_name(session, "w1").name
+        return workers.acquire_name(session, "w1").name
 
 
 def test_a_name_is_not_taken_from_a_worker_that_may_be_cut_off(store: Store, database: Database) -> None:
@@ -91,7 +93,7 @@ def test_a_name_is_not_taken_from_a_worker_that_may_be_cut_off(store: Store, dat
     bear(store, host="another machine", pid=1)
     assert next_name(database) == "w1-2"
     with database.connect() as session, pytest.raises(NameInUse):
-        workers.hold_name(session, "w1", only=True)
+        workers.acquire_name(session, "w1", exact=True)
     silence(store, "w1")
     assert next_name(database) == "w1", "it asks for nothing any more"
 
@@ -123,7 +125,7 @@ def test_a_frozen_worker_keeps_its_name_and_its_domains(store: Store, database: 
         (held,) = store.claim("w1", 1)
         silence(store, "w1", 1000)
         assert workers.dead(store.connection) == []
-        assert sweep_now(store) == sweep.Swept()
+        assert sweep_now(store) == sweeper.SweepResult()
         store.expire(held.domain_id)
         assert sweep_now(store).expired == 1
 
@@ -135,14 +137,14 @@ def test_nobody_is_dead_within_a_minute_of_the_servers_start(
     store.domains(1)
     hold_and_die(store, database, 1)
     silence(store, "w1")
-    monkeypatch.setattr(workers, "SETTLING", timedelta(days=10_000))
+    monkeypatch.setattr(workers, "STARTUP_GRACE", timedelta(days=10_000))
     assert sweep_now(store).abandoned == 0
-    monkeypatch.setattr(workers, "SETTLING", timedelta(0))
+    monkeypatch.setattr(workers, "STARTUP_GRACE", timedelta(0))
     assert sweep_now(store).abandoned == 1
 
 
 def test_a_sweep_waits_for_no_lock(store: Store, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "CHUNK", 2)
+    monkeypatch.setattr(sweeper, "CHUNK", 2)
     store.domains(5)
     lost = hold_and_die(store, database, 5)
     silence(store, "w1")
@@ -173,11 +175,11 @@ def test_a_starting_worker_tries_its_name_for_a_while(store: Store, database: Da
     silence(store, "w1")
     with database.connect() as session:
         with store.connection.transaction():
-            assert workers.hold_dead(store.connection, "w1")
-            assert workers.hold_name(session, "w1", patience=0.1).name == "w1-2"
+            assert workers.lock_if_dead(store.connection, "w1")
+            assert workers.acquire_name(session, "w1", timeout=0.1).name == "w1-2"
             session.execute("SELECT pg_advisory_unlock_all()")
             store.connection.execute("SELECT pg_sleep(0)")
-        assert workers.hold_name(session, "w1", patience=2.0).name == "w1"
+        assert workers.acquire_name(session, "w1", timeout=2.0).name == "w1"
 
 
 def test_a_command_frees_what_dead_workers_hold_and_says_so_before(store: Store, database: Database) -> None:
@@ -215,22 +217,22 @@ def test_a_worker_whose_session_was_cut_asks_for_nothing_until_it_has_its_name_a
         database,
         leases,
         SystemClock(),
-        wanted="w1",
+        wanted_name="w1",
         lease=LEASE,
-        every=timedelta(seconds=0.2),
-        lost=lambda _: None,
-        doomed=doomed.append,
-        rung=lambda: None,
-        in_window=lambda: 0,
-        tally=Tally(),
+        interval=timedelta(seconds=0.2),
+        on_lost=lambda _: None,
+        on_failure=doomed.append,
+        on_notification=lambda: None,
+        buffered_urls=lambda: 0,
+        counters=RunCounters(),
     )
     heartbeat.take_name(alone=False)
     heartbeat.start(runs.begin(store.connection, worker="w1"))
     try:
         (claim,) = store.claim("w1", 1)
         tenure = (claim.domain_id, claim.epoch)
-        leases.begin([tenure], SystemClock().now())
-        assert 90 < leases.left(tenure) <= 100
+        leases.add([tenure], SystemClock().now())
+        assert 90 < leases.seconds_left(tenure) <= 100
         with database.connect() as twin:
             while not workers._is_true(twin, workers._HOLD, "w1"):
                 store.connection.execute(
@@ -238,8 +240,8 @@ def test_a_worker_whose_session_was_cut_asks_for_nothing_until_it_has_its_name_a
                     "AND pid <> %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
                     (twin.info.backend_pid,),
                 )
-            wait_for(lambda: leases.left(tenure) < 0, "the worker to fall silent")
-        wait_for(lambda: leases.left(tenure) > 90, "the worker to have its name again")
+            wait_for(lambda: leases.seconds_left(tenure) < 0, "the worker to fall silent")
+        wait_for(lambda: leases.seconds_left(tenure) > 90, "the worker to have its name again")
         assert store.value("SELECT string_agg(name, ' ') FROM workers") == "w1", "and no other"
         assert doomed == []
     finally:

@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.db import audit, task_control, task_reports, task_work
+from holdfast.db.connection import Database
+from holdfast.db.task_control import FailedFilter
 from holdfast.errors import NotFound, Refused
-from holdfast.model.task import OPERATIONS, RESTARTABLE, TARGET, Operation, TaskStatus, Verdict
-from holdfast.store import audit, task_control, task_reports, task_work
-from holdfast.store.connect import Database
-from holdfast.store.task_control import FailedFilter
+from holdfast.model.task import OPERATIONS, RESTARTABLE, TARGET_STATUS, Operation, OperationVerdict, TaskStatus
 from tests.support.servers import wait_until
 from tests.support.tasks import PAGE, Tasks
 
@@ -54,13 +54,13 @@ def test_every_operation_in_every_status_does_what_the_table_says(at: Tasks, sta
         with_page(at, task_id)
         at.connection.execute("DELETE FROM audit_log")
         before, verdict = at.get(task_id), OPERATIONS[status][operation]
-        if verdict is Verdict.REFUSE:
+        if verdict is OperationVerdict.REFUSE:
             with pytest.raises(Refused, match=f"Task {task_id} is {status};"):
                 deed(at.connection, task_id, actor="ann")
         else:
-            assert deed(at.connection, task_id, actor="ann") is (verdict is Verdict.ACT), operation
-        if verdict is Verdict.ACT:
-            target = S.QUEUED_PARSE if operation is Operation.RESTART_PARSING else TARGET[operation]
+            assert deed(at.connection, task_id, actor="ann") is (verdict is OperationVerdict.ACT), operation
+        if verdict is OperationVerdict.ACT:
+            target = S.QUEUED_PARSE if operation is Operation.RESTART_PARSING else TARGET_STATUS[operation]
             assert at.status(task_id) is target, operation
             assert deeds(at) == [("ann", operation, str(task_id))]
             assert audit.listing(at.connection)[0].details["was"] == status

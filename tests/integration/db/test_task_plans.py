@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.store import task_control, task_reports, task_schedule, task_work
-from holdfast.store.tasks import IS_LIVE, READ
+from holdfast.db import task_control, task_reports, task_schedule, task_work
+from holdfast.db.tasks import IS_LIVE, READ
 from tests.support.tasks import Tasks
 
 FILL = """

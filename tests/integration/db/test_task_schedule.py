@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from holdfast.db import task_control, task_reports, task_schedule
+from holdfast.db.connection import Database
+from holdfast.db.task_schedule import DueTask
 from holdfast.model.task import TaskStatus
-from holdfast.store import task_control, task_reports, task_schedule
-from holdfast.store.connect import Database
-from holdfast.store.task_schedule import DueTask
 from tests.support.tasks import Tasks
 
 S = TaskStatus

@@ -5,8 +5,8 @@ from itertools import product
 import psycopg
 import pytest
 
-from holdfast.model.task import LIVE, TaskStatus, movers
-from holdfast.store import task_reports
+from holdfast.db import task_reports
+from holdfast.model.task import LIVE, TaskStatus, allowed_actors
 from tests.support.tasks import Tasks
 
 PAIRS = list(product(TaskStatus, TaskStatus))
@@ -25,7 +25,7 @@ def whole(at: Tasks, task_id: int) -> str:
 def test_the_table_in_sql_is_the_one_in_python(at: Tasks) -> None:
     for old, new in PAIRS:
         allowed = at.value("SELECT task_transition_allowed(%s::task_status, %s::task_status)", old, new)
-        assert allowed is bool(movers(old, new)), (old, new)
+        assert allowed is bool(allowed_actors(old, new)), (old, new)
 
 
 def test_an_update_by_hand_passes_if_and_only_if_the_diagram_allows_it(at: Tasks) -> None:
@@ -36,7 +36,7 @@ def test_an_update_by_hand_passes_if_and_only_if_the_diagram_allows_it(at: Tasks
         if old is new:  # no change at all
             at.by_hand(task_id, new)
             assert (whole(at, task_id), at.reasons(task_id)) == (before, events)
-        elif movers(old, new):
+        elif allowed_actors(old, new):
             at.by_hand(task_id, new)
             assert at.status(task_id) is new
             assert at.reasons(task_id) == [*events, (old, new, "manual: changed in SQL as holdfast")]
@@ -44,7 +44,7 @@ def test_an_update_by_hand_passes_if_and_only_if_the_diagram_allows_it(at: Tasks
             with pytest.raises(psycopg.errors.CheckViolation, match=f"that is {old} cannot become {new}") as refusal:
                 at.by_hand(task_id, new)
             hint = refusal.value.diag.message_hint or ""
-            assert hint == f"Allowed from {old}: {', '.join(s for s in S if movers(old, s))}."
+            assert hint == f"Allowed from {old}: {', '.join(s for s in S if allowed_actors(old, s))}."
             assert (whole(at, task_id), at.reasons(task_id)) == (before, events)
 
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from holdfast.db import task_control, task_work
+from holdfast.db.connection import Database
 from holdfast.model.task import CrawlResult, TaskStatus
-from holdfast.store import task_control, task_work
-from holdfast.store.connect import Database
 from tests.support.tasks import PAGE, Tasks
 
 S = TaskStatus
@@ -42,7 +42,7 @@ def test_results_may_come_for_many_at_once_and_without_a_word_before(at: Tasks) 
     at.due()
     results = [
         at.result(two, error="timeout"),
-        at.result(three, error="404", hopeless=True, http_status=404),
+        at.result(three, error="404", permanent=True, http_status=404),
         at.result(one, http_status=304),
     ]
     assert task_work.record(at.connection, results) == {one: S.QUEUED_PARSE, two: S.PENDING, three: S.FAILED}
@@ -232,7 +232,7 @@ def test_a_hopeless_parse_is_not_tried_again(at: Tasks) -> None:
     task_id = at.one()
     at.bring(task_id, S.PARSING)
     attempt = at.get(task_id).attempt
-    assert task_work.fail_parse(at.connection, task_id, attempt, error="no such parser", hopeless=True) is S.FAILED
+    assert task_work.fail_parse(at.connection, task_id, attempt, error="no such parser", permanent=True) is S.FAILED
 
 
 def test_retries_count_anew_in_the_second_phase(at: Tasks) -> None:

@@ -6,8 +6,8 @@ from itertools import product
 import psycopg
 import pytest
 
-from holdfast.model.domain import ALLOWED, STOPPING, Status
-from holdfast.store import reports, sweep
+from holdfast.db import operator_reports, sweeper
+from holdfast.model.domain import ALLOWED_TRANSITIONS, STOPPING_EVENTS, Status
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 def test_the_matrix_in_sql_is_the_one_in_python(store: Store) -> None:
     for old, new in PAIRS:
         allowed = store.value("SELECT domain_transition_allowed(%s, %s)", old, new)
-        assert allowed is (new in ALLOWED[old]), (old, new)
+        assert allowed is (new in ALLOWED_TRANSITIONS[old]), (old, new)
 
 
 def test_an_update_by_hand_passes_if_and_only_if_the_matrix_allows_it(store: Store) -> None:
@@ -31,11 +31,11 @@ def test_an_update_by_hand_passes_if_and_only_if_the_matrix_allows_it(store: Sto
         if old is new:  # no change at all
             store.connection.execute(statement, (new, name))
             assert store.row(name) | {"updated_at": ""} == before | {"updated_at": ""}
-        elif new in ALLOWED[old]:
+        elif new in ALLOWED_TRANSITIONS[old]:
             store.connection.execute(statement, (new, name))
             after = store.row(name)
             assert (after["status"], after["version"]) == (new, before["version"] + 1), name
-            last = reports.transitions_of(store.connection, after["id"])[0]
+            last = operator_reports.transitions_of(store.connection, after["id"])[0]
             assert (last["from_status"], last["to_status"]) == (old, new)
             assert last["reason"] == after["status_reason"] == "manual: changed in SQL as holdfast"
         else:
@@ -78,7 +78,7 @@ def test_from_active_to_pending_takes_a_reset_that_takes_the_claim_away(store: S
     store.connection.execute("UPDATE domains SET " + ", ".join(f"{name} = {value}" for name, value in whole.items()))
     after = store.row("a.example")
     assert (after["status"], after["claim_epoch"], after["claimed_by"]) == ("pending", claim.epoch + 1, None)
-    assert reports.transitions_of(store.connection, after["id"])[0]["reason"] == "reset: by hand"
+    assert operator_reports.transitions_of(store.connection, after["id"])[0]["reason"] == "reset: by hand"
 
 
 def test_a_stop_by_hand_is_called_manual_and_leaving_it_forgets_why(store: Store) -> None:
@@ -109,7 +109,7 @@ def test_exhausted_to_pending_by_hand_means_that_the_pages_are_crawled_again(sto
     assert (store.status("a.example"), store.claim()) == (Status.EXHAUSTED, [])
     store.connection.execute("UPDATE domains SET status = 'pending' WHERE domain = 'a.example'")
     assert_invariants(store.connection)
-    assert sweep.sweep(store.connection, run_silence=HOUR).woken == 1
+    assert sweeper.sweep(store.connection, run_silence=HOUR).woken == 1
     claim = store.claim_one()
     assert claim.domain == "a.example"
     assert store.value("SELECT count(*) FROM url_frontier WHERE state = 'waiting' AND kind = 'refresh'") == 2
@@ -124,7 +124,7 @@ def test_a_stop_by_hand_with_a_reason_is_a_stop_too(store: Store, status: Status
     store.become("a.example", Status.ACTIVE)
     store.connection.execute("UPDATE domains SET status = %s, status_reason = 'legal asked us'", (status,))
     assert store.claim() == []
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert (store.claim(), store.work("a.example")["ready"]) == ([], False)
     assert store.row("a.example")["status_reason"] == "legal asked us"
 
@@ -144,10 +144,10 @@ def test_a_stop_lifted_by_hand_is_crawled_on_without_crawling_the_old_pages_agai
     store.release(claim)
     store.connection.execute("UPDATE domains SET status = %s", (stop,))
     assert store.claim() == [], "who stops a domain by hand means it, until a hand lifts the stop"
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert not store.work("a.example")["ready"], "the claim does not meet it again and again"
     store.connection.execute("UPDATE domains SET status = %s", (again,))
-    sweep.sweep(store.connection, run_silence=HOUR)
+    sweeper.sweep(store.connection, run_silence=HOUR)
     assert store.claim_one().domain == "a.example"
     assert (store.work("a.example")["waiting"], store.work("a.example")["done"]) == (1, 1)
     assert_invariants(store.connection)
@@ -191,7 +191,7 @@ def test_the_database_refuses_rows_that_make_no_sense(store: Store) -> None:
 
 def test_every_stopping_event_is_a_reason_that_the_database_knows(store: Store) -> None:
     store.seed("a.example")
-    for event in STOPPING:
+    for event in STOPPING_EVENTS:
         store.connection.execute("UPDATE domains SET status = 'blocked', block_reason_code = %s", (event,))
         assert store.row("a.example")["block_reason_code"] == event
 
@@ -234,7 +234,7 @@ def test_the_function_refuses_what_the_matrix_does_not_allow_whatever_the_row_is
     store.seed("a.example")
     at = store.value("SELECT id FROM domains")
     for old, new in PAIRS:
-        if new not in ALLOWED[old]:
+        if new not in ALLOWED_TRANSITIONS[old]:
             with pytest.raises(psycopg.errors.CheckViolation, match=f"Invalid transition: {old} -> {new}"):
                 call(store, at, old, new)
     assert store.value("SELECT count(*) FROM domain_transitions") == 0

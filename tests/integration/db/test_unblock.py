@@ -2,11 +2,11 @@
 
 import pytest
 
+from holdfast.db import crawls, domains, jobs, sweeper
 from holdfast.errors import Refused
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobState
-from holdfast.store import crawls, domains, jobs, sweep
-from tests.integration.store.test_reopening import (
+from tests.integration.db.test_reopening import (
     exhausted,
     fail_urls,
     new_job,
@@ -19,11 +19,11 @@ from tests.support.invariants import assert_invariants
 
 
 def reset(store: Store, domain: str = "a.example") -> None:
-    sweep.wake_now(store.connection, domains.reset(store.connection, domain, why="a test"))
+    sweeper.fold_wakes_now(store.connection, domains.reset(store.connection, domain, why="a test"))
 
 
 def unblock(store: Store, domain: str = "a.example") -> None:
-    sweep.wake_now(store.connection, domains.unblock(store.connection, domain, why="a test"))
+    sweeper.fold_wakes_now(store.connection, domains.unblock(store.connection, domain, why="a test"))
 
 
 def test_a_reset_reopens_the_completed_jobs_of_its_domain(store: Store) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from holdfast.db import verify
+from holdfast.db.connection import Database
+from holdfast.db.verify import CHECKS
 from holdfast.model.outcome import Outcome
-from holdfast.store import verify
-from holdfast.store.connect import Database
-from holdfast.store.verify import CHECKS
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants, violations

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from holdfast.model.batch import Clocks
+from holdfast.db import claims, domains, visit_state
+from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Claim, Status
-from holdfast.model.proxy import ProxyWishes
-from holdfast.store import claims, domains, visits
+from holdfast.model.proxy import ProxyOverrides
 from tests.support.factories import LEASE, Store
 
 URL = "https://a.example/robots.txt"
@@ -19,13 +19,13 @@ def save(store: Store, claim: Claim, url: str = URL, **facts: Any) -> bool:
         "problem": None,
         "ttl": 3600.0,
     } | facts
-    return visits.save_robots(
+    return visit_state.save_robots(
         store.connection, worker="w1", domain_id=claim.domain_id, epoch=claim.epoch, url=url, **known
     )
 
 
-def robots(store: Store, domain_id: int) -> dict[str, visits.StoredRobots]:
-    return visits.load(store.connection, [domain_id])[domain_id].robots
+def robots(store: Store, domain_id: int) -> dict[str, visit_state.StoredRobots]:
+    return visit_state.load(store.connection, [domain_id])[domain_id].robots
 
 
 def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
@@ -33,19 +33,19 @@ def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
     edited = {"crawl_delay_seconds": 2.5, "max_concurrent_requests": 3, "user_agent": "me", "max_pages_per_run": None}
     domains.edit(store.connection, "a.example", edited)
     ids = domains.ids(store.connection, ["a.example", "b.example"])
-    found = visits.load(store.connection, [*ids, 999])
+    found = visit_state.load(store.connection, [*ids, 999])
     assert sorted(found) == ids
     state = found[ids[0]]
     assert (state.domain, state.parent_domain, state.base_url) == ("a.example", "a.example", "https://a.example")
     assert (state.crawl_delay, state.max_concurrent, state.user_agent, state.page_limit) == (2.5, 3, "me", None)
     assert found[ids[1]].page_limit is None, "the default is a share, not a limit"
     domains.edit(store.connection, "b.example", {"max_pages_per_run": 1000})
-    assert visits.load(store.connection, ids)[ids[1]].page_limit == 1000, "said by a person, it is one"
+    assert visit_state.load(store.connection, ids)[ids[1]].page_limit == 1000, "said by a person, it is one"
     assert (state.status, state.pages_crawled) == (Status.PENDING, 0)
     assert (state.consecutive_errors, state.refusal_streak) == (0, 0)
-    assert state.clocks == Clocks()
+    assert state.clocks == PolitenessClocks()
     assert state.robots == {}
-    assert visits.load(store.connection, []) == {}
+    assert visit_state.load(store.connection, []) == {}
 
 
 def test_times_that_are_over_are_told_as_such(store: Store) -> None:
@@ -54,7 +54,7 @@ def test_times_that_are_over_are_told_as_such(store: Store) -> None:
         "UPDATE domains SET next_request_at = now() - interval '59 min', back_off_until = now() - interval '59 min',"
         " circuit_open_until = now() - interval '59 min'"
     )
-    clocks = visits.load(store.connection, [1])[1].clocks
+    clocks = visit_state.load(store.connection, [1])[1].clocks
     assert clocks.back_off_in == 0.0
     assert clocks.next_request_in < -3500, "how long ago the last request was may still matter"
     assert clocks.circuit_open_in is not None
@@ -90,13 +90,13 @@ def test_who_lost_the_domain_keeps_nothing(store: Store) -> None:
 def test_when_it_is_to_be_left_alone_by_the_database_s_clock(store: Store) -> None:
     store.seed("a.example")
     (domain_id,) = domains.ids(store.connection, ["a.example"])
-    assert visits.said(store.connection, domain_id).window is None
+    assert visit_state.live_settings(store.connection, domain_id).window is None
     domains.edit(store.connection, "a.example", {"maintenance_window": "22:00-06:00"})
-    found = visits.said(store.connection, domain_id)
-    began = visits.load(store.connection, [domain_id])[domain_id].said
+    found = visit_state.live_settings(store.connection, domain_id)
+    began = visit_state.load(store.connection, [domain_id])[domain_id].live_settings
     assert found.window == began.window == "22:00-06:00"
     assert store.value("SELECT %s <= %s AND %s <= clock_timestamp()", found.now, began.now, began.now)
-    assert visits.said(store.connection, 999)[0::2] == (None, ProxyWishes())
+    assert visit_state.live_settings(store.connection, 999)[0::2] == (None, ProxyOverrides())
 
 
 def test_an_open_circuit_is_forgotten_an_hour_after_the_last_request(store: Store) -> None:
@@ -109,8 +109,8 @@ def test_an_open_circuit_is_forgotten_an_hour_after_the_last_request(store: Stor
             " next_request_at = now() - %(ago)s::interval",
             {"ago": f"{minutes} min"},
         )
-        clocks = visits.load(store.connection, [at])[at].clocks
+        clocks = visit_state.load(store.connection, [at])[at].clocks
         assert (clocks.circuit_failures, clocks.circuit_successes) == (failures, int(is_open))
         assert (clocks.circuit_open_in is not None) is is_open
     store.connection.execute("UPDATE domains SET circuit_failures = 5, circuit_open_until = now() + interval '1 min'")
-    assert visits.load(store.connection, [at])[at].clocks.circuit_open_in is not None, "not before it is over"
+    assert visit_state.load(store.connection, [at])[at].clocks.circuit_open_in is not None, "not before it is over"

@@ -7,20 +7,22 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.db import audit, task_control
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import TaskStatus
-from holdfast.model.webhook import Next
-from holdfast.store import audit, task_control, webhooks
-from holdfast.store.connect import Database
-from holdfast.store.webhooks import Attempt, State, Taken
+from holdfast.model.webhook import NextStep
+from holdfast.webhooks import queries
+from holdfast.webhooks.queries import Attempt, Taken
+from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from tests.support.tasks import Tasks
 
 S = TaskStatus
 HOOK = "https://hooks.example/in?token=1"
 OTHER = "https://other.example/in"
 LEASE = timedelta(minutes=1)
-DELIVERED = Attempt(Next.DELIVERED, status=200)
-GONE = Attempt(Next.SWITCH_OFF, status=410, error="HTTP 410: go away")
+DELIVERED = Attempt(NextStep.DELIVERED, status=200)
+GONE = Attempt(NextStep.SWITCH_OFF, status=410, error="HTTP 410: go away")
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def at(connection: psycopg.Connection) -> Tasks:
 
 
 def take(at: Tasks, count: int = 100, most: int = 10) -> list[Taken]:
-    return webhooks.take(at.connection, count=count, lease=LEASE, most=most)
+    return queries.take(at.connection, count=count, lease=LEASE, most=most)
 
 
 def one(at: Tasks) -> Taken:
@@ -106,7 +108,7 @@ def test_what_is_taken_is_nobody_else_s_until_its_lease_is_over(at: Tasks) -> No
     assert len(take(at, 2)) == 2
     assert len(take(at)) == 1
     assert take(at) == []
-    assert not webhooks.any_due(at.connection)
+    assert not queries.any_due(at.connection)
     later(at)
     assert [taken.attempt for taken in take(at)] == [2, 2, 2]
 
@@ -114,7 +116,7 @@ def test_what_is_taken_is_nobody_else_s_until_its_lease_is_over(at: Tasks) -> No
 def test_two_takers_at_once_share(at: Tasks, database: Database) -> None:
     ended(at, 4)
     with database.connect() as other, at.connection.transaction(), other.transaction():
-        mine, others = take(at, 2), webhooks.take(other, count=9, lease=LEASE, most=10)
+        mine, others = take(at, 2), queries.take(other, count=9, lease=LEASE, most=10)
     assert (len(mine), len(others)) == (2, 2)
     assert not {taken.id for taken in mine} & {taken.id for taken in others}
 
@@ -123,10 +125,10 @@ def test_what_came_of_it(at: Tasks) -> None:
     for number in range(3):
         at.failed(f"a.example/{number}", webhook_url=f"https://hooks.example/{number}")
     good, bad, worse = take(at)
-    assert webhooks.record(at.connection, good, DELIVERED)
-    assert webhooks.record(at.connection, bad, Attempt(Next.AGAIN, timedelta(minutes=5), 500, "HTTP 500: no"))
-    assert webhooks.record(at.connection, worse, Attempt(Next.GIVE_UP, status=404, error="HTTP 404"))
-    assert [webhooks.get(at.connection, taken.id).state for taken in (good, bad, worse)] == [
+    assert queries.record(at.connection, good, DELIVERED)
+    assert queries.record(at.connection, bad, Attempt(NextStep.AGAIN, timedelta(minutes=5), 500, "HTTP 500: no"))
+    assert queries.record(at.connection, worse, Attempt(NextStep.GIVE_UP, status=404, error="HTTP 404"))
+    assert [queries.get(at.connection, taken.id).state for taken in (good, bad, worse)] == [
         "delivered",
         "waiting",
         "given_up",
@@ -134,9 +136,9 @@ def test_what_came_of_it(at: Tasks) -> None:
     waits = at.value("SELECT next_attempt_at - clock_timestamp() FROM webhook_deliveries WHERE id = %s", bad.id)
     assert timedelta(minutes=4) < waits <= timedelta(minutes=5)
     assert (row(at, bad.id)["last_status"], row(at, bad.id)["last_error"]) == (500, "HTTP 500: no")
-    found = webhooks.stats(at.connection)
+    found = queries.stats(at.connection)
     assert (found.waiting, found.delivered, found.given_up, found.endpoints_off) == (1, 1, 1, 0)
-    assert found.oldest_waiting == webhooks.get(at.connection, bad.id).created_at
+    assert found.oldest_waiting == queries.get(at.connection, bad.id).created_at
 
 
 def test_the_end_of_an_attempt_that_is_not_the_last_changes_nothing(at: Tasks) -> None:
@@ -145,10 +147,10 @@ def test_the_end_of_an_attempt_that_is_not_the_last_changes_nothing(at: Tasks) -
     later(at)
     second = one(at)
     before = row(at, first.id)
-    assert not webhooks.record(at.connection, first, GONE)
+    assert not queries.record(at.connection, first, GONE)
     assert (row(at, first.id), at.value("SELECT count(*) FROM webhook_endpoints")) == (before, 0)
-    assert webhooks.record(at.connection, second, DELIVERED)
-    assert not webhooks.record(at.connection, second, GONE), "nor one that has ended"
+    assert queries.record(at.connection, second, DELIVERED)
+    assert not queries.record(at.connection, second, GONE), "nor one that has ended"
 
 
 def test_who_never_says_what_came_of_it_is_not_asked_for_ever(at: Tasks) -> None:
@@ -157,23 +159,23 @@ def test_who_never_says_what_came_of_it_is_not_asked_for_ever(at: Tasks) -> None
         assert len(take(at, most=3)) == 1
         later(at)
     assert take(at, most=3) == []
-    (given_up,) = webhooks.listing(at.connection)
-    assert (given_up.state, given_up.last_error) == ("given_up", webhooks.NEVER_ENDED)
+    (given_up,) = queries.page(at.connection, DeliveryFilter()).rows
+    assert (given_up.state, given_up.last_error) == ("given_up", queries.NEVER_ENDED)
 
 
 def test_a_receiver_that_wants_no_more_gets_none(at: Tasks) -> None:
     ended(at, 3)
     ended(at, 1, OTHER)
     gone, *under_way = take(at, 2)
-    assert webhooks.record(at.connection, gone, GONE)
+    assert queries.record(at.connection, gone, GONE)
     late = at.failed("a.example/late", webhook_url=HOOK)
     assert [taken.url for taken in take(at)] == [OTHER]
-    states = {found.id: (found.state, found.last_error) for found in webhooks.listing(at.connection)}
+    states = {found.id: (found.state, found.last_error) for found in queries.page(at.connection, DeliveryFilter()).rows}
     refused = ("given_up", "HTTP 410: go away")
-    (of_late,) = webhooks.listing(at.connection, task_id=late)
+    (of_late,) = queries.page(at.connection, DeliveryFilter(task=late)).rows
     assert states[gone.id] == states[of_late.id] == refused
     assert states[under_way[0].id] == ("sending", None), "what is on its way may still come"
-    assert webhooks.stats(at.connection).endpoints_off == 1
+    assert queries.stats(at.connection).endpoints_off == 1
 
 
 def test_a_receiver_that_rests_keeps_nobody_else_waiting(at: Tasks) -> None:
@@ -181,16 +183,22 @@ def test_a_receiver_that_rests_keeps_nobody_else_waiting(at: Tasks) -> None:
     ended(at, 1, OTHER)
     silent, *_ = take(at, 1)
     rest = timedelta(minutes=30)
-    assert webhooks.record(at.connection, silent, Attempt(Next.AGAIN, timedelta(hours=1), error="timeout", rest=rest))
+    assert queries.record(
+        at.connection, silent, Attempt(NextStep.AGAIN, timedelta(hours=1), error="timeout", rest=rest)
+    )
     (other,) = take(at)
     assert other.url == OTHER
-    waiting = [found for found in webhooks.listing(at.connection, state=State.WAITING) if found.url == HOOK]
+    waiting = [
+        found
+        for found in queries.page(at.connection, DeliveryFilter(state=DeliveryState.WAITING)).rows
+        if found.url == HOOK
+    ]
     assert [found.attempts for found in waiting] == [0, 0, 1], "those that were put off lost no attempt"
     at.connection.execute("UPDATE webhook_endpoints SET rest_until = clock_timestamp() - interval '1 s'")
     later(at)
     again = [taken for taken in take(at) if taken.url == HOOK]
     assert len(again) == 3
-    assert webhooks.record(at.connection, again[0], DELIVERED)
+    assert queries.record(at.connection, again[0], DELIVERED)
     assert at.value("SELECT count(*) FROM webhook_endpoints") == 0, "it answers again"
 
 
@@ -198,65 +206,65 @@ def test_sent_again_by_hand(at: Tasks) -> None:
     ended(at, 1)
     taken = one(at)
     with pytest.raises(Refused, match=r"^Message \d+ is being sent at this moment"):
-        webhooks.retry(at.connection, taken.id, actor="ann")
-    webhooks.record(at.connection, taken, GONE)
-    assert webhooks.retry(at.connection, taken.id, actor="ann")
-    assert not webhooks.retry(at.connection, taken.id, actor="ann"), "it is due already"
+        queries.retry(at.connection, taken.id, actor="ann")
+    queries.record(at.connection, taken, GONE)
+    assert queries.retry(at.connection, taken.id, actor="ann")
+    assert not queries.retry(at.connection, taken.id, actor="ann"), "it is due already"
     again = one(at)
     assert (again.attempt, again.number, again.message) == (2, 1, taken.message)
-    webhooks.record(at.connection, again, DELIVERED)
-    assert webhooks.retry(at.connection, taken.id, actor="bob"), "also what was delivered"
-    deeds = audit.listing(at.connection, kind=webhooks.KIND)
+    queries.record(at.connection, again, DELIVERED)
+    assert queries.retry(at.connection, taken.id, actor="bob"), "also what was delivered"
+    deeds = audit.listing(at.connection, kind=queries.KIND)
     assert [(deed.actor, deed.action, deed.object_id, deed.details) for deed in deeds] == [
         ("bob", "retry", str(taken.id), {"was": "delivered", "switched_on": False}),
         ("ann", "retry", str(taken.id), {"was": "given_up", "switched_on": True}),
     ]
     with pytest.raises(NotFound, match=r"^There is no message 815\.$"):
-        webhooks.retry(at.connection, 815, actor="ann")
+        queries.retry(at.connection, 815, actor="ann")
 
 
 def test_all_of_a_receiver_sent_again(at: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "CHUNK", 2)
+    monkeypatch.setattr(queries, "CHUNK", 2)
     ended(at, 5)
     ended(at, 1, OTHER)
     for taken in take(at):
-        webhooks.record(at.connection, taken, GONE)
+        queries.record(at.connection, taken, GONE)
     seen: list[int] = []
-    assert webhooks.retry_all(at.connection, HOOK, actor="ann", progress=seen.append) == 5
+    assert queries.retry_all(at.connection, HOOK, actor="ann", progress=seen.append) == 5
     assert seen == [2, 4, 5]
     assert {taken.url for taken in take(at)} == {HOOK}
-    assert webhooks.retry_all(at.connection, HOOK, actor="ann") == 0
-    deeds = audit.listing(at.connection, kind=webhooks.KIND)
+    assert queries.retry_all(at.connection, HOOK, actor="ann") == 0
+    deeds = audit.listing(at.connection, kind=queries.KIND)
     assert [deed.details["messages"] for deed in deeds] == [1, 2, 2], "what changed nothing leaves no trace"
 
 
 def test_lists_go_on_behind_the_last_one_seen(at: Tasks) -> None:
     tasks = ended(at, 5)
-    first = webhooks.listing(at.connection, limit=3)
-    rest = webhooks.listing(at.connection, before=first[-1].id)
+    first = queries.page(at.connection, DeliveryFilter(), limit=3).rows
+    rest = queries.page(at.connection, DeliveryFilter(), after=(first[-1].id,)).rows
     assert [found.task_id for found in first + rest] == tasks[::-1]
-    (mine,) = webhooks.listing(at.connection, task_id=tasks[2])
-    assert mine == webhooks.get(at.connection, mine.id)
-    webhooks.record(at.connection, take(at, 1)[0], DELIVERED)
-    counts = {state: len(webhooks.listing(at.connection, state=state)) for state in State}
-    assert counts == {State.WAITING: 4, State.DELIVERED: 1, State.GIVEN_UP: 0}
+    (mine,) = queries.page(at.connection, DeliveryFilter(task=tasks[2])).rows
+    assert mine == queries.get(at.connection, mine.id)
+    queries.record(at.connection, take(at, 1)[0], DELIVERED)
+    counts = {state: len(queries.page(at.connection, DeliveryFilter(state=state)).rows) for state in DeliveryState}
+    assert counts == {DeliveryState.WAITING: 4, DeliveryState.DELIVERED: 1, DeliveryState.GIVEN_UP: 0}
     with pytest.raises(NotFound):
-        webhooks.get(at.connection, 815)
+        queries.get(at.connection, 815)
 
 
 def test_what_ended_long_ago_is_forgotten_and_what_waits_is_not(at: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "CHUNK", 2)
+    monkeypatch.setattr(queries, "CHUNK", 2)
     ended(at, 8)
     *taken, new = take(at, 7)
     for number, delivery in enumerate(taken):
-        webhooks.record(at.connection, delivery, Attempt(Next.GIVE_UP) if number % 2 else DELIVERED)
+        queries.record(at.connection, delivery, Attempt(NextStep.GIVE_UP) if number % 2 else DELIVERED)
     at.connection.execute(
         "UPDATE webhook_deliveries SET created_at = created_at - interval '9 days', delivered_at = delivered_at - interval '9 days', "
         "gave_up_at = gave_up_at - interval '9 days'"
     )
-    webhooks.record(at.connection, new, DELIVERED)
-    assert webhooks.purge(at.connection, older_than=timedelta(days=8)) == 6
-    assert [found.state for found in webhooks.listing(at.connection)] == ["waiting", "delivered"]
+    queries.record(at.connection, new, DELIVERED)
+    assert queries.purge(at.connection, older_than=timedelta(days=8)) == 6
+    assert [found.state for found in queries.page(at.connection, DeliveryFilter()).rows] == ["waiting", "delivered"]
 
 
 def test_the_message_outlives_its_task(at: Tasks) -> None:
@@ -269,7 +277,7 @@ def test_the_message_outlives_its_task(at: Tasks) -> None:
 def test_a_pile_for_one_receiver_is_put_out_of_the_way_at_once(
     at: Tasks, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(webhooks, "LOOK", 2)
+    monkeypatch.setattr(queries, "LOOK", 2)
     ended(at, 7)
     ended(at, 1, OTHER)
     at.connection.execute(
@@ -277,8 +285,8 @@ def test_a_pile_for_one_receiver_is_put_out_of_the_way_at_once(
         (HOOK,),
     )
     assert one(at).url == OTHER
-    assert not webhooks.any_due(at.connection)
-    left = {found.state for found in webhooks.listing(at.connection) if found.url == HOOK}
+    assert not queries.any_due(at.connection)
+    left = {found.state for found in queries.page(at.connection, DeliveryFilter()).rows if found.url == HOOK}
     assert left == {"waiting" if way == "rest_until" else "given_up"}
 
 
@@ -290,6 +298,6 @@ def test_what_is_due_is_found_by_an_index_however_much_waits(at: Tasks) -> None:
     )
     at.connection.execute("ANALYZE webhook_deliveries")
     values = {"count": 1, "lease": LEASE, "most": 10, "look": 10, "never": ""}
-    for statement in (webhooks._ANY_DUE, webhooks._CLEAR, webhooks._TAKE):
+    for statement in (queries._ANY_DUE, queries._CLEAR, queries._TAKE):
         plan = "\n".join(row[0] for row in at.connection.execute(f"EXPLAIN {statement}", values))
         assert re.search(r"webhook_deliveries_due on .*\n +Index Cond: \(next_attempt_at <=", plan), plan

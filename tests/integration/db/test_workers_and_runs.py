@@ -7,12 +7,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from holdfast.db import crawls, operator_reports, run_lists, runs, workers
+from holdfast.db.connection import Database
+from holdfast.db.workers import Identity
 from holdfast.errors import NameInUse, Refused
-from holdfast.model.activity import Activity, Fetching
+from holdfast.model.activity import Activity, InFlightRequest
 from holdfast.model.domain import Event
-from holdfast.store import crawls, reports, run_lists, runs, workers
-from holdfast.store.connect import Database
-from holdfast.store.workers import Identity
 from tests.support.factories import Store
 
 HOUR = timedelta(hours=1)
@@ -28,19 +28,19 @@ def end(session: psycopg.Connection, watch: psycopg.Connection) -> None:
 
 def test_a_name_is_held_by_one_living_session(database: Database) -> None:
     with database.connect() as first, database.connect() as second, database.connect() as third:
-        assert workers.hold_name(first, "w") == Identity("w", 1)
-        assert workers.hold_name(second, "w") == Identity("w-2", 1), "a twin gets another name and robs nobody"
-        assert workers.hold_name(third, "w") == Identity("w-3", 1)
+        assert workers.acquire_name(first, "w") == Identity("w", 1)
+        assert workers.acquire_name(second, "w") == Identity("w-2", 1), "a twin gets another name and robs nobody"
+        assert workers.acquire_name(third, "w") == Identity("w-3", 1)
         end(second, first)
         with database.connect() as fourth:
-            assert workers.hold_name(fourth, "w") == Identity("w-2", 2), "the first that is free, in its second life"
+            assert workers.acquire_name(fourth, "w") == Identity("w-2", 2), "the first that is free, in its second life"
 
 
 def test_a_restart_gets_its_name_back_in_a_new_life(database: Database) -> None:
     with database.connect() as watch:
         for life in (1, 2, 3):
             with database.connect() as session:
-                assert workers.hold_name(session, "w") == Identity("w", life)
+                assert workers.acquire_name(session, "w") == Identity("w", life)
                 row = watch.execute("SELECT boot_epoch, pid FROM workers WHERE name = 'w'").fetchone()
                 assert row == (life, os.getpid())
                 end(session, watch)
@@ -48,44 +48,44 @@ def test_a_restart_gets_its_name_back_in_a_new_life(database: Database) -> None:
 
 def test_a_name_is_not_given_back_by_a_failed_transaction(database: Database) -> None:
     with database.connect() as first, database.connect() as second:
-        workers.hold_name(first, "w")
+        workers.acquire_name(first, "w")
         with pytest.raises(psycopg.errors.DivisionByZero), first.transaction():
             first.execute("SELECT 1 / 0")
-        assert workers.hold_name(second, "w").name == "w-2"
+        assert workers.acquire_name(second, "w").name == "w-2"
 
 
 def test_names_do_not_run_on_for_ever(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_MOST_NAMES", 2)
+    monkeypatch.setattr(workers, "_MAX_NAMES", 2)
     with database.connect() as first, database.connect() as second, database.connect() as third:
-        workers.hold_name(first, "w")
-        workers.hold_name(second, "w")
+        workers.acquire_name(first, "w")
+        workers.acquire_name(second, "w")
         with pytest.raises(NameInUse, match="2 workers called 'w' are alive"):
-            workers.hold_name(third, "w")
+            workers.acquire_name(third, "w")
 
 
 def test_a_worker_without_claims_is_alone_or_not_at_all(database: Database) -> None:
     with database.connect() as first, database.connect() as second, database.connect() as third:
-        workers.share(first, alone=False)
-        workers.share(second, alone=False)
+        workers.acquire_worker_lock(first, exclusive=False)
+        workers.acquire_worker_lock(second, exclusive=False)
         with pytest.raises(Refused, match="only one worker may run"):
-            workers.share(third, alone=True)
+            workers.acquire_worker_lock(third, exclusive=True)
         end(first, third)
         end(second, third)
-        workers.share(third, alone=True)
+        workers.acquire_worker_lock(third, exclusive=True)
         with database.connect() as fourth:
             for alone in (True, False):
                 with pytest.raises(Refused):
-                    workers.share(fourth, alone=alone)
+                    workers.acquire_worker_lock(fourth, exclusive=alone)
 
 
 def test_a_run_lives_and_ends(store: Store, database: Database) -> None:
     with database.connect() as session:
-        name = workers.hold_name(session, "w").name
+        name = workers.acquire_name(session, "w").name
         crawl, _ = crawls.begin(store.connection, store.job)
         run = runs.begin(store.connection, worker=name, job_id=store.job, crawl_id=crawl)
         store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '2 h'")
         store.connection.execute("UPDATE workers SET heartbeat_at = now() - interval '2 h'")
-        runs.beat(store.connection, run, in_window=42)
+        runs.heartbeat(store.connection, run, in_window=42)
         assert runs.silent(store.connection, older_than=HOUR) == []
         assert store.value("SELECT in_window FROM crawl_runs") == 42
         assert store.value("SELECT heartbeat_at > now() - interval '1 h' FROM workers") is True
@@ -143,16 +143,16 @@ def test_what_operators_see_of_claims(store: Store) -> None:
     (begun,) = store.claim("w3", 1)
     store.flush(begun, "w3", outcomes=1)
     store.release(begun, "w3")
-    by_worker = reports.claims_by_worker(store.connection)
+    by_worker = operator_reports.claims_by_worker(store.connection)
     assert [(row.worker, row.claims, row.expired) for row in by_worker] == [("w1", 3, 1), ("w2", 1, 0)]
     assert by_worker[1].earliest_expiry == theirs.expires_at
-    assert [row.claims for row in reports.claims_by_worker(store.connection, "w2")] == [1]
-    assert reports.claims_by_worker(store.connection, "w9") == []
-    (expired,) = reports.expired_claims(store.connection, limit=5)
+    assert [row.claims for row in operator_reports.claims_by_worker(store.connection, "w2")] == [1]
+    assert operator_reports.claims_by_worker(store.connection, "w9") == []
+    (expired,) = operator_reports.expired_claims(store.connection, limit=5)
     assert (expired["domain"], expired["worker"], expired["epoch"]) == (mine[0].domain, "w1", 1)
-    assert reports.waiting_domains(store.connection) == {"pending": 2, "active": 1}
-    assert reports.cooling_domains(store.connection) == 1
-    (work,) = reports.work_of(store.connection, begun.domain_id)
+    assert operator_reports.waiting_domains(store.connection) == {"pending": 2, "active": 1}
+    assert operator_reports.cooling_domains(store.connection) == 1
+    (work,) = operator_reports.work_of(store.connection, begun.domain_id)
     assert (work["job"], work["job_state"], work["state"], work["ready"], work["waiting"]) == (
         "default",
         "pending",
@@ -162,44 +162,44 @@ def test_what_operators_see_of_claims(store: Store) -> None:
     )
 
 
-BUSY = Activity({1: 2}, (Fetching("https://a.example/x", 1, 0.5),), 0, ())
+BUSY = Activity({1: 2}, (InFlightRequest("https://a.example/x", 1, 0.5),), 0, ())
 
 
 def test_what_a_worker_does_is_seen_while_it_runs(database: Database, connection: psycopg.Connection) -> None:
     with database.connect() as session:
-        workers.hold_name(session, "w")
-        assert workers.tell(session, "w", BUSY)
-        assert workers.active(connection, silence=HOUR) == {}, "it has no run"
+        workers.acquire_name(session, "w")
+        assert workers.save_activity(session, "w", BUSY)
+        assert workers.activities(connection, silence=HOUR) == {}, "it has no run"
         run = runs.begin(connection, worker="w")
-        (seen,) = workers.active(connection, silence=HOUR).values()
+        (seen,) = workers.activities(connection, silence=HOUR).values()
         assert (seen.requests, seen.fetching[0].url) == ({1: 2}, "https://a.example/x")
-        assert workers.tell(session, "w", Activity())
-        assert workers.active(connection, silence=HOUR) == {"w": Activity()}
-        assert workers.tell(session, "w", BUSY)
+        assert workers.save_activity(session, "w", Activity())
+        assert workers.activities(connection, silence=HOUR) == {"w": Activity()}
+        assert workers.save_activity(session, "w", BUSY)
         runs.end(connection, run, error=None)
-        assert workers.active(connection, silence=HOUR) == {}
+        assert workers.activities(connection, silence=HOUR) == {}
         end(session, connection)
     with database.connect() as session:
-        workers.hold_name(session, "w")
+        workers.acquire_name(session, "w")
         runs.begin(connection, worker="w")
-        assert workers.active(connection, silence=HOUR) == {"w": Activity()}, (
+        assert workers.activities(connection, silence=HOUR) == {"w": Activity()}, (
             "a new life begins without the old activity"
         )
 
 
 def test_to_tell_waits_for_no_lock_and_for_no_disk(database: Database, connection: psycopg.Connection) -> None:
-    workers.hold_name(connection, "w")
+    workers.acquire_name(connection, "w")
     with database.connect() as other, other.transaction():
         other.execute("SELECT FROM workers WHERE name = 'w' FOR UPDATE")
-        assert not workers.tell(connection, "w", BUSY)
-    assert workers.tell(connection, "w", BUSY)
+        assert not workers.save_activity(connection, "w", BUSY)
+    assert workers.save_activity(connection, "w", BUSY)
     assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",), "only that one transaction"
 
 
 def test_to_tell_again_and_again_leaves_the_table_as_small_as_it_was(connection: psycopg.Connection) -> None:
-    workers.hold_name(connection, "w")
+    workers.acquire_name(connection, "w")
     for number in range(200):
-        assert workers.tell(connection, "w", Activity({1: number}))
+        assert workers.save_activity(connection, "w", Activity({1: number}))
     (pages,) = connection.execute("SELECT pg_relation_size('workers') / 8192").fetchone() or (None,)
     assert pages <= 2, "HOT updates reuse the room of the row before"
 
@@ -214,12 +214,14 @@ def test_a_list_of_workers_says_what_each_does_and_fetches(store: Store) -> None
         runs.begin(connection, worker=name)
     store.claim("at-work", 1)
     store.claim("dead", 1)
-    busy = Activity({1: 2}, (Fetching("https://a.example/x", 1, 0.5), Fetching("https://a.example/y", 1, 0.1)), 0, ())
+    busy = Activity(
+        {1: 2}, (InFlightRequest("https://a.example/x", 1, 0.5), InFlightRequest("https://a.example/y", 1, 0.1)), 0, ()
+    )
     for name in ("at-work", "dead"):
-        assert workers.tell(connection, name, busy)
+        assert workers.save_activity(connection, name, busy)
     workers.deregister(connection, "ended")
     connection.execute("UPDATE workers SET heartbeat_at = now() - interval '2 h' WHERE name = 'dead'")
-    page = run_lists.WORKERS.page(connection, {}, order="name", limit=9, also={"silence": HOUR})
+    page = run_lists.WORKERS.page(connection, {}, order="name", limit=9, extra={"silence": HOUR})
     urls = ["https://a.example/x", "https://a.example/y"]
     assert [(row.name, row.status, row.current_url, row.current_urls) for row in page.rows] == [
         ("at-work", "active", urls[0], urls),
@@ -227,7 +229,9 @@ def test_a_list_of_workers_says_what_each_does_and_fetches(store: Store) -> None
         ("ended", "ended", None, []),
         ("idle", "idle", None, []),
     ]
-    assert [(row["name"], row["status"], row["current_urls"]) for row in reports.workers(connection, silence=HOUR)] == [
+    assert [
+        (row["name"], row["status"], row["current_urls"]) for row in operator_reports.workers(connection, silence=HOUR)
+    ] == [
         ("at-work", "active", urls),
         ("idle", "idle", []),
         ("dead", "silent", []),

@@ -1,13 +1,13 @@
-"""Every change of a domain's status goes through `store/transitions`: no other statement of ours sets the column."""
+"""Every change of a domain's status goes through `db/transitions`: no other statement of ours sets the column."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import holdfast.store
+import holdfast.db
 
-STORE = Path(holdfast.store.__file__).parent
+STORE = Path(holdfast.db.__file__).parent
 _SET = re.compile(r"UPDATE domains\b(?: AS)?(?: d)? SET(.*?)(?:\bFROM\b|\bWHERE\b|\bRETURNING\b|\Z)", re.DOTALL)
 
 

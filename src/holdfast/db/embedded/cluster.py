@@ -1,7 +1,6 @@
 """The cluster: PostgreSQL's files on disk.
 
-Owns making one and recognising one. One rule: under its final name a cluster is complete, with roles and database,
-or it is not there at all.
+Creates and recognises them. The rule: under its final name a cluster is complete, with roles and database, or absent.
 """
 
 import os
@@ -11,25 +10,25 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from holdfast.db.embedded import binaries as programs
+from holdfast.db.embedded import config, errors, safe_files
+from holdfast.db.embedded import os_user as accounts
+from holdfast.db.embedded.binaries import MAJOR, Binaries
+from holdfast.db.embedded.layout import ServerLayout, password_file
+from holdfast.db.embedded.safe_files import Say, SlowWaitNotice
+from holdfast.db.embedded.server import OWNER, SUPERUSER
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import account as accounts
-from holdfast.store.embedded import binaries as programs
-from holdfast.store.embedded import config, files, problems
-from holdfast.store.embedded.binaries import MAJOR, Binaries
-from holdfast.store.embedded.files import Patience, Say
-from holdfast.store.embedded.place import Place, password_file
-from holdfast.store.embedded.server import OWNER, SUPERUSER
 
 _STATE_OFFSET: Final = 16
-"""Of DBState in pg_control: behind the system identifier and two version numbers."""
+"""Byte offset of DBState in pg_control: after the system identifier and two version numbers."""
 _SHUT_DOWN: Final = frozenset({1, 2})
 """DB_SHUTDOWNED, DB_SHUTDOWNED_IN_RECOVERY."""
 
 
 def check(cluster: Path) -> None:
-    """Raise unless `cluster` is a cluster of the version that we bring."""
+    """Raise EmbeddedServerError unless `cluster` has the major version of the bundled PostgreSQL."""
     try:
-        found = files.read(cluster / "PG_VERSION").strip()
+        found = safe_files.read(cluster / "PG_VERSION").strip()
     except FileNotFoundError:
         raise EmbeddedServerError(
             f"{cluster} exists but is no PostgreSQL cluster (it has no PG_VERSION): "
@@ -48,7 +47,7 @@ def check(cluster: Path) -> None:
 
 
 def is_shut_down(cluster: Path) -> bool:
-    """Whether the last server of this cluster was stopped in order, as its control file says; False after a crash."""
+    """Whether the control file records a clean shutdown; False after a crash."""
     try:
         fd = os.open(cluster / "global" / "pg_control", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -60,29 +59,29 @@ def is_shut_down(cluster: Path) -> bool:
     return int.from_bytes(state, sys.byteorder) in _SHUT_DOWN
 
 
-def ensure(place: Place, binaries: Binaries, lock: int, say: Say) -> None:
-    """Make the cluster if there is none. Call it under the lock; its descriptor goes to the programs that run.
+def ensure(place: ServerLayout, binaries: Binaries, lock: int, say: Say) -> None:
+    """Create the cluster if there is none. Before: the caller holds the start lock; child programs inherit its descriptor.
 
-    After: a cluster of our version is there. A kill at any moment leaves none and a folder that the next call removes.
+    After: a cluster of our version exists. A kill at any moment leaves only a temporary folder that the next call removes.
     """
     if place.cluster.exists():
         check(place.cluster)
         return
     password = _ensure_password(place) if place.account.name == accounts.NOBODY else _known_password(place)
-    new = files.unfinished(place.cluster)
-    files.make_folder(new, mode=0o700, uid=place.account.uid, gid=place.account.gid)
+    new = safe_files.unfinished(place.cluster)
+    safe_files.make_folder(new, mode=0o700, uid=place.account.uid, gid=place.account.gid)
     try:
         _fill(new, place, binaries, lock, password, say)
         new.rename(place.cluster)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
-    files.sync_folder(place.home)
+    safe_files.sync_folder(place.home)
 
 
-def _fill(new: Path, place: Place, binaries: Binaries, lock: int, password: str | None, say: Say) -> None:
+def _fill(new: Path, place: ServerLayout, binaries: Binaries, lock: int, password: str | None, say: Say) -> None:
     """initdb, then roles and database in single-user mode, then one sync of all; no server has to run for it."""
-    patience = Patience(say, f"Making a PostgreSQL cluster in {place.cluster}, which happens once …")
+    patience = SlowWaitNotice(say, f"Creating a PostgreSQL cluster in {place.cluster}, only once …")
 
     def run(what: str, command: list[str | Path], text: str = "") -> None:
         code, output = accounts.run(place.account, command, keep=[lock], text=text, patience=patience)
@@ -90,7 +89,7 @@ def _fill(new: Path, place: Place, binaries: Binaries, lock: int, password: str 
             output = output or f"it ended with code {code}"
             if code < 0:
                 output = f"FATAL: {what} was ended by signal {-code}, try again"
-            raise problems.from_output(output, f"{what} of PostgreSQL", place.cluster, place.home)
+            raise errors.from_output(output, f"{what} of PostgreSQL", place.cluster, place.home)
 
     with programs.safe_for_initdb(binaries) as safe:
         locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
@@ -100,9 +99,9 @@ def _fill(new: Path, place: Place, binaries: Binaries, lock: int, password: str 
     options = ["-F", "-c", "exit_on_error=true", "-c", "log_checkpoints=off"]
     run("The set-up", [binaries.postgres, "--single", *options, "-D", new, "postgres"], text=_roles(password))
     configuration = new / "postgresql.conf"
-    files.write(
+    safe_files.write(
         configuration,
-        files.read(configuration) + config.INCLUDE,
+        safe_files.read(configuration) + config.INCLUDE,
         uid=place.account.uid,
         gid=place.account.gid,
     )
@@ -111,7 +110,7 @@ def _fill(new: Path, place: Place, binaries: Binaries, lock: int, password: str 
 
 
 def _roles(password: str | None) -> str:
-    """One statement a line, which is what single-user mode reads."""
+    """SQL that creates roles and database, one statement per line as single-user mode requires."""
     secret = f" PASSWORD '{password}'" if password else ""
     lines = [
         f"CREATE ROLE {OWNER} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION{secret};",
@@ -123,17 +122,17 @@ def _roles(password: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _known_password(place: Place) -> str | None:
+def _known_password(place: ServerLayout) -> str | None:
     try:
-        return files.read(password_file(place.data)).strip().rpartition(":")[2]
+        return safe_files.read(password_file(place.data)).strip().rpartition(":")[2]
     except FileNotFoundError:
         return None
 
 
-def _ensure_password(place: Place) -> str:
-    """The password of this server's roles, made and written down if there is none yet."""
+def _ensure_password(place: ServerLayout) -> str:
+    """The password of this server's roles; generated and saved if there is none yet."""
     if known := _known_password(place):
         return known
     password = secrets.token_urlsafe(32)
-    files.write(password_file(place.data), f"*:*:*:*:{password}\n", uid=os.geteuid(), gid=os.getegid())
+    safe_files.write(password_file(place.data), f"*:*:*:*:{password}\n", uid=os.geteuid(), gid=os.getegid())
     return password

@@ -1,7 +1,7 @@
 """The configuration files of an embedded cluster.
 
-Owns what a crawler wants of PostgreSQL and who may connect. One rule: these files are ours and written anew at
-every start, so that a new version's settings apply; what a person wrote in postgresql.conf is left alone and wins.
+Server settings for a crawler's load, and access control. The rule: these files are rewritten at every start, so that a
+new version's settings apply; what the operator wrote in postgresql.conf is left alone and takes precedence.
 """
 
 import os
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.store.embedded import files
-from holdfast.store.embedded.account import Account
-from holdfast.store.embedded.problems import user_name
-from holdfast.store.embedded.server import OWNER, SUPERUSER
+from holdfast.db.embedded import safe_files
+from holdfast.db.embedded.errors import user_name
+from holdfast.db.embedded.os_user import OsUser
+from holdfast.db.embedded.server import OWNER, SUPERUSER
 
 _MB = 1 << 20
 _GB = 1 << 30
-_LEAST_DEV_SHM = 256 * _MB
+_MIN_DEV_SHM = 256 * _MB
 
 INCLUDE = """
 
@@ -95,10 +95,10 @@ include_if_exists pg_ident.local.conf
 """
 
 
-def write(cluster: Path, account: Account, *, password: bool) -> None:
+def write(cluster: Path, account: OsUser, *, password: bool) -> None:
     """Bring the cluster's configuration up to date. Before: the server does not run.
 
-    After: only the cluster's owner and root can connect, or with `password` only who knows it.
+    After: only the cluster's owner and root can connect; with `password`, only clients that know the password.
     """
     users = [user_name(0), *([account.name] if account.name else [])]
     lines = [f'holdfast "{user}" {role}' for user in users for role in (OWNER, SUPERUSER)]
@@ -109,37 +109,37 @@ def write(cluster: Path, account: Account, *, password: bool) -> None:
         "pg_ident.conf": _IDENT.format(lines="\n".join(lines)),
     }
     for name, text in texts.items():
-        files.write(cluster / name, text, uid=account.uid, gid=account.gid)
+        safe_files.write(cluster / name, text, uid=account.uid, gid=account.gid)
 
 
 def settings(cluster: Path) -> str:
     """The text of holdfast.conf for this machine."""
     memory = min([psutil.virtual_memory().total, *_cgroup_limits()])
-    shared_buffers = _between(64 * _MB, memory // 8, 2 * _GB)
+    shared_buffers = _clamp(64 * _MB, memory // 8, 2 * _GB)
     return _SETTINGS.format(
         shared_buffers=shared_buffers // _MB,
         cache=max(memory // 2, shared_buffers) // _MB,
-        maintenance=_between(64 * _MB, memory // 32, 512 * _MB) // _MB,
-        max_wal=_between(256 * _MB, shutil.disk_usage(cluster).total // 32, 4 * _GB) // _MB,
-        parallel=_NO_PARALLEL if _dev_shm() < _LEAST_DEV_SHM else "",
+        maintenance=_clamp(64 * _MB, memory // 32, 512 * _MB) // _MB,
+        max_wal=_clamp(256 * _MB, shutil.disk_usage(cluster).total // 32, 4 * _GB) // _MB,
+        parallel=_NO_PARALLEL if _dev_shm() < _MIN_DEV_SHM else "",
     )
 
 
 def quoted_folders(folder: Path) -> str:
-    """A folder as unix_socket_directories wants it, whatever characters its name has."""
+    """A folder quoted for unix_socket_directories."""
     return '"' + os.fspath(folder).replace('"', '""') + '"'
 
 
-def _between(least: int, value: int, most: int) -> int:
-    return max(least, min(value, most))
+def _clamp(minimum: int, value: int, maximum: int) -> int:
+    return max(minimum, min(value, maximum))
 
 
 def _dev_shm() -> int:
-    """Bytes that shared memory segments may take; without limit where the system has no /dev/shm."""
+    """Size of /dev/shm in bytes; where the system has none, a size that counts as large enough."""
     try:
         return shutil.disk_usage("/dev/shm").total  # noqa: S108 - only looked at
     except OSError:
-        return _LEAST_DEV_SHM
+        return _MIN_DEV_SHM
 
 
 def _cgroup_limits() -> Iterator[int]:

@@ -1,7 +1,7 @@
-"""What can go wrong with the bundled server, as sentences.
+"""Error messages of the bundled server.
 
-Owns the translation of operating-system errors and of PostgreSQL's own log lines.
-One rule: a person gets one sentence that says what is wrong, where, and what to do.
+Translates operating-system errors and PostgreSQL's own log lines.
+The rule: the operator gets one sentence that says what is wrong, where, and what to do.
 """
 
 import errno
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from holdfast.errors import EmbeddedServerError
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_HARDLY_ANYTHING = 1 << 20
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MIN_FREE_BYTES = 1 << 20
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 _FULL_LINE = re.compile(r"No space left on device|Disk quota exceeded")
-_TELLING = re.compile(r"(?:PANIC|FATAL|ERROR|initdb: error|postgres: error|invalid|error while loading)[: ]+(.*)")
+_ERROR_LINE = re.compile(r"(?:PANIC|FATAL|ERROR|initdb: error|postgres: error|invalid|error while loading)[: ]+(.*)")
 
 
-def me() -> str:
-    """The name of the user we run as, or its number where it has no name."""
+def current_user_name() -> str:
+    """The name of the current user, or its numeric id where it has no name."""
     return user_name(os.geteuid())
 
 
@@ -42,21 +42,21 @@ def full_disk(where: Path) -> EmbeddedServerError:
 
 
 @contextmanager
-def explained(where: Path) -> Iterator[None]:
-    """Turn an operating-system error about `where` into a sentence."""
+def translate_os_errors(where: Path) -> Iterator[None]:
+    """Re-raise an OSError about `where` as an EmbeddedServerError with one sentence."""
     try:
         yield
     except OSError as error:
-        raise _sentence(error, where) from error
+        raise _error_of(error, where) from error
 
 
-def _sentence(error: OSError, where: Path) -> EmbeddedServerError:
+def _error_of(error: OSError, where: Path) -> EmbeddedServerError:
     spot = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
-    if error.errno in _FULL:
+    if error.errno in _DISK_FULL:
         return full_disk(where)
     if error.errno in _FORBIDDEN:
         return EmbeddedServerError(
-            f"User {me()} lacks the permission to use {spot}, which the embedded PostgreSQL needs: "
+            f"User {current_user_name()} lacks the permission to use {spot}, which the embedded PostgreSQL needs: "
             "choose another folder with --data, or run Holdfast as the user who owns it."
         )
     if error.errno == errno.EROFS:
@@ -68,16 +68,16 @@ def _sentence(error: OSError, where: Path) -> EmbeddedServerError:
         return EmbeddedServerError(f"{spot} is a file where a folder is needed: choose another folder with --data.")
     return EmbeddedServerError(
         f"The embedded PostgreSQL of {where} cannot be used ({error.strerror or error}: {spot}): "
-        "mend that, or choose another folder with --data."
+        "fix that, or choose another folder with --data."
     )
 
 
 def from_output(text: str, what: str, where: Path, log: Path) -> EmbeddedServerError:
-    """The sentence for a PostgreSQL program that gave up after printing `text`; `log` is where more of it stands."""
+    """The error for a PostgreSQL program that failed after printing `text`; the message refers to `log`."""
     # On a full disk the log has no room for the reason either.
-    if _FULL_LINE.search(text) or shutil.disk_usage(log).free < _HARDLY_ANYTHING:
+    if _FULL_LINE.search(text) or shutil.disk_usage(log).free < _MIN_FREE_BYTES:
         return full_disk(where)
-    telling = _TELLING.findall(text)
+    telling = _ERROR_LINE.findall(text)
     lines = [line for line in text.splitlines() if line.strip()]
     reason = telling[0] if telling else (lines[-1] if lines else "it said nothing")
     return EmbeddedServerError(f"{what} failed for {where} ({reason.strip().rstrip('.')}): see {log}.")

@@ -1,7 +1,7 @@
-"""Where an embedded server lives: its cluster, its socket folder, its password, and whose they are.
+"""File layout of an embedded server: its cluster, its socket folder, its password, and their owner.
 
-Owns the choice between `<data>` and /var/lib/holdfast, and the names of all files beside the cluster.
-One rule: the cluster is in `<data>` whenever the server's user can reach it; if it is elsewhere, we said so loudly.
+Chooses between `<data>` and /var/lib/holdfast, and names all files beside the cluster.
+The rule: the cluster is in `<data>` whenever the server's user can reach it; otherwise a warning was printed.
 """
 
 import os
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import private, trust
+from holdfast.db.embedded import os_user as accounts
+from holdfast.db.embedded import safe_files
+from holdfast.db.embedded.errors import user_name
+from holdfast.db.embedded.os_user import OsUser
+from holdfast.db.embedded.safe_files import Say
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import account as accounts
-from holdfast.store.embedded import files
-from holdfast.store.embedded.account import Account
-from holdfast.store.embedded.files import Say
-from holdfast.store.embedded.problems import user_name
 
 SHARED = Path("/var/lib/holdfast")
 _ID = re.compile(r"[0-9a-f]{16}")
-_UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters, and bytes that are no UTF-8
+_INVALID_IN_PATH = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters, and bytes that are no UTF-8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerLayout:
     """`home` is the folder that holds the cluster: `<data>`, or one of ours in /var/lib/holdfast."""
 
     data: Path
     home: Path
-    account: Account
+    account: OsUser
 
     @property
     def cluster(self) -> Path:
@@ -38,14 +38,14 @@ class Place:
 
     @property
     def start_log(self) -> Path:
-        """What the server says before its own log begins."""
+        """Output of the server before its own log begins."""
         return self.home / "postgres.start.log"
 
 
 def resolved(data: Path) -> Path:
-    """`data` without links and dots, so that all processes mean the same folder."""
+    """The real path of `data`, so that all processes refer to the same folder."""
     real = os.path.realpath(data)
-    if _UNFIT.search(real):
+    if _INVALID_IN_PATH.search(real):
         raise EmbeddedServerError(
             f"The folder name {real!r} has control characters or is not UTF-8, which PostgreSQL's files cannot hold: "
             "choose another folder with --data."
@@ -62,12 +62,12 @@ def lock_file(data: Path) -> Path:
 
 
 def password_file(data: Path) -> Path:
-    """In the format of libpq's passfile; it is there exactly when the server asks for passwords."""
+    """A libpq passfile; it exists if and only if the server requires passwords."""
     return data / "postgres.password"
 
 
 def stopped_file(data: Path) -> Path:
-    """It is there from `holdfast db stop` until a command starts the server again."""
+    """Marker file; exists from `holdfast db stop` until a command starts the server again."""
     return data / "postgres.stopped"
 
 
@@ -75,10 +75,10 @@ def _location_file(data: Path) -> Path:
     return data / "postgres.location"
 
 
-def own(data: Path) -> Path:
-    """`data` without links and dots, once it is known to be ours or not there.
+def resolve_owned(data: Path) -> Path:
+    """The real path of `data`, after a check that it belongs to this user or does not exist.
 
-    Raises UsageError: it is another user's; EmbeddedServerError: its cluster is a link.
+    Raises UsageError if it belongs to another user, EmbeddedServerError if its cluster is a symbolic link.
     """
     private.check(data)
     real = resolved(data)
@@ -90,45 +90,45 @@ def own(data: Path) -> Path:
 
 
 def make_data(data: Path, say: Say) -> None:
-    """Create `<data>` closed to all others, or close one of ours that is open."""
+    """Create `<data>` without access for other users, or remove that access from an existing one of ours."""
     for folder in (data, *data.parents):
         if folder.exists() and not folder.is_dir():
             raise EmbeddedServerError(f"{folder} is a file, not a folder: choose another folder with --data.")
     if not data.exists():
-        # Those above it may have to let the server's user pass.
-        files.make_folders(data.parent, mode=0o711 if os.geteuid() == 0 else private.MODE)
+        # The server's user may have to pass through the parent folders.
+        safe_files.make_folders(data.parent, mode=0o711 if os.geteuid() == 0 else private.MODE)
         private.make_folder(data)
         return
     cluster = cluster_in(home_of(data))
     if os.geteuid() == 0 and cluster.parent == data and cluster.is_dir():
         found = cluster.lstat()
         if not _may_have_a_group(found.st_uid, found.st_gid):
-            return  # closed, it would keep out the server that lives in it: nobody's, or that of a user this system has lost
+            return  # closing it would lock out its server, which runs as `nobody` or as a user without a passwd entry
         private.close(data, say, group=found.st_gid)
     elif os.geteuid() != 0 or not _is_prepared(data):
         private.close(data, say)
 
 
 def _is_prepared(data: Path) -> bool:
-    """Whether `data` is one that the private group of a server may pass, made for a cluster that is not there yet."""
+    """Whether `data` already grants the server's private group passage, for a cluster that does not exist yet."""
     found = data.lstat()
-    return stat.S_IMODE(found.st_mode) == private.PASSABLE and found.st_gid != 0
+    return stat.S_IMODE(found.st_mode) == private.MODE_FOR_GROUP and found.st_gid != 0
 
 
 def _may_have_a_group(uid: int, gid: int) -> bool:
-    """Whether a group is the server's alone, so that it may pass through root's data folder."""
+    """Whether the server's user is the only member of the group, which may then pass through root's data folder."""
     return user_name(uid) != accounts.NOBODY and trust.is_private_group(gid, uid)
 
 
 def home_of(data: Path) -> Path:
-    """The folder that holds the cluster of `data`, as far as one was chosen."""
+    """The folder that holds the cluster of `data`: the recorded one, else `data` itself."""
     record = _location_file(data)
     try:
         found = record.lstat()
-        home = Path(files.read(record).strip())
+        home = Path(safe_files.read(record).strip())
     except (FileNotFoundError, NotADirectoryError):
         return data
-    # Root follows this record, so only root's word counts.
+    # Root follows this record, so only a record written by root is trusted.
     if found.st_uid != 0 or home.parent != SHARED or not _ID.fullmatch(home.name):
         raise EmbeddedServerError(
             f"{record} is not the record that Holdfast wrote as root, so it does not tell where the database is: "
@@ -142,10 +142,10 @@ def home_of(data: Path) -> Path:
     return home
 
 
-def settle(data: Path, say: Say) -> Place:
-    """Decide where the cluster is or will be, and whose it is. Call it under the lock.
+def choose_layout(data: Path, say: Say) -> ServerLayout:
+    """Decide where the cluster is or will be, and which user owns it.
 
-    Before: `data` is a folder. After: the account can reach `home`; a home outside of `data` is on record.
+    Before: `data` is a folder; the caller holds the start lock. After: that user can reach `home`; a home outside `data` is recorded.
     """
     home = home_of(data)
     cluster = cluster_in(home)
@@ -156,24 +156,24 @@ def settle(data: Path, say: Say) -> Place:
         if not accounts.can_enter(account, cluster):
             raise EmbeddedServerError(
                 f"User {account.name or account.uid}, who owns the database in {cluster}, may not enter "
-                f"{accounts.stopped_at(account, cluster)} any more: allow it there (chmod o+x), or move the folder."
+                f"{accounts.first_forbidden_folder(account, cluster)} any more: allow it there (chmod o+x), or move the folder."
             )
-        return Place(data, home, account)
+        return ServerLayout(data, home, account)
     account = accounts.for_new_cluster()
     if home == data and account.foreign and _may_have_a_group(account.uid, account.gid) and private.is_alone(data):
         private.close(data, say, group=account.gid)
     if home == data and not accounts.can_enter(account, data):
         private.close(data, lambda _: None)  # as it was
-        home = _settle_outside(data, account, say)
-    return Place(data, home, account)
+        home = _choose_shared_home(data, account, say)
+    return ServerLayout(data, home, account)
 
 
-def _settle_outside(data: Path, account: Account, say: Say) -> Path:
-    """Make a home in /var/lib/holdfast and put it on record.
+def _choose_shared_home(data: Path, account: OsUser, say: Say) -> Path:
+    """Create a home in /var/lib/holdfast and record its location.
 
     A kill before the record is written leaves an empty folder and nothing else.
     """
-    barrier = accounts.stopped_at(account, data)
+    barrier = accounts.first_forbidden_folder(account, data)
     shelf = shared_folder()
     if shelf is None:
         raise EmbeddedServerError(
@@ -181,14 +181,14 @@ def _settle_outside(data: Path, account: Account, say: Say) -> Path:
             "database instead: choose a folder with --data that every user may pass through."
         )
     home = shelf / secrets.token_hex(8)
-    files.make_folder(home, mode=0o711, uid=os.geteuid(), gid=os.getegid())
+    safe_files.make_folder(home, mode=0o711, uid=os.geteuid(), gid=os.getegid())
     if not accounts.can_enter(account, home):
         home.rmdir()
         raise EmbeddedServerError(
-            f"PostgreSQL's user {account.name} may enter neither {barrier} nor {accounts.stopped_at(account, shelf)}: "
+            f"PostgreSQL's user {account.name} may enter neither {barrier} nor {accounts.first_forbidden_folder(account, shelf)}: "
             "choose a folder with --data that every user may pass through."
         )
-    files.write(_location_file(data), f"{home}\n", uid=os.geteuid(), gid=os.getegid())
+    safe_files.write(_location_file(data), f"{home}\n", uid=os.geteuid(), gid=os.getegid())
     say(
         f"ATTENTION: the database is not in {data} but in {home}, because PostgreSQL's user {account.name} may not "
         f"enter {barrier}: keep both when you back up or move, or choose a --data that every user may pass through."
@@ -197,9 +197,9 @@ def _settle_outside(data: Path, account: Account, say: Say) -> Path:
 
 
 def shared_folder() -> Path | None:
-    """/var/lib/holdfast, made if it is missing; None where this machine does not let us."""
+    """/var/lib/holdfast, created if missing; None without the permission to create it."""
     try:
-        files.make_folders(SHARED, mode=0o711)
+        safe_files.make_folders(SHARED, mode=0o711)
         found = SHARED.lstat()
     except OSError:
         return None

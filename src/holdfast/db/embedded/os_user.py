@@ -1,7 +1,7 @@
 """The operating-system user that the server runs as.
 
-Owns finding or making that user, and running programs as it.
-One rule: PostgreSQL never runs as root, and what its user may reach is tried as that user, not guessed from mode bits.
+Finds or creates that user, and runs programs as it.
+The rule: PostgreSQL never runs as root, and access is tested as that user, not derived from mode bits.
 """
 
 import grp
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from holdfast.db.embedded.safe_files import SlowWaitNotice
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded.files import Patience
 
 # A person may already be called holdfast; the server must not run as a person.
 SYSTEM_NAMES: Sequence[str] = ("holdfast", "holdfast-postgres")
 NOBODY = "nobody"
-_FIRST_PERSON = 1000
+_FIRST_LOGIN_UID = 1000
 _NO_LOGIN = ("/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/nologin", "/bin/false", "/usr/bin/false")
 
 # Nothing of the caller's environment: no PG* variable, no locale, no library path.
@@ -30,7 +30,7 @@ ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class OsUser:
     """A user to run PostgreSQL as. `name` is None where the owner of a cluster has no passwd entry here."""
 
     uid: int
@@ -44,8 +44,8 @@ class Account:
         return self.uid != os.geteuid()
 
 
-def current() -> Account:
-    """The caller itself."""
+def current() -> OsUser:
+    """The user of this process."""
     uid = os.geteuid()
     try:
         entry = pwd.getpwuid(uid)
@@ -54,11 +54,11 @@ def current() -> Account:
             f"The user id {uid} has no entry in the passwd database, which PostgreSQL needs: run Holdfast as root "
             "or as a named user, add an entry, or point HOLDFAST_DATABASE_URL to a server."
         ) from None
-    return Account(uid, os.getegid(), entry.pw_name, ())
+    return OsUser(uid, os.getegid(), entry.pw_name, ())
 
 
-def of_owner(cluster: Path) -> Account:
-    """The account for a cluster that exists: whoever owns it, since PostgreSQL accepts nobody else."""
+def of_owner(cluster: Path) -> OsUser:
+    """The user for an existing cluster: its owner, the only one that PostgreSQL accepts."""
     found = cluster.stat()
     uid, gid = found.st_uid, found.st_gid
     if uid == 0:
@@ -69,20 +69,20 @@ def of_owner(cluster: Path) -> Account:
     if uid == os.geteuid():
         return current()
     if os.geteuid() != 0:
-        owner = _entry(uid)
+        owner = _lookup_uid(uid)
         raise EmbeddedServerError(
             f"{cluster} belongs to user {owner.pw_name if owner else uid}: "
             "run Holdfast as that user or as root, or choose another folder with --data."
         )
-    entry = _entry(uid)
+    entry = _lookup_uid(uid)
     # A container that was made anew has lost the entry, but not the volume: the server itself needs no name.
-    account = _named(entry) if entry else Account(uid, gid, None, (gid,))
+    account = _user_of_entry(entry) if entry else OsUser(uid, gid, None, (gid,))
     _check_switch(account)
     return account
 
 
-def for_new_cluster() -> Account:
-    """The account for a cluster to be made: the caller, or for root an unprivileged system user, made if need be."""
+def for_new_cluster() -> OsUser:
+    """The user for a new cluster: the current one, or for root an unprivileged system user, created if needed."""
     if os.geteuid() != 0:
         return current()
     entry = _system_user() or _lookup(NOBODY)
@@ -91,7 +91,7 @@ def for_new_cluster() -> Account:
             "PostgreSQL refuses to run as root, and here is no system user holdfast, no way to add one and no user "
             "nobody: add a system user called holdfast, or run Holdfast as an ordinary user."
         )
-    account = _named(entry)
+    account = _user_of_entry(entry)
     _check_switch(account)
     return account
 
@@ -99,13 +99,13 @@ def for_new_cluster() -> Account:
 def _system_user() -> pwd.struct_passwd | None:
     for name in SYSTEM_NAMES:
         entry = _lookup(name) or _create(name)
-        if entry and entry.pw_uid > 0 and (entry.pw_uid < _FIRST_PERSON or entry.pw_shell in _NO_LOGIN):
+        if entry and entry.pw_uid > 0 and (entry.pw_uid < _FIRST_LOGIN_UID or entry.pw_shell in _NO_LOGIN):
             return entry
     return None
 
 
 def _create(name: str) -> pwd.struct_passwd | None:
-    """Add a system user without home or login. After: its entry, or None where this machine lets us add none."""
+    """Add a system user without home or login; its passwd entry, or None where none can be added."""
     shell = next((path for path in _NO_LOGIN if Path(path).exists()), "/bin/false")
     search = ENVIRONMENT["PATH"]
     if useradd := shutil.which("useradd", path=search):
@@ -130,19 +130,19 @@ def _lookup(name: str) -> pwd.struct_passwd | None:
         return None
 
 
-def _entry(uid: int) -> pwd.struct_passwd | None:
+def _lookup_uid(uid: int) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwuid(uid)
     except KeyError:
         return None
 
 
-def _named(entry: pwd.struct_passwd) -> Account:
+def _user_of_entry(entry: pwd.struct_passwd) -> OsUser:
     groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, groups)
+    return OsUser(entry.pw_uid, entry.pw_gid, entry.pw_name, groups)
 
 
-def _check_switch(account: Account) -> None:
+def _check_switch(account: OsUser) -> None:
     if not can_enter(account, Path("/")):
         raise EmbeddedServerError(
             f"PostgreSQL refuses to run as root, and this root may not become user {account.name or account.uid} "
@@ -151,7 +151,7 @@ def _check_switch(account: Account) -> None:
 
 
 def popen(
-    account: Account,
+    account: OsUser,
     command: Sequence[str | Path],
     *,
     cwd: Path = Path("/"),
@@ -177,14 +177,14 @@ def popen(
 
 
 def run(
-    account: Account,
+    account: OsUser,
     command: Sequence[str | Path],
     *,
     keep: Sequence[int] = (),
     text: str = "",
-    patience: Patience | None = None,
+    patience: SlowWaitNotice | None = None,
 ) -> tuple[int, str]:
-    """Run a program as `account` to its end; exit code and all that it printed. An interrupt ends the program too."""
+    """Run a program as `account` to its end; exit code and output. An interrupt kills the program too."""
     with popen(account, command, keep=keep, stdin=subprocess.PIPE) as process:
         feed: bytes | None = text.encode()
         try:
@@ -202,8 +202,8 @@ def run(
             raise
 
 
-def can_enter(account: Account, folder: Path) -> bool:
-    """Whether `account` may pass through `folder`, and so through all above it. Tried as that user."""
+def can_enter(account: OsUser, folder: Path) -> bool:
+    """Whether `account` may enter `folder` and all its parents. Tested as that user."""
     if not account.foreign:
         return os.access(folder, os.X_OK)
     test = shutil.which("test", path=ENVIRONMENT["PATH"]) or "/usr/bin/test"
@@ -213,7 +213,7 @@ def can_enter(account: Account, folder: Path) -> bool:
         return False
 
 
-def stopped_at(account: Account, folder: Path) -> Path:
-    """The first folder on the way down to `folder` that `account` may not enter (`folder` itself if there is none)."""
+def first_forbidden_folder(account: OsUser, folder: Path) -> Path:
+    """The topmost folder on the path to `folder` that `account` may not enter (`folder` itself if there is none)."""
     way = [*reversed(folder.parents), folder]
     return next((step for step in way if not can_enter(account, step)), folder)

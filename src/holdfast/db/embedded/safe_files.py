@@ -1,7 +1,7 @@
-"""What this package does to the file system, each step safe against a kill in the middle.
+"""File system operations that are safe against a kill at any point.
 
-Owns private folders, atomic writes, locks between processes, and the patience of whoever waits for them.
-One rule: the owner or the mode of something that was there before is never changed.
+Private folders, atomic writes, and locks between processes with a notice about long waits.
+The rule: the owner or mode of an existing file or folder is never changed.
 """
 
 import errno
@@ -17,12 +17,12 @@ from pathlib import Path
 
 Say = Callable[[str], None]
 
-PATIENCE = 2.0  # seconds of waiting after which a person wants to know what for
+NOTICE_AFTER = 2.0  # seconds of waiting after which a notice is printed
 PAUSE = 0.01
 
 
-class Patience:
-    """Says, once, what a wait of more than two seconds is for."""
+class SlowWaitNotice:
+    """Prints one sentence, once, when a wait takes more than two seconds."""
 
     def __init__(self, say: Say, sentence: str) -> None:
         self._say = say
@@ -31,11 +31,11 @@ class Patience:
         self._said = False
 
     @property
-    def waited(self) -> float:
+    def seconds(self) -> float:
         return time.monotonic() - self._since
 
     def tick(self) -> None:
-        if not self._said and self.waited > PATIENCE:
+        if not self._said and self.seconds > NOTICE_AFTER:
             self._said = True
             self._say(self._sentence)
 
@@ -45,12 +45,12 @@ class Patience:
 
 
 def make_folder(path: Path, *, mode: int, uid: int, gid: int) -> None:
-    """Create a folder of that owner and mode.
+    """Create a folder with that owner and mode.
 
-    Before: nothing is there (else FileExistsError). After: the folder is there, exactly so, whatever the umask.
+    Before: the path does not exist (else FileExistsError). After: the folder exists with exactly that mode, whatever the umask.
     """
     path.mkdir(mode=0o700)
-    # Through a descriptor: whoever may write in the parent could have put a link in its place by now.
+    # Through a descriptor: another user with write access to the parent could have replaced it by a link.
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         made = os.fstat(fd)
@@ -64,16 +64,16 @@ def make_folder(path: Path, *, mode: int, uid: int, gid: int) -> None:
 
 
 def make_folders(path: Path, *, mode: int) -> None:
-    """Create `path` and the parents that are missing, all ours and of that mode; what exists stays as it is."""
+    """Create `path` and its missing parents, owned by this user, with that mode; existing folders stay as they are."""
     missing = [path] if not path.exists() else []
     missing += [parent for parent in path.parents if not parent.exists()]
     for folder in reversed(missing):
-        with suppress(FileExistsError):  # somebody else starts at the same moment
+        with suppress(FileExistsError):  # another process starts at the same moment
             make_folder(folder, mode=mode, uid=os.geteuid(), gid=os.getegid())
 
 
 def is_private(path: Path, uid: int) -> bool:
-    """Whether `path` is a folder of that user which nobody else may enter. A link is not."""
+    """Whether `path` is a folder of that user without access for others. A symbolic link is not."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -90,9 +90,9 @@ def read(path: Path, start: int = 0) -> str:
 
 
 def write(path: Path, text: str, *, uid: int, gid: int) -> None:
-    """Replace a file at once: before and after any kill or power cut it is the whole old or the whole new text.
+    """Replace a file atomically: after any kill or power cut it has the whole old or the whole new text.
 
-    After: the file is private to `uid` and on disk. One that says the same already is left alone.
+    After: the file is private to `uid` and synced to disk. A file that already has this text is left alone.
     """
     with suppress(FileNotFoundError):
         if read(path) == text:
@@ -123,12 +123,12 @@ def sync_folder(path: Path) -> None:
 
 
 def unfinished(path: Path) -> Path:
-    """A name beside `path` for what will be renamed to it when it is complete."""
+    """A temporary name beside `path`, to be renamed to it when complete."""
     return path.with_name(f"{path.name}.new-{secrets.token_hex(4)}")
 
 
 def remove_unfinished(folder: Path, prefix: str) -> None:
-    """Remove what a killed process left half-made for names with that prefix. Call it under the lock only."""
+    """Remove temporary files that a killed process left for names with that prefix. Before: the caller holds the lock."""
     for left in folder.glob(f"{prefix}*.new-{'[0-9a-f]' * 8}"):
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)
@@ -137,8 +137,8 @@ def remove_unfinished(folder: Path, prefix: str) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of a lock file, created if need be; it belongs to whom the folder belongs to, so that a visit of
-    root does not lock the owner out."""
+    """A descriptor of a lock file, created if needed with the folder's owner, so that a run as root does not lock the
+    owner out."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -159,10 +159,10 @@ def try_lock(fd: int) -> bool:
 
 
 @contextmanager
-def locked(path: Path, patience: Patience) -> Iterator[int]:
+def locked(path: Path, patience: SlowWaitNotice) -> Iterator[int]:
     """Hold the lock that serialises start and stop between processes.
 
-    The descriptor may be handed to a child: then a kill -9 of this process leaves the lock held until the child ends.
+    A child may inherit the descriptor: then a kill -9 of this process leaves the lock held until the child exits.
     """
     fd = open_lock(path)
     try:

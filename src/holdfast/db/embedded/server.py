@@ -1,6 +1,6 @@
-"""A running embedded server, as the rest of Holdfast sees it.
+"""A running embedded server and the URLs of its two roles.
 
-Owns the addresses of its two roles. One rule: an address holds no secret; a password stays in its file.
+The rule: a URL holds no secret; the password stays in its file.
 """
 
 import os
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from holdfast.store.embedded.sockets import PORT
+from holdfast.db.embedded.sockets import PORT
 
 OWNER = "holdfast"  # the role that owns the database of the same name; it may do nothing else
 SUPERUSER = "postgres"
@@ -25,11 +25,11 @@ class Server:
     passfile: Path | None = None
 
     def url(self, database: str = OWNER) -> str:
-        """libpq's address of `database` for the unprivileged role that owns Holdfast's tables."""
+        """The libpq URL of `database` for the unprivileged role that owns Holdfast's tables."""
         return self._url(OWNER, database)
 
     def admin_url(self, database: str = "postgres") -> str:
-        """The same for the superuser, which only set-up and tests need."""
+        """The libpq URL of `database` for the superuser, for set-up and tests."""
         return self._url(SUPERUSER, database)
 
     def _url(self, role: str, database: str) -> str:

@@ -1,7 +1,7 @@
 """The folder of the server's socket.
 
-Owns choosing and checking it. One rule: nobody but the server's user (and root) may enter it, and its name is
-short enough for a socket; one that somebody else could have made is never used.
+Chooses and checks it. The rule: only the server's user (and root) may enter it, and its name is short enough for a
+socket; a folder that another user could have created is never used.
 """
 
 import os
@@ -9,50 +9,50 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.db.embedded import os_user as accounts
+from holdfast.db.embedded import safe_files
+from holdfast.db.embedded.layout import ServerLayout
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import account as accounts
-from holdfast.store.embedded import files
-from holdfast.store.embedded.place import Place
 
 PORT = 5432
 SOCKET = f".s.PGSQL.{PORT}"
-_LONGEST = 100  # bytes; macOS allows 103 for the whole name, Linux 107
+_MAX_PATH_BYTES = 100  # bytes; macOS allows 103 for the whole name, Linux 107
 
 
-def choose(place: Place) -> Path:
-    """A private socket folder: beside the cluster, or where that name is too long a short one, the same each time.
+def choose_folder(place: ServerLayout) -> Path:
+    """A private socket folder: beside the cluster, or if that path is too long a short one, the same at each start.
 
     After: the folder exists, belongs to the server's user and is closed to all others.
     """
     beside = place.home / "postgres.socket"
     record = place.cluster / "holdfast.socket"
-    if not files.is_private(beside, place.account.uid):
+    if not safe_files.is_private(beside, place.account.uid):
         with suppress(OSError):  # a kill may have left it before it got its owner, empty
             beside.rmdir()
     candidates = [beside] if _fits(beside) else []
     with suppress(FileNotFoundError):
-        candidates.append(Path(files.read(record).rstrip("\n")))
+        candidates.append(Path(safe_files.read(record).rstrip("\n")))
     for candidate in candidates:
         with suppress(FileExistsError, FileNotFoundError):
-            if not files.is_private(candidate, place.account.uid):
-                files.make_folder(candidate, mode=0o700, uid=place.account.uid, gid=place.account.gid)
+            if not safe_files.is_private(candidate, place.account.uid):
+                safe_files.make_folder(candidate, mode=0o700, uid=place.account.uid, gid=place.account.gid)
             return candidate
     found = _make_short(place)
-    files.write(record, f"{found}\n", uid=place.account.uid, gid=place.account.gid)
+    safe_files.write(record, f"{found}\n", uid=place.account.uid, gid=place.account.gid)
     return found
 
 
 def usable(folder: Path, owner: int) -> bool:
-    """Whether the socket of a running server can be reached, by its user and root alone."""
-    return files.is_private(folder, owner) and (folder / SOCKET).exists()
+    """Whether the folder has the socket of a running server and only its user and root can reach it."""
+    return safe_files.is_private(folder, owner) and (folder / SOCKET).exists()
 
 
 def _fits(folder: Path) -> bool:
     name = os.fsencode(folder / SOCKET)
-    return len(name) <= _LONGEST and b"," not in name  # libpq reads a comma as the end of a host
+    return len(name) <= _MAX_PATH_BYTES and b"," not in name  # libpq reads a comma as the end of a host
 
 
-def _make_short(place: Place) -> Path:
+def _make_short(place: ServerLayout) -> Path:
     # /tmp first: $XDG_RUNTIME_DIR goes away when its user logs out, but the server stays.
     bases = ["/tmp", tempfile.gettempdir()]  # noqa: S108 - a folder of random name, closed to others, is made in it
     if not place.account.foreign:
@@ -63,7 +63,7 @@ def _make_short(place: Place) -> Path:
             probe = Path(tempfile.mkdtemp(prefix="holdfast-", dir=os.path.realpath(base)))
             probe.rmdir()
             if _fits(probe) and accounts.can_enter(place.account, probe.parent):
-                files.make_folder(probe, mode=0o700, uid=place.account.uid, gid=place.account.gid)
+                safe_files.make_folder(probe, mode=0o700, uid=place.account.uid, gid=place.account.gid)
                 return probe
     raise EmbeddedServerError(
         f"The name of {place.home} is too long for a socket, and no folder for one can be made in /tmp: "

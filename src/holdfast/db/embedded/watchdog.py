@@ -1,7 +1,7 @@
-"""A thread that keeps the bundled server up for a long-running command.
+"""A thread that restarts the bundled server after a crash, for a long-running command.
 
-The rule: a server that died is started again; one that was stopped in order stays down until a command starts it. Any number of
-processes may watch the same server: the one that gets the lock of start and stop restarts it, the others find it running.
+The rule: a server that died is restarted; one that was shut down cleanly stays down until a command starts it. Any number of
+processes may watch the same server: the one that gets the start lock restarts it, the others find it running.
 """
 
 import threading
@@ -10,24 +10,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from holdfast.db import embedded
+from holdfast.db.embedded.safe_files import Say
 from holdfast.errors import EmbeddedServerError
-from holdfast.store import embedded
-from holdfast.store.embedded.files import Say
 
 LOOK_EVERY: Final = 0.5
-"""Seconds between two looks at the server's process."""
+"""Seconds between two checks of the server's process."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two attempts to start a server that does not start, or dies again."""
 STABLE: Final = 60.0
-"""Seconds that a server has to live before its next death is answered at once again."""
+"""Seconds of uptime after which the next crash is answered without a pause again."""
 
 
-class Keeper:
+class Watchdog:
     """Watches the server of one data folder while it is entered."""
 
     def __init__(self, data: Path, say: Say) -> None:
-        """`say` is called from the keeper's thread: what died, why it does not start, when it runs again."""
+        """`say` is called from the watchdog's thread when the server died, does not start, or runs again."""
         self._data = data
         self._say = say
         self._end = threading.Event()
@@ -43,7 +43,7 @@ class Keeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """A restart that is under way is not waited for: to end in the middle of one is as safe as to be killed there."""
+        """Does not wait for a restart in progress: an exit in the middle of one is as safe as a kill."""
         self._end.set()
         self._thread.join(LOOK_EVERY)
 
@@ -73,7 +73,7 @@ class Keeper:
             )
         elif not self._end.wait(self._pause):
             self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
-            if embedded.revive(self._data, self._say) is not None:
+            if embedded.restart_if_died(self._data, self._say) is not None:
                 self._say("PostgreSQL had died and runs again.")
                 self._reported = None
 
@@ -81,7 +81,7 @@ class Keeper:
         self._report(f"PostgreSQL cannot be started again, and is tried at least every minute: {reason}")
 
     def _report(self, sentence: str) -> None:
-        """Say it unless it was the last thing that was said."""
+        """Print the sentence unless it was the last one printed."""
         if sentence != self._reported:
             self._say(sentence)
         self._reported = sentence

@@ -1,0 +1,2 @@
+DROP VIEW runnable_jobs;
+DROP FUNCTION job_is_runnable, forget_urls, add_counts;

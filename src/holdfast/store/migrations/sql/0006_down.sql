@@ -1,2 +1,0 @@
-DROP TABLE product_prices, products, parse_results;
-DROP TYPE product_availability;

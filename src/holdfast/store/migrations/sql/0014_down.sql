@@ -1,1 +1,0 @@
-ALTER TABLE job_domains DROP COLUMN pages, DROP COLUMN errors, DROP COLUMN bytes;
