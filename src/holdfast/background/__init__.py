@@ -1,1 +1,1 @@
-"""What happens beside the crawl: due tasks are queued, fetched ones parsed, webhooks sent, recurring jobs begun."""
+"""Background work beside the crawl: queues due tasks, parses fetched ones, sends webhooks, starts recurring jobs."""

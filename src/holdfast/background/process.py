@@ -1,7 +1,7 @@
-"""The background as a process: its event loop, its signals, its patience with a database that is away.
+"""The background process: event loop, signals, and reconnecting to an unavailable database.
 
-The rule: it may be killed at any moment, and any number of them may run: what is due is in the store, and the store lets one of them do
-each thing.
+The rule: it may be killed at any moment, and any number of them may run: due work is recorded in the database, which lets one process do
+each piece of it.
 """
 
 import asyncio
@@ -15,91 +15,93 @@ import procrastinate
 import uvloop
 from procrastinate import exceptions
 
-from holdfast.background.app import Deeds, make
+from holdfast.background.queues import QueueHandlers, make_app
 from holdfast.control.operations import Operator
 from holdfast.control.parsing import ParsePhase
 from holdfast.control.schedule import Scheduler
-from holdfast.control.sending import Sender
 from holdfast.control.upkeep import Upkeep
-from holdfast.engine.desk import Away, Desk
-from holdfast.engine.process import until_told
+from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.worker_process import run_until_stopped
+from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError
-from holdfast.store.connect import Database
+from holdfast.webhooks.sender import Sender
 
 log: Final = logging.getLogger(__name__)
 
-PAUSE: Final = 1.0
-"""Seconds until a database that is away is tried again."""
-GRACE: Final = 5.0
-"""Seconds that what is under way has to end when it is told to stop."""
-TIDY: Final = 30.0
-"""Seconds without a heartbeat after which a background counts as dead."""
+RETRY_SECONDS: Final = 1.0
+"""Seconds between attempts to reach an unavailable database, and between looks for a due operation."""
+SHUTDOWN_SECONDS: Final = 5.0
+"""Seconds that running jobs have to end after a stop."""
+STALLED_AFTER_SECONDS: Final = 30.0
+"""Seconds without a heartbeat after which a background process counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """Who does the work. It is made in the event loop that it works in."""
+class BackgroundServices:
+    """The services of a background process. Created in the event loop that runs them."""
 
     scheduler: Scheduler
     parsing: ParsePhase
     sender: Sender
-    at_once: int
-    """Tasks that are parsed at the same time."""
+    parse_concurrency: int
+    """The number of tasks parsed at the same time."""
     upkeep: Upkeep = field(default_factory=Upkeep)
     operator: Operator | None = None
-    """Who does long work; None: nobody here."""
+    """Runs long operations; None: not in this process."""
 
 
-class Background:
-    """One background process at work."""
+class BackgroundProcess:
+    """One background process: a queue worker and a thread for operations."""
 
-    def __init__(self, database: Database, crew: Crew) -> None:
+    def __init__(self, database: Database, services: BackgroundServices) -> None:
         self._database = database
-        self._crew = crew
-        self._desk = Desk(database, "background")
+        self._services = services
+        self._db = DbThread(database, "background")
         self._stop = asyncio.Event()
 
-    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Work until told to stop; `ready` is called once when it begins. After: no process or connection of ours is left."""
-        crew = self._crew
-        app = make(self._database, Deeds(self._tick, crew.parsing.parse_task, crew.sender.deliver_due))
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Run until `stop`; `on_ready` is called when the queue is open. After: no child process or connection is left."""
+        services = self._services
+        app = make_app(
+            self._database, QueueHandlers(self._tick, services.parsing.parse_task, services.sender.deliver_due)
+        )
         stopped = asyncio.create_task(self._stop.wait())
-        operating = asyncio.create_task(self._operate())
+        operations = asyncio.create_task(self._run_operations())
         try:
             while not self._stop.is_set():
                 try:
                     async with app.open_async():
-                        ready()
-                        await self._work(app, stopped)
+                        on_ready()
+                        await self._run_worker(app, stopped)
                 except (exceptions.ConnectorException, OSError) as problem:
                     log.warning("the database is away: %s", str(problem).strip().split("\n")[0])
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(asyncio.shield(stopped), PAUSE)
+                        await asyncio.wait_for(asyncio.shield(stopped), RETRY_SECONDS)
         finally:
             self.stop()
             stopped.cancel()
-            self._desk.give_up()
-            await operating
-            await asyncio.to_thread(self._desk.close)
-            await crew.parsing.aclose()
-            await crew.sender.aclose()
+            self._db.give_up()
+            await operations
+            await asyncio.to_thread(self._db.close)
+            await services.parsing.aclose()
+            await services.sender.aclose()
 
     def stop(self) -> None:
-        """Begin nothing more; what is under way has a moment to end."""
+        """Start no more work; running jobs have SHUTDOWN_SECONDS to end."""
         self._stop.set()
-        if self._crew.operator is not None:
-            self._crew.operator.stop()
+        if self._services.operator is not None:
+            self._services.operator.stop()
 
-    async def _work(self, app: procrastinate.App, stopped: asyncio.Task[bool]) -> None:
-        await self._forget_the_dead(app)
+    async def _run_worker(self, app: procrastinate.App, stopped: asyncio.Task[bool]) -> None:
+        await self._remove_stalled_jobs(app)
         worker = asyncio.create_task(
             app.run_worker_async(
-                concurrency=self._crew.at_once + 2,
+                concurrency=self._services.parse_concurrency + 2,
                 install_signal_handlers=False,
-                shutdown_graceful_timeout=GRACE,
+                shutdown_graceful_timeout=SHUTDOWN_SECONDS,
                 delete_jobs="always",
-                update_heartbeat_interval=TIDY / 3,
-                stalled_worker_timeout=TIDY,
+                update_heartbeat_interval=STALLED_AFTER_SECONDS / 3,
+                stalled_worker_timeout=STALLED_AFTER_SECONDS,
             )
         )
         try:
@@ -110,9 +112,9 @@ class Background:
             with suppress(asyncio.CancelledError):
                 await worker
 
-    async def _operate(self) -> None:
-        """Do long work, one operation after the other, in a thread of its own."""
-        operator = self._crew.operator
+    async def _run_operations(self) -> None:
+        """Run long operations one after the other, in a thread."""
+        operator = self._services.operator
         while operator is not None and not self._stop.is_set():
             try:
                 busy = await asyncio.to_thread(operator.work)
@@ -124,31 +126,31 @@ class Background:
                 busy = False
             if not busy:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(PAUSE):
+                    async with asyncio.timeout(RETRY_SECONDS):
                         await self._stop.wait()
 
-    async def _forget_the_dead(self, app: procrastinate.App) -> None:
-        """Bells that somebody took and died with: what they were rung for is rung for again."""
-        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=TIDY):
+    async def _remove_stalled_jobs(self, app: procrastinate.App) -> None:
+        """Delete queue jobs whose worker died; the next tick queues their work again."""
+        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_AFTER_SECONDS):
             await app.job_manager.finish_job(job, status=procrastinate.jobs.Status.FAILED, delete_job=True)
 
     async def _tick(self) -> None:
-        crew = self._crew
-        for name, duty in {"schedule": crew.scheduler.tick, **crew.upkeep.duties()}.items():
+        services = self._services
+        for name, task in {"schedule": services.scheduler.tick, **services.upkeep.duties()}.items():
             try:
-                await self._desk.call(duty)
-            except Away:
+                await self._db.call(task)
+            except DatabaseUnavailable:
                 return
             except Exception:
-                log.exception("%s: a fault of ours", name)  # the others are done all the same, and it is due again
+                log.exception("%s: a fault of ours", name)  # the other tasks still run, and this one stays due
 
 
-def run_background(database: Database, crew: Callable[[], Crew], *, supervised: bool = False) -> bool:
-    """Run a background in this process, from its main thread, until it ends; True if it was told to stop."""
+def run_background(database: Database, services: Callable[[], BackgroundServices], *, supervised: bool = False) -> bool:
+    """Run a background process in the main thread until it ends; returns whether a signal stopped it."""
 
     async def main() -> bool:
-        background = Background(database, crew())
-        return await until_told(background.run(), background.stop, supervised=supervised)
+        background = BackgroundProcess(database, services())
+        return await run_until_stopped(background.run(), background.stop, supervised=supervised)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())

@@ -1,7 +1,7 @@
-"""The queues: Procrastinate's app, with a task for each bell.
+"""The job queues: Procrastinate's app, with a task per queue.
 
-The rule: a job here is a doorbell, never the truth. Its handler looks at our tables and does what is due; it raises nothing, and it may
-be killed, repeated or run twice at once without harm.
+The rule: a queue job is only a wake-up; the state is in Holdfast's own tables. Its handler reads them and does what is due; it raises
+nothing, and it may be killed, repeated or run twice at once without harm.
 """
 
 import logging
@@ -11,36 +11,36 @@ from typing import Final
 
 import procrastinate
 
-from holdfast.store.bells import FIRST, NOTIFY, PARSE
-from holdfast.store.connect import Database
+from holdfast.db.connection import Database
+from holdfast.db.job_queue import HIGH_PRIORITY, NOTIFY, PARSE
 
 log: Final = logging.getLogger(__name__)
 
 SCHEMA: Final = "procrastinate"
 MAINTENANCE: Final = "maintenance"
 _EVERY_TEN_SECONDS: Final = "* * * * * */10"
-_CONNECTIONS: Final = 4
-"""That its pool may open: one listens."""
+_MAX_CONNECTIONS: Final = 4
+"""Connections of its pool; one of them listens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deeds:
-    """What is done when a bell rings."""
+class QueueHandlers:
+    """The handlers of the queue jobs."""
 
     tick: Callable[[], Awaitable[object]]
-    """What is due by now."""
+    """Run the periodic tasks that are due."""
     parse: Callable[[int], Awaitable[object]]
-    """Parse a task that was fetched."""
+    """Parse a fetched task, by its id."""
     notify: Callable[[], Awaitable[object]]
     """Send the webhooks that are due."""
 
 
-def make(database: Database, deeds: Deeds) -> procrastinate.App:
-    """The app. Its pool is opened by whoever runs it."""
+def make_app(database: Database, handlers: QueueHandlers) -> procrastinate.App:
+    """Make the Procrastinate app. The caller opens its pool."""
     connector = procrastinate.PsycopgConnector(
         conninfo=database.url,
         min_size=1,
-        max_size=_CONNECTIONS,
+        max_size=_MAX_CONNECTIONS,
         timeout=database.connect_timeout,
         kwargs={
             "options": f"{database.options} -c search_path={SCHEMA}",
@@ -50,24 +50,24 @@ def make(database: Database, deeds: Deeds) -> procrastinate.App:
     app = procrastinate.App(connector=connector)
 
     @app.periodic(cron=_EVERY_TEN_SECONDS)
-    @app.task(queue=MAINTENANCE, name="tick", queueing_lock="tick", priority=FIRST)
-    async def tick(timestamp: int) -> None:  # noqa: ARG001 — Procrastinate says for when it is
-        await _do("tick", deeds.tick())
+    @app.task(queue=MAINTENANCE, name="tick", queueing_lock="tick", priority=HIGH_PRIORITY)
+    async def tick(timestamp: int) -> None:  # noqa: ARG001 — passed by Procrastinate
+        await _run_logged("tick", handlers.tick())
 
     @app.task(queue=PARSE, name=PARSE)
     async def parse(task_id: int) -> None:
-        await _do(f"task {task_id}", deeds.parse(task_id))
+        await _run_logged(f"task {task_id}", handlers.parse(task_id))
 
     @app.task(queue=NOTIFY, name=NOTIFY)
     async def notify() -> None:
-        await _do("webhooks", deeds.notify())
+        await _run_logged("webhooks", handlers.notify())
 
     return app
 
 
-async def _do(what: str, deed: Awaitable[object]) -> None:
+async def _run_logged(what: str, handler: Awaitable[object]) -> None:
     try:
-        await deed
+        await handler
     except Exception:
-        # What is due stays due, and the next tick rings again.
+        # The work stays due, and the next tick queues it again.
         log.exception("%s: a fault of ours", what)

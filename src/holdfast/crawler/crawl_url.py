@@ -1,7 +1,7 @@
-"""The walk of one URL, from its turn to the batch. Read this first.
+"""The crawl of one URL, from its turn to the batch. Read this first.
 
-The rule: whatever the web does, exactly one `UrlOutcome` goes into the batch, together with everything that the page led to. Nothing
-here writes to the store; the committer does, all at once.
+The rule: whatever the server does, exactly one `UrlOutcome` goes into the batch, together with everything that the page led to. Nothing
+here writes to the database; the batch writer does, in one transaction.
 """
 
 from datetime import UTC, datetime
@@ -9,45 +9,45 @@ from typing import TYPE_CHECKING
 
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
-from holdfast.model.batch import FoundUrl, PageRow, Place, UrlOutcome, Waiting
-from holdfast.model.outcome import NO_ATTEMPT, TREATMENT, Outcome, UrlState
-from holdfast.model.page import FetchRequest, FetchResult, Parsed
+from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, UrlOutcome, UrlRef
+from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
+from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.proxy import ProxyUse
-from holdfast.model.url import absolute_on
+from holdfast.model.url import absolute_url
+from holdfast.politeness.error_streak import is_login_redirect
 from holdfast.politeness.retry import Retry, next_attempt
-from holdfast.politeness.streak import is_login_redirect
 
 if TYPE_CHECKING:
-    from holdfast.engine.visit import Visit
+    from holdfast.crawler.visit import Visit
 
 
-async def walk(visit: "Visit", item: Waiting, request: FetchRequest) -> None:
-    """Fetch a URL, read it, find its links, and add what came of it to the batch.
+async def crawl_url(visit: "Visit", item: FrontierItem, request: FetchRequest) -> None:
+    """Fetch a URL, parse it, find its links, and add its outcome to the batch.
 
-    Before: robots, scope, traps, pace, circuit and lease have said go; `request` is the URL's. After: the batch has its outcome; `visit`
-    has learnt how the server behaved.
+    Before: robots.txt, scope, traps, request rate, circuit breaker and lease allow the request; `request` is the URL's. After: the batch
+    has its outcome; `visit` has recorded how the server behaved.
     """
-    result = await visit.ask(request, item)
+    result = await visit.send(request, item)
     failpoints.reach("after_fetch")
     parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
-    outcome, found = _judge(visit, item, result, parsed)
+    outcome, found = _classify(visit, item, result, parsed)
     if result.no_tls and await visit.is_guessed(item):
         outcome, found = Outcome.NO_HTTPS, [visit.links.over_http(item.url, item.url_key)]
     moved_to = None
     if item.tasks and outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
-        moved_to = Place(found[0].url, found[0].url_key)
-    use = _went_through(visit, item, outcome, result)
+        moved_to = UrlRef(found[0].url, found[0].url_key)
+    proxy_use = _proxy_use(visit, item, outcome, result)
     attempts = item.attempts + 1
-    if outcome in NO_ATTEMPT:  # to wait for another proxy is an attempt, but for the last, which is the site's
-        most = visit.tools.settings.politeness.retries
-        attempts = item.attempts if not result.again_in else max(item.attempts, min(attempts, most))
+    if outcome in NOT_AN_ATTEMPT:  # waiting for another proxy is an attempt, but never the last one
+        retries = visit.context.settings.politeness.retries
+        attempts = item.attempts if not result.again_in else max(item.attempts, min(attempts, retries))
     if result.again_in is not None:
         retry = Retry(UrlState.WAITING, result.again_in)
     else:
-        visit.learn(outcome, result)
-        politeness, chance = visit.tools.settings.politeness, visit.tools.chance
-        retry = next_attempt(outcome, attempts, politeness, chance, result.retry_after)
-    over = retry.state is not UrlState.WAITING
+        visit.record_answer(outcome, result)
+        politeness, rng = visit.context.settings.politeness, visit.context.rng
+        retry = next_attempt(outcome, attempts, politeness, rng, result.retry_after)
+    is_final = retry.state is not UrlState.WAITING
     row = UrlOutcome(
         visit.job.id,
         item.url_key,
@@ -63,33 +63,33 @@ async def walk(visit: "Visit", item: Waiting, request: FetchRequest) -> None:
         bytes=result.wire_bytes,
         images_found=len(parsed.images) if parsed else 0,
         page=_page(visit, item, result, parsed, outcome)
-        if over and result.status is not None and outcome is not Outcome.REDIRECT
+        if is_final and result.status is not None and outcome is not Outcome.REDIRECT
         else None,
         tasks=item.tasks,
         moved_to=moved_to,
-        proxy=use,
-        # After a broken connection it is taken anew, when the row is committed: so the log has both in their order.
+        proxy=proxy_use,
+        # After a broken connection the URL is taken again once the row is committed, so the log has both requests in order.
         again=result.again_in == 0 and outcome is not Outcome.CONNECTION_BROKEN,
     )
-    # Where a task is led to, the schedule sends it.
-    visit.tools.committer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))
+    # The schedule sends a task to the target of its redirect.
+    visit.context.batch_writer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))
     if row.again:
         visit.put_back(item._replace(attempts=attempts))
 
 
-def _went_through(visit: "Visit", item: Waiting, outcome: Outcome, result: FetchResult) -> ProxyUse | None:
-    """What it says of the proxy, if there was one. After: it is known whether another one is to be asked."""
-    if visit.routes is None:
+def _proxy_use(visit: "Visit", item: FrontierItem, outcome: Outcome, result: FetchResult) -> ProxyUse | None:
+    """Return what the result says about the proxy; None: no proxy was used. After: `result.again_in` says whether another one is tried."""
+    if visit.proxy_router is None:
         return None
-    if outcome is not result.outcome:  # that came out only when it was read
-        visit.routes.judge_answer(item.url_key, outcome, result, last=visit.last_attempt(item))
-    return visit.routes.ended(item.url_key, outcome, result)
+    if outcome is not result.outcome:  # known only after parsing
+        visit.proxy_router.retry_refused_answer(item.url_key, outcome, result, last_attempt=visit.is_last_attempt(item))
+    return visit.proxy_router.finish(item.url_key, outcome, result)
 
 
-def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
-    """What is recorded of a page that a fault of ours kept us from dealing with."""
+def internal_error_row(visit: "Visit", item: FrontierItem, problem: Exception) -> UrlOutcome:
+    """Return the row of a page that failed with an internal error."""
     attempts = item.attempts + 1
-    retry = next_attempt(Outcome.BAD_RESPONSE, attempts, visit.tools.settings.politeness, visit.tools.chance)
+    retry = next_attempt(Outcome.BAD_RESPONSE, attempts, visit.context.settings.politeness, visit.context.rng)
     reason = f"a fault of ours: {type(problem).__name__}: {problem}"[:500]
     return UrlOutcome(
         *(visit.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
@@ -98,8 +98,8 @@ def fault(visit: "Visit", item: Waiting, problem: Exception) -> UrlOutcome:
     )
 
 
-def given_up(visit: "Visit", item: Waiting) -> UrlOutcome:
-    """The row of a request that was sent and cancelled: the log shows it, and its URL waits as before."""
+def cancelled_row(visit: "Visit", item: FrontierItem) -> UrlOutcome:
+    """Return the row of a request that was sent and cancelled: the log shows it, and its URL waits as before."""
     why = f"{Outcome.GIVEN_UP}: the visit ended before the answer was dealt with"
     return UrlOutcome(
         *(visit.job.id, item.url_key, item.url, item.depth, Outcome.GIVEN_UP, UrlState.WAITING),
@@ -108,32 +108,34 @@ def given_up(visit: "Visit", item: Waiting) -> UrlOutcome:
     )
 
 
-def request_for(visit: "Visit", item: Waiting) -> FetchRequest:
-    """What is sent for a URL."""
+def request_for(visit: "Visit", item: FrontierItem) -> FetchRequest:
+    """Return the request for a URL."""
     return FetchRequest(
         item.url,
         visit.agent,
         etag=item.etag if item.refresh else None,
         last_modified=item.last_modified if item.refresh else None,
         allow_private=visit.allow_private,
-        secret=None if visit.secrets is None else visit.secrets.of(item.url),
+        secret=None if visit.secrets is None else visit.secrets.for_url(item.url),
     )
 
 
-async def _parse(visit: "Visit", result: FetchResult) -> Parsed:
+async def _parse(visit: "Visit", result: FetchResult) -> ParsedPage:
     headers = result.headers
-    return await visit.tools.parser.parse(
+    return await visit.context.parser.parse(
         result.body,
         content_type=headers.get("content-type"),
         x_robots_tag=headers.get("x-robots-tag"),
-        aside=visit.lanes.step_aside,
+        before_waiting=visit.slots.open_extra_slot,
     )
 
 
-def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | None) -> tuple[Outcome, list[FoundUrl]]:
-    """What the answer really is, and where it leads."""
+def _classify(
+    visit: "Visit", item: FrontierItem, result: FetchResult, parsed: ParsedPage | None
+) -> tuple[Outcome, list[DiscoveredUrl]]:
+    """Classify the response by its content, and return the URLs that it leads to."""
     if result.outcome is Outcome.REDIRECT:
-        return _redirected(visit, item, result)
+        return _classify_redirect(visit, item, result)
     if parsed is None:
         return result.outcome, []
     if parsed.captcha:
@@ -152,11 +154,11 @@ def _judge(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | 
     )
 
 
-def _redirected(visit: "Visit", item: Waiting, result: FetchResult) -> tuple[Outcome, list[FoundUrl]]:
-    """A redirect's target is a URL of its own: it waits its turn, and robots, scope and guard are asked again."""
-    if item.hops >= visit.tools.settings.fetch.max_redirects:
+def _classify_redirect(visit: "Visit", item: FrontierItem, result: FetchResult) -> tuple[Outcome, list[DiscoveredUrl]]:
+    """Classify a redirect. Its target is a URL of its own: it waits its turn, and robots.txt, scope and address filter apply again."""
+    if item.hops >= visit.context.settings.fetch.max_redirects:
         return Outcome.TOO_MANY_REDIRECTS, []
-    target = visit.links.follow(item, result.redirect or "", item.hops + 1)
+    target = visit.links.redirect_target(item, result.redirect or "", item.hops + 1)
     if target.url_key in (item.url_key, item.parent_key if item.hops else None):
         return Outcome.REDIRECT_LOOP, []
     if is_login_redirect(target.url, item.url):
@@ -171,8 +173,10 @@ def _reason(outcome: Outcome, result: FetchResult) -> str | None:
     return f"{outcome}: {detail[:500]}" if detail else str(outcome)
 
 
-def _page(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | None, outcome: Outcome) -> PageRow:
-    """What is kept. A page that asks not to be indexed is only counted: its words are not kept."""
+def _page(
+    visit: "Visit", item: FrontierItem, result: FetchResult, parsed: ParsedPage | None, outcome: Outcome
+) -> PageRow:
+    """Return the row of the page. Of a page with noindex, title, description and text are not kept."""
     headers = result.headers
     page = PageRow(
         result.status,
@@ -190,7 +194,7 @@ def _page(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | N
         page.noindex = parsed.noindex
         page.nofollow = parsed.nofollow
         page.problem = parsed.problem
-        page.canonical = absolute_on(item.url, parsed.base, parsed.canonical) if parsed.canonical else None
+        page.canonical = absolute_url(item.url, parsed.base, parsed.canonical) if parsed.canonical else None
         if not parsed.noindex:
             page.title = parsed.title
             page.description = parsed.description
@@ -199,14 +203,14 @@ def _page(visit: "Visit", item: Waiting, result: FetchResult, parsed: Parsed | N
     return page
 
 
-def _exchange(visit: "Visit", item: Waiting, result: FetchResult, row: UrlOutcome) -> Exchange | None:
-    """What the archive gets: every answer that is a page, with what led to it."""
+def _exchange(visit: "Visit", item: FrontierItem, result: FetchResult, row: UrlOutcome) -> Exchange | None:
+    """Return what is archived: every response that is a page, with its job, depth, run and outcome; None: nothing is."""
     if not visit.job.spec.archive or row.page is None or not TREATMENT[row.outcome].page:
         return None
     facts = {
         "job": visit.job.name,
         "depth": str(item.depth),
-        "run": str(visit.tools.run_id),
+        "run": str(visit.context.run_id),
         "outcome": str(row.outcome),
     }
     return Exchange(item.url, result, datetime.now(UTC), facts)

@@ -1,7 +1,7 @@
-"""Calls of the store from the event loop: a thread with a connection of its own, that waits while the database is away.
+"""Database calls from the event loop: a thread with its own connection that retries while the database is unavailable.
 
-The rule: a call returns its answer or goes on asking; only what the store refuses on purpose comes back as an exception. So every
-function that is called here must bear being called again after a connection broke in the middle of it.
+The rule: a call returns its result or is retried; only errors that the db layer raises on purpose come back as exceptions. So every
+function that is called here must be safe to call again after its connection broke halfway.
 """
 
 import asyncio
@@ -12,89 +12,89 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from holdfast.db.connection import Connection, Database, is_transient
 from holdfast.errors import RolledBack, StoreUnavailable
-from holdfast.store.connect import Connection, Database, is_gone
 
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 2.0
-"""Seconds between two attempts to reach the database: it is to be noticed soon that it is back."""
+MAX_PAUSE: Final = 2.0
+"""Seconds between two attempts to reach the database: short, so that its return is noticed soon."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Away(Exception):
-    """The desk was closed while the database was away; the call had no answer."""
+class DatabaseUnavailable(Exception):
+    """The thread was closed while the database was unavailable; the call has no result."""
 
 
-class Desk:
-    """One thread, one connection. Calls are answered in the order in which they were made."""
+class DbThread:
+    """One thread with one connection. Calls run in the order in which they were made."""
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
         self._name = name
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"desk-{name}")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"db-{name}")
         self._connection: Connection | None = None
         self._closing = threading.Event()
-        self.away = False
-        """The database did not answer when last asked."""
-        self.broke = 0
-        """How often the connection broke; who was in the middle of something may want to look again."""
+        self.unavailable = False
+        """Whether the last attempt to reach the database failed."""
+        self.disconnects = 0
+        """How often the connection broke; a caller compares it to find out whether a call was repeated."""
 
     async def call(
         self, function: Callable[Concatenate[Connection, P], T], /, *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """The function's answer, given a connection. While the database is away it waits."""
+        """Run the function with a connection on the thread and return its result; retry while the database is unavailable."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, lambda: self.run(function, *arguments, **options))
 
     def run(self, function: Callable[Concatenate[Connection, P], T], /, *arguments: P.args, **options: P.kwargs) -> T:
-        """The same from the desk's own thread (or from one that is the only user of this desk)."""
+        """Like `call`, on the current thread. Before: it is this object's own thread, or its only user."""
         pause = FIRST_PAUSE
         while not self._closing.is_set():
             try:
                 answer = function(self.connection(), *arguments, **options)
             except Exception as problem:
-                if not (isinstance(problem, StoreUnavailable | RolledBack) or is_gone(problem, self._connection)):
+                if not (isinstance(problem, StoreUnavailable | RolledBack) or is_transient(problem, self._connection)):
                     raise
-                self._lose(problem)
+                self._disconnect(problem)
                 self._closing.wait(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, MAX_PAUSE)
             else:
-                if self.away:
-                    self.away = False
+                if self.unavailable:
+                    self.unavailable = False
                     log.warning("%s: the database is back", self._name)
                 return answer
-        raise Away(f"The database is away, and {self._name} was told to stop waiting.")
+        raise DatabaseUnavailable(f"The database is unavailable, and {self._name} was stopped.")
 
     def connection(self) -> Connection:
-        """The desk's connection, opened anew if it broke."""
+        """Return the connection, opened again if it broke."""
         if self._connection is None or self._connection.closed or self._connection.broken:
-            self._connection = self._database.named(f"holdfast {self._name}").connect()
+            self._connection = self._database.with_application_name(f"holdfast {self._name}").connect()
         return self._connection
 
-    def _lose(self, problem: Exception) -> None:
-        if not self.away:
-            log.warning("%s: the database is away: %s", self._name, str(problem).strip().split("\n")[0])
-        self.away = True
-        self.broke += 1
+    def _disconnect(self, problem: Exception) -> None:
+        if not self.unavailable:
+            log.warning("%s: the database is unavailable: %s", self._name, str(problem).strip().split("\n")[0])
+        self.unavailable = True
+        self.disconnects += 1
         if self._connection is not None:
             with suppress(Exception):
                 self._connection.close()
             self._connection = None
 
     def is_closing(self) -> bool:
-        """Whether waiting for the database is over."""
+        """Whether `give_up` or `close` was called."""
         return self._closing.is_set()
 
     def give_up(self) -> None:
-        """Calls that wait for the database end with Away."""
+        """End the calls that wait for the database with DatabaseUnavailable."""
         self._closing.set()
 
     def close(self) -> None:
-        """After: no call is under way, the connection is closed."""
+        """Stop the thread. After: no call runs, the connection is closed."""
         self._closing.set()
         self._thread.shutdown(wait=True, cancel_futures=True)
         if self._connection is not None:

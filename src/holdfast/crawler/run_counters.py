@@ -1,14 +1,14 @@
-"""What a worker process counts by itself, because no row of the store tells it.
+"""Counters of a worker process that cannot be computed from the rows of the database.
 
-The rule: each figure has one thread that writes it, so no lock is needed. The heartbeat writes them down as totals; a worker that is killed
-loses what it counted since its last sign of life.
+The rule: each counter is written by one thread, so no lock is needed. The heartbeat saves them as totals; a worker that is killed loses
+what it counted since its last heartbeat.
 """
 
-from holdfast.model.figures import COMMIT_MS, RunCounts, bucket
+from holdfast.model.histograms import COMMIT_MS, RunCounts, bucket_index
 
 
-class Tally:
-    """The counts of one run."""
+class RunCounters:
+    """The counters of one run."""
 
     def __init__(self) -> None:
         self.lease_renewals = 0
@@ -20,14 +20,14 @@ class Tally:
         self._commit_seconds = 0.0
         self._latency = [0] * (len(COMMIT_MS) + 1)
 
-    def committed(self, seconds: float) -> None:
-        """One more commit took so long. Called by the committer's thread."""
+    def record_commit(self, seconds: float) -> None:
+        """Count a commit with its duration in seconds. Called by the batch writer's thread."""
         self._commits += 1
         self._commit_seconds += seconds
-        self._latency[bucket(COMMIT_MS, seconds * 1000)] += 1
+        self._latency[bucket_index(COMMIT_MS, seconds * 1000)] += 1
 
     def counts(self) -> RunCounts:
-        """How far it is."""
+        """Return the totals so far."""
         return RunCounts(
             self.lease_renewals,
             self.fenced_writes,

@@ -1,1 +1,1 @@
-"""What the program says about itself, and what time it is."""
+"""The program's own log and its clock."""

@@ -1,4 +1,4 @@
-"""Clocks, passed to whoever needs time, so that a test can turn them."""
+"""Clocks, passed as a parameter so that a test can replace them."""
 
 import asyncio
 import time
@@ -6,19 +6,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time as the engine sees it."""
+    """The clock of the crawler."""
 
     def now(self) -> float:
-        """Seconds that go on while the machine sleeps or the process is frozen (CLOCK_BOOTTIME where there is one)."""
+        """Seconds of a clock that does not stop while the machine or the process is suspended (CLOCK_BOOTTIME where available)."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let others go on for that long."""
+        """Suspend the current task for `seconds`."""
         ...
 
 
 class SystemClock:
-    """The machine's."""
+    """The clock of the operating system."""
 
     def now(self) -> float:
         return time.clock_gettime(_BOOT)

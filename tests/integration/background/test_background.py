@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import wiring
-from holdfast.background.process import Background
+from holdfast import factories
+from holdfast.background.process import BackgroundProcess
 from holdfast.control.tasks import TaskDesk, Wish
 from holdfast.model.task import Task
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, wait_for
 
 EVIL = {
@@ -33,7 +33,7 @@ REASONS = {
 }
 GOOD = """
 from decimal import Decimal
-from holdfast.parse.plugin import Document, Extracted, Product
+from holdfast.parse.plugin_api import Document, Extracted, Product
 
 version = "7"
 
@@ -58,7 +58,7 @@ def tasks(crawls: Crawls, tmp_path: Path) -> TaskDesk:
         (folder / f"{name}.py").write_text(f'version = "1"\n\n\ndef parse(document):\n    {body}\n')
     crawls.set(domains={"crawl_delay": 0.01}, parsing={"folder": folder, "timeout": 1, "processes": 2})
     settings = crawls.settings
-    return TaskDesk(crawls.database, wiring.url_rules(settings), wiring.new_domains(settings))
+    return TaskDesk(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
 
 
 @contextmanager
@@ -66,10 +66,10 @@ def background(crawls: Crawls) -> Iterator[None]:
     """A background in a thread of this process, with an event loop of its own."""
     loop = asyncio.new_event_loop()
     ready = threading.Event()
-    made: list[Background] = []
+    made: list[BackgroundProcess] = []
 
     async def main() -> None:
-        made.append(Background(crawls.database, wiring.crew(crawls.settings, crawls.database)))
+        made.append(BackgroundProcess(crawls.database, factories.background_services(crawls.settings, crawls.database)))
         await made[0].run(ready.set)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
@@ -117,8 +117,8 @@ def test_a_background_is_killed_in_the_middle_and_another_one_does_the_rest(
 ) -> None:
     slow = crawls.settings.parsing.folder
     assert slow is not None
-    (slow / "slow.py").write_text("import time\n" + GOOD.replace("    return", "    time.sleep(0.5)\n    return"))
-    wanted = [add(tasks, page.url, "slow") for page in web.expected(0)[:6]]
+    (slow / "slow.py").write_text("import time\n" + GOOD.replace("    return", "    time.sleep(0.3)\n    return"))
+    wanted = [add(tasks, page.url, "slow") for page in web.expected(0)[:4]]
     parsing = "SELECT count(*) FROM crawl_tasks WHERE status = 'parsing'"
     with crawls.worker(None):
         with crawls.start("background") as first:
@@ -131,8 +131,8 @@ def test_a_background_is_killed_in_the_middle_and_another_one_does_the_rest(
         with background(crawls):
             ended = until_ended(tasks, *wanted)
     assert {task.status for task in ended} == {"completed"}
-    assert crawls.value("SELECT count(*) FROM products") == 6
-    assert crawls.value("SELECT count(*) FROM product_prices") == 6
+    assert crawls.value("SELECT count(*) FROM products") == 4
+    assert crawls.value("SELECT count(*) FROM product_prices") == 4
     assert (
         crawls.value(
             "SELECT max(n) FROM (SELECT count(*) AS n FROM task_events WHERE to_status = 'completed' GROUP BY task_id) t"

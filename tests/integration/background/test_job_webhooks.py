@@ -1,11 +1,13 @@
-"""Ends and reopenings of jobs are told by webhook, signed, whichever process made them."""
+"""The end and the reopening of a job are sent as signed webhooks, whichever process caused them."""
 
 import psycopg
 
 from holdfast.control.jobs import JobDesk
+from holdfast.db import crawls as store_crawls
+from holdfast.db import jobs
 from holdfast.model.job import JobSpec
-from holdfast.store import crawls as store_crawls
-from holdfast.store import jobs, webhooks
+from holdfast.webhooks import queries
+from holdfast.webhooks.records import DeliveryFilter
 from tests.integration.background.test_upkeep import background
 from tests.support.crawls import Crawls, wait_for
 from tests.support.receiver import SECRET, Receiver
@@ -14,7 +16,7 @@ URL = "https://hooks.example/jobs"
 
 
 def events(connection: psycopg.Connection) -> list[tuple[str, object]]:
-    return [(one.event, one.body["reason"]) for one in reversed(webhooks.listing(connection))]
+    return [(one.event, one.body["reason"]) for one in reversed(queries.page(connection, DeliveryFilter()).rows)]
 
 
 def job(connection: psycopg.Connection, name: str = "news") -> int:
@@ -27,7 +29,7 @@ def test_each_change_has_one_message_and_a_rolled_back_one_has_none(crawls: Craw
     quiet = job(connection, "quiet")
     desk.pause(quiet)
     assert events(connection) == [], "nobody asked for them"
-    webhooks.tell_jobs(connection, URL)
+    queries.tell_jobs(connection, URL)
     number = job(connection)
     crawl, _ = store_crawls.begin(connection, number)
     assert events(connection) == [], "it has only begun"
@@ -41,10 +43,10 @@ def test_each_change_has_one_message_and_a_rolled_back_one_has_none(crawls: Craw
     desk.delete(number)
     told = [("completed", None), ("reopened", "a cool-down ended"), ("paused", None), ("cancelled", None)]
     assert events(connection) == [(f"job.{what}", why) for what, why in told]
-    last = webhooks.listing(connection)[0]
+    last = queries.page(connection, DeliveryFilter()).rows[0]
     assert (last.job_id, last.task_id, last.alert_id, last.url) == (number, None, None, URL)
     assert (last.body["name"], last.body["state"], last.body["was"]) == ("news", "cancelled", "pending")
-    webhooks.tell_jobs(connection, None)
+    queries.tell_jobs(connection, None)
     desk.resume(quiet)
     desk.cancel(quiet)
     assert len(events(connection)) == len(told)
@@ -58,7 +60,10 @@ def test_a_failed_job_is_told_with_its_cause_to_a_receiver(crawls: Crawls) -> No
             crawls.set(fetch={"allow_private": False})  # for the crawl; the sender has begun
             crawls.crawl("http://127.0.0.1:1/", job="nothing", robots=False)
             wait_for(lambda: receiver.got, "a message")
-            wait_for(lambda: webhooks.listing(crawls.connection)[0].delivered_at, "the message to be taken")
+            wait_for(
+                lambda: queries.page(crawls.connection, DeliveryFilter()).rows[0].delivered_at,
+                "the message to be taken",
+            )
     (got,) = receiver.got
     assert got.signed_with(SECRET)
     assert got.message["event"] == "job.failed"

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from holdfast import wiring
-from holdfast.background.process import Background
+from holdfast import factories
+from holdfast.background.process import BackgroundProcess
 from holdfast.control.upkeep import Upkeep
-from holdfast.store import runs, webhooks
-from holdfast.store.connect import Connection
+from holdfast.db import runs
+from holdfast.db.connection import Connection
+from holdfast.webhooks import queries
+from holdfast.webhooks.records import DeliveryFilter
 from tests.support.crawls import Crawls, wait_for
 from tests.support.figures import log
 from tests.support.receiver import SECRET, Receiver
@@ -23,11 +25,11 @@ def background(crawls: Crawls, upkeep: Upkeep | None = None) -> Iterator[None]:
     """A background in a thread of this process, with an event loop of its own."""
     loop = asyncio.new_event_loop()
     ready = threading.Event()
-    made: list[Background] = []
+    made: list[BackgroundProcess] = []
 
     async def main() -> None:
-        crew = wiring.crew(crawls.settings, crawls.database)
-        made.append(Background(crawls.database, replace(crew, upkeep=upkeep) if upkeep else crew))
+        crew = factories.background_services(crawls.settings, crawls.database)
+        made.append(BackgroundProcess(crawls.database, replace(crew, upkeep=upkeep) if upkeep else crew))
         await made[0].run(ready.set)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
@@ -55,7 +57,7 @@ def test_a_tick_adds_up_looks_around_and_tells(crawls: Crawls) -> None:
         with background(crawls):
             wait_for(lambda: receiver.got, "a message")
             wait_for(lambda: crawls.value("SELECT bool_and(isfinite(done_at)) FROM duties"), "every duty")
-            wait_for(lambda: webhooks.listing(connection)[0].delivered_at, "the message to be taken")
+            wait_for(lambda: queries.page(connection, DeliveryFilter()).rows[0].delivered_at, "the message to be taken")
     (got,) = receiver.got
     assert got.signed_with(SECRET)
     assert (got.message["event"], got.message["data"]["kind"]) == ("alert.firing", "worker_silent")

@@ -5,25 +5,31 @@ from itertools import count
 
 import pytest
 
-from holdfast.engine import worker
+from holdfast.crawler import leases, worker
+from holdfast.db import workers
 from holdfast.model.activity import Activity
 from holdfast.model.wait import WaitKind
-from holdfast.store import workers
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 
 SILENCE = timedelta(minutes=2)
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker does is looked at every quarter of a second."""
+    monkeypatch.setattr(leases, "ACTIVITY_SECONDS", 0.25)
+
+
 def test_requests_in_flight_and_the_reason_of_a_wait_are_seen(crawls: Crawls) -> None:
-    slow = Page(html().body, delay=2.5, headers={"Content-Type": "text/html"})
+    slow = Page(html().body, delay=1.5, headers={"Content-Type": "text/html"})
     busy = Page(b"later", 429, {"Retry-After": "30", "Content-Type": "text/plain"})
     crawls.set(crawl={"patience": 60})
     with Pages({"/": html("/slow"), "/slow": slow, "busy.localhost/": busy}) as site:
         job = crawls.begin(site.url("/slow"), site.url("/", "busy.localhost")).job
 
         def activity() -> Activity:
-            return workers.active(crawls.connection, silence=SILENCE).get("w1", Activity())
+            return workers.activities(crawls.connection, silence=SILENCE).get("w1", Activity())
 
         with crawls.worker(job):
             wait_for(lambda: activity().requests.get(job.id), "a request in flight")
@@ -38,9 +44,9 @@ def test_requests_in_flight_and_the_reason_of_a_wait_are_seen(crawls: Crawls) ->
             assert "429" in wait.detail
             wait_for(lambda: not activity().requests, "the slow page")
             before = crawls.value("SELECT activity_at FROM workers")
-            wait_for(lambda: crawls.value("SELECT clock_timestamp() - %s > '2.5 s'", before), "some time")
+            wait_for(lambda: crawls.value("SELECT clock_timestamp() - %s > '1 s'", before), "some time")
             assert crawls.value("SELECT activity_at FROM workers") == before, "nothing changes, so nothing is written"
-        assert workers.active(crawls.connection, silence=SILENCE) == {}
+        assert workers.activities(crawls.connection, silence=SILENCE) == {}
 
 
 def test_a_server_that_is_gone_is_named_with_what_it_said(crawls: Crawls) -> None:
@@ -55,14 +61,14 @@ def test_a_server_that_is_gone_is_named_with_what_it_said(crawls: Crawls) -> Non
     try:  # the server is down
         wait_for(
             lambda: (
-                (found := workers.active(crawls.connection, silence=SILENCE).get("w1", Activity()).waits)
+                (found := workers.activities(crawls.connection, silence=SILENCE).get("w1", Activity()).waits)
                 and found[0].kind is WaitKind.CIRCUIT
                 and found[0].seconds is not None
             ),
             "the circuit to open",
             20,
         )
-        (wait,) = workers.active(crawls.connection, silence=SILENCE)["w1"].waits
+        (wait,) = workers.activities(crawls.connection, silence=SILENCE)["w1"].waits
         assert (wait.domain, wait.kind) == (f"localhost:{site.port}", WaitKind.CIRCUIT)
         assert "refused" in wait.detail.lower() or "connect" in wait.detail.lower()
     finally:
@@ -76,7 +82,7 @@ def test_a_fault_in_looking_at_the_worker_costs_no_crawl(crawls: Crawls, monkeyp
         raise TypeError(f"look {next(looks)}")
 
     monkeypatch.setattr(worker, "observe", fails)
-    slow = Page(html().body, delay=2.5, headers={"Content-Type": "text/html"})
+    slow = Page(html().body, delay=1, headers={"Content-Type": "text/html"})
     with Pages({"/": html("/slow"), "/slow": slow}) as site:
         assert crawls.crawl(site.url("/"), delay=0).completed
     assert next(looks) > 1

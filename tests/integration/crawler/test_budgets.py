@@ -7,17 +7,18 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from holdfast.model.limits import Limit
-from holdfast.simweb.plan import Robots, Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.model.job import Limit
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Robots, Site, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
 SITES = 6
+PAGES = 40
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[WebProcess]:
-    with WebProcess(Web(5, SITES, Site(60, 10, 600, latency=0.005))) as served:
+    with WebProcess(Web(5, SITES, Site(PAGES, 10, 600, latency=0.005))) as served:
         yield served
 
 
@@ -27,8 +28,8 @@ def by_domain(crawls: Crawls) -> list[int]:
 
 def test_a_limit_holds_with_workers_that_are_killed(crawls: Crawls, web: WebProcess) -> None:
     """One of two is killed, then all of them with their supervisor; the same command goes on with the same limit."""
-    since = now()
-    asked = ("crawl", *web.urls[:4], "--workers", "2", "--max-pages", "160", "--delay", "0.15", "--json")
+    since, most = now(), 100
+    asked = ("crawl", *web.urls[:4], "--workers", "2", "--max-pages", str(most), "--delay", "0.15", "--json")
     with crawls.start(*asked) as program:
         wait_for(lambda: crawls.total() >= 10, "the first pages")
         workers = psutil.Process(program.pid).children()
@@ -40,12 +41,12 @@ def test_a_limit_holds_with_workers_that_are_killed(crawls: Crawls, web: WebProc
         for child in children:
             child.kill()
         psutil.wait_procs(children)
-    assert crawls.total() < 160
-    ended = crawls.crawl(*web.urls[:4], workers=2, max_pages=160, delay=0.02)
-    assert (ended.progress.pages, crawls.total()) == (160, 160)
+    assert crawls.total() < most
+    ended = crawls.crawl(*web.urls[:4], workers=2, max_pages=most, delay=0.01)
+    assert (ended.progress.pages, crawls.total()) == (most, most)
     crawls.verify()
     # What was fetched beyond that was in flight, or not committed, when a worker was killed.
-    assert 160 <= len(pages(hits(web, since=since))) <= 160 + 3 * (100 + 2 * 5)
+    assert most <= len(pages(hits(web, since=since))) <= most + 3 * (100 + 2 * 5)
     assert max(by_domain(crawls)) <= 2 * min(by_domain(crawls))
 
 
@@ -71,9 +72,9 @@ def test_equal_domains_get_equal_shares(crawls: Crawls, web: WebProcess, slots: 
 def test_a_limit_is_used_up_when_some_domains_are_small(crawls: Crawls, web: WebProcess) -> None:
     """What small ones leave goes to the others."""
     crawls.set(worker={"domains": 2})
-    assert crawls.crawl(web.url(0), max_pages=60).completed
-    ended = crawls.crawl(*web.urls[:3], job="three", max_pages=150)
-    assert ended.progress.pages == 150
+    assert crawls.crawl(web.url(0), max_pages=PAGES).completed
+    ended = crawls.crawl(*web.urls[:3], job="three", max_pages=100)
+    assert ended.progress.pages == 100
     crawls.verify()
 
 
@@ -92,9 +93,9 @@ def test_pages_of_each_domain(crawls: Crawls, web: WebProcess) -> None:
 @pytest.mark.parametrize("slots", [200, 1])
 def test_a_share_is_no_limit_the_whole_of_each_site_is_crawled(crawls: Crawls, web: WebProcess, slots: int) -> None:
     """By one command, in rounds; also where only one domain fits into the worker at a time."""
-    crawls.set(domains={"max_pages_per_run": 9}, worker={"domains": slots})
-    ended = crawls.crawl(*web.urls[:3])
-    assert (ended.completed, ended.standing.spent, by_domain(crawls)) == (True, 0, [60, 60, 60])
+    crawls.set(domains={"max_pages_per_run": 15}, worker={"domains": slots})
+    ended = crawls.crawl(*web.urls[:2])
+    assert (ended.completed, ended.standing.spent, by_domain(crawls)) == (True, 0, [PAGES, PAGES])
     assert crawls.value("SELECT count(*) FROM crawls") == 1
     assert crawls.value("SELECT round FROM crawls") > (1 if slots == 1 else 0)
     crawls.verify()
@@ -110,30 +111,30 @@ def test_a_budget_that_a_person_gave_to_a_domain_is_a_limit(crawls: Crawls, web:
     assert (reached.limit, reached.value, reached.domains, reached.waiting > 0) == (Limit.DOMAIN_BUDGET, 9, 1, True)
     assert crawls.command("domain-set", web.address.host(0), "budget=") == 0
     assert crawls.crawl(job="limited").completed
-    assert by_domain(crawls) == [60]
+    assert by_domain(crawls) == [PAGES]
     crawls.verify()
 
 
 def test_a_standing_worker_crawls_rounds_to_the_end_without_waiting_for_sweeps(crawls: Crawls, web: WebProcess) -> None:
-    """15 rounds of four pages would take minutes if each waited for a sweep."""
-    crawls.set(domains={"max_pages_per_run": 4}, worker={"domains": 1}, claims={"sweep_interval": 3600})
+    """The next sweep comes in an hour: a round that waited for it would be the last one."""
+    crawls.set(domains={"max_pages_per_run": 8}, worker={"domains": 1}, claims={"sweep_interval": 3600})
     assert crawls.command("jobs", "create", "site", *web.urls[:2], "--allow-private", "--delay", "0") == 0
     with crawls.worker(None):
-        wait_for(lambda: crawls.total() == 120, "all pages")
-    assert crawls.value("SELECT round FROM crawls") > 10
+        wait_for(lambda: crawls.total() == 2 * PAGES, "all pages")
+    assert crawls.value("SELECT round FROM crawls") > 3
     crawls.verify()
 
 
 def test_a_slow_and_a_blocked_domain_do_not_hold_up_a_fast_one(crawls: Crawls) -> None:
     """They are in one job, and the fast one needs five shares."""
-    fast = Site(100, 10, 300)
-    slow = Site(6, 4, 300, robots=Robots.ALLOW, crawl_delay=1.2)
+    fast = Site(60, 10, 300)
+    slow = Site(4, 4, 300, robots=Robots.ALLOW, crawl_delay=1.2)
     closed = Site(5, 4, 300, robots=Robots.DENY_ALL)
     with WebProcess(Web(7, 3, fast, {1: slow, 2: closed})) as served:
-        crawls.set(domains={"max_pages_per_run": 20})
+        crawls.set(domains={"max_pages_per_run": 12})
         crawls.crawl(*served.urls, delay=0, concurrency=8)
-        assert crawls.pages_of(served.address.host(0)) == 100
-        assert crawls.pages_of(served.address.host(1)) == 6
+        assert crawls.pages_of(served.address.host(0)) == 60
+        assert crawls.pages_of(served.address.host(1)) == 4
         assert crawls.domain(served.address.host(2))["status"] == "blocked"
         by_site = [[hit.at for hit in pages(hits(served, site))] for site in (0, 1)]
     assert sum(at > max(by_site[0]) for at in by_site[1]) >= 1, "the slow one was not done when the fast one was"
@@ -163,7 +164,7 @@ def test_a_stopped_crawl_keeps_what_it_used(crawls: Crawls, web: WebProcess) -> 
 
 
 def test_a_worker_that_is_stopped_by_sigterm_gives_its_budget_back(crawls: Crawls, web: WebProcess) -> None:
-    with crawls.start("crawl", *web.urls[:2], "--workers", "1", "--max-pages", "80", "--delay", "0.05") as program:
+    with crawls.start("crawl", *web.urls[:2], "--workers", "1", "--max-pages", "60", "--delay", "0.05") as program:
         wait_for(lambda: crawls.total() >= 5, "the first pages")
         os.kill(program.pid, signal.SIGTERM)
         assert program.end().code == 130

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.control.measures import collect
-from holdfast.model.figures import COMMIT_MS
-from holdfast.simweb.plan import Odd, Robots, Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import claims, stats, sweep
+from holdfast.db import claims, stats, sweeper
+from holdfast.model.histograms import COMMIT_MS
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Web
 from tests.support.crawls import Crawls, wait_for
 from tests.support.factories import LEASE
 from tests.support.figures import counted, of_requests
@@ -16,7 +16,7 @@ from tests.support.figures import counted, of_requests
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[WebProcess]:
-    odd = {Odd.MISSING: 0.2, Odd.PRIVATE: 0.3, Odd.FORBIDDEN: 0.1}
+    odd = {SpecialUrl.MISSING: 0.2, SpecialUrl.PRIVATE: 0.3, SpecialUrl.FORBIDDEN: 0.1}
     with WebProcess(Web(29, 2, Site(25, 6, 1500, robots=Robots.DENY, odd=odd))) as served:
         yield served
 
@@ -59,7 +59,7 @@ def test_a_write_that_the_fence_refuses_is_counted(
     with crawls.worker(job):
         wait_for(lambda: crawls.total() >= 3, "a few pages")
         with connection.transaction():
-            assert sweep.force_release(connection, worker="w1") == 1
+            assert sweeper.force_release(connection, worker="w1") == 1
             assert len(claims.claim(connection, worker="w2", job_id=job.id, count=1, lease=LEASE)) == 1
         wait_for(lambda: "refused at a commit" in caplog.text, "a write that is refused")
     assert crawls.value("SELECT fenced_writes FROM crawl_runs") == 1

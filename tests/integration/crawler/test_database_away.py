@@ -10,15 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.simweb import judge
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.cli import only_ours
 from tests.support.crawls import Crawls, hits, now, wait_for
 from tests.support.servers import data_in_memory
 
+PAGES = 120
 FLUSH = 10
 IN_FLIGHT = 5
 BACK_WITHIN = 10.0
@@ -27,7 +28,7 @@ BACK_WITHIN = 10.0
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[WebProcess]:
-    with WebProcess(Web(19, 2, Site(150, 20, 600, latency=0.01))) as served:
+    with WebProcess(Web(19, 1, Site(PAGES, 20, 600, latency=0.01))) as served:
         yield served
 
 
@@ -70,45 +71,48 @@ def frozen(server: embedded.Server) -> Callable[[], None]:
     return thaw
 
 
-@pytest.mark.parametrize("how", ["frozen", "stopped"])
+def stopped(data: Path, crawls: Crawls) -> Callable[[], None]:
+    """`holdfast db stop`; what starts it again."""
+    crawls.connection.close()
+    embedded.stop(data)
+
+    def restart() -> None:
+        assert start(data).url() == crawls.database.url
+        crawls.connection = crawls.database.connect()
+
+    return restart
+
+
 def test_the_crawl_waits_and_goes_on(
-    web: WebProcess,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    figure: Callable[[str], None],
-    how: str,
+    web: WebProcess, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str], None]
 ) -> None:
-    site = ("frozen", "stopped").index(how)
-    host, since = web.address.host(site), now()
+    """One crawl meets both: a server that does not answer, then one that is not there."""
+    host, since = web.address.host(0), now()
     server = start(data)
     with crawls_on(server, tmp_path, monkeypatch) as crawls:
-        asked = ("crawl", web.url(site), "--workers", "1", "--delay", "0.01")
+        asked = ("crawl", web.url(0), "--workers", "1", "--delay", "0.02")
         with crawls.start(*asked) as program:
-            wait_for(lambda: crawls.total() >= 30, "the first pages")
-            if how == "frozen":
-                bring_back = frozen(server)
-            else:
-                crawls.connection.close()
-                embedded.stop(data)
-                bring_back = lambda: _restart(data, crawls)  # noqa: E731
-            silent_from = _when_silent(web, host)
-            before = psutil.Process(program.pid).memory_info().rss
-            time.sleep(1.0)  # however long it lasts
-            assert program.lives
-            grown = psutil.Process(program.pid).memory_info().rss - before
-            assert grown < 30 << 20
-            assert web.stats()["requests"][host] == silent_from  # nothing was asked for meanwhile
-            bring_back()
-            began = time.monotonic()
-            at = crawls.total()
-            # Two batches, one being committed and one that fills, are all that it fetched without the database.
-            assert silent_from - 1 - at <= 2 * FLUSH + IN_FLIGHT
-            wait_for(lambda: crawls.total() > at, "more pages", BACK_WITHIN)
-            figure(f"database {how}: pages again {time.monotonic() - began:.1f} s after it was back")
+            for how, first in (("frozen", 20), ("stopped", 60)):
+                wait_for(lambda first=first: crawls.total() >= first, "the first pages")  # type: ignore[misc]
+                bring_back = frozen(server) if how == "frozen" else stopped(data, crawls)
+                silent_from = _when_silent(web, host)
+                before = psutil.Process(program.pid).memory_info().rss
+                time.sleep(0.7)  # however long it lasts
+                assert program.lives
+                grown = psutil.Process(program.pid).memory_info().rss - before
+                assert grown < 30 << 20
+                assert web.stats()["requests"][host] == silent_from  # nothing was asked for meanwhile
+                bring_back()
+                began = time.monotonic()
+                at = crawls.total()
+                assert at < PAGES
+                # Two batches, one being committed and one that fills, are all that it fetched without the database.
+                assert silent_from - 1 - at <= 2 * FLUSH + IN_FLIGHT
+                wait_for(lambda at=at: crawls.total() > at, "more pages", BACK_WITHIN)  # type: ignore[misc]
+                figure(f"database {how}: pages again {time.monotonic() - began:.1f} s after it was back")
             assert program.end().code == 0
-        assert crawls.total() == 150
-        assert not judge.refetched(hits(web, site, since=since))
+        assert crawls.total() == PAGES
+        assert not log_checks.count_refetches(hits(web, since=since))
         assert crawls.value("SELECT count(*) FROM crawl_runs WHERE status = 'completed'") == 1
         crawls.verify()
 
@@ -119,11 +123,5 @@ def _when_silent(web: WebProcess, host: str) -> int:
     deadline = time.monotonic() + 30
     while count != (count := web.stats()["requests"][host]):
         assert time.monotonic() < deadline, "it is asked on and on"
-        time.sleep(0.5)
+        time.sleep(0.3)
     return count
-
-
-def _restart(data: Path, crawls: Crawls) -> None:
-    server = start(data)
-    assert server.url() == crawls.database.url
-    crawls.connection = crawls.database.connect()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.db import crawls as store_crawls
 from holdfast.model.job import Scope
-from holdfast.store import crawls as store_crawls
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 
@@ -35,23 +35,23 @@ def reasons(crawls: Crawls) -> dict[str, int]:
     )
 
 
-def test_sixty_pages_of_a_list_with_five_posts_each_are_all_crawled(crawls: Crawls) -> None:
-    """Fifty of them are farther from the seed than the depth of 10 that links may have."""
+def test_thirty_pages_of_a_list_with_three_posts_each_are_all_crawled(crawls: Crawls) -> None:
+    """Twenty of them are farther from the seed than the depth of 10 that links may have."""
 
     def make(path: str) -> Page | None:
         if path.startswith("/post/"):
             return html("/")
         number = 1 if path == "/" else int(path.removeprefix("/page/"))
-        posts = [f"/post/{chr(96 + n)}{number}" for n in range(1, 6)]
-        return html(*posts, *([f"/page/{number + 1}"] if number < 60 else []))
+        posts = [f"/post/{chr(96 + n)}{number}" for n in range(1, 4)]
+        return html(*posts, *([f"/page/{number + 1}"] if number < 30 else []))
 
     with site_of(make) as site:
         ended = crawls.crawl(site.url(), concurrency=8)
         assert ended.completed
-        assert ended.progress.pages == 360
-        assert len(set(site.paths())) == 360
+        assert ended.progress.pages == 120
+        assert len(set(site.paths())) == 120
     assert crawls.value("SELECT max(depth) FROM url_frontier") == 2
-    assert crawls.value("SELECT max(steps) FROM url_frontier") == 58
+    assert crawls.value("SELECT max(steps) FROM url_frontier") == 28
     crawls.verify()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.simweb import judge
-from holdfast.simweb.plan import Odd, Robots, Site, Trap, Wall, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Trap, Wall, Web
 from tests.support.crawls import Crawls, figures, hits
 from tests.support.names import serving
 from tests.support.nameserver import SILENT, Answer
@@ -16,18 +16,18 @@ from tests.support.pages import Pages, html
 
 GOOD = 4
 TYPED = {
-    Odd.DRIP: {"too_slow", "timeout"},
-    Odd.ENDLESS: {"too_large", "timeout"},
-    Odd.HUGE: {"too_large"},
-    Odd.BOMB: {"too_large"},
-    Odd.HEADERS: {"bad_response"},
-    Odd.DEEP: {"ok"},
-    Odd.WIDE: {"ok"},
-    Odd.NUL: {"ok"},
-    Odd.GARBAGE: {"bad_response"},
-    Odd.RESET: {"connection_broken", "connection_failed", "bad_response"},
-    Odd.CUT: {"bad_response"},
-    Odd.HANG: {"timeout", "too_slow"},
+    SpecialUrl.DRIP: {"too_slow", "timeout"},
+    SpecialUrl.ENDLESS: {"too_large", "timeout"},
+    SpecialUrl.HUGE: {"too_large"},
+    SpecialUrl.BOMB: {"too_large"},
+    SpecialUrl.HEADERS: {"bad_response"},
+    SpecialUrl.DEEP: {"ok"},
+    SpecialUrl.WIDE: {"ok"},
+    SpecialUrl.NUL: {"ok"},
+    SpecialUrl.GARBAGE: {"bad_response"},
+    SpecialUrl.RESET: {"connection_broken", "connection_failed", "bad_response"},
+    SpecialUrl.CUT: {"bad_response"},
+    SpecialUrl.HANG: {"timeout", "too_slow"},
 }
 """What a hostile URL may be called in the end."""
 STATUS = {
@@ -74,7 +74,7 @@ def test_good_sites_finish_beside_hostile_ones(crawls: Crawls, web: WebProcess) 
     assert most < 300 << 20
     seen = hits(web)
     for site in range(GOOD):
-        assert judge.missing(web.expected(site), seen) == []
+        assert log_checks.missing_pages(web.expected(site), seen) == []
         assert crawls.domain(web.address.host(site))["status"] == "exhausted"
     assert figures(answer)["pages"] >= 30 * GOOD
     for n, (kind, names) in enumerate(TYPED.items()):
@@ -91,7 +91,7 @@ def test_good_sites_finish_beside_hostile_ones(crawls: Crawls, web: WebProcess) 
 
 
 def test_dead_names_do_not_hold_good_ones_up(crawls: Crawls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.1, 0.1))
+    monkeypatch.setattr("holdfast.crawler.robots_cache.RETRIES", (0.1, 0.1))
     good = [f"good{i}.example" for i in range(4)]
     unknown = [f"unknown{i}.example" for i in range(10)]
     silent = [f"silent{i}.example" for i in range(10)]
@@ -122,7 +122,7 @@ def test_dead_names_do_not_hold_good_ones_up(crawls: Crawls, monkeypatch: pytest
 
 def test_a_host_that_never_answers_becomes_unreachable(crawls: Crawls, monkeypatch: pytest.MonkeyPatch) -> None:
     """Robots.txt is asked for hour after hour; ten failures in a row are enough."""
-    monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.01, 0.01))
+    monkeypatch.setattr("holdfast.crawler.robots_cache.RETRIES", (0.01, 0.01))
     crawls.set(domains={"max_errors": 5}, politeness={"circuit_failures": 100})
     with Pages() as nobody:
         url = nobody.url()
@@ -141,7 +141,7 @@ def test_a_host_that_never_answers_becomes_unreachable(crawls: Crawls, monkeypat
 
 def test_a_page_that_the_database_refuses_costs_that_page(crawls: Crawls, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever slips through: here a title with a NUL, put in behind the parser's back."""
-    from holdfast.parse.isolate import PageParser
+    from holdfast.parse.page_parser import PageParser
 
     parse = PageParser.parse
 

@@ -10,11 +10,11 @@ from holdfast.control import job_edits
 from holdfast.control.crawls import Wish
 from holdfast.control.jobs import JobDesk
 from holdfast.model.job import Job
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
-PAGES = 40
+PAGES = 30
 
 
 @pytest.fixture(scope="module")
@@ -89,18 +89,18 @@ def test_a_first_limit_counts_what_a_batch_that_is_being_committed_has_used(craw
             crawls.connection.execute("UPDATE job_domains SET granted = granted + 5, budget_used = budget_used + 5")
             edited = pool.submit(edit, crawls, job, "max_pages=1000", "delay=60")
             with suppress(TimeoutError):
-                edited.result(timeout=1)
+                edited.result(timeout=0.3)
         edited.result(timeout=20)
         assert crawls.value("SELECT pages_granted - (SELECT sum(granted) FROM job_domains) FROM crawls") == 0
 
 
 def test_pace_parser_and_a_lower_limit_reach_a_visit_under_way(crawls: Crawls, web: WebProcess) -> None:
-    job = crawls.begin(web.url(0), job="news", delay=1.5).job
+    job = crawls.begin(web.url(0), job="news", delay=1).job
     with crawls.worker(job) as worker:
         wait_for(lambda: crawls.total() >= 1, "the first page")
         assert "within two seconds" in edit(crawls, job, "delay=0.05", "parser=product").note
         wait_for(lambda: crawls.value("SELECT count(*) FROM page_parses") >= 3, "pages that are parsed", 20)
-        edit(crawls, job, "delay=0.3", "max_pages=20")
+        edit(crawls, job, "delay=0.1", "max_pages=12")
         worker.end()
-    assert crawls.total() <= 20 + 5
+    assert crawls.total() <= 12 + 5 < PAGES
     crawls.verify()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import robots
+from holdfast.crawler import robots_cache
 from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html
 from tests.support.web import Certificate
@@ -21,7 +21,7 @@ HERE = "127.0.0.1"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A robots.txt that cannot be had is asked for once more, at once."""
-    monkeypatch.setattr(robots, "RETRIES", (0.01,))
+    monkeypatch.setattr(robots_cache, "RETRIES", (0.01,))
 
 
 @contextmanager

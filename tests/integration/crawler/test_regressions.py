@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from holdfast.cli import crawl as crawl_command
-from holdfast.engine import supervisor as supervisors
-from holdfast.engine.committer import Committer
-from holdfast.engine.robots import RobotsKeeper
-from holdfast.engine.supervisor import Supervisor
+from holdfast.crawler import supervisor as supervisors
+from holdfast.crawler.batch_writer import BatchWriter
+from holdfast.crawler.robots_cache import RobotsCache
+from holdfast.crawler.supervisor import Supervisor
+from holdfast.db import commit
+from holdfast.db.connection import Database
 from holdfast.errors import StoreUnavailable
 from holdfast.model.url import url_key
-from holdfast.store import commit
-from holdfast.store.connect import Database
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 
@@ -43,8 +43,8 @@ def test_a_robots_that_is_to_be_asked_for_much_later_holds_nobody_up(
     crawls: Crawls, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The pause between two attempts is short, but the server asked for ten minutes: the visit ends with that wait."""
-    monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.01, 0.01))
-    monkeypatch.setattr(RobotsKeeper, "of", few(RobotsKeeper.of))
+    monkeypatch.setattr("holdfast.crawler.robots_cache.RETRIES", (0.01, 0.01))
+    monkeypatch.setattr(RobotsCache, "get", few(RobotsCache.get))
     busy = {"/robots.txt": Page(b"", 503, {"Retry-After": "600"}), "/": html()}
     with Pages(busy) as later, Pages(SMALL) as good:
         ended = crawls.crawl(later.url(), good.url(), delay=0)
@@ -65,17 +65,17 @@ def test_a_domain_that_is_reset_with_a_full_batch_is_crawled_on(
     """One batch is being committed, the next one is full, and all of it belongs to a visit that loses its domain."""
     full = 3
     added, gate = [], threading.Event()
-    add, write = Committer.add, commit.commit
+    add, write = BatchWriter.add, commit.commit
 
     def counted(*arguments: Any) -> None:
         add(*arguments)
         added.append(arguments)
 
-    def held_up(*arguments: Any, **options: Any) -> commit.Committed:
+    def held_up(*arguments: Any, **options: Any) -> commit.CommitResult:
         assert gate.wait(60)
         return write(*arguments, **options)
 
-    monkeypatch.setattr(Committer, "add", counted)
+    monkeypatch.setattr(BatchWriter, "add", counted)
     monkeypatch.setattr(commit, "commit", held_up)
     crawls.set(flush={"pages": full, "seconds": 0.1})
     with Pages(SMALL) as site:
@@ -123,7 +123,7 @@ def test_a_stop_while_the_database_is_away_comes_to_an_end(crawls: Crawls, monke
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                     "WHERE application_name LIKE 'holdfast _%' AND datname = current_database()"
                 )
-                wait_for(lambda: tried >= {"holdfast desk", "holdfast committer"}, "it to be missed")
+                wait_for(lambda: tried >= {"holdfast worker", "holdfast batch writer"}, "it to be missed")
                 worker.stop()
                 wait_for(lambda: not worker.lives, "the worker to end", 20)
             finally:
@@ -137,7 +137,7 @@ def test_a_stop_while_the_database_is_away_comes_to_an_end(crawls: Crawls, monke
 def test_an_origin_that_is_dead_does_not_close_the_other_one_of_its_domain(
     crawls: Crawls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.01, 0.01))
+    monkeypatch.setattr("holdfast.crawler.robots_cache.RETRIES", (0.01, 0.01))
     with Pages(SMALL) as site:
         https = (f"https://localhost:{site.port}/{n}" for n in count())  # nobody speaks TLS there
         dead = next(url for url in https if url_key(url) < url_key(site.url()))  # it comes first
@@ -179,10 +179,10 @@ def test_a_worker_that_cannot_reach_the_database_is_started_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisors, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(supervisors, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(supervisors, "MAX_PAUSE", 0.01)
     supervisor = Supervisor(lambda _: ["sh", "-c", "exit 3"], 1, tmp_path)
     supervisor.start()
-    wait_for(lambda: not supervisor.tick() or supervisor.restarts >= 3 * supervisors.MOST_FAULTS)
+    wait_for(lambda: not supervisor.tick() or supervisor.restarts >= 3 * supervisors.MAX_FAULTS)
     assert supervisor.refusal is None
     assert not supervisor.done
     supervisor.kill()

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.simweb import judge
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, hits, pages
 
 DELAY = 0.1
@@ -26,7 +26,7 @@ def test_the_delay_is_kept_and_the_log_shows_every_request(crawls: Crawls, web: 
     crawls.set(politeness={"retries": 0})
     assert crawls.crawl(web.url(ALWAYS)).completed
     seen = hits(web, ALWAYS)
-    assert judge.too_close(seen, DELAY) == []
+    assert log_checks.too_close(seen, DELAY) == []
     asked = Counter(hit.url for hit in pages(seen))
     assert Counter({url: len(outcomes) for url, outcomes in crawls.outcomes().items()}) == asked
     # Three connections break under their second request; then none is used again.
@@ -34,7 +34,7 @@ def test_the_delay_is_kept_and_the_log_shows_every_request(crawls: Crawls, web: 
         "ok": 12,
         "connection_broken": 3,
     }
-    assert judge.missing(web.expected(ALWAYS), seen) == []
+    assert log_checks.missing_pages(web.expected(ALWAYS), seen) == []
     domain = crawls.domain(web.address.host(ALWAYS))
     assert (domain["pages_crawled"], domain["total_error_count"], domain["consecutive_error_count"]) == (12, 0, 0)
     crawls.verify()
@@ -47,7 +47,7 @@ def test_side_by_side_without_a_delay(crawls: Crawls, web: WebProcess) -> None:
     asked = Counter(hit.url for hit in pages(seen))
     assert Counter({url: len(outcomes) for url, outcomes in crawls.outcomes().items()}) == asked
     assert asked.total() > 40
-    assert judge.missing(web.expected(SOMETIMES), seen) == []
+    assert log_checks.missing_pages(web.expected(SOMETIMES), seen) == []
     assert {outcomes[-1] for outcomes in crawls.outcomes().values()} == {"ok"}, (
         "in the order in which they were asked for"
     )

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.errors import Refused
-from holdfast.simweb import judge
-from holdfast.simweb.plan import Site, Wall, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Wall, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
 SMALL, WALLED, BIG, LATER, OTHER = range(5)  # domains that are sown together are met in the order of their names
@@ -53,14 +53,13 @@ def test_the_story_of_four_domains(crawls: Crawls, web: WebProcess, names: list[
     assert not hits(web, LATER, since=since)
     crawls.verify()
 
-    answer = crawls.run(*asked)
-    assert answer.code == 0, answer
+    assert crawls.command(*asked) == 0
     both = hits(web, since=since)
     again = both[len(first) :]
-    assert not judge.refetched(both)
+    assert not log_checks.count_refetches(both)
     assert {hit.host for hit in pages(again)} == {names[BIG], names[LATER]}
     assert not {hit.url for hit in pages(again)} & {hit.url for hit in pages(first)}
-    assert not judge.missing(web.expected(BIG) + web.expected(LATER), both)
+    assert not log_checks.missing_pages(web.expected(BIG) + web.expected(LATER), both)
     assert [crawls.domain(names[site])["status"] for site in (BIG, SMALL, WALLED, LATER)] == [
         "exhausted",
         "exhausted",
@@ -86,7 +85,7 @@ def test_the_same_seeds_with_the_same_limit_and_with_a_higher_one(
     higher = crawls.crawl(*asked, max_pages=500)
     assert (higher.completed, crawls.total()) == (True, 72)
     assert crawls.domain(names[BIG])["status"] == "exhausted"
-    assert not judge.refetched(hits(web, since=since))
+    assert not log_checks.count_refetches(hits(web, since=since))
     crawls.verify()
 
     nothing = crawls.crawl(*asked)
@@ -132,7 +131,7 @@ def test_again_starts_a_finished_job_anew(crawls: Crawls, web: WebProcess) -> No
     crawls.crawl(web.url(SMALL))
     again = crawls.crawl(web.url(SMALL), again=True)
     assert (again.completed, again.progress.pages, crawls.total()) == (True, 12, 24)
-    assert set(judge.asked(hits(web, since=since)).values()) == {2}
+    assert set(log_checks.count_requests(hits(web, since=since)).values()) == {2}
     crawls.verify()
 
 
@@ -151,5 +150,5 @@ def test_a_job_that_is_paused_is_let_go_and_goes_on_when_it_may(crawls: Crawls, 
     crawls.verify()
     crawls.connection.execute("UPDATE crawl_jobs SET state = 'pending' WHERE id = %s", (job.id,))
     assert crawls.crawl(web.url(BIG), delay=0).completed
-    assert not judge.refetched(hits(web, since=since))
+    assert not log_checks.count_refetches(hits(web, since=since))
     crawls.verify()

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.control.crawls import Wish
 from holdfast.control.domains import DomainDesk
 from holdfast.control.jobs import JobDesk
-from holdfast.engine import robots
-from holdfast.store import crawls as store_crawls
+from holdfast.crawler import robots_cache
+from holdfast.db import crawls as store_crawls
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 
@@ -30,7 +30,7 @@ def port() -> int:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A robots.txt that cannot be had is asked for once more, at once."""
-    monkeypatch.setattr(robots, "RETRIES", (0.01,))
+    monkeypatch.setattr(robots_cache, "RETRIES", (0.01,))
 
 
 def crawl_in_vain(crawls: Crawls, port: int) -> str:
@@ -79,7 +79,7 @@ def test_a_server_that_is_up_again_is_asked_at_once_when_a_person_says_so(
 
 def test_a_schedule_is_no_person(crawls: Crawls, port: int) -> None:
     crawl_in_vain(crawls, port)
-    store_crawls.again(crawls.connection, crawls.desk.job("first").id)
+    store_crawls.restart(crawls.connection, crawls.desk.job("first").id)
     assert crawls.value("SELECT count(*) FROM domain_robots WHERE NOT reachable AND expires_at > now() + '50 min'") == 1
 
 
@@ -157,7 +157,7 @@ def test_a_domain_is_tried_at_most_every_five_seconds(crawls: Crawls, port: int)
 
 def test_a_worker_that_holds_the_domain_hears_of_it(crawls: Crawls) -> None:
     """Its visit has a URL that waits for a robots.txt, and many pages to ask for; it lets go of the domain before these are done."""
-    name = wiring.worker_name(1)
+    name = factories.worker_name(1)
     slow = {f"/{number}": html() for number in range(60)}
     with Pages({"/": html(*slow), "/late": html(), **slow}) as pages:
         begun = crawls.begin(pages.url(host=HERE), job="first", delay=0.2)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.db import sweeper, workers
 from holdfast.errors import Refused
 from holdfast.settings import Settings
-from holdfast.simweb.plan import Site, Wall, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import sweep, workers
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Wall, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 
 REFRESHED, WALLED = 2, 3
@@ -53,7 +53,7 @@ def seen_of(crawls: Crawls, web: WebProcess, off: tuple[str, ...]) -> set[str]:
         wait_for(lambda: crawls.total() >= 1, "the first page")
         shared = False
         with crawls.database.connect() as second, suppress(Refused):
-            workers.share(second, alone=False)
+            workers.acquire_worker_lock(second, exclusive=False)
             shared = True
         worker.end()
     visited = [crawls.domain(web.address.host(site)) for site in (0, 1, WALLED)]
@@ -100,25 +100,26 @@ def test_what_a_crawl_does_is_what_the_table_says(crawls: Crawls, web: WebProces
     assert seen_of(crawls, web, off) == said
 
 
-def test_claims_need_scheduling(crawls: Crawls, web: WebProcess) -> None:
-    answer = crawls.run("crawl", web.url(0), ENABLE_SMART_SCHEDULING="false")
-    assert "ENABLE_CLAIM_PROTOCOL requires ENABLE_SMART_SCHEDULING=true" in answer.refused(2)
+def test_claims_need_scheduling(crawls: Crawls, web: WebProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crawls.command("crawl", web.url(0), ENABLE_SMART_SCHEDULING="false") == 2
+    assert "ENABLE_CLAIM_PROTOCOL requires ENABLE_SMART_SCHEDULING=true" in capsys.readouterr().err
 
 
-def test_without_claims_only_one_worker_runs(crawls: Crawls, web: WebProcess) -> None:
+def test_without_claims_only_one_worker_runs(
+    crawls: Crawls, web: WebProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The second refuses to start with a sentence, and the first is not disturbed."""
     crawls.set(rollout={"claim_protocol": False, "smart_scheduling": False})
     job = crawls.begin(web.url(0)).job
     with crawls.worker(None, "first") as first:
         wait_for(lambda: crawls.total() >= 1, "the first page")
-        second = crawls.run("worker", "--name", "second")
-        assert second.code == 5
-        assert second.err.splitlines()[-1] == (
+        assert crawls.command("worker", "--name", "second") == 5
+        assert capsys.readouterr().err.splitlines()[-1] == (
             "Error: Without claims only one worker may run, and another one does; stop it, or switch claims on."
         )
-        with_claims = crawls.run("worker", "--name", "third", ENABLE_CLAIM_PROTOCOL="true", **_scheduling_on())
-        assert with_claims.code == 5
-        assert "A worker runs without claims, which forbids any other; stop it first." in with_claims.err
+        with_claims = _scheduling_on()
+        assert crawls.command("worker", "--name", "third", ENABLE_CLAIM_PROTOCOL="true", **with_claims) == 5
+        assert "A worker runs without claims, which forbids any other; stop it first." in capsys.readouterr().err
         wait_for(lambda: crawls.total() == 15, "all pages")
         assert first.lives
     assert crawls.desk.end(job).completed
@@ -214,7 +215,7 @@ def test_a_sweep_alone_refreshes_as_told(crawls: Crawls, web: WebProcess) -> Non
         wait_for(lambda: crawls.domain(web.address.host(2))["status"] == "exhausted", "the end")
     crawls.connection.execute("UPDATE domains SET next_crawl_after = clock_timestamp()")
     silence = crawls.settings.claims.lease
-    assert sweep.sweep(crawls.connection, run_silence=silence, refresh=False).cooled == 0
-    assert sweep.sweep(crawls.connection, run_silence=silence, refresh=True).cooled == 1
+    assert sweeper.sweep(crawls.connection, run_silence=silence, refresh=False).cooled == 0
+    assert sweeper.sweep(crawls.connection, run_silence=silence, refresh=True).cooled == 1
     assert crawls.domain(web.address.host(2))["status"] == "pending"
     crawls.verify()

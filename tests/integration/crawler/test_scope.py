@@ -165,8 +165,8 @@ def test_a_redirect_of_a_seed_leads_to_where_the_site_is_now(crawls: Crawls, sit
 
 def test_traps_are_cut(crawls: Crawls) -> None:
     """A calendar without end, a path that repeats, session ids: a small number of pages, and the rest denied as traps."""
-    from holdfast.simweb.plan import Site, Trap, Web
-    from holdfast.simweb.process import WebProcess
+    from holdfast.testing.simweb.process import WebProcess
+    from holdfast.testing.simweb.spec import Site, Trap, Web
 
     plan = Site(6, 5, 500, traps=tuple(Trap))
     with WebProcess(Web(2, 1, plan)) as web:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.fetch import guard
+from holdfast.fetch import address_filter
 from holdfast.model.job import Scope
 from holdfast.model.url import normalize
 from tests.support.crawls import Crawls
@@ -59,11 +59,11 @@ def test_seeds_of_every_form_are_refused(crawls: Crawls) -> None:
 @pytest.fixture
 def _one_address_is_public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For this test 127.0.0.2 is of the public internet, since a site must be somewhere."""
-    judge = guard._refusal_v4
-    monkeypatch.setattr(guard, "_refusal_v4", lambda number: None if number == 0x7F000002 else judge(number))
-    guard.refusal.cache_clear()
+    judge = address_filter._refusal_v4
+    monkeypatch.setattr(address_filter, "_refusal_v4", lambda number: None if number == 0x7F000002 else judge(number))
+    address_filter.refusal_reason.cache_clear()
     yield
-    guard.refusal.cache_clear()
+    address_filter.refusal_reason.cache_clear()
 
 
 @pytest.mark.usefixtures("_one_address_is_public")

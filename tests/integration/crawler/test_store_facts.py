@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import pytest
 import zstandard
 
-from holdfast.archive import reading
-from holdfast.model.page import ArchiveRef
-from holdfast.simweb.plan import Odd, Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.archive import reader
+from holdfast.model.fetch_types import ArchiveRef
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, SpecialUrl, Web
 from tests.support.crawls import Crawls, hits, now, wait_for
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[WebProcess]:
-    odd = {Odd.MISSING: 0.3, Odd.BINARY: 0.3, Odd.CHARSET: 0.3, Odd.NUL: 0.3}
+    odd = {SpecialUrl.MISSING: 0.3, SpecialUrl.BINARY: 0.3, SpecialUrl.CHARSET: 0.3, SpecialUrl.NUL: 0.3}
     with WebProcess(Web(17, 2, Site(20, 6, 1500, images=2, odd=odd))) as served:
         yield served
 
@@ -97,11 +97,11 @@ def test_the_archive_holds_what_was_sent(crawls: Crawls, web: WebProcess) -> Non
     )
     assert len(refs) >= 20
     for url, segment, offset, length, digest, size in refs:
-        stored = reading.read(folder, ArchiveRef(segment, offset, length, bytes(digest)))
+        stored = reader.read(folder, ArchiveRef(segment, offset, length, bytes(digest)))
         assert stored.url == url
         assert len(stored.body) == size
         assert stored.status == 200
-    assert list(reading.check(folder)) == []
+    assert list(reader.check(folder)) == []
     assert crawls.value("SELECT count(*) FROM page_texts") == 0  # nobody asked for them
     assert crawls.command("verify", "--json") == 0
 

@@ -111,8 +111,8 @@ FAILING = (hang, drip, endless_head, cut, garbage, reset, busy)
 
 def test_hosts_that_mean_harm_do_not_keep_a_crawl(crawls: Crawls, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gives a home page with 30 links, and then what it likes; some mistreat only their robots.txt."""
-    monkeypatch.setattr("holdfast.engine.robots.TIMEOUT", 1.0)
-    monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.1, 0.1))
+    monkeypatch.setattr("holdfast.crawler.robots_cache.TIMEOUT", 1.0)
+    monkeypatch.setattr("holdfast.crawler.robots_cache.RETRIES", (0.1, 0.1))
     crawls.set(**QUICK)
     crawls.set(crawl={"patience": 1.5}, politeness={"circuit_open": 0.5})
     with ExitStack() as running:

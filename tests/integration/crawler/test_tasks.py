@@ -1,20 +1,20 @@
-"""Tasks, crawled by the engine: what a standing worker makes of those that the schedule has queued."""
+"""Tasks, crawled by a worker: what a standing worker makes of those that the schedule has queued."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from holdfast import wiring
-from holdfast.archive.reading import read
+from holdfast import factories
+from holdfast.archive.reader import read
 from holdfast.control.schedule import Scheduler, Ticked
 from holdfast.control.tasks import TaskDesk, Wish
-from holdfast.engine import visit
-from holdfast.model.page import Parsed
+from holdfast.crawler import visit
+from holdfast.model.fetch_types import ParsedPage
 from holdfast.model.task import Task
-from holdfast.parse.isolate import PageParser
-from holdfast.simweb.plan import Robots, Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.parse.page_parser import PageParser
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Robots, Site, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
 from tests.support.pages import Pages, html, moved
 
@@ -34,7 +34,7 @@ class Tasks:
     def __init__(self, crawls: Crawls) -> None:
         self.crawls = crawls
         settings = crawls.settings
-        self.desk = TaskDesk(crawls.database, wiring.url_rules(settings), wiring.new_domains(settings))
+        self.desk = TaskDesk(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
         self._scheduler = Scheduler(self.desk.rules, self.desk.defaults)
 
     def add(self, url: str, **how: object) -> Task:
@@ -143,7 +143,7 @@ def test_what_a_person_did_meanwhile_stands_and_is_not_asked_for(tasks: Tasks, c
 def test_a_task_comes_before_the_job_that_crawls_its_domain(
     tasks: Tasks, crawls: Crawls, web: WebProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "TASK_LOOK", 0.1)
+    monkeypatch.setattr(visit, "TASK_POLL", 0.1)
     crawls.set(domains={"crawl_delay": 0.5}, crawl={"slice": 3600})
     assert crawls.command("jobs", "create", "long", web.url(PLAIN), "--allow-private") == 0
     with crawls.worker(None):
@@ -203,7 +203,7 @@ def test_a_page_that_the_database_refuses_costs_its_task_and_no_other(
     """Its batch is taken apart, and what was fetched for tasks is written down as such: each hears of its end, the domain does not."""
     parse = PageParser.parse
 
-    async def poison(self: PageParser, body: bytes, **more: Any) -> Parsed:
+    async def poison(self: PageParser, body: bytes, **more: Any) -> ParsedPage:
         parsed = await parse(self, body, **more)
         if b"poison" in body:
             parsed.title = "a\0b"

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.control.domains import DomainDesk, parse_assignments
 from holdfast.control.schedule import Scheduler
 from holdfast.control.tasks import TaskDesk, Wish
-from holdfast.engine import opening
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.crawler import maintenance_watch
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, hits, now, wait_for
 
 CLOSED, OPEN = range(2)
@@ -70,7 +70,7 @@ def test_a_closed_domain_is_left_alone_and_the_others_are_not(crawls: Crawls, we
 def test_a_domain_that_closes_during_a_visit_is_let_go_of(
     crawls: Crawls, web: WebProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "LOOK", 0.05)
+    monkeypatch.setattr(maintenance_watch, "POLL_SECONDS", 0.05)
     crawls.set(domains={"crawl_delay": 0.2})
     name = web.address.host(CLOSED)
     job = crawls.begin(web.url(CLOSED)).job
@@ -104,7 +104,7 @@ def test_tasks_wait_until_it_opens(crawls: Crawls, web: WebProcess) -> None:
     since = now()
     settings = crawls.settings
     crawls.connection.execute("UPDATE crawl_jobs SET spec = spec || '{\"allow_private\": true}' WHERE kind = 'tasks'")
-    desk = TaskDesk(crawls.database, wiring.url_rules(settings), wiring.new_domains(settings))
+    desk = TaskDesk(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
     task = desk.add(web.url(CLOSED), Wish(priority=1), actor="test").task
     set_window(crawls, web, closed_now())
     Scheduler(desk.rules, desk.defaults).tick(crawls.connection)

@@ -1,4 +1,4 @@
-"""What fills a batch, what leaves it again, and who is told of a commit. The commit itself is stubbed: the store's tests try it."""
+"""The batch writer: what fills a batch, what is discarded, and which visit hears of a commit. The commit itself is stubbed."""
 
 import asyncio
 import threading
@@ -8,20 +8,20 @@ from typing import Any, Self, cast
 
 import pytest
 
-from holdfast.archive.segments import Segments
 from holdfast.archive.warc import Exchange
-from holdfast.engine import committer as committers
-from holdfast.engine.committer import Committer
-from holdfast.engine.lease import Leases
-from holdfast.model.batch import Batch, Clocks, FoundUrl, UrlOutcome
+from holdfast.archive.writer import ArchiveWriter
+from holdfast.crawler import batch_writer as batch_writer_module
+from holdfast.crawler.batch_writer import BatchWriter
+from holdfast.crawler.leases import Leases
+from holdfast.db import commit
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Rests
-from holdfast.model.work import NO_GROWTH, Growth
+from holdfast.model.proxy import ProxyPauses
+from holdfast.model.visit_report import NO_GROWTH, FrontierGrowth
 from holdfast.settings import Flush
-from holdfast.store import commit
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from holdfast.telemetry.clock import SystemClock
 from tests.support.batches import found, outcome
 
@@ -30,11 +30,11 @@ LEASE = timedelta(seconds=60)
 
 
 class NoDatabase:
-    """As much of a database as a desk looks at."""
+    """As much of a database as a database thread reads."""
 
     closed = broken = False
 
-    def named(self, _name: str) -> Self:
+    def with_application_name(self, _name: str) -> Self:
         return self
 
     def connect(self) -> Self:
@@ -48,16 +48,16 @@ class Commits:
     """Stands for `commit.commit`; remembers what it was given, and waits while the gate is shut."""
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[CommitBatch] = []
         self.begun = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, *_connections: object, batch: Batch, **_options: object) -> commit.Committed:
+    def __call__(self, *_connections: object, batch: CommitBatch, **_options: object) -> commit.CommitResult:
         self.batches.append(batch)
         self.begun.set()
         assert self.gate.wait(PATIENCE)
-        return commit.Committed()
+        return commit.CommitResult()
 
     @property
     def urls(self) -> list[list[str]]:
@@ -77,15 +77,15 @@ class Holder:
         self.heard: list[tuple[list[str], bool]] = []
         self.told = asyncio.Event()
 
-    def clocks(self) -> Clocks:
-        return Clocks()
+    def clocks(self) -> PolitenessClocks:
+        return PolitenessClocks()
 
-    def committed(self, outcomes: Sequence[UrlOutcome], growth: Growth, *, noted: bool) -> None:
+    def on_committed(self, outcomes: Sequence[UrlOutcome], growth: FrontierGrowth, *, clocks_saved: bool) -> None:
         assert growth == NO_GROWTH
-        self.heard.append(([row.url for row in outcomes], noted))
+        self.heard.append(([row.url for row in outcomes], clocks_saved))
         self.told.set()
 
-    def lose(self) -> None:
+    def lose_claim(self) -> None:
         raise AssertionError("nothing is refused here")
 
     async def hears(self) -> tuple[list[str], bool]:
@@ -102,12 +102,12 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
     return stub
 
 
-def committer(pages: int, **options: Any) -> Committer:
-    def archive() -> Segments:
+def writer(pages: int, **options: Any) -> BatchWriter:
+    def archive() -> ArchiveWriter:
         raise AssertionError("nothing is left that would be archived")
 
     clock = SystemClock()
-    return Committer(
+    return BatchWriter(
         cast("Database", NoDatabase()),
         Leases(clock, LEASE),
         clock,
@@ -116,20 +116,20 @@ def committer(pages: int, **options: Any) -> Committer:
         lease=LEASE,
         flush=Flush(pages=pages, seconds=timedelta(hours=1), **options),
         defaults=NewDomains(),
-        rests=Rests(),
+        rests=ProxyPauses(),
         archive=archive,
     )
 
 
-def page(url: str) -> tuple[UrlOutcome, Sequence[FoundUrl], Exchange]:
+def page(url: str) -> tuple[UrlOutcome, Sequence[DiscoveredUrl], Exchange]:
     """An outcome whose bytes are to be kept."""
     result = FetchResult(url, Outcome.OK, status=200, body=b"x" * 1000)
     return outcome(url, 1), (), Exchange(url, result, datetime.now(UTC))
 
 
-async def has_room(committer: Committer) -> bool:
+async def has_room(batch_writer: BatchWriter) -> bool:
     """Whether another page may be begun at this moment."""
-    asked = asyncio.create_task(committer.room())
+    asked = asyncio.create_task(batch_writer.wait_for_room())
     await asyncio.sleep(0)
     asked.cancel()
     return asked.done()
@@ -137,15 +137,15 @@ async def has_room(committer: Committer) -> bool:
 
 def test_a_full_batch_whose_owners_are_all_lost_makes_room_again(commits: Commits) -> None:
     async def play() -> None:
-        batch = committer(pages=2)
+        batch = writer(pages=2)
         lost, after = [Holder(1), Holder(2)], Holder(3)
         for holder in lost:
             batch.add(holder, *page(f"https://a.example/{holder.domain_id}"))
         assert not await has_room(batch)
-        waits = asyncio.create_task(batch.room())
+        waits = asyncio.create_task(batch.wait_for_room())
         batch.start()
         for holder in lost:
-            batch.forget(holder)
+            batch.discard(holder)
         await asyncio.wait_for(waits, PATIENCE)
         batch.add(after, outcome("https://b.example/1", 1))
         assert await has_room(batch)  # what is forgotten fills nothing
@@ -160,13 +160,13 @@ def test_a_full_batch_whose_owners_are_all_lost_makes_room_again(commits: Commit
 
 def test_one_that_is_lost_does_not_empty_the_batch_of_others(commits: Commits) -> None:
     async def play() -> None:
-        batch = committer(pages=2)
+        batch = writer(pages=2)
         lost, kept = Holder(1), Holder(2)
         batch.add(lost, *page("https://a.example/"))
         batch.add(kept, outcome("https://b.example/1", 1))
-        batch.forget(lost)
+        batch.discard(lost)
         assert await has_room(batch)
-        batch.forget(Holder(2))  # an earlier tenure of the same domain has nothing here
+        batch.discard(Holder(2))  # an earlier tenure of the same domain has nothing here
         batch.add(kept, outcome("https://b.example/2", 1))
         assert not await has_room(batch)
         batch.start()
@@ -179,14 +179,14 @@ def test_one_that_is_lost_does_not_empty_the_batch_of_others(commits: Commits) -
 
 def test_what_an_earlier_tenure_left_goes_when_the_domain_comes_back(commits: Commits) -> None:
     async def play() -> None:
-        batch = committer(pages=2)
+        batch = writer(pages=2)
         before, after = Holder(1, epoch=1), Holder(1, epoch=2)
         batch.add(before, *page("https://a.example/1"))
         batch.add(before, *page("https://a.example/2"))
         batch.add(after, outcome("https://a.example/1", 1))
         assert await has_room(batch)
         batch.start()
-        batch.hurry()
+        batch.commit_soon()
         await after.hears()
         await batch.close()
         assert before.heard == []
@@ -200,14 +200,14 @@ def test_a_note_is_kept_by_the_commit_after_it_and_not_by_the_one_under_way(comm
     """A visit ends when its last clocks are in the store: those of the batch before are older."""
 
     async def play() -> None:
-        batch = committer(pages=1)
+        batch = writer(pages=1)
         holder = Holder(1)
         commits.gate.clear()
         batch.start()
         batch.add(holder, outcome("https://a.example/", 1))
         await asyncio.to_thread(commits.begun.wait, PATIENCE)
-        batch.note(holder)
-        batch.hurry()
+        batch.save_clocks(holder)
+        batch.commit_soon()
         commits.gate.set()
         assert await holder.hears() == (["https://a.example/"], False)
         assert await holder.hears() == ([], True)
@@ -221,8 +221,8 @@ def test_a_note_is_kept_by_the_commit_after_it_and_not_by_the_one_under_way(comm
 def test_bytes_fill_a_batch_and_leave_it_with_their_owner(
     commits: Commits, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(committers, "MOST_BYTES", 3000)
-    add: Callable[[Committer, Holder, int], None] = {
+    monkeypatch.setattr(batch_writer_module, "MAX_BATCH_BYTES", 3000)
+    add: Callable[[BatchWriter, Holder, int], None] = {
         "bodies": lambda batch, holder, n: batch.add(holder, *page(f"https://a.example/{n}")),
         "links": lambda batch, holder, n: batch.add(
             holder,
@@ -232,13 +232,13 @@ def test_bytes_fill_a_batch_and_leave_it_with_their_owner(
     }[what]
 
     async def play() -> None:
-        batch, holder = committer(pages=100), Holder(1)
+        batch, holder = writer(pages=100), Holder(1)
         for n in range(2):
             add(batch, holder, n)
         assert await has_room(batch)
         add(batch, holder, 2)
         assert not await has_room(batch)
-        batch.forget(holder)
+        batch.discard(holder)
         assert await has_room(batch)
         add(batch, Holder(1, epoch=2), 0)
         assert await has_room(batch)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.engine.waiting import heard
+from holdfast.crawler.event_wait import wait_for_event
 
 
 def test_it_ends_by_the_event_or_by_time() -> None:
     async def play() -> None:
         event = asyncio.Event()
         began = time.monotonic()
-        await heard(event, 0.01)
+        await wait_for_event(event, 0.01)
         asyncio.get_running_loop().call_soon(event.set)
-        await heard(event, 60)
+        await wait_for_event(event, 60)
         assert time.monotonic() - began < 30
 
     asyncio.run(play())
@@ -27,7 +27,7 @@ def test_it_is_cancelled_also_in_the_moment_of_the_event(first: str) -> None:
 
     async def for_ever(event: asyncio.Event) -> None:
         while True:
-            await heard(event, 60)
+            await wait_for_event(event, 60)
             event.clear()
 
     async def play() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.engine.links import LinkFinder, LinkMemory, RecentLinks, Site, Sites
-from holdfast.model.batch import FoundUrl, Waiting
+from holdfast.crawler.link_filter import LinkFilter, LinkMemoryBudget, RecentLinks, Site, SiteCache
+from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import UrlState
 from holdfast.model.url import UrlRules, url_key
@@ -21,30 +21,32 @@ def finder(
     rules: UrlRules | None = None,
     own_rules: UrlRules | None = None,
     **spec: object,
-) -> LinkFinder:
-    return LinkFinder(
+) -> LinkFilter:
+    return LinkFilter(
         7,
         Site("example.com", "example.com", "https://www.example.com"),
         scope=compile_rules(JobSpec(scope=scope, **spec)),  # type: ignore[arg-type]
-        sites=Sites(registrable=False),
+        sites=SiteCache(registrable=False),
         rules=rules or UrlRules(),
         own_rules=own_rules,
         limits=Crawl(template_cap=5),
         max_depth=max_depth,
         this_year=2026,
-        memory=LinkMemory(),
+        memory=LinkMemoryBudget(),
     )
 
 
-def find(links: LinkFinder, *hrefs: str, base: str | None = None, depth: int = 0, page: str = HOME) -> list[FoundUrl]:
+def find(
+    links: LinkFilter, *hrefs: str, base: str | None = None, depth: int = 0, page: str = HOME
+) -> list[DiscoveredUrl]:
     return list(links.find(waiting(page, depth), base, hrefs))
 
 
-def waiting(url: str, depth: int = 0) -> Waiting:
-    return Waiting(url_key(url), url, depth, 0, 0, None, False, None, None)
+def waiting(url: str, depth: int = 0) -> FrontierItem:
+    return FrontierItem(url_key(url), url, depth, 0, 0, None, False, None, None)
 
 
-def one(links: LinkFinder, href: str, **more: object) -> FoundUrl:
+def one(links: LinkFilter, href: str, **more: object) -> DiscoveredUrl:
     (found,) = find(links, href, **more)  # type: ignore[arg-type]
     return found
 
@@ -108,7 +110,7 @@ def test_why_a_link_is_not_followed(href: str, reason: str) -> None:
 def test_a_host_that_is_refused_by_now_does_not_end_the_visit() -> None:
     kept = waiting("https://-bad-.com/x?sid=1", 1)
     stripping = finder(rules=UrlRules(strip_parameters=("sid",)))
-    assert (stripping.elsewhere(kept), stripping.folded(kept)) == (None, None)
+    assert (stripping.for_other_domain(kept), stripping.folded(kept)) == (None, None)
 
 
 def test_too_deep() -> None:
@@ -140,7 +142,7 @@ def unseen(recent: RecentLinks, letters: str, depth: int = 1) -> str:
 
 
 def test_a_memory_that_is_full_forgets_and_repeats() -> None:
-    recent = RecentLinks(LinkMemory(4 * 152))  # two addresses of one letter and a slash in each of its halves
+    recent = RecentLinks(LinkMemoryBudget(4 * 152))  # two addresses of one letter and a slash in each of its halves
     assert unseen(recent, "ab") == "ab"
     assert unseen(recent, "ab") == ""
     assert unseen(recent, "cd") == "cd"
@@ -149,24 +151,24 @@ def test_a_memory_that_is_full_forgets_and_repeats() -> None:
 
 
 def test_the_memory_is_shared_by_the_visits_under_way() -> None:
-    memory = LinkMemory(1000)
-    alone = memory.share
+    memory = LinkMemoryBudget(1000)
+    alone = memory.share_bytes
     memory.sharers = 4
-    assert (alone, memory.share) == (1000, 250)
+    assert (alone, memory.share_bytes) == (1000, 250)
 
 
 def test_a_shorter_way_to_a_link_is_told() -> None:
-    recent = RecentLinks(LinkMemory())
+    recent = RecentLinks(LinkMemoryBudget())
     assert [unseen(recent, "a", depth) for depth in (3, 4, 3, 2, 2)] == ["a", "", "", "a", ""]
 
 
 def test_a_redirect_of_a_seed_is_followed_anywhere_but_not_into_a_trap() -> None:
     links = finder()
-    away = links.follow(waiting(HOME), "https://elsewhere.example.net/", 1)
+    away = links.redirect_target(waiting(HOME), "https://elsewhere.example.net/", 1)
     assert (away.state, away.domain, away.depth, away.hops) == (UrlState.WAITING, "elsewhere.example.net", 0, 1)
-    assert links.follow(waiting(HOME, 1), "https://elsewhere.example.net/", 1).state is UrlState.DENIED
-    assert links.follow(waiting(HOME), "/a/a/a/a/a/a", 1).state is UrlState.DENIED
-    assert links.follow(waiting(HOME), "ftp://elsewhere.example.net/", 1).state is UrlState.DENIED
+    assert links.redirect_target(waiting(HOME, 1), "https://elsewhere.example.net/", 1).state is UrlState.DENIED
+    assert links.redirect_target(waiting(HOME), "/a/a/a/a/a/a", 1).state is UrlState.DENIED
+    assert links.redirect_target(waiting(HOME), "ftp://elsewhere.example.net/", 1).state is UrlState.DENIED
 
 
 def test_what_is_no_url_is_kept_as_it_was_written_and_can_be_stored() -> None:
@@ -179,12 +181,12 @@ def test_what_is_no_url_is_kept_as_it_was_written_and_can_be_stored() -> None:
 
 
 def test_sites_are_remembered_within_bounds() -> None:
-    sites = Sites(registrable=True, most=2)
-    first = sites.of("https://shop.example.com/")
+    sites = SiteCache(registrable=True, limit=2)
+    first = sites.site_of("https://shop.example.com/")
     assert first == ("example.com", "example.com", "https://shop.example.com")
     for i in range(5):
-        sites.of(f"https://x{i}.example.net/")
-    assert sites.of("https://shop.example.com/") == first
+        sites.site_of(f"https://x{i}.example.net/")
+    assert sites.site_of("https://shop.example.com/") == first
 
 
 def test_a_nofollow_link_is_known_as_denied_and_another_link_to_it_is_followed() -> None:
@@ -200,13 +202,13 @@ def test_a_nofollow_link_is_known_as_denied_and_another_link_to_it_is_followed()
 
 
 def test_the_job_drops_parameters_of_all_links_and_the_domain_of_its_own() -> None:
-    links = finder(Scope.ANY, rules=UrlRules().stripping(["a"]), own_rules=UrlRules().stripping(["a", "b"]))
+    links = finder(Scope.ANY, rules=UrlRules().with_stripped(["a"]), own_rules=UrlRules().with_stripped(["a", "b"]))
     found = find(links, "/x?a=1&b=2&c=3", "https://elsewhere.example.net/?a=1&b=2&c=3")
     assert [url.url for url in found] == ["https://www.example.com/x?c=3", "https://elsewhere.example.net/?b=2&c=3"]
 
 
 def test_a_url_with_parameters_that_are_dropped_by_now_is_folded_when_it_is_taken() -> None:
-    links = finder(rules=UrlRules().stripping(["a"]), own_rules=UrlRules().stripping(["a", "b"]))
+    links = finder(rules=UrlRules().with_stripped(["a"]), own_rules=UrlRules().with_stripped(["a", "b"]))
     long = waiting("https://www.example.com/x?a=1&b=2&c=3", 2)
     short = links.folded(long)
     assert short is not None
@@ -215,7 +217,9 @@ def test_a_url_with_parameters_that_are_dropped_by_now_is_folded_when_it_is_take
     assert finder().folded(long) is None
 
 
-def chained(links: LinkFinder, page: Waiting, *hrefs: str, following: tuple[str, ...] = ()) -> dict[str, FoundUrl]:
+def chained(
+    links: LinkFilter, page: FrontierItem, *hrefs: str, following: tuple[str, ...] = ()
+) -> dict[str, DiscoveredUrl]:
     found = links.find(page, None, hrefs, following=following)
     return {url.url.removeprefix("https://www.example.com"): url for url in found}
 
@@ -256,5 +260,5 @@ def test_a_chain_ends_after_its_steps_with_a_reason() -> None:
 
 def test_a_redirect_goes_on_with_the_chain_of_its_page() -> None:
     page = waiting("https://www.example.com/l?page=4", 1)._replace(steps=3, barren=2)
-    moved = finder().follow(page, "/l/4/", 1)
+    moved = finder().redirect_target(page, "/l/4/", 1)
     assert (moved.steps, moved.barren, moved.depth) == (3, 2, 1)

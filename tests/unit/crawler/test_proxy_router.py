@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.routes import ENOUGH, IDLE, TRUSTED, Routes
+from holdfast.crawler.proxy_router import MAX_WAIT, TRUSTED_WEIGHT, UNCLEAR_LIMIT, ProxyRouter
+from holdfast.db import proxy_use
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Blame, Fault, ProxyRules, Route, Use, Verdict
-from holdfast.store import proxy_use
+from holdfast.model.proxy import Blame, ProxyFault, ProxyMode, ProxyRoute, ProxyRules, ProxyVerdict
 from tests.support.routed import OTHER, URL, Play, Store, mapping, play, row
 
 
 def test_a_failure_of_a_proxy_is_tried_elsewhere_and_none_of_the_site_s() -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2)))
-        first, result, use = await visit.ask(Outcome.PROXY_FAILED, Fault.PROXY)
-        assert (first, result.again_in, use.verdict, use.error) == (1, 0, Verdict.FAILED, "why")
+        first, result, use = await visit.ask(Outcome.PROXY_FAILED, ProxyFault.PROXY)
+        assert (first, result.again_in, use.verdict, use.error) == (1, 0, ProxyVerdict.FAILED, "why")
         second, result, use = await visit.ask()
-        assert (second, result.again_in, use.verdict, use.blames) == (2, None, Verdict.SUCCESS, ())
+        assert (second, result.again_in, use.verdict, use.blames) == (2, None, ProxyVerdict.SUCCESS, ())
         assert use.response_ms == 100
 
     play(act)
@@ -29,9 +29,9 @@ def test_a_failure_of_a_proxy_is_tried_elsewhere_and_none_of_the_site_s() -> Non
 def test_when_all_have_failed_once_they_are_asked_again_until_they_rest() -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2)))
-        asked = [(await visit.ask(Outcome.PROXY_FAILED, Fault.PROXY))[0] for _ in range(10)]
+        asked = [(await visit.ask(Outcome.PROXY_FAILED, ProxyFault.PROXY))[0] for _ in range(10)]
         assert asked == [1, 2] * 5
-        assert 0 < await visit.routes.reserve(URL) <= IDLE
+        assert 0 < await visit.router.reserve(URL) <= MAX_WAIT
 
     play(act)
 
@@ -39,13 +39,13 @@ def test_when_all_have_failed_once_they_are_asked_again_until_they_rest() -> Non
 @pytest.mark.parametrize("trusted", [False, True])
 def test_silence_is_the_site_s_if_enough_agree_and_the_proxies_if_one_gets_through(trusted: bool) -> None:
     async def act() -> None:
-        count = ENOUGH // TRUSTED if trusted else ENOUGH
+        count = UNCLEAR_LIMIT // TRUSTED_WEIGHT if trusted else UNCLEAR_LIMIT
         visit = Play(Store(*(row(number) for number in range(1, count + 2))))
         for number in range(1, count):
-            asked, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, trusted=trusted)
-            assert (asked, result.outcome, use.verdict) == (number, Outcome.PROXY_FAILED, Verdict.UNCLEAR)
+            asked, result, use = await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR, trusted=trusted)
+            assert (asked, result.outcome, use.verdict) == (number, Outcome.PROXY_FAILED, ProxyVerdict.UNCLEAR)
             assert "timeout" in result.detail
-        _, result, use = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, trusted=trusted)
+        _, result, use = await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR, trusted=trusted)
         assert (result.outcome, result.again_in, use.blames) == (Outcome.TIMEOUT, None, ())
         asked, result, use = await visit.ask()  # the next attempt
         assert asked == count + 1, "one that was not asked yet"
@@ -57,13 +57,13 @@ def test_silence_is_the_site_s_if_enough_agree_and_the_proxies_if_one_gets_throu
 def test_an_error_says_more_than_silence() -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2), row(3)))
-        await visit.ask(Outcome.SERVER_ERROR, Fault.UNCLEAR, status=500)
-        await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
-        _, result, _ = await visit.ask(Outcome.CONNECTION_FAILED, Fault.UNCLEAR)
+        await visit.ask(Outcome.SERVER_ERROR, ProxyFault.UNCLEAR, status=500)
+        await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR)
+        _, result, _ = await visit.ask(Outcome.CONNECTION_FAILED, ProxyFault.UNCLEAR)
         assert (result.outcome, result.status, result.again_in) == (Outcome.SERVER_ERROR, 500, None)
-        _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
-        _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
-        _, result, _ = await visit.ask(Outcome.CONNECTION_FAILED, Fault.UNCLEAR)
+        _, result, _ = await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR)
+        _, result, _ = await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR)
+        _, result, _ = await visit.ask(Outcome.CONNECTION_FAILED, ProxyFault.UNCLEAR)
         assert (result.outcome, result.status) == (Outcome.CONNECTION_FAILED, None), "that was another attempt"
 
     play(act)
@@ -72,7 +72,7 @@ def test_an_error_says_more_than_silence() -> None:
 def test_one_alone_has_nobody_to_be_compared_with() -> None:
     async def act() -> None:
         visit = Play(Store(row(1)))
-        _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR)
+        _, result, _ = await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR)
         assert (result.outcome, result.again_in) == (Outcome.TIMEOUT, None)
         _, _, use = await visit.ask()
         assert use.blames == (), "it does not blame itself"
@@ -80,8 +80,10 @@ def test_one_alone_has_nobody_to_be_compared_with() -> None:
     play(act)
 
 
-@pytest.mark.parametrize(("outcome", "fault"), [(Outcome.TIMEOUT, Fault.UNCLEAR), (Outcome.FORBIDDEN, None)], ids=str)
-def test_one_that_rests_is_waited_for(outcome: Outcome, fault: Fault | None) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "fault"), [(Outcome.TIMEOUT, ProxyFault.UNCLEAR), (Outcome.FORBIDDEN, None)], ids=str
+)
+def test_one_that_rests_is_waited_for(outcome: Outcome, fault: ProxyFault | None) -> None:
     """It may be the one that works: the site is not to blame until that is known."""
 
     async def act() -> None:
@@ -100,7 +102,7 @@ def test_a_refusal_is_tried_elsewhere_within_the_attempts() -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2), row(3)))
         _, result, use = await visit.ask(Outcome.FORBIDDEN)
-        assert (result.outcome, result.again_in, use.verdict) == (Outcome.FORBIDDEN, 0, Verdict.REFUSED)
+        assert (result.outcome, result.again_in, use.verdict) == (Outcome.FORBIDDEN, 0, ProxyVerdict.REFUSED)
         _, result, _ = await visit.ask(Outcome.FORBIDDEN, last=True)
         assert result.again_in is None
         _, result, _ = await visit.ask(Outcome.FORBIDDEN, key=OTHER)
@@ -123,13 +125,13 @@ def test_a_proxy_waits_as_long_as_the_site_asks_for() -> None:
 @pytest.mark.parametrize("direct", [False, True])
 def test_nothing_goes_without_a_proxy_unless_it_may(direct: bool) -> None:
     async def act() -> None:
-        visit = Play(Store(), ProxyRules(Use.ANY, direct=direct))
+        visit = Play(Store(), ProxyRules(ProxyMode.ANY, direct=direct))
         if direct:
             assert await visit.begin() is None
-            assert visit.routes.ended(URL, Outcome.OK, FetchResult("u", Outcome.OK)) is None
+            assert visit.router.finish(URL, Outcome.OK, FetchResult("u", Outcome.OK)) is None
         else:
-            assert await visit.routes.reserve(URL) == IDLE
-            assert not visit.routes.reserved(URL)
+            assert await visit.router.reserve(URL) == MAX_WAIT
+            assert not visit.router.is_reserved(URL)
 
     play(act)
 
@@ -137,9 +139,9 @@ def test_nothing_goes_without_a_proxy_unless_it_may(direct: bool) -> None:
 def test_a_route_does_not_show_its_password() -> None:
     async def act() -> None:
         visit = Play(Store(row(1, token="sealed", username="ann")), unseal=lambda _: "canary")
-        assert await visit.routes.reserve(URL) == 0
-        route = visit.routes.begin(URL)
-        assert isinstance(route, Route)
+        assert await visit.router.reserve(URL) == 0
+        route = visit.router.start(URL)
+        assert isinstance(route, ProxyRoute)
         assert route.password == "canary"
         assert "canary" not in repr(route) + str(route.server)
 
@@ -154,7 +156,7 @@ def test_a_pool_that_people_change_in_the_middle_of_a_choice_is_looked_at_again(
 
         async def meanwhile(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             if function is proxy_use.may_try:
-                visit.routes.renew([mapping(1, on=False, version=2), mapping(2)])
+                visit.router.update_pool([mapping(1, on=False, version=2), mapping(2)])
             return await call(function, *arguments, **options)
 
         store.call = meanwhile  # type: ignore[method-assign]
@@ -171,8 +173,8 @@ def test_what_was_not_sent_says_nothing_of_a_proxy() -> None:
         visit = Play(store)
         assert await visit.begin() == 1
         result = FetchResult("u", Outcome.NO_SUCH_HOST, "no such name")
-        visit.routes.judge(URL, result, last=False)
-        assert visit.routes.ended(URL, result.outcome, result) is None
+        visit.router.decide_retry(URL, result, last_attempt=False)
+        assert visit.router.finish(URL, result.outcome, result) is None
         assert result.again_in is None
         _, _, use = await visit.ask(key=OTHER)
         assert use.probe, "it is still to be tried"
@@ -188,13 +190,13 @@ def test_a_site_that_fails_at_first_does_not_put_proxies_aside() -> None:
         in_a_row: dict[int, int] = dict.fromkeys(range(1, 5), 0)
         for number in range(40):
             key = b"%d" % number
-            await visit.ask(Outcome.SERVER_ERROR, Fault.UNCLEAR, status=504, key=key)
+            await visit.ask(Outcome.SERVER_ERROR, ProxyFault.UNCLEAR, status=504, key=key)
             asked, _, use = await visit.ask(key=key)
             in_a_row[asked] = 0
             for blame in use.blames:
                 in_a_row[blame.proxy_id] += 1
             assert max(in_a_row.values()) < 5
-        assert await visit.routes.reserve(URL) == 0
+        assert await visit.router.reserve(URL) == 0
 
     play(act)
 
@@ -203,7 +205,7 @@ def test_a_site_that_fails_at_first_does_not_put_proxies_aside() -> None:
 def test_in_the_last_attempt_a_proxy_is_waited_for_by_this_visit_only(wait: float, elsewhere: float | None) -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2, failures=6, try_in=wait)))
-        _, result, _ = await visit.ask(Outcome.TIMEOUT, Fault.UNCLEAR, last=True)
+        _, result, _ = await visit.ask(Outcome.TIMEOUT, ProxyFault.UNCLEAR, last=True)
         assert result.again_in == elsewhere
 
     play(act)
@@ -213,7 +215,7 @@ def test_a_domain_that_may_go_without_uses_its_proxy_as_long_as_that_can_be_used
     async def act() -> None:
         visit = Play(Store(row(1)), ProxyRules(direct=True))
         for _ in range(5):
-            assert (await visit.ask(Outcome.PROXY_FAILED, Fault.PROXY))[0] == 1
+            assert (await visit.ask(Outcome.PROXY_FAILED, ProxyFault.PROXY))[0] == 1
         assert await visit.begin() is None
 
     play(act)
@@ -235,15 +237,15 @@ def test_a_session_goes_on_in_the_next_visit() -> None:
 def test_of_those_that_were_never_used_here_the_faster_on_other_domains_goes_first() -> None:
     async def act() -> None:
         visit = Play(Store(row(1), row(2), row(3)))
-        visit.board.answered(2, 80.0)
-        visit.board.answered(3, 700.0)
-        visit.board.answered(3, 600.0)
+        visit.registry.record_response_time(2, 80.0)
+        visit.registry.record_response_time(3, 700.0)
+        visit.registry.record_response_time(3, 600.0)
         rows = [mapping(number) for number in (1, 2, 3)]
-        routes = Routes(visit.board, visit.clock, "b.example", 2, ProxyRules(), rows, patience=60)
+        router = ProxyRouter(visit.registry, visit.clock, "b.example", 2, ProxyRules(), rows, patience=60)
         asked = []
         for key in (b"1", b"2", b"3"):
-            assert await routes.reserve(key) == 0
-            route = routes.begin(key)
+            assert await router.reserve(key) == 0
+            route = router.start(key)
             asked.append(route.proxy_id if route else None)
             visit.clock.time += 1
         assert asked == [2, 3, 1]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.links import LinkFinder, LinkMemory, RecentLinks, Site, Sites
-from holdfast.model.batch import Waiting
+from holdfast.crawler.link_filter import LinkFilter, LinkMemoryBudget, RecentLinks, Site, SiteCache
+from holdfast.model.commit_batch import FrontierItem
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.url import UrlRules, resolve, url_key
 from holdfast.politeness.scope import compile_rules
@@ -22,7 +22,7 @@ PAGES = st.lists(st.tuples(HREFS, st.sampled_from([f"{SITE}/1/", f"{SITE}/2/"]),
 def test_a_link_is_dropped_only_if_it_was_met_as_near_to_a_seed(
     pages: list[tuple[list[str], str, int]], size: int
 ) -> None:
-    recent = RecentLinks(LinkMemory(size))
+    recent = RecentLinks(LinkMemoryBudget(size))
     nearest: dict[str, int] = {}
     written: dict[tuple[str, str], int] = {}
     for hrefs, page, depth in pages:
@@ -39,7 +39,7 @@ def test_a_link_is_dropped_only_if_it_was_met_as_near_to_a_seed(
 
 
 def test_what_visits_remember_shrinks_when_there_are_more_of_them() -> None:
-    memory = LinkMemory(8 * 152)
+    memory = LinkMemoryBudget(8 * 152)
     recent = RecentLinks(memory)
     assert recent.unseen(["/a", "/b", "/c", "/d"], f"{SITE}/", 1) == ["/a", "/b", "/c", "/d"]
     memory.sharers = 4  # from now on it may keep one new one, and as many old ones
@@ -48,17 +48,17 @@ def test_what_visits_remember_shrinks_when_there_are_more_of_them() -> None:
     assert recent.unseen(["/a"], f"{SITE}/", 1) == ["/a"]
 
 
-def finder() -> LinkFinder:
-    return LinkFinder(
+def finder() -> LinkFilter:
+    return LinkFilter(
         7,
         Site("example.com", "example.com", SITE),
         scope=compile_rules(JobSpec(scope=Scope.ANY)),
-        sites=Sites(registrable=True),
+        sites=SiteCache(registrable=True),
         rules=UrlRules(),
         limits=Crawl(),
         max_depth=10,
         this_year=2026,
-        memory=LinkMemory(),
+        memory=LinkMemoryBudget(),
     )
 
 
@@ -81,6 +81,6 @@ def test_the_same_words_on_another_page_that_mean_another_url_are_followed(
     found = [
         url.url
         for page, base in pages
-        for url in links.find(Waiting(url_key(page), page, 0, 0, 0, None, False, None, None), base, [href])
+        for url in links.find(FrontierItem(url_key(page), page, 0, 0, 0, None, False, None, None), base, [href])
     ]
     assert found == [resolve(base or page, href) for page, base in pages]

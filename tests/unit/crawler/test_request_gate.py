@@ -1,4 +1,4 @@
-"""How a visit waits for its turn: until something changes or so long, with nothing left behind."""
+"""The request gate: a visit waits until something changes or for a time, with nothing left behind."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.engine.lease import Leases
-from holdfast.engine.tools import Tools
-from holdfast.engine.turns import NEVER, Turns, Withheld
-from holdfast.model.batch import Clocks
+from holdfast.crawler.leases import Leases
+from holdfast.crawler.request_gate import NEVER, RequestGate, RequestWithheld
+from holdfast.crawler.worker_context import WorkerContext
+from holdfast.model.commit_batch import PolitenessClocks
+from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Circuit, Outcome
-from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.model.wait import WaitKind
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import SystemClock
@@ -23,22 +23,22 @@ from holdfast.telemetry.clock import SystemClock
 PATIENCE = 10.0
 
 
-def turns() -> Turns:
-    tools = SimpleNamespace(clock=SystemClock(), settings=Settings(), chance=Random(1))
-    return Turns(
-        cast("Tools", tools),
+def gate() -> RequestGate:
+    context = SimpleNamespace(clock=SystemClock(), settings=Settings(), rng=Random(1))
+    return RequestGate(
+        cast("WorkerContext", context),
         (1, 1),
-        Clocks(),
+        PolitenessClocks(),
         delay=0,
         concurrency=1,
-        over=lambda: False,
-        routes=None,
-        used=print,
+        is_over=lambda: False,
+        proxy_router=None,
+        on_proxy_use=print,
     )
 
 
 @asynccontextmanager
-async def waiting(visit: Turns, seconds: float) -> AsyncIterator[asyncio.Task[None]]:
+async def waiting(visit: RequestGate, seconds: float) -> AsyncIterator[asyncio.Task[None]]:
     """Somebody who waits; at the end it does so no longer."""
     task = asyncio.create_task(visit.wait(seconds))
     await asyncio.sleep(0)
@@ -55,11 +55,11 @@ def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.parametrize("seconds", [NEVER, 3600.0])
 def test_a_change_wakes_and_more_of_them_do_not_hurt(seconds: float) -> None:
     async def play() -> None:
-        visit = turns()
-        visit.changed()  # nobody waits: nobody is to hear of it
+        visit = gate()
+        visit.notify()  # nobody waits: nobody is to hear of it
         async with waiting(visit, seconds) as task:
-            visit.changed()
-            visit.changed()
+            visit.notify()
+            visit.notify()
             await task
         assert task.done()
 
@@ -68,21 +68,21 @@ def test_a_change_wakes_and_more_of_them_do_not_hurt(seconds: float) -> None:
 
 def test_a_change_before_does_not_cut_the_next_wait_short() -> None:
     async def play() -> None:
-        visit = turns()
+        visit = gate()
         async with waiting(visit, NEVER):
-            visit.changed()
+            visit.notify()
         async with waiting(visit, NEVER) as task:
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not task.done()
-            visit.changed()
+            visit.notify()
 
     run(play)
 
 
 def test_time_wakes() -> None:
     async def play() -> None:
-        visit = turns()
+        visit = gate()
         for seconds in (0.001, 0, 0.001):
             await visit.wait(seconds)  # it comes back, though nothing has changed
             assert visit._waiter is None
@@ -92,44 +92,44 @@ def test_time_wakes() -> None:
 
 def test_the_time_of_one_wait_does_not_end_another() -> None:
     async def play() -> None:
-        visit = turns()
+        visit = gate()
         async with waiting(visit, 0.005):
-            visit.changed()
+            visit.notify()
         async with waiting(visit, NEVER) as task:
             await asyncio.sleep(0.02)
             assert not task.done()
-            visit.changed()
+            visit.notify()
 
     run(play)
 
 
 def test_who_is_cancelled_leaves_nothing_behind() -> None:
     async def play() -> None:
-        visit = turns()
+        visit = gate()
         async with waiting(visit, 0.005) as task:
             task.cancel()
         assert task.cancelled()
-        visit.changed()
+        visit.notify()
         async with waiting(visit, NEVER) as task:
-            visit.changed()
+            visit.notify()
             task.cancel()  # woken and cancelled in the same moment
         assert task.cancelled()
         async with waiting(visit, NEVER):
-            visit.changed()
+            visit.notify()
 
     run(play)
 
 
 def test_the_reason_of_a_wait_is_that_of_the_pace_or_of_the_circuit_breaker() -> None:
-    visit = turns()
+    visit = gate()
     assert visit.wait_reason() is None
-    now = visit._tools.clock.now()
-    visit.pace.discovered(10_000, 1_000_000, now)
+    now = visit._context.clock.now()
+    visit.rate.discovered(10_000, 1_000_000, now)
     wait = visit.wait_reason()
     assert wait is not None
     assert wait.kind is WaitKind.FLOOD_GUARD
     assert 0 < wait.seconds <= 90, "10 000 new URLs, 1 000 of them at once, the rest at 100 a second"
-    for _ in range(visit._tools.settings.politeness.circuit_failures):
+    for _ in range(visit._context.settings.politeness.circuit_failures):
         visit._circuit.record(visit._circuit.started(), Circuit.FAILURE, now + 300)
     wait = visit.wait_reason()
     assert wait is not None
@@ -155,7 +155,7 @@ class Asked:
     def __init__(self, clock: Frozen, *freezes: float) -> None:
         self._clock = clock
         self._freezes = list(freezes)
-        self.held_bytes = 0
+        self.buffered_bytes = 0
         self.sent = 0
 
     async def fetch(self, request: FetchRequest) -> FetchResult:
@@ -167,17 +167,24 @@ class Asked:
         return FetchResult(request.url, Outcome.OK, status=200)
 
 
-def asking(*freezes: float) -> tuple[Turns, Asked, Leases, Frozen]:
+def asking(*freezes: float) -> tuple[RequestGate, Asked, Leases, Frozen]:
     clock = Frozen()
     leases = Leases(clock, timedelta(minutes=30))
-    leases.begin([(1, 1)], clock.now())
+    leases.add([(1, 1)], clock.now())
     client = Asked(clock, *freezes)
-    committer = SimpleNamespace(is_full=False)
-    tools = SimpleNamespace(
-        clock=clock, settings=Settings(), chance=Random(1), leases=leases, client=client, committer=committer
+    batch_writer = SimpleNamespace(is_full=False)
+    context = SimpleNamespace(
+        clock=clock, settings=Settings(), rng=Random(1), leases=leases, client=client, batch_writer=batch_writer
     )
-    made = Turns(
-        cast("Tools", tools), (1, 1), Clocks(), delay=0, concurrency=1, over=lambda: False, routes=None, used=print
+    made = RequestGate(
+        cast("WorkerContext", context),
+        (1, 1),
+        PolitenessClocks(),
+        delay=0,
+        concurrency=1,
+        is_over=lambda: False,
+        proxy_router=None,
+        on_proxy_use=print,
     )
     return made, client, leases, clock
 
@@ -188,12 +195,12 @@ def test_a_freeze_between_turn_and_sending_withholds_the_request(frozen_for: flo
 
     async def play() -> None:
         visit, client, _, _ = asking(frozen_for)
-        assert await visit.turn(b"k") is None
+        assert await visit.wait_for_turn(b"k") is None
         if sent:
-            assert (await visit.ask(FetchRequest("http://a.example/", "x"), b"k")).outcome is Outcome.OK
+            assert (await visit.send(FetchRequest("http://a.example/", "x"), b"k")).outcome is Outcome.OK
         else:
-            with pytest.raises(Withheld):
-                await visit.ask(FetchRequest("http://a.example/", "x"), b"k")
+            with pytest.raises(RequestWithheld):
+                await visit.send(FetchRequest("http://a.example/", "x"), b"k")
         assert client.sent == sent
         assert visit.in_flight() == []
 
@@ -203,15 +210,15 @@ def test_a_freeze_between_turn_and_sending_withholds_the_request(frozen_for: flo
 def test_a_robots_txt_that_was_withheld_is_asked_for_when_the_store_has_heard_of_us(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.turns.LEASE_LOOK", 0.01)
+    monkeypatch.setattr("holdfast.crawler.request_gate.LEASE_POLL", 0.01)
 
     async def play() -> None:
         visit, client, leases, clock = asking(200.0, 0.0)
         request = FetchRequest("http://a.example/robots.txt", "x", timeout=99.0)
-        asked = asyncio.create_task(visit.ask_in_turn(request))
+        asked = asyncio.create_task(visit.send_in_turn(request))
         await asyncio.sleep(0.1)
         assert (asked.done(), client.sent) == (False, 0), "it waits, and its request with it"
-        leases.heard(clock.now())
+        leases.acknowledge(clock.now())
         result = await asked
         assert (client.sent, result is not None and result.status) == (1, 200)
         assert request.timeout == Settings().fetch.timeout.total_seconds(), "no longer than the claim is known to last"
@@ -227,7 +234,7 @@ def test_a_visit_is_overdue_only_where_nothing_but_the_worker_keeps_it_from_aski
         waiting_for = asyncio.create_task(visit.wait(60.0, WaitKind.PROXY))
         await asyncio.sleep(0)
         assert visit.overdue(clock.now()) == 0.0
-        visit.changed()
+        visit.notify()
         await waiting_for
         assert visit.overdue(clock.now()) >= 7.0
 

@@ -1,4 +1,4 @@
-"""Lanes: one choice at a time, requests in the order of the choices, no more under way than allowed, and an end that is one."""
+"""Request slots: one choice at a time, requests in the order of the choices, no more in flight than allowed, and exactly one end."""
 
 import asyncio
 import random
@@ -6,31 +6,31 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.engine.lanes import MOST_ASIDE, Lanes
-from holdfast.model.batch import Waiting
-from holdfast.model.work import Ending
+from holdfast.crawler.request_slots import MAX_EXTRA_SLOTS, RequestSlots
+from holdfast.model.commit_batch import FrontierItem
+from holdfast.model.visit_report import VisitEnd
 from tests.support.road import END, PATIENCE, SOON, Road, calm, page, run
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("most", [1, 2, 7])
 def test_one_choice_at_a_time_and_requests_in_the_order_of_the_choices(most: int, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     async def play() -> None:
         async def pause() -> None:
-            for _ in range(chance.randrange(6)):
+            for _ in range(rng.randrange(6)):
                 await asyncio.sleep(0)
 
         road = Road(most, pages=200)
         road.pause = pause
-        assert await road.lanes.run() is END
-        await road.lanes.land(PATIENCE)
+        assert await road.slots.run() is END
+        await road.slots.drain(PATIENCE)
         assert road.begun == list(range(200))
         assert sorted(road.ended) == road.begun
         assert road.most_choosing == 1
         assert road.most_flying <= most
-        assert road.lanes.flying == 0
+        assert road.slots.in_flight == 0
 
     run(play)
 
@@ -38,10 +38,10 @@ def test_one_choice_at_a_time_and_requests_in_the_order_of_the_choices(most: int
 def test_as_many_as_allowed_are_under_way_and_no_more() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
         assert road.under_way == [0, 1, 2]
-        assert road.lanes.flying == 3
+        assert road.slots.in_flight == 3
         road.let_end(1)
         await calm()
         assert road.under_way == [0, 2, 3]
@@ -49,7 +49,7 @@ def test_as_many_as_allowed_are_under_way_and_no_more() -> None:
         road.let_end(0, 2, 3)
         assert await over is END
         assert road.heard == [2, 2, 1, 0]  # told after it has fallen
-        await road.lanes.land(PATIENCE)
+        await road.slots.drain(PATIENCE)
 
     run(play)
 
@@ -62,25 +62,25 @@ def test_who_waits_until_nothing_flies_is_woken_by_the_last_that_lands() -> None
         left = [page(0), page(1)]
         gates = [asyncio.Event(), asyncio.Event()]
 
-        async def choose() -> Waiting | Ending:
+        async def choose() -> FrontierItem | VisitEnd:
             if left:
                 return left.pop(0)
-            while lanes.flying:
+            while slots.in_flight:
                 told.clear()
                 await told.wait()
             return END
 
-        async def walk(item: Waiting) -> None:
+        async def walk(item: FrontierItem) -> None:
             await gates[item.depth].wait()
 
-        lanes = Lanes(3, choose, walk, told.set)
-        over = asyncio.create_task(lanes.run())
+        slots = RequestSlots(3, choose, walk, told.set)
+        over = asyncio.create_task(slots.run())
         for gate in gates:
             await calm()
             assert not over.done()
             gate.set()
         assert await over is END
-        await lanes.land(PATIENCE)
+        await slots.drain(PATIENCE)
 
     run(play)
 
@@ -88,13 +88,13 @@ def test_who_waits_until_nothing_flies_is_woken_by_the_last_that_lands() -> None
 def test_one_that_steps_aside_makes_room_for_another_and_the_surplus_ends() -> None:
     async def play() -> None:
         road = Road(2)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
         assert road.under_way == [0, 1]
-        road.lanes.step_aside()
+        road.slots.open_extra_slot()
         await calm()
         assert road.under_way == [0, 1, 2]
-        road.let_end(0)  # the one that had stepped aside is back and ends
+        road.let_end(0)  # the one that had opened an extra slot is back and ends
         await calm()
         assert road.under_way == [1, 2]
         road.let_end(1)
@@ -103,7 +103,7 @@ def test_one_that_steps_aside_makes_room_for_another_and_the_surplus_ends() -> N
         road.left = 0
         road.let_end(2, 3)
         assert await over is END
-        await road.lanes.land(PATIENCE)
+        await road.slots.drain(PATIENCE)
 
     run(play)
 
@@ -111,12 +111,12 @@ def test_one_that_steps_aside_makes_room_for_another_and_the_surplus_ends() -> N
 def test_no_more_than_so_many_step_aside() -> None:
     async def play() -> None:
         road = Road(2)
-        over = asyncio.create_task(road.lanes.run())
-        for _ in range(MOST_ASIDE + 5):
+        over = asyncio.create_task(road.slots.run())
+        for _ in range(MAX_EXTRA_SLOTS + 5):
             await calm()
-            road.lanes.step_aside()
+            road.slots.open_extra_slot()
         await calm()
-        assert len(road.under_way) == road.lanes.flying == 2 + MOST_ASIDE
+        assert len(road.under_way) == road.slots.in_flight == 2 + MAX_EXTRA_SLOTS
         for number in list(road.under_way):
             road.let_end(number)
             await calm()
@@ -124,7 +124,7 @@ def test_no_more_than_so_many_step_aside() -> None:
         road.left = 0
         road.let_end(*road.under_way)
         assert await over is END
-        await road.lanes.land(PATIENCE)
+        await road.slots.drain(PATIENCE)
 
     run(play)
 
@@ -135,9 +135,9 @@ def test_a_surplus_that_ends_in_one_moment_does_not_end_the_visit(most: int) -> 
 
     async def play() -> None:
         road = Road(most)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
-        road.lanes.step_aside()
+        road.slots.open_extra_slot()
         await calm()
         assert len(road.under_way) == most + 1
         road.let_end(*road.under_way)
@@ -147,7 +147,7 @@ def test_a_surplus_that_ends_in_one_moment_does_not_end_the_visit(most: int) -> 
         road.left = 0
         road.let_end(*road.under_way)
         assert await over is END
-        await road.lanes.land(PATIENCE)
+        await road.slots.drain(PATIENCE)
 
     run(play)
 
@@ -155,8 +155,8 @@ def test_a_surplus_that_ends_in_one_moment_does_not_end_the_visit(most: int) -> 
 def test_an_ending_stops_all_lanes_and_landing_waits_for_those_under_way() -> None:
     async def play() -> None:
         road = Road(3, pages=2)
-        assert await road.lanes.run() is END  # found while two are under way
-        landing = asyncio.create_task(road.lanes.land(PATIENCE))
+        assert await road.slots.run() is END  # found while two are under way
+        landing = asyncio.create_task(road.slots.drain(PATIENCE))
         await calm()
         assert road.under_way == [0, 1]
         road.left = 5  # nobody looks any more
@@ -166,7 +166,7 @@ def test_an_ending_stops_all_lanes_and_landing_waits_for_those_under_way() -> No
         road.let_end(1)
         await landing
         assert (road.begun, road.ended, road.cancelled) == ([0, 1], [0, 1], [])
-        assert road.lanes.flying == 0
+        assert road.slots.in_flight == 0
 
     run(play)
 
@@ -175,8 +175,8 @@ def test_an_ending_stops_all_lanes_and_landing_waits_for_those_under_way() -> No
 def test_landing_gives_up_what_takes_too_long(seconds: float) -> None:
     async def play() -> None:
         road = Road(3, pages=2)
-        await road.lanes.run()
-        await road.lanes.land(seconds)
+        await road.slots.run()
+        await road.slots.drain(seconds)
         assert sorted(road.cancelled) == [0, 1]
         assert road.heard == [1, 0]
 
@@ -186,8 +186,8 @@ def test_landing_gives_up_what_takes_too_long(seconds: float) -> None:
 def test_landing_before_anything_flew() -> None:
     async def play() -> None:
         road = Road(3)
-        await road.lanes.land(PATIENCE)
-        assert road.lanes.flying == 0
+        await road.slots.drain(PATIENCE)
+        assert road.slots.in_flight == 0
         assert road.heard == []
 
     run(play)
@@ -196,7 +196,7 @@ def test_landing_before_anything_flew() -> None:
 def test_a_fault_in_a_choice_comes_out_of_the_run() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
         road.fault_of_choice = LookupError("the store")
         road.let_end(0)
@@ -204,39 +204,39 @@ def test_a_fault_in_a_choice_comes_out_of_the_run() -> None:
             await over
         assert road.under_way == [1, 2]
         road.let_end(1, 2)
-        await road.lanes.land(PATIENCE)
+        await road.slots.drain(PATIENCE)
         assert road.begun == [0, 1, 2]
 
     run(play)
 
 
 @pytest.mark.parametrize("after", [page(9), END])
-def test_after_a_fault_in_a_choice_nobody_chooses_again(after: Waiting | Ending) -> None:
-    """The baton goes to the next lane before the visit hears of the fault; neither a request nor an ending may come of that."""
+def test_after_a_fault_in_a_choice_nobody_chooses_again(after: FrontierItem | VisitEnd) -> None:
+    """The lock goes to the next slot before the visit hears of the error; neither a request nor an ending may come of that."""
 
     async def play() -> None:
-        left: list[Waiting | Ending] = [page(0), page(1)]
+        left: list[FrontierItem | VisitEnd] = [page(0), page(1)]
         begun: list[int] = []
         gate = asyncio.Event()
 
-        async def choose() -> Waiting | Ending:
+        async def choose() -> FrontierItem | VisitEnd:
             if left:
                 return left.pop(0)
             left.extend([after, END])
-            await asyncio.sleep(0)  # the other lane comes to the baton
+            await asyncio.sleep(0)  # the other slot gets the lock
             raise LookupError("the store")
 
-        async def walk(item: Waiting) -> None:
+        async def walk(item: FrontierItem) -> None:
             begun.append(item.depth)
             await gate.wait()
 
-        lanes = Lanes(2, choose, walk, lambda: None)
-        over = asyncio.create_task(lanes.run())
+        slots = RequestSlots(2, choose, walk, lambda: None)
+        over = asyncio.create_task(slots.run())
         await calm()
         gate.set()
         with pytest.raises(LookupError):
             await over
-        await lanes.land(PATIENCE)
+        await slots.drain(PATIENCE)
         assert begun == [0, 1]
 
     run(play)
@@ -245,30 +245,30 @@ def test_after_a_fault_in_a_choice_nobody_chooses_again(after: Waiting | Ending)
 def test_a_fault_in_a_walk_comes_out_and_the_others_stop() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
         road.gates[1].set_exception(LookupError("a fault of ours"))
         with pytest.raises(LookupError, match="a fault of ours"):
             await over
         road.let_end(0, 2)
-        await road.lanes.land(PATIENCE)
+        await road.slots.drain(PATIENCE)
         assert road.begun == [0, 1, 2]
-        assert road.lanes.flying == 0
+        assert road.slots.in_flight == 0
 
     run(play)
 
 
-@pytest.mark.parametrize("cause", ["a fault in another lane", "nobody waits for the end any more"])
+@pytest.mark.parametrize("cause", ["an error in another slot", "nobody waits for the end any more"])
 def test_a_choice_that_was_under_way_when_all_ended_begins_nothing(cause: str) -> None:
     async def play() -> None:
         road = Road(2)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
         road.may_choose.clear()
         road.let_end(0)
         await calm()
         assert road.choosing == 1
-        if cause == "a fault in another lane":
+        if cause == "an error in another slot":
             road.gates[1].set_exception(LookupError())
         else:
             over.cancel()
@@ -276,9 +276,9 @@ def test_a_choice_that_was_under_way_when_all_ended_begins_nothing(cause: str) -
         with suppress(LookupError, asyncio.CancelledError):
             await over
         road.may_choose.set()
-        await road.lanes.land(SOON)
+        await road.slots.drain(SOON)
         assert road.begun == [0, 1]
-        assert road.lanes.flying == 0
+        assert road.slots.in_flight == 0
 
     run(play)
 
@@ -286,15 +286,15 @@ def test_a_choice_that_was_under_way_when_all_ended_begins_nothing(cause: str) -
 def test_when_all_are_cancelled_there_is_no_ending() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await calm()
         road.may_choose.clear()
         road.let_end(0, 1)
-        await calm()  # one walks, one chooses, one waits for the baton
-        road.lanes.cancel()
+        await calm()  # one crawls, one chooses, one waits for the lock
+        road.slots.cancel()
         assert await over is None
-        assert (road.cancelled, road.choosing, road.lanes.flying) == ([2], 0, 0)
-        await road.lanes.land(PATIENCE)
+        assert (road.cancelled, road.choosing, road.slots.in_flight) == ([2], 0, 0)
+        await road.slots.drain(PATIENCE)
 
     run(play)
 
@@ -302,9 +302,9 @@ def test_when_all_are_cancelled_there_is_no_ending() -> None:
 def test_a_lane_that_was_only_just_opened_is_cancelled_with_the_others() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.lanes.run())
+        over = asyncio.create_task(road.slots.run())
         await asyncio.sleep(0)
-        road.lanes.cancel()
+        road.slots.cancel()
         assert await over is None
         assert road.begun == []
 

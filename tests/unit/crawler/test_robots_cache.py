@@ -1,4 +1,4 @@
-"""What a visit knows of robots.txt: asked for once an origin, kept, and closed where it cannot be had."""
+"""The robots.txt cache: fetched once per origin, stored, and closed where it is unavailable."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.robots import RobotsKeeper
+from holdfast.crawler.robots_cache import RobotsCache
+from holdfast.db.visit_state import StoredRobots
+from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchRequest, FetchResult
 from holdfast.settings import Politeness
-from holdfast.store.visits import StoredRobots
 
 SITE = "https://a.example"
 DENIES = b"User-agent: *\nDisallow: /private\nCrawl-delay: 3\n"
@@ -40,15 +40,15 @@ class Origin:
         self.saved: list[dict[str, Any]] = []
         self.learnt: list[Outcome] = []
         self.clock = FakeClock()
-        self.keeper = RobotsKeeper(
+        self.cache = RobotsCache(
             dict(stored or {}),
             Politeness(**settings),
             self.clock,
             agent="Holdfast/1",
             allow_private=False,
-            ask=self._ask,
+            send=self._ask,
             save=self._save,
-            learn=lambda outcome, _result: self.learnt.append(outcome),
+            on_unreachable=lambda outcome, _result: self.learnt.append(outcome),
         )
 
     async def _ask(self, request: FetchRequest) -> FetchResult | None:
@@ -60,7 +60,7 @@ class Origin:
 
     def allows(self, path: str) -> bool | None:
         """None: the visit had to end first."""
-        known = asyncio.run(self.keeper.of(SITE + path))
+        known = asyncio.run(self.cache.get(SITE + path))
         return None if known is None else known.robots.allowed(SITE + path, "Holdfast").allowed
 
 
@@ -109,18 +109,18 @@ def test_one_that_cannot_be_had_denies_everything_after_two_more_attempts(answer
 def test_a_server_that_is_not_there_counts_for_the_domain() -> None:
     nowhere = FetchResult(f"{SITE}/robots.txt", Outcome.NO_SUCH_HOST, "nobody knows it")
     origin = Origin(nowhere, SILENT, BROKEN)
-    known = asyncio.run(origin.keeper.of(f"{SITE}/"))
+    known = asyncio.run(origin.cache.get(f"{SITE}/"))
     assert known is not None
-    assert (known.reachable, known.why) == (False, Outcome.SERVER_ERROR)
+    assert (known.reachable, known.outcome) == (False, Outcome.SERVER_ERROR)
     assert origin.learnt == [Outcome.NO_SUCH_HOST, Outcome.TIMEOUT]
 
 
 def test_an_address_that_we_refuse_is_asked_for_once_and_not_kept() -> None:
     """It is our own decision: another job, or another setting, may decide otherwise."""
     origin = Origin(FetchResult(f"{SITE}/robots.txt", Outcome.ADDRESS_REFUSED, "loopback"))
-    known = asyncio.run(origin.keeper.of(f"{SITE}/"))
+    known = asyncio.run(origin.cache.get(f"{SITE}/"))
     assert known is not None
-    assert (known.reachable, known.why, known.detail) == (False, Outcome.ADDRESS_REFUSED, "loopback")
+    assert (known.reachable, known.outcome, known.detail) == (False, Outcome.ADDRESS_REFUSED, "loopback")
     assert (len(origin.asked), origin.saved, origin.learnt, origin.clock.slept) == (1, [], [], [])
 
 
@@ -180,7 +180,7 @@ def test_a_visit_that_has_to_end_learns_nothing() -> None:
 
 def test_each_origin_has_its_own() -> None:
     origin = Origin(got(), got(b""))
-    other = asyncio.run(origin.keeper.of("http://a.example:8080/private"))
+    other = asyncio.run(origin.cache.get("http://a.example:8080/private"))
     assert other is not None
     assert other.robots.allowed("http://a.example:8080/private", "Holdfast").allowed is False
     assert origin.allows("/private") is True

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import supervisor as supervisors
-from holdfast.engine.supervisor import Supervisor
+from holdfast.crawler import supervisor as supervisors
+from holdfast.crawler.supervisor import Supervisor
 
 PATIENCE = 30.0
 WAITS = """
@@ -26,7 +26,7 @@ print("orphan", flush=True)
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisors, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(supervisors, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisors, "MAX_PAUSE", 0.05)
 
 
 def supervise(folder: Path, script: str, count: int = 1) -> Supervisor:
@@ -108,7 +108,7 @@ def test_one_that_is_done_stays_away(tmp_path: Path) -> None:
     assert (supervisor.restarts, supervisor.refusal) == (0, None)
 
 
-@pytest.mark.parametrize("code", sorted(supervisors.CONFIGURED_WRONG))
+@pytest.mark.parametrize("code", sorted(supervisors.FATAL_EXIT_CODES))
 def test_what_a_restart_would_not_mend_is_not_restarted(tmp_path: Path, code: int) -> None:
     supervisor = supervise(tmp_path, f"import sys; print('why'); sys.exit({code})")
     supervisor.start()
@@ -121,7 +121,7 @@ def test_one_that_fails_at_once_every_time_is_given_up(tmp_path: Path) -> None:
     supervisor = supervise(tmp_path, "import sys; sys.exit(1)")
     supervisor.start()
     tick_until(supervisor, lambda: not supervisor.tick())
-    assert (supervisor.restarts, supervisor.refusal) == (supervisors.MOST_FAULTS - 1, 1)
+    assert (supervisor.restarts, supervisor.refusal) == (supervisors.MAX_FAULTS - 1, 1)
 
 
 def test_none_is_started_again_while_stopping(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_workers_notice_that_the_supervisor_is_gone(tmp_path: Path) -> None:
     supervisor = supervise(tmp_path, WAITS)
     supervisor.start()
     tick_until(supervisor, lambda: said(supervisor) == ["alive"])
-    (place,) = supervisor._places
+    (place,) = supervisor._slots
     assert place.process is not None
     assert place.process.stdin is not None
     place.process.stdin.close()

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.telemetry import files
 from holdfast.telemetry import log as telemetry
-from holdfast.telemetry.log import LINES, LONGEST_MESSAGE, RateLimited
+from holdfast.telemetry.log import MAX_LINES, MAX_MESSAGE_CHARACTERS, RateLimitHandler
 
 FLOOD = 11_202
 """As many as a client without a key had written in 5 s."""
@@ -36,29 +35,29 @@ def logger() -> Iterator[logging.Logger]:
 
 def test_after_so_many_lines_of_a_cause_they_are_counted(logger: logging.Logger) -> None:
     kept, now = _Kept(), [0.0]
-    logger.addHandler(RateLimited(kept, clock=lambda: now[0]))
-    for number in range(LINES + FLOOD):
+    logger.addHandler(RateLimitHandler(kept, clock=lambda: now[0]))
+    for number in range(MAX_LINES + FLOOD):
         logger.warning("the host %d is hostile", number)
     logger.warning("another cause")
-    assert kept.said == [f"the host {number} is hostile" for number in range(LINES)] + ["another cause"]
+    assert kept.said == [f"the host {number} is hostile" for number in range(MAX_LINES)] + ["another cause"]
     now[0] = 60.0
     logger.warning("a third one")
-    assert kept.said[LINES + 1 :] == [
-        f"… 11 202 more in the last minute, such as: the host {LINES + FLOOD - 1} is hostile",
+    assert kept.said[MAX_LINES + 1 :] == [
+        f"… 11 202 more in the last minute, such as: the host {MAX_LINES + FLOOD - 1} is hostile",
         "a third one",
     ]
 
 
 def test_the_count_does_not_wait_for_another_line(logger: logging.Logger) -> None:
     kept = _Kept()
-    handler = RateLimited(kept, window=0.05)
+    handler = RateLimitHandler(kept, window=0.05)
     logger.addHandler(handler)
-    for _ in range(LINES + 2):
+    for _ in range(MAX_LINES + 2):
         logger.warning("again")
     assert handler._timer is not None
     handler._timer.join()
-    assert kept.said[LINES:] == ["… 2 more in the last 0.05 s, such as: again"]
-    for _ in range(LINES + 3):
+    assert kept.said[MAX_LINES:] == ["… 2 more in the last 0.05 s, such as: again"]
+    for _ in range(MAX_LINES + 3):
         logger.warning("again")
     handler.close()
     assert kept.said[-1] == "… 3 more in the last 0.05 s, such as: again", "nor for the end of the window when it ends"
@@ -67,11 +66,11 @@ def test_the_count_does_not_wait_for_another_line(logger: logging.Logger) -> Non
 _CHILD = """
 import logging, sys
 from pathlib import Path
-from holdfast.telemetry import files, log
+from holdfast.telemetry import log
 log.set_up()
-files.LONGEST = 20_000
-log.LINES = 10_000
-log.keep_small(Path(sys.argv[1]))
+log.MAX_FILE_BYTES = 20_000
+log.MAX_LINES = 10_000
+log.rotate_stderr(Path(sys.argv[1]))
 for number in range(1_000):
     logging.getLogger("uvicorn.error").warning("line %d\\n%s", number, "x" * (3_000 if number == 999 else 0))
 print("and what is not logged", flush=True)
@@ -80,12 +79,12 @@ print("and what is not logged", flush=True)
 
 def test_a_log_file_has_times_and_an_end(tmp_path: Path) -> None:
     file = tmp_path / "api-1.log"
-    with open(files.open_log(file), "ab") as out:  # noqa: PTH123 — a descriptor
+    with open(telemetry.open_log(file), "ab") as out:  # noqa: PTH123 — a descriptor
         subprocess.run([sys.executable, "-c", _CHILD, str(tmp_path)], stdout=out, stderr=out, check=True)
     old = tmp_path / "api-1.log.1"
     assert sorted(tmp_path.iterdir()) == [file, old]
     assert old.stat().st_size < 20_000 + 100
-    assert file.stat().st_size < 20_000 + 2 * LONGEST_MESSAGE
+    assert file.stat().st_size < 20_000 + 2 * MAX_MESSAGE_CHARACTERS
     *lines, last = (old.read_text() + file.read_text()).splitlines()
     assert last == "and what is not logged"
     assert all(line.startswith("20") and "WARNING uvicorn.error: line " in line for line in lines if line[0] != " ")
@@ -94,9 +93,9 @@ def test_a_log_file_has_times_and_an_end(tmp_path: Path) -> None:
 
 
 def test_two_processes_with_one_file_put_it_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST", 1_000)
+    monkeypatch.setattr(telemetry, "MAX_FILE_BYTES", 1_000)
     path = tmp_path / "crawl.log"
-    handlers = [telemetry._ToFile(path) for _ in range(2)]
+    handlers = [telemetry._FileHandler(path) for _ in range(2)]
     record = logging.LogRecord("x", logging.INFO, "", 0, "y" * 600, None, None)
     for handler in (handlers[0], handlers[0], handlers[1], handlers[1]):
         handler.emit(record)

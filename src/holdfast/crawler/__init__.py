@@ -1,0 +1,1 @@
+"""The crawl of a URL: claim, visit, gate, fetch, parse, links, archive, commit, release."""

@@ -1,0 +1,476 @@
+"""The batch writer: collects the results of a worker process and commits them in batches, on a thread of its own.
+
+The rule: bytes first, row second, all or nothing. One batch is being committed while the next one fills; when both are full,
+fetching waits. So the work that a crash can lose is bounded, and so is memory while the database is unavailable. A batch that the
+database rejects is bisected until the row that it refuses stands alone; what a page led to stays with that page, so each half is a
+batch that may be committed by itself.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Final, Protocol
+
+import zstandard
+
+from holdfast import failpoints
+from holdfast.archive.warc import Exchange
+from holdfast.archive.writer import ArchiveWriter
+from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.leases import Leases
+from holdfast.crawler.run_counters import RunCounters
+from holdfast.db import commit
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.items import Due, PageKey
+from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
+from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome, VisitPart
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.proxy import ProxyPauses, ProxyUse
+from holdfast.model.visit_report import NO_GROWTH, FrontierGrowth
+from holdfast.settings import Flush
+from holdfast.telemetry.clock import Clock
+
+log: Final = logging.getLogger(__name__)
+
+URGENT_COMMIT_INTERVAL: Final = 0.05
+"""Seconds between two commits that idle visits request."""
+MAX_UNFLUSHED_PAGES: Final = 10_000
+"""With `flush.pages` = 0 a batch is committed only at the end of a visit; this limit bounds its memory."""
+MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""Maximum size of the bodies and found URLs in a batch: large pages are committed sooner."""
+FOUND_URL_BYTES: Final = 300
+"""Bytes that a found URL costs in addition to its text."""
+DISK_RETRY_SECONDS: Final = 2.0
+
+
+class ClaimHolder(Protocol):
+    """The holder of a claim: a visit, as the batch writer sees it."""
+
+    domain_id: int
+    epoch: int
+    for_tasks: bool
+    keeps_status: bool
+    """Its results do not change the status of the domain."""
+
+    def clocks(self) -> PolitenessClocks:
+        """Return its rate limits and circuit breaker at this moment."""
+        ...
+
+    @property
+    def streak(self) -> int:
+        """Consecutive refusals and failures to reach the server."""
+        ...
+
+    @property
+    def consecutive_errors(self) -> int:
+        """Consecutive errors of every kind."""
+        ...
+
+    def on_committed(self, outcomes: Sequence[UrlOutcome], growth: FrontierGrowth, *, clocks_saved: bool) -> None:
+        """Called when these outcomes are committed. `clocks_saved`: so are the clocks as of the last `save_clocks`."""
+        ...
+
+    def lose_claim(self) -> None:
+        """Called when the claim belongs to another worker."""
+        ...
+
+
+@dataclass(slots=True)
+class _OpenPart:
+    holder: ClaimHolder
+    outcomes: list[UrlOutcome] = field(default_factory=list)
+    ended_at: list[float] = field(default_factory=list)
+    found: list[DiscoveredUrl] = field(default_factory=list)
+    uses: list[ProxyUse] = field(default_factory=list)
+    clocks_saved: bool = False
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _OpenBatch:
+    """The batch that is being filled."""
+
+    parts: dict[int, _OpenPart] = field(default_factory=dict)
+    exchanges: list[tuple[UrlOutcome, Exchange]] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    """Bytes of the bodies and of the found URLs."""
+    since: float = 0.0
+
+
+class BatchWriter:
+    """Fills batches on the event loop and commits them on a thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        leases: Leases,
+        clock: Clock,
+        *,
+        worker: str,
+        run_id: int,
+        lease: timedelta,
+        flush: Flush,
+        defaults: NewDomains,
+        rests: ProxyPauses,
+        archive: Callable[[], ArchiveWriter],
+        counters: RunCounters | None = None,
+        offer_page: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
+        report: Callable[[Sequence[UrlOutcome]], None] | None = None,
+    ) -> None:
+        """`offer_page` is called with each committed page that has a parser; `report` with committed outcomes, on the event loop."""
+        self._database = database
+        self._db = DbThread(database, "batch writer")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-writer")
+        self._leases = leases
+        self._offer_page = offer_page
+        self._clock = clock
+        self._worker = worker
+        self._run_id = run_id
+        self._lease = lease
+        self._flush = flush
+        self._limit = flush.pages or MAX_UNFLUSHED_PAGES
+        self._defaults = defaults
+        self._rests = rests
+        self._open_archive = archive
+        self._counters = counters or RunCounters()
+        self._report = report
+        self._segments: ArchiveWriter | None = None
+        self._compressor = zstandard.ZstdCompressor(level=3)
+        self._open_batch = _OpenBatch()
+        self._committing = False
+        self._urgent = False
+        self._next_urgent_commit = 0.0
+        """Earliest time of the next commit that was requested by `commit_soon`."""
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._stop = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.problem: str | None = None
+        """Why commits cannot succeed at this moment, for the operator; None: they can."""
+
+    # On the event loop ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the commit loop. Before: called on the running event loop."""
+        self._task = asyncio.create_task(self._run(), name="batch writer")
+
+    def on_failure(self, failed: Callable[[str], None]) -> None:
+        """Call `failed` with the reason if the commit loop ends with an internal error."""
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (problem := task.exception()) is not None:
+                log.error("commits ended", exc_info=problem)
+                failed(f"Commits ended with an internal error: {problem}")
+
+        if self._task is not None:
+            self._task.add_done_callback(on_done)
+
+    def add(
+        self,
+        holder: ClaimHolder,
+        outcome: UrlOutcome,
+        found: Sequence[DiscoveredUrl] = (),
+        exchange: Exchange | None = None,
+    ) -> None:
+        """Add the outcome of a URL to the open batch. After: once it is committed, `holder.on_committed` is called."""
+        part = self._part_of(holder)
+        part.outcomes.append(outcome)
+        part.ended_at.append(self._clock.now())
+        part.found.extend(found)
+        size = sum(len(url.url) + FOUND_URL_BYTES for url in found)
+        if exchange is not None:
+            self._open_batch.exchanges.append((outcome, exchange))
+            size += len(exchange.result.body)
+        elif outcome.page is not None and outcome.page.text is not None:
+            size += len(outcome.page.text)
+        part.size += size
+        self._open_batch.size += size
+        self._open_batch.count += 1
+        if self._is_full(self._open_batch):
+            self._room.clear()
+            self._changed.set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the open batch is full; `wait_for_room` returns when it is not."""
+        return not self._room.is_set()
+
+    def _is_full(self, open_batch: _OpenBatch) -> bool:
+        return open_batch.count >= self._limit or open_batch.size >= MAX_BATCH_BYTES
+
+    def save_clocks(self, holder: ClaimHolder) -> None:
+        """Commit the holder's clocks with the open batch, even if it has no outcome there."""
+        self._part_of(holder).clocks_saved = True
+
+    def add_proxy_use(self, holder: ClaimHolder, use: ProxyUse) -> None:
+        """Add the use of a proxy by a request that was not for a page."""
+        self._part_of(holder).uses.append(use)
+
+    def _part_of(self, holder: ClaimHolder) -> _OpenPart:
+        open_batch = self._open_batch
+        part = open_batch.parts.get(holder.domain_id)
+        if part is not None and part.holder is not holder:
+            self._discard_part(part)  # an earlier tenure's: the fence would refuse it
+            part = None
+        if part is None:
+            part = open_batch.parts[holder.domain_id] = _OpenPart(holder)
+            if len(open_batch.parts) == 1:
+                open_batch.since = self._clock.now()
+                self._changed.set()
+        return part
+
+    def discard(self, holder: ClaimHolder) -> None:
+        """Remove the holder's outcomes from the open batch: its claim is lost, so the fence would refuse them."""
+        part = self._open_batch.parts.get(holder.domain_id)
+        if part is not None and part.holder is holder:
+            self._discard_part(part)
+
+    def _discard_part(self, part: _OpenPart) -> None:
+        open_batch = self._open_batch
+        del open_batch.parts[part.holder.domain_id]
+        gone = {id(outcome) for outcome in part.outcomes}
+        open_batch.exchanges = [pair for pair in open_batch.exchanges if id(pair[0]) not in gone]
+        open_batch.count -= len(part.outcomes)
+        open_batch.size -= part.size
+        if not self._is_full(open_batch):
+            self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Return when the open batch has room for another page."""
+        await self._room.wait()
+
+    def commit_soon(self) -> None:
+        """Commit the open batch soon: a visit waits for it."""
+        if self._open_batch.parts:
+            self._urgent = True
+            self._changed.set()
+
+    async def close(self) -> None:
+        """Stop. After: everything that was added is committed, or the database was unavailable and it is as if it had not been fetched."""
+        if self._task is None:
+            return
+        self._stop.set()
+        self._changed.set()
+        await asyncio.wait({self._task})
+        self._thread.shutdown(wait=True)
+        self._db.close()
+        if self._segments is not None:
+            self._segments.close()
+
+    def give_up(self) -> None:
+        """Stop waiting for a database that is unavailable."""
+        self._stop.set()
+        self._db.give_up()
+        self._room.set()
+
+    async def _run(self) -> None:
+        while not (self._stop.is_set() and not self._open_batch.parts):
+            await self._wait_until_due()
+            if not self._open_batch.parts:
+                continue
+            open_batch, self._open_batch = self._open_batch, _OpenBatch()
+            self._urgent = False
+            self._room.set()
+            try:
+                await self._commit_open_batch(open_batch)
+            except DatabaseUnavailable:
+                return
+            self._next_urgent_commit = self._clock.now() + URGENT_COMMIT_INTERVAL
+
+    async def _wait_until_due(self) -> None:
+        while not self._stop.is_set():
+            open_batch = self._open_batch
+            left: float | None = None
+            if open_batch.parts:
+                due = [self._next_urgent_commit] if self._urgent else []
+                if self._flush.pages:
+                    due.append(open_batch.since + self._flush.seconds.total_seconds())
+                left = min(due) - self._clock.now() if due else None
+                if self._is_full(open_batch) or (left is not None and left <= 0):
+                    return
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+
+    async def _commit_open_batch(self, open_batch: _OpenBatch) -> None:
+        loop = asyncio.get_running_loop()
+        asked_at = self._clock.now()
+        batch = self._build_batch(open_batch, asked_at)
+        done = await loop.run_in_executor(self._thread, self._write_batch, batch, open_batch.exchanges)
+        kept = [part for domain_id, part in open_batch.parts.items() if domain_id not in done.refused]
+        self._leases.renew(((part.holder.domain_id, part.holder.epoch) for part in kept), asked_at)
+        if done.refused:
+            log.warning("%d domains were refused at a commit: another worker holds them now", len(done.refused))
+            self._counters.fenced_writes += len(done.refused)
+        for part in open_batch.parts.values():
+            if part.holder.domain_id in done.refused:
+                part.holder.lose_claim()
+            else:
+                growth = done.growth.get(part.holder.domain_id, NO_GROWTH)
+                self._counters.robots_denied += sum(map(_robots_denied, part.outcomes))
+                part.holder.on_committed(part.outcomes, growth, clocks_saved=part.clocks_saved)
+                if self._report is not None:
+                    self._report(part.outcomes)
+        self._offer_to_parsers(open_batch, done.refused)
+
+    def _offer_to_parsers(self, open_batch: _OpenBatch, refused: set[int]) -> None:
+        """Offer pages to their parsers. Before: they are committed. Pages of refused domains are not offered."""
+        exchanges = {id(outcome): exchange for outcome, exchange in open_batch.exchanges if _parser_of(outcome)}
+        if not exchanges:
+            return
+        for domain_id, part in open_batch.parts.items():
+            for outcome in part.outcomes if domain_id not in refused else ():
+                page, exchange = outcome.page, exchanges.get(id(outcome))
+                if exchange is not None and page is not None and page.parser and page.archive is not None:
+                    key = PageKey(domain_id, outcome.job_id, outcome.url_key, page.parser)
+                    self._offer_page(Due(key, page.archive), exchange)
+
+    def _build_batch(self, open_batch: _OpenBatch, now: float) -> CommitBatch:
+        parts = []
+        for domain_id, part in open_batch.parts.items():
+            for outcome, ended_at in zip(part.outcomes, part.ended_at, strict=True):
+                outcome.age = max(0.0, now - ended_at)
+                if outcome.proxy is not None:
+                    outcome.proxy.age = now - outcome.proxy.started
+            for use in part.uses:
+                use.age = now - use.started
+            holder = part.holder
+            parts.append(
+                VisitPart(
+                    domain_id,
+                    holder.epoch,
+                    part.outcomes,
+                    part.found,
+                    holder.clocks(),
+                    holder.consecutive_errors,
+                    None if holder.for_tasks else holder.streak,
+                    for_tasks=holder.for_tasks,
+                    keeps_status=holder.keeps_status,
+                    other_uses=part.uses,
+                )
+            )
+        return CommitBatch(self._run_id, parts, time.perf_counter())
+
+    # In the thread ----------------------------------------------------------------------------------------------------
+
+    def _write_batch(self, batch: CommitBatch, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> commit.CommitResult:
+        for part in batch.parts:
+            for outcome in part.outcomes:
+                if outcome.page is not None and outcome.page.text is not None:
+                    outcome.page.text = self._compressor.compress(outcome.page.text)
+        self._write_archive(exchanges)
+        failpoints.reach("archive_written")
+        begun = time.perf_counter()
+        done = self._commit_or_split(batch)
+        self._counters.record_commit(time.perf_counter() - begun)
+        return done
+
+    def _commit_or_split(self, batch: CommitBatch) -> commit.CommitResult:
+        try:
+            return self._db.run(
+                commit.commit,
+                self._database.connect,
+                worker=self._worker,
+                batch=batch,
+                lease=self._lease,
+                defaults=self._defaults,
+                rests=self._rests,
+                give_up=self._db.is_closing,
+            )
+        except Unsettled as problem:
+            raise DatabaseUnavailable(str(problem)) from problem
+        except (RolledBack, StoreUnavailable):
+            raise
+        except StoreError as problem:
+            # One page that the database refuses must neither block the others nor be retried for ever.
+            log.error("a batch of %d parts was refused: %s", len(batch.parts), problem)  # noqa: TRY400 — no traceback
+            halves = split_batch(batch)
+            if halves is None:
+                mark_unstorable(batch, str(problem))
+                halves = [batch]
+            done = commit.CommitResult()
+            for half in halves:
+                part = self._commit_or_split(half)
+                done.refused |= part.refused
+                for domain_id, growth in part.growth.items():
+                    done.growth[domain_id] = done.growth.get(domain_id, NO_GROWTH).plus(growth)
+            return done
+
+    def _write_archive(self, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> None:
+        """Write and sync the bytes before any row points to them. While the disk is full it retries: nothing is lost, nothing proceeds."""
+        while exchanges:
+            try:
+                if self._segments is None:
+                    self._segments = self._open_archive()
+                refs = self._segments.append([exchange for _, exchange in exchanges])
+                self._segments.sync()
+            except OSError as problem:
+                if self.problem is None:
+                    log.error("the archive cannot be written: %s; fetching waits until it can", problem)  # noqa: TRY400 — no traceback
+                self.problem = f"the archive cannot be written: {problem.strerror or problem}"
+                if self._stop.wait(DISK_RETRY_SECONDS):
+                    raise DatabaseUnavailable("The archive cannot be written, and the worker was stopped.") from problem
+            else:
+                self.problem = None
+                for (outcome, _), ref in zip(exchanges, refs, strict=True):
+                    if outcome.page is not None:
+                        outcome.page.archive = ref
+                return
+
+
+def _parser_of(outcome: UrlOutcome) -> str | None:
+    return None if outcome.page is None else outcome.page.parser
+
+
+def _robots_denied(outcome: UrlOutcome) -> bool:
+    return outcome.outcome is Outcome.ROBOTS_DENIED and outcome.state is UrlState.DENIED
+
+
+def split_batch(batch: CommitBatch) -> list[CommitBatch] | None:
+    """Bisect a rejected batch to isolate the row that the database refuses; None if only one outcome is left."""
+    parts = batch.parts
+    if len(parts) > 1:
+        middle = len(parts) // 2
+        return [replace(batch, parts=parts[:middle]), replace(batch, parts=parts[middle:])]
+    if not parts or len(parts[0].outcomes) <= 1:
+        return None
+    (part,) = parts
+    middle = len(part.outcomes) // 2
+    ends = ((0, middle), (middle, len(part.outcomes)))
+    return [replace(batch, parts=[_part_of(part, start, end)]) for start, end in ends]
+
+
+def _part_of(part: VisitPart, start: int, end: int) -> VisitPart:
+    outcomes = part.outcomes[start:end]
+    keys = {outcome.url_key for outcome in outcomes}
+    # A URL whose parent is not in this part (there should be none) goes with the first half.
+    others = {outcome.url_key for outcome in part.outcomes} - keys
+    found = [url for url in part.found if url.parent_key in keys or (start == 0 and url.parent_key not in others)]
+    return replace(part, outcomes=outcomes, found=found, other_uses=part.other_uses if start == 0 else [])
+
+
+def mark_unstorable(batch: CommitBatch, why: str) -> None:
+    """Replace the only outcome by a failure that can be stored. Raises StoreError if it is that failure already."""
+    outcomes = batch.parts[0].outcomes if batch.parts else []
+    if not outcomes or (
+        outcomes[0].outcome is Outcome.BAD_RESPONSE and not batch.parts[0].found and outcomes[0].page is None
+    ):
+        raise StoreError(why)
+    (outcome,) = outcomes
+    outcome.outcome, outcome.state, outcome.reason = (
+        Outcome.BAD_RESPONSE,
+        UrlState.FAILED,
+        f"cannot be stored: {why[:300]}",
+    )
+    outcome.page, outcome.retry_in, outcome.proxy = None, None, None
+    batch.parts[0].found.clear()
+    batch.parts[0].other_uses.clear()

@@ -1,0 +1,65 @@
+"""The configuration of a worker process, and the context that its visits share."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.crawler.batch_writer import BatchWriter
+from holdfast.crawler.db_thread import DbThread
+from holdfast.crawler.leases import Leases
+from holdfast.crawler.link_filter import LinkMemoryBudget, SiteCache
+from holdfast.crawler.proxy_registry import ProxyRegistry
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.commit_batch import UrlOutcome
+from holdfast.model.url import UrlRules
+from holdfast.parse.page_parser import PageParser
+from holdfast.settings import Settings
+from holdfast.telemetry.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The configuration of a worker process."""
+
+    settings: Settings
+    database: Database
+    name: str
+    agent: str
+    rules: UrlRules
+    defaults: NewDomains
+    archive_folder: Path
+    unseal: Callable[[str], str]
+    """Decrypts a stored secret: the password of a proxy, the headers of a domain."""
+    parser_file: Path | None = None
+    """A parser given by its path, in addition to those of the parser folder."""
+    report: Callable[[Sequence[UrlOutcome]], None] | None = None
+    """Called on the event loop with committed outcomes; must return at once."""
+    siblings: int = 1
+    """Workers that are started together with this one, itself included."""
+    job_id: int | None = None
+    """Serve this job only, and end when it has nothing more to do; None: serve all jobs until stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What every visit of a worker shares: created once by the worker, passed to all."""
+
+    settings: Settings
+    worker: str
+    run_id: int
+    agent: str
+    """The default User-Agent, for domains and jobs without one."""
+    rules: UrlRules
+    sites: SiteCache
+    memory: LinkMemoryBudget
+    clock: Clock
+    rng: random.Random
+    db: DbThread
+    leases: Leases
+    batch_writer: BatchWriter
+    proxies: ProxyRegistry
+    client: HttpClient
+    parser: PageParser
