@@ -1,7 +1,7 @@
-"""Coming in with a name and a password.
+"""Authentication by a name and a password.
 
-The rule: an attempt has its place among those that may fail before its password is looked at, no connection is held meanwhile, and whoever
-fails is told the same for every reason, after the same work.
+The rule: an attempt is counted as a failure before its password is verified, no connection is held meanwhile, and a failed attempt gets
+the same answer for every reason, after the same work.
 """
 
 import ipaddress
@@ -10,15 +10,16 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
-from holdfast.control import names, passwords, tokens
-from holdfast.control.passwords import Hasher
+from holdfast.accounts import name_rules, passwords, tokens
+from holdfast.accounts.passwords import Hasher
+from holdfast.accounts.queries import login_attempts, sessions, users
+from holdfast.accounts.queries.login_attempts import Attempt, Limits, LoginRequest
+from holdfast.accounts.queries.sessions import Client
+from holdfast.accounts.records import User
+from holdfast.db import audit
+from holdfast.db.connection import Connection, Database
 from holdfast.errors import Unauthenticated
 from holdfast.settings.web import Web
-from holdfast.store import audit, logins, sessions, users
-from holdfast.store.connect import Connection, Database
-from holdfast.store.logins import Asked, Attempt, Limits
-from holdfast.store.sessions import Client
-from holdfast.store.users import User
 
 _WRONG: Final = "The name or the password is wrong."
 _ADDRESS: Final = 64
@@ -27,10 +28,10 @@ _AGENT: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Somebody has come in."""
+    """The result of a successful login."""
 
     token: str = field(repr=False)
-    """Of the session; it is given away here and nowhere else."""
+    """The token of the session; it is kept nowhere."""
     csrf: str = field(repr=False)
     user: User
     session_id: int
@@ -38,8 +39,8 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Where people come in."""
+class Authenticator:
+    """Verifies passwords and begins sessions."""
 
     database: Database
     settings: Web
@@ -47,23 +48,23 @@ class Door:
 
     @property
     def limits(self) -> Limits:
-        """How many may fail."""
-        mine = self.settings
-        return Limits(mine.login_window, mine.login_failures, mine.login_failures_address)
+        """The limits on failed logins."""
+        web = self.settings
+        return Limits(web.login_window, web.login_failures, web.login_failures_address)
 
     def login(self, name: str, password: str, client: Client, *, previous: str | None) -> Login:
-        """A new session. After: the one that the client had before is over."""
-        token = tokens.new(tokens.Kind.SESSION)
-        hashed = tokens.hashed(tokens.Kind.SESSION, token)
-        before = None if previous is None else tokens.hashed(tokens.Kind.SESSION, previous)
-        assert hashed is not None  # noqa: S101 — we have made it
-        with passwords.line():
+        """Begin a session. After: the session that the client had before has ended."""
+        token = tokens.generate(tokens.Kind.SESSION)
+        hashed = tokens.hash_token(tokens.Kind.SESSION, token)
+        before = None if previous is None else tokens.hash_token(tokens.Kind.SESSION, previous)
+        assert hashed is not None  # noqa: S101 — it was generated here
+        with passwords.verification_slot():
             attempt, new_hash = self._verified(name, password, client.origin)
             with self.database.session() as connection:
                 with connection.transaction():
-                    user = self._enter(connection, attempt, new_hash)
+                    user = self._record_login(connection, attempt, new_hash)
                     if user is not None:
-                        replaced = None if before is None else sessions.replaced(connection, before)
+                        replaced = None if before is None else sessions.replace(connection, before)
                         session_id, expires_at = sessions.begin(
                             connection, user.id, hashed, client, lifetime=self.settings.session
                         )
@@ -77,59 +78,56 @@ class Door:
                             details=details,
                         )
                         return Login(token, tokens.csrf(token), user, session_id, expires_at)
-                self._refuse(connection, attempt)
+                login_attempts.fail(connection, attempt, self.limits)
         raise Unauthenticated(_WRONG)
 
-    def check(self, name: str, password: str, origin: str) -> User:
-        """The user, if it is his password; it counts like a login, but begins no session."""
-        with passwords.line():
+    def verify(self, name: str, password: str, origin: str) -> User:
+        """Return the user whose password it is. It is limited like a login, but begins no session."""
+        with passwords.verification_slot():
             attempt, new_hash = self._verified(name, password, origin)
             with self.database.session() as connection:
                 with connection.transaction():
-                    user = self._enter(connection, attempt, new_hash)
+                    user = self._record_login(connection, attempt, new_hash)
                 if user is not None:
                     return user
-                self._refuse(connection, attempt)
+                login_attempts.fail(connection, attempt, self.limits)
         raise Unauthenticated(_WRONG)
 
     def _verified(self, name: str, password: str, origin: str) -> tuple[Attempt, str | None]:
-        """An attempt whose password is right, and its hash if that is to be made anew. Raises Unauthenticated or TooMany."""
-        asked = Asked(name if names.is_name(name) else "", account(name), origin)
+        """Return an attempt whose password is right, and a new hash if the stored one is outdated. Raises Unauthenticated or TooMany."""
+        request = LoginRequest(name if name_rules.is_name(name) else "", account_hash(name), origin)
         with self.database.session() as connection:
-            attempt = logins.reserve(connection, asked, self.limits)
+            attempt = login_attempts.reserve(connection, request, self.limits)
         if not self.hasher.verify(attempt.password_hash, password):
             with self.database.session() as connection:
-                self._refuse(connection, attempt)
+                login_attempts.fail(connection, attempt, self.limits)
             raise Unauthenticated(_WRONG)
-        assert attempt.password_hash is not None  # noqa: S101 — nobody's password is never right
+        assert attempt.password_hash is not None  # noqa: S101 — without a hash no password is right
         outdated = self.hasher.is_outdated(attempt.password_hash)
         return attempt, self.hasher.hash(password) if outdated else None
 
-    def _enter(self, connection: Connection, attempt: Attempt, new_hash: str | None) -> User | None:
-        """The user, unless he was disabled, or the password changed, while we looked at it."""
+    def _record_login(self, connection: Connection, attempt: Attempt, new_hash: str | None) -> User | None:
+        """Return the user, unless it was disabled, or its password changed, while the password was verified."""
         assert attempt.user_id is not None  # noqa: S101 — as above
         assert attempt.password_hash is not None  # noqa: S101
-        user = users.enter(connection, attempt.user_id, verified=attempt.password_hash, new_hash=new_hash)
+        user = users.record_login(connection, attempt.user_id, verified=attempt.password_hash, new_hash=new_hash)
         if user is not None:
-            logins.succeed(connection, attempt)
+            login_attempts.succeed(connection, attempt)
         return user
 
-    def _refuse(self, connection: Connection, attempt: Attempt) -> None:
-        logins.fail(connection, attempt, self.limits)
 
-
-def account(name: str) -> bytes:
-    """What failures of a name are counted by, whether it is one or not."""
+def account_hash(name: str) -> bytes:
+    """Return the key that failed logins of a name are counted by, whether there is such a user or not."""
     return sha256(name.lower().encode(errors="replace")).digest()
 
 
 def client(address: str, user_agent: str) -> Client:
-    """Where a login comes from, fit to be kept."""
+    """Return the client of a login, cut and cleaned for the database."""
     return Client(_printable(address, _ADDRESS), origin(address), _printable(user_agent, _AGENT))
 
 
 def origin(address: str) -> str:
-    """The address as failures are counted by it: whoever has one address of IPv6 has 2 to the 64 of them."""
+    """Return what failed logins of an address are counted by: of IPv6 its /64 network, which one client has all of."""
     try:
         read = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,16 +1,16 @@
-"""Names of users and of API keys: what may be one.
+"""Rules for names of users and of API keys.
 
-The rule: a user's name is never an id, is no word that the audit log uses for somebody else, and looks the same to everybody who reads it.
+The rule: a user's name is never a number, is no name that the audit log reserves, and is unambiguous to read (ASCII).
 """
 
 import re
 from typing import Final
 
 from holdfast.errors import NotFound, UsageError
-from holdfast.model.account import ANONYMOUS, EVERYBODY
+from holdfast.model.auth import ANONYMOUS, LOCAL_ADMIN
 
-RESERVED: Final = frozenset({ANONYMOUS.name, EVERYBODY.name, "holdfast"})
-"""Others whom the audit log names."""
+RESERVED: Final = frozenset({ANONYMOUS.name, LOCAL_ADMIN.name, "holdfast"})
+"""Other actors of the audit log."""
 
 _NAME: Final = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _KEY_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,62}[A-Za-z0-9._@-])?", re.ASCII)
@@ -20,34 +20,34 @@ _SHOWN: Final = 80
 
 
 def is_name(text: str) -> bool:
-    """Whether a user could be called that."""
+    """Whether a text can be the name of a user."""
     return _NAME.fullmatch(text) is not None
 
 
 def check(name: str) -> None:
-    """Raise UsageError for what cannot be the name of a user."""
+    """Raise UsageError if a text cannot be the name of a new user."""
     if not is_name(name):
         raise UsageError(
             "The name of a user is 1 to 64 letters of ASCII, digits and any of . _ - @, begins with a letter or a digit, and is not "
             "only digits."
         )
     if name.lower() in RESERVED:
-        raise UsageError(f"{name} is a name that the audit log has for somebody else; choose another.")
+        raise UsageError(f"{name} is reserved in the audit log; choose another name.")
 
 
 def check_key(name: str) -> None:
-    """Raise UsageError for what cannot be the name of an API key."""
+    """Raise UsageError if a text cannot be the name of an API key."""
     if not _KEY_NAME.fullmatch(name):
         raise UsageError(
             "The name of a key is 1 to 64 letters of ASCII, digits, spaces and any of . _ - @, and begins with a letter or a digit."
         )
 
 
-def who(named: int | str) -> int | str:
-    """A user who is named, by an id or a name: an id as a number. Raises NotFound for what can be neither."""
-    number = int(named) if isinstance(named, int) or _ID.fullmatch(named) else None
+def name_or_id(text: int | str) -> int | str:
+    """Return the reference to a user as an id (a number) or a name. Raises NotFound for what can be neither."""
+    number = int(text) if isinstance(text, int) or _ID.fullmatch(text) else None
     if number is not None and 0 < number <= _LAST_ID:
         return number
-    if isinstance(named, str) and is_name(named):
-        return named
-    raise NotFound(f"There is no user {str(named)[:_SHOWN]!r}.")
+    if isinstance(text, str) and is_name(text):
+        return text
+    raise NotFound(f"There is no user {str(text)[:_SHOWN]!r}.")

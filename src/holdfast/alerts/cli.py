@@ -1,13 +1,13 @@
-"""`holdfast alerts`: what is wrong, and what was."""
+"""`holdfast alerts`: active and resolved alerts."""
 
 from typing import Annotated
 
 import typer
 
-from holdfast.cli import output, session, written
+from holdfast.alerts.records import Alert
+from holdfast.alerts.service import AlertService
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
-from holdfast.control.alerts import AlertDesk
-from holdfast.store.alerts import Alert
 
 
 def register(app: typer.Typer) -> None:
@@ -16,48 +16,56 @@ def register(app: typer.Typer) -> None:
 
 
 def alerts(
-    context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
-    before: written.Before = None,
-    limit: written.Limit = 50,
+    ctx: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Also resolved alerts.")] = False,
+    before: option_types.Before = None,
+    limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
-    """Show problems that need attention, the newest first. A background looks for it every ten seconds. Times are in UTC.
+    """Show alerts, the newest first. `holdfast serve` or `holdfast background` checks every ten seconds. Times are in UTC.
 
     Examples:
         holdfast alerts
         holdfast alerts --all --json
     """
-    desk = AlertDesk(session.of(context).store())
-    found = desk.listing(active=None if every else True, before=before, limit=limit)
+    service = AlertService(command_context.get(ctx).store())
+    found = service.list(active=None if every else True, before=before, limit=limit)
     last = found[-1].id if len(found) == limit else None
     if as_json:
         output.print_json({"alerts": found, "before": last})
         return
     if not found:
-        session.say("There is no alert." if every else "Nothing is wrong.")
+        command_context.say("There are no alerts." if every else "There is no active alert.")
         return
     rows = [
-        (one.id, one.kind, one.subject or "-", one.state, f"{one.value:,.3g}", output.when(one.since), _until(one))
+        (
+            one.id,
+            one.kind,
+            one.subject or "-",
+            one.state,
+            f"{one.value:,.3g}",
+            output.format_time(one.since),
+            _until(one),
+        )
         for one in found
     ]
     notes = {number: _details(one) for number, one in enumerate(found) if one.details}
     columns = ["ID", "ALERT", "ABOUT", "STATE", "VALUE", "SINCE (UTC)", "UNTIL (UTC)"]
     output.print_table(columns, rows, notes, right="ID VALUE")
     if last:
-        session.say(f"--before {last} goes on.")
+        command_context.say(f"More rows: --before {last}.")
 
 
 def _until(one: Alert) -> str:
-    return output.when(one.resolved_at)
+    return output.format_time(one.resolved_at)
 
 
 def _details(one: Alert) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in sorted(one.details.items()))
+    return ", ".join(f"{name.replace('_', ' ')} {_detail(value)}" for name, value in sorted(one.details.items()))
 
 
-def _said(value: object) -> object:
-    """A value in words: causes with their numbers."""
+def _detail(value: object) -> object:
+    """A detail as text: causes with their number of requests."""
     if not isinstance(value, list):
         return value
     return "; ".join(f"{one['cause'].replace('_', ' ')} {one['requests']}" for one in value) or "none"

@@ -14,6 +14,8 @@ import psycopg
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from holdfast.alerts.records import Alert
+
 KEPT: Final = timedelta(days=90)
 """How long alerts that are over are kept."""
 SETTLED: Final = timedelta(seconds=10)
@@ -88,23 +90,6 @@ class Finding:
     subject: str
     value: float
     details: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """Something that is or was wrong."""
-
-    id: int
-    kind: str
-    subject: str
-    """Whom it is about: a worker, a domain; empty: everything."""
-    state: str
-    """firing or resolved."""
-    value: float
-    since: datetime
-    last_seen_at: datetime
-    resolved_at: datetime | None
-    details: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +192,7 @@ def _tell(connection: psycopg.Connection, number: int, event: str, url: str | No
         connection.execute(_TELL, {"id": number, "event": event, "url": url})
 
 
-def listing(
+def list_alerts(
     connection: psycopg.Connection, *, active: bool | None = None, before: int | None = None, limit: int = 100
 ) -> list[Alert]:
     """Alerts, the newest first; `before` is the id of the last one seen."""

@@ -1,4 +1,4 @@
-"""What is wrong, and who is told: the rules of alerts, and alerts as people look at them.
+"""The rules of alerts: what raises and resolves them.
 
 The rule: a rule is a question to the store and a bound. It is asked every ten seconds by whichever background ticks, one at a time; an
 alert is raised once and resolved by itself.
@@ -11,17 +11,15 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, Self
 
+from holdfast.alerts import queries
+from holdfast.alerts.queries import Changed, Finding, Minute
 from holdfast.control.status import SILENCE
-from holdfast.errors import UsageError
+from holdfast.db import job_queue, periodic_locks, proxy_reports
+from holdfast.db.connection import Connection
 from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.model.proxy import Use
+from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings
-from holdfast.store import alerts, bells, duties, proxy_reports
-from holdfast.store.alerts import Alert, Changed, Finding, Minute
-from holdfast.store.connect import Connection, Database
 
-PAGE: Final = 500
-"""The most that a list gives at once."""
 EVERY: Final = timedelta(seconds=9)
 """Looked at by each tick of ten seconds."""
 PROXIES_EVERY: Final = timedelta(seconds=55)
@@ -74,7 +72,7 @@ class Rules:
     fewest_proxies: int = proxy_reports.FEWEST
     proxy_failures: float = proxy_reports.MOST_FAILURES
     """Per cent."""
-    usual: Use = Use.DIRECT
+    usual: ProxyMode = ProxyMode.DIRECT
     """What domains use that say nothing."""
     tell: str | None = None
     """Where it is told; None: nowhere."""
@@ -83,11 +81,11 @@ class Rules:
     def of(cls, settings: Settings) -> Self:
         """As the settings say. Workers that give signs of life more rarely are silent later."""
         silence = max(SILENCE, 4 * settings.worker.heartbeat)
-        return cls(silence=silence, usual=Use(settings.proxies.use), tell=settings.webhook.alerts_url)
+        return cls(silence=silence, usual=ProxyMode(settings.proxies.use), tell=settings.webhook.alerts_url)
 
     def look(self, connection: Connection) -> Changed:
         """Raise what is wrong with crawling and workers, resolve what is not any more, if that is due and nobody is at it."""
-        with duties.turn(connection, duties.ALERTS, every=EVERY) as turn:
+        with periodic_locks.acquire(connection, periodic_locks.ALERTS, every=EVERY) as turn:
             if not turn.due:
                 return Changed()
             found = [*self.of_crawling(connection), *self.of_workers(connection)]
@@ -95,22 +93,22 @@ class Rules:
 
     def look_at_proxies(self, connection: Connection) -> Changed:
         """The same for proxies."""
-        with duties.turn(connection, duties.PROXIES, every=PROXIES_EVERY) as turn:
+        with periodic_locks.acquire(connection, periodic_locks.PROXIES, every=PROXIES_EVERY) as turn:
             if not turn.due:
                 return Changed()
             return self._settle(connection, list(self.of_proxies(connection)), OF_PROXIES)
 
     def _settle(self, connection: Connection, found: Sequence[Finding], kinds: Sequence[Kind]) -> Changed:
-        changed = alerts.settle(connection, found, kinds=kinds, tell=self.tell)
+        changed = queries.settle(connection, found, kinds=kinds, tell=self.tell)
         if self.tell is not None and (changed.raised or changed.resolved):
-            bells.ring_to_notify(connection)
+            job_queue.defer_notify(connection)
         return changed
 
     # The rules
 
     def of_crawling(self, connection: Connection) -> Iterator[Finding]:
         """Errors, and the frontier."""
-        lately = alerts.minutes(connection, count=self.minutes)
+        lately = queries.minutes(connection, count=self.minutes)
         if (rate := self.failing(lately)) is not None:
             causes = sum((_errors(minute) for minute in lately), Counter[str]())
             details = {
@@ -120,7 +118,7 @@ class Rules:
                 "causes": [{"cause": cause, "requests": count} for cause, count in causes.most_common(_CAUSES)],
             }
             yield Finding(Kind.ERROR_RATE, "", rate, details)
-        sizes = [size for _, size in alerts.backlog(connection, count=self.minutes)]
+        sizes = [size for _, size in queries.backlog(connection, count=self.minutes)]
         if (growth := self.growing(sizes)) is not None:
             yield Finding(Kind.BACKLOG, "", growth, {"from": sizes[0], "to": sizes[-1], "minutes": self.minutes})
 
@@ -143,7 +141,7 @@ class Rules:
 
     def of_workers(self, connection: Connection) -> Iterator[Finding]:
         """Workers that are not heard of."""
-        for one in alerts.silent_workers(connection, silence=self.silence, limit=_LOOKED_AT):
+        for one in queries.silent_workers(connection, silence=self.silence, limit=_LOOKED_AT):
             details = {"host": one.host, "domains": one.held, "last_heard_of": one.heartbeat_at.isoformat()}
             yield Finding(Kind.WORKER_SILENT, one.name, one.seconds, details)
 
@@ -160,17 +158,3 @@ class Rules:
 
 def _errors(minute: Minute) -> Counter[str]:
     return Counter({outcome: count for outcome, count in minute.outcomes.items() if outcome in _ERRORS})
-
-
-@dataclass(frozen=True, slots=True)
-class AlertDesk:
-    """The alerts of one store, as the command line, the API and the dashboard look at them."""
-
-    database: Database
-
-    def listing(self, *, active: bool | None = None, before: int | None = None, limit: int = 100) -> list[Alert]:
-        """Alerts, the newest first: those that are firing, those that are over, or all; `before` is the id of the last one seen."""
-        if not 1 <= limit <= PAGE:
-            raise UsageError(f"A list gives 1 to {PAGE} at once, not {limit}.")
-        with self.database.session() as connection:
-            return alerts.listing(connection, active=active, before=before, limit=limit)

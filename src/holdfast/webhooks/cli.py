@@ -4,15 +4,15 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import output, session
+from holdfast.cli import command_context, output
+from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.jobs import Yes
-from holdfast.cli.output import counted
-from holdfast.cli.session import actor
-from holdfast.control.signing import Signing
-from holdfast.control.webhooks import WebhookDesk
+from holdfast.cli.output import pluralize
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.store.webhooks import Delivery, State
+from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
+from holdfast.webhooks.service import WebhookService
+from holdfast.webhooks.signing import Signing
 
 app = typer.Typer(
     cls=Group, help="Webhooks: what was sent, what was not; send it again; the secret.", no_args_is_help=True
@@ -21,14 +21,14 @@ app = typer.Typer(
 _LAST_ID = 2**63 - 1
 
 
-def _desk(context: typer.Context) -> WebhookDesk:
-    return WebhookDesk(session.of(context).store())
+def _webhooks(ctx: typer.Context) -> WebhookService:
+    return WebhookService(command_context.get(ctx).store())
 
 
 @app.command("list", cls=Command)
 def listed(
-    context: typer.Context,
-    state: Annotated[State | None, typer.Option("--state", help="Only those.")] = None,
+    ctx: typer.Context,
+    state: Annotated[DeliveryState | None, typer.Option("--state", help="Only those.")] = None,
     task: Annotated[int | None, typer.Option("--task", metavar="ID", min=1, max=_LAST_ID, help="Of this task.")] = None,
     before: Annotated[
         int | None, typer.Option("--before", metavar="ID", min=1, max=_LAST_ID, help="Go on behind this message.")
@@ -42,24 +42,24 @@ def listed(
         holdfast webhooks list
         holdfast webhooks list --state given_up --json
     """
-    desk = _desk(context)
-    found = desk.listing(state=state, task_id=task, before=before, limit=limit)
+    service = _webhooks(ctx)
+    found = service.page(DeliveryFilter(state, task), after=None if before is None else (before,), limit=limit).rows
     if as_json:
         output.print_json(found)
         return
     rows = [(one.id, one.task_id or "-", one.event, one.state, one.attempts, _when(one), one.url) for one in found]
     notes = {number: one.last_error for number, one in enumerate(found) if one.last_error}
     output.print_table(["ID", "TASK", "EVENT", "STATE", "SENT", "WHEN", "TO"], rows, notes, right="ID TASK SENT")
-    stats = desk.stats()
+    stats = service.stats()
     output.print_line(
         f"\n{stats.waiting:,} waiting, {stats.delivered:,} delivered, {stats.given_up:,} given up; "
-        f"{counted(stats.endpoints_off, 'receiver')} switched off."
+        f"{pluralize(stats.endpoints_off, 'receiver')} switched off."
     )
 
 
 @app.command("show", cls=Command)
 def show(
-    context: typer.Context,
+    ctx: typer.Context,
     message: Annotated[int, typer.Argument(metavar="ID", min=1, max=_LAST_ID, help="The message.")],
     as_json: output.Json = False,
 ) -> None:
@@ -69,7 +69,7 @@ def show(
         holdfast webhooks show 7
         holdfast webhooks show 7 --json
     """
-    found = _desk(context).show(message)
+    found = _webhooks(ctx).show(message)
     if as_json:
         output.print_json(found)
         return
@@ -77,27 +77,30 @@ def show(
     about = f"task {found.task_id}" if found.task_id else others
     facts: list[tuple[str, object]] = [
         ("Message", f"{found.id} ({found.message_id})"),
-        ("Event", f"{found.event}, {about}, {output.when(found.created_at)}"),
+        ("Event", f"{found.event}, {about}, {output.format_time(found.created_at)}"),
         ("To", found.url),
         ("State", f"{found.state}, {_when(found)}"),
-        ("Sent", f"{counted(found.attempts, 'time')}, last {output.when(found.last_attempt_at)}"),
+        ("Sent", f"{pluralize(found.attempts, 'time')}, last {output.format_time(found.last_attempt_at)}"),
     ]
     if found.last_status is not None:
         facts.append(("Answer", f"HTTP {found.last_status}"))
     if found.last_error is not None:
         facts.append(("Problem", found.last_error))
     facts += [(name, "-" if value is None else value) for name, value in sorted(found.body.items())]
-    output.print_facts(facts)
+    output.print_fields(facts)
 
 
 @app.command("retry", cls=Command)
 def retry(
-    context: typer.Context,
+    ctx: typer.Context,
     messages: Annotated[list[int] | None, typer.Argument(metavar="ID", min=1, max=_LAST_ID, help="Messages.")] = None,
     url: Annotated[
         str | None,
         typer.Option(
-            "--url", metavar="URL", callback=session.readable, help="All that were given up for this receiver."
+            "--url",
+            metavar="URL",
+            callback=command_context.valid_text,
+            help="All that were given up for this receiver.",
         ),
     ] = None,
     as_json: output.Json = False,
@@ -110,20 +113,20 @@ def retry(
     """
     if bool(messages) == (url is not None):
         raise UsageError("Say what to send again: messages by their ids, or --url for all that were given up.")
-    desk = _desk(context)
+    service = _webhooks(ctx)
     if url is not None:
         with output.ProgressBar("Sending again", None, "message", hidden=as_json) as bar:
-            count = desk.retry_all(url, actor=actor(), progress=lambda done: bar.show(done, done))
+            count = service.retry_all(url, actor=actor(), progress=lambda done: bar.show(done, done))
         if as_json:
             output.print_json({"url": url, "messages": count})
         else:
-            output.print_line(f"{counted(count, 'message')} will be sent again.")
+            output.print_line(f"{pluralize(count, 'message')} will be sent again.")
         return
     changed: dict[int, bool] = {}
     problems: dict[int, HoldfastError] = {}
     for message in dict.fromkeys(messages or ()):
         try:
-            changed[message] = desk.retry(message, actor=actor())
+            changed[message] = service.retry(message, actor=actor())
         except HoldfastError as found:
             if len(messages or ()) == 1:
                 raise
@@ -142,7 +145,7 @@ def retry(
 
 @app.command("secret", cls=Command)
 def secret(
-    context: typer.Context,
+    ctx: typer.Context,
     reveal: Annotated[bool, typer.Option("--reveal", help="Print it, for those who check signatures.")] = False,
     yes: Yes = False,
     as_json: output.Json = False,
@@ -153,12 +156,12 @@ def secret(
         holdfast webhooks secret
         holdfast webhooks secret --reveal
     """
-    signing = Signing.of(session.of(context).settings)
+    signing = Signing.of(command_context.get(ctx).settings)
     where = signing.origin if signing.given is not None else str(signing.file)
     known = signing.known()
     if reveal:
         if not yes:
-            session.confirm("Print the secret on this terminal?", "The secret was not printed.")
+            command_context.confirm("Print the secret on this terminal?", "The secret was not printed.")
         known = signing.ensure()
     if as_json:
         told: dict[str, object] = {"where": where, "set": bool(known), "secrets": len(known)}
@@ -167,11 +170,11 @@ def secret(
         output.print_line("\n".join(known))
     elif known:
         them = "it" if len(known) == 1 else "them"
-        output.print_line(f"{counted(len(known), 'secret')} in {output.safe(where)}; --reveal prints {them}.")
+        output.print_line(f"{pluralize(len(known), 'secret')} in {output.safe(where)}; --reveal prints {them}.")
     else:
         output.print_line(f"There is none yet; the first message, or --reveal, makes {output.safe(where)}.")
 
 
 def _when(one: Delivery) -> str:
     """When it ended, or when it is sent next."""
-    return output.when(one.delivered_at or one.gave_up_at or one.next_attempt_at)
+    return output.format_time(one.delivered_at or one.gave_up_at or one.next_attempt_at)

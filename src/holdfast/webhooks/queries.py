@@ -6,25 +6,23 @@ come again by themselves, no two senders have the same one at once, and each is 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Any, Final
-from uuid import UUID
+from datetime import timedelta
+from typing import Final
 
 import psycopg
 from psycopg.rows import class_row
 
+from holdfast.db import audit
+from holdfast.db.keyset_pagination import Key, Listing, Order, Page, SortColumn, only_id
 from holdfast.errors import NotFound, Refused
-from holdfast.model.webhook import Message, Next
-from holdfast.store import audit
+from holdfast.model.webhook import NextStep, WebhookMessage
+from holdfast.webhooks.records import Delivery, DeliveryFilter, Outbox
 
 KIND: Final = "webhook"
 LOOK: Final = 1_000
 """Messages at the head of the queue that are put out of the way at once: their receiver rests, or wants no more."""
 CHUNK: Final = 1_000
 NEVER_ENDED: Final = "whoever sent it never said what came of it"
-
-_NEWEST: Final = 2**63 - 1
 
 # Compared with the time of the statement: no index serves a clock that goes on while it is read.
 _ANY_DUE: Final = "SELECT EXISTS (SELECT FROM webhook_deliveries WHERE next_attempt_at <= statement_timestamp())"
@@ -91,11 +89,21 @@ _READ: Final = f"""
 SELECT d.id, d.task_id, d.alert_id, d.job_id, d.event, {_STATE} AS state, d.url, d.attempts, d.created_at, d.last_attempt_at,
        d.next_attempt_at, d.delivered_at, d.gave_up_at, d.last_status, d.last_error, d.message_id, d.body FROM webhook_deliveries d
 """  # noqa: S608 — a constant
-_FILTERS: Final = {
-    "waiting": " AND d.next_attempt_at IS NOT NULL",
-    "delivered": " AND d.delivered_at IS NOT NULL",
-    "given_up": " AND d.gave_up_at IS NOT NULL",
-}
+DELIVERIES: Final = Listing(
+    "webhook_deliveries",
+    "t.id",
+    only_id,
+    {
+        "waiting": "t.next_attempt_at IS NOT NULL",
+        "delivered": "t.delivered_at IS NOT NULL",
+        "given_up": "t.gave_up_at IS NOT NULL",
+        "task": "t.task_id = %(task)s",
+        "url": "t.url = %(url)s",
+    },
+    {"newest": Order((SortColumn("t.id", int, descending=True),)), "oldest": Order((SortColumn("t.id", int),))},
+    selective=frozenset({"waiting", "given_up", "task"}),
+)
+"""The list of messages."""
 _TELL_JOBS: Final = """
 INSERT INTO webhook_receivers AS r (about, url) VALUES ('jobs', %(url)s)
 ON CONFLICT (about) DO UPDATE SET url = excluded.url WHERE r.url <> excluded.url
@@ -133,14 +141,6 @@ DELETE FROM webhook_deliveries d USING old WHERE d.id = old.id
 )
 
 
-class State(StrEnum):
-    """Where a message is, as people ask for it; one that is being sent waits, too."""
-
-    WAITING = "waiting"
-    DELIVERED = "delivered"
-    GIVEN_UP = "given_up"
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A message to be sent now."""
@@ -151,55 +151,20 @@ class Taken:
     """Of all; what comes of it is recorded under this number."""
     number: int
     """The same, counted from when a person last had it sent again."""
-    message: Message
+    message: WebhookMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What came of one."""
 
-    next: Next
+    next: NextStep
     wait: timedelta | None = None
     """Until the next one, where there is one."""
     status: int | None = None
     error: str | None = None
     rest: timedelta | None = None
     """For which nothing at all is sent to that receiver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message as people look at it."""
-
-    id: int
-    task_id: int | None
-    """None: it is about an alert or a job."""
-    alert_id: int | None
-    job_id: int | None
-    event: str
-    state: str
-    url: str
-    attempts: int
-    created_at: datetime
-    last_attempt_at: datetime | None
-    next_attempt_at: datetime | None
-    delivered_at: datetime | None
-    gave_up_at: datetime | None
-    last_status: int | None
-    last_error: str | None
-    message_id: UUID
-    body: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The outbox in numbers."""
-
-    waiting: int
-    delivered: int
-    given_up: int
-    oldest_waiting: datetime | None
-    endpoints_off: int
 
 
 def tell_jobs(connection: psycopg.Connection, url: str | None) -> None:
@@ -228,7 +193,7 @@ def take(connection: psycopg.Connection, *, count: int, lease: timedelta, most: 
         continue  # a pile of them would be walked past with every message
     rows = connection.execute(_TAKE, parameters).fetchall()
     return [
-        Taken(row_id, url, attempt, number, Message(str(message_id), event, created_at, body))
+        Taken(row_id, url, attempt, number, WebhookMessage(str(message_id), event, created_at, body))
         for row_id, url, attempt, number, message_id, event, created_at, body in sorted(rows)
     ]
 
@@ -252,11 +217,11 @@ def record(connection: psycopg.Connection, taken: Taken, attempt: Attempt) -> bo
         if row is None:
             return False
         endpoint = {"url": row[0], "rest": attempt.rest, "reason": attempt.error or ""}
-        if attempt.next is Next.SWITCH_OFF:
+        if attempt.next is NextStep.SWITCH_OFF:
             connection.execute(_SWITCH_OFF, endpoint)
         elif attempt.rest is not None:
             connection.execute(_REST, endpoint)
-        elif attempt.next is Next.DELIVERED:
+        elif attempt.next is NextStep.DELIVERED:
             connection.execute(_ANSWERED, endpoint)
     return True
 
@@ -282,33 +247,28 @@ def get(connection: psycopg.Connection, delivery_id: int) -> Delivery:
     return found
 
 
-def of_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Delivery]:
-    """The messages with these ids that there are."""
+def page(
+    connection: psycopg.Connection,
+    where: DeliveryFilter,
+    *,
+    order: str = "newest",
+    after: Key | None = None,
+    limit: int = 100,
+) -> Page[Delivery]:
+    """One page of messages."""
+    values = {"task": where.task, "url": where.url, str(where.state): where.state and True}
+    given = {name: value for name, value in values.items() if value is not None}
+    return DELIVERIES.records(connection, _by_ids, given, order=order, after=after, limit=limit)
+
+
+def _by_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Delivery]:
     with connection.cursor(row_factory=class_row(Delivery)) as cursor:
         return {delivery.id: delivery for delivery in cursor.execute(f"{_READ} WHERE d.id = ANY(%s)", (list(ids),))}
 
 
-def listing(
-    connection: psycopg.Connection,
-    *,
-    state: State | None = None,
-    task_id: int | None = None,
-    before: int | None = None,
-    limit: int = 100,
-) -> list[Delivery]:
-    """Messages, the newest first; `before` is the id of the last one seen."""
-    where = _FILTERS[state] if state else ""
-    if task_id is not None:
-        where += " AND d.task_id = %(task)s"
-    query = f"{_READ} WHERE d.id < %(before)s{where} ORDER BY d.id DESC LIMIT %(limit)s"
-    with connection.cursor(row_factory=class_row(Delivery)) as cursor:
-        keys = {"before": _NEWEST if before is None else before, "task": task_id, "limit": limit}
-        return cursor.execute(query, keys).fetchall()
-
-
-def stats(connection: psycopg.Connection) -> Stats:
+def stats(connection: psycopg.Connection) -> Outbox:
     """How many there are of each."""
-    with connection.cursor(row_factory=class_row(Stats)) as cursor:
+    with connection.cursor(row_factory=class_row(Outbox)) as cursor:
         found = cursor.execute(_STATS).fetchone()
     assert found is not None  # noqa: S101 — an aggregate has one row
     return found

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from holdfast.control.signing import Signing
-from holdfast.engine.desk import Away, Desk
-from holdfast.fetch.client import Client
+from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.db.connection import Database
 from holdfast.fetch.dns import Resolver
-from holdfast.fetch.head import clean
+from holdfast.fetch.http_client import HttpClient
+from holdfast.fetch.response_head import strip_controls
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.webhook import Next, Patience, Verdict, request, verdict
+from holdfast.model.webhook import DeliveryDecision, NextStep, RetryPolicy, decide_delivery, delivery_request
 from holdfast.settings import Settings
-from holdfast.store import webhooks
-from holdfast.store.connect import Database
-from holdfast.store.webhooks import Attempt, Taken
 from holdfast.telemetry.clock import Clock, SystemClock
+from holdfast.webhooks import queries
+from holdfast.webhooks.queries import Attempt, Taken
+from holdfast.webhooks.signing import Signing
 
 log: Final = logging.getLogger(__name__)
 
@@ -45,11 +45,11 @@ class Sent:
     again: int = 0
     given_up: int = 0
 
-    def count(self, what: Next) -> None:
+    def count(self, what: NextStep) -> None:
         """One more attempt, and what follows from it."""
-        if what is Next.DELIVERED:
+        if what is NextStep.DELIVERED:
             self.delivered += 1
-        elif what is Next.AGAIN:
+        elif what is NextStep.AGAIN:
             self.again += 1
         else:
             self.given_up += 1
@@ -64,20 +64,20 @@ class Sender:
         settings: Settings,
         agent: str,
         *,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._settings = settings
         self._agent = agent
         self._signing = Signing.of(settings)
-        self._patience = patience or Patience(attempts=settings.webhook.attempts)
+        self._patience = patience or RetryPolicy(attempts=settings.webhook.attempts)
         self._timeout = settings.webhook.timeout.total_seconds()
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 — jitter, not secrets
-        self._desk = Desk(database, "webhooks")
+        self._desk = DbThread(database, "webhooks")
         self._opened = AsyncExitStack()
-        self._client: Client | None = None
+        self._client: HttpClient | None = None
         self._busy = False
         self._tidy_at = 0.0
 
@@ -92,12 +92,12 @@ class Sender:
             return sent
         self._busy = True
         try:
-            if await self._desk.call(webhooks.any_due):
+            if await self._desk.call(queries.any_due):
                 await self._deliver(sent)
             if self._clock.now() >= self._tidy_at:
-                await self._desk.call(webhooks.purge, older_than=self._settings.webhook.keep)
+                await self._desk.call(queries.purge, older_than=self._settings.webhook.keep)
                 self._tidy_at = self._clock.now() + TIDY
-        except Away:
+        except DatabaseUnavailable:
             log.warning("webhooks: stopped while the database is away")
         finally:
             self._busy = False
@@ -128,23 +128,25 @@ class Sender:
                 flight.cancel()
             await asyncio.gather(*flying, return_exceptions=True)
 
-    async def _open(self) -> Client:
+    async def _open(self) -> HttpClient:
         if self._client is None:
             resolver = await self._opened.enter_async_context(Resolver(self._settings.fetch))
-            self._client = await self._opened.enter_async_context(Client(self._settings.fetch, resolver))
+            self._client = await self._opened.enter_async_context(HttpClient(self._settings.fetch, resolver))
         return self._client
 
     async def _take(self, count: int) -> list[Taken]:
         lease = timedelta(seconds=self._timeout + SPARE)
-        return await self._desk.call(webhooks.take, count=count, lease=lease, most=self._patience.attempts)
+        return await self._desk.call(queries.take, count=count, lease=lease, most=self._patience.attempts)
 
-    async def _send(self, client: Client, taken: Taken, secrets: Sequence[bytes], asked_at: float, sent: Sent) -> None:
+    async def _send(
+        self, client: HttpClient, taken: Taken, secrets: Sequence[bytes], asked_at: float, sent: Sent
+    ) -> None:
         """One attempt. A fault of ours costs this message, not the others: it comes again when its time is over."""
         if self._clock.now() - asked_at > SPARE / 2:
             log.warning("message %d: taken too long ago to be sent now", taken.id)  # frozen since; others may have it
             return
         try:
-            wire = request(
+            wire = delivery_request(
                 taken.url,
                 taken.message,
                 secrets,
@@ -154,13 +156,13 @@ class Sender:
             )
             wire.timeout = self._timeout
             result = await client.fetch(wire)
-            follows = verdict(result, taken.number, self._chance.random(), self._patience)
+            follows = decide_delivery(result, taken.number, self._chance.random(), self._patience)
             attempt = Attempt(
                 follows.next, follows.wait, result.status, _error(result), _rest(result, follows, self._patience)
             )
-            if await self._desk.call(webhooks.record, taken, attempt):
+            if await self._desk.call(queries.record, taken, attempt):
                 sent.count(follows.next)
-        except Away:
+        except DatabaseUnavailable:
             raise
         except Exception:
             log.exception("message %d could not be sent", taken.id)
@@ -173,14 +175,12 @@ def _error(result: FetchResult) -> str | None:
     if 200 <= result.status < 300:
         return None
     if result.outcome is Outcome.REDIRECT:
-        return (
-            f"HTTP {result.status}: it points to {clean(result.redirect or '')[:_SAID]}, and redirects are not followed"
-        )
-    said = clean(result.body[: 4 * _SAID].decode("utf-8", "replace"))[:_SAID]
+        return f"HTTP {result.status}: it points to {strip_controls(result.redirect or '')[:_SAID]}, and redirects are not followed"
+    said = strip_controls(result.body[: 4 * _SAID].decode("utf-8", "replace"))[:_SAID]
     return f"HTTP {result.status}: {said}" if said else f"HTTP {result.status}"
 
 
-def _rest(result: FetchResult, follows: Verdict, patience: Patience) -> timedelta | None:
+def _rest(result: FetchResult, follows: DeliveryDecision, patience: RetryPolicy) -> timedelta | None:
     """How long nothing more is sent to the receiver. One that only failed is still quick to ask, and may take the next message."""
     if follows.wait is None:
         return None

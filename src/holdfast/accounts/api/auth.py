@@ -1,4 +1,4 @@
-"""Logging in and out; one's own sessions, password and API keys."""
+"""Routes for every user: log in and out; the caller's own sessions, password and API keys."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -6,22 +6,22 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, SecretStr
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import COOKIE, SECURE_COOKIE, AuthorizedRoute, client_address, cookie_name
+from holdfast.api.errors import documented
+from holdfast.api.idempotency import store_instead
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_id_cursor, id_page
+from holdfast.api.request_types import Body, Id, ShortText, View
 from holdfast.errors import NotFound
-from holdfast.model.account import Principal, Role, Scope
-from holdfast.web.guard import COOKIE, SECURE_COOKIE, GuardedRoute, address_of, cookie_name
-from holdfast.web.idempotency import keep_instead
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, page_of, unpack_id
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Body, Id, View, Word
+from holdfast.model.auth import Principal, Role, Scope
 
-router = APIRouter(route_class=GuardedRoute, tags=["auth"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["auth"])
 
 
 class Credentials(Body):
     """Who logs in."""
 
-    name: Word = Field(examples=["admin"])
+    name: ShortText = Field(examples=["admin"])
     password: Annotated[SecretStr, Field(max_length=1024, examples=["correct horse battery staple"])]
 
 
@@ -31,7 +31,7 @@ class Me(View):
     name: str
     role: Role
     via: str
-    """How you came in: `session`, `key` or `no-auth`."""
+    """How you are authenticated: `session`, `key` or `no-auth`."""
     scopes: list[Scope] | None = None
     """What your key is for; null: everything that your role may."""
     csrf: str | None = None
@@ -52,7 +52,7 @@ class NewPassword(Body):
 
 
 class SessionView(View):
-    """Somebody who is logged in."""
+    """A session that has not ended."""
 
     id: int
     created_at: datetime
@@ -65,13 +65,13 @@ class SessionView(View):
 
 
 class KeyView(View):
-    """An API key, without what it opens with."""
+    """An API key, without its token."""
 
     id: int
     user_name: str
     name: str
     prefix: str
-    """How its token begins."""
+    """The first characters of its token."""
     scopes: list[Scope]
     created_at: datetime
     expires_at: datetime | None
@@ -80,114 +80,132 @@ class KeyView(View):
 
 
 class NewKey(Body):
-    """A key to be made."""
+    """The key to create."""
 
-    name: Word = Field(examples=["nightly export"])
+    name: ShortText = Field(examples=["nightly export"])
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope), examples=[["read"]])]
     expires_in: timedelta | None = Field(default=None, examples=["P90D"])
     """After so long (ISO 8601, or seconds); null: never."""
 
 
-class MadeKey(KeyView):
-    """A key that was made."""
+class CreatedKey(KeyView):
+    """A key that was just created."""
 
     token: str | None
-    """What it opens with. Nobody can see it again: null where the same request was repeated."""
+    """The token, which is shown this once: null where the same request was repeated."""
 
 
 @router.post("/api/auth/login", summary="Log in", responses=documented(401))
-def login(credentials: Credentials, request: Request, response: Response, office: TheOffice) -> LoggedIn:
+def login(credentials: Credentials, request: Request, response: Response, services: Services) -> LoggedIn:
     """Sets a cookie that browsers keep from scripts and from other sites. A session that you sent along ends."""
-    made = office.accounts.login(
+    started = services.accounts.login(
         credentials.name,
         credentials.password.get_secret_value(),
-        address=address_of(request),
+        address=client_address(request),
         user_agent=request.headers.get("User-Agent", ""),
         previous=request.cookies.get(cookie_name(request)),
     )
     response.set_cookie(
         cookie_name(request),
-        made.token,
-        max_age=round(office.settings.web.session.total_seconds()),
+        started.token,
+        max_age=round(services.settings.web.session.total_seconds()),
         path="/",
         secure=cookie_name(request) == SECURE_COOKIE,
         httponly=True,
         samesite="strict",
     )
-    return LoggedIn(name=made.user.name, role=made.user.role, via="session", csrf=made.csrf, expires_at=made.expires_at)
+    return LoggedIn(
+        name=started.user.name,
+        role=started.user.role,
+        via="session",
+        csrf=started.csrf,
+        expires_at=started.expires_at,
+    )
 
 
 @router.post("/api/auth/logout", summary="Log out", status_code=204)
-def logout(request: Request, response: Response, office: TheOffice) -> None:
-    """Ends the session for good; its cookie opens nothing any more."""
+def logout(request: Request, response: Response, services: Services) -> None:
+    """Ends the session for good; its cookie is invalid from now on."""
     for name in (SECURE_COOKIE, COOKIE):
         token = request.cookies.get(name)
         if token is not None:
-            office.accounts.logout(token)
+            services.accounts.logout(token)
             response.delete_cookie(name, path="/", secure=name == SECURE_COOKIE, httponly=True, samesite="strict")
 
 
 @router.get("/api/auth/me", summary="Who you are")
-async def me(who: Who) -> Me:
+async def me(caller: Caller) -> Me:
     """Your name and role, and what a session has to repeat."""
     return Me(
-        name=who.name,
-        role=who.role,
-        via=who.via,
-        csrf=who.csrf,
-        scopes=None if who.scopes is None else sorted(who.scopes),
+        name=caller.name,
+        role=caller.role,
+        via=caller.via,
+        csrf=caller.csrf,
+        scopes=None if caller.scopes is None else sorted(caller.scopes),
     )
 
 
 @router.post("/api/auth/password", summary="Set another password", status_code=204, responses=documented(401))
-def password(given: NewPassword, request: Request, office: TheOffice, who: Who) -> None:
+def password(given: NewPassword, request: Request, services: Services, caller: Caller) -> None:
     """All your sessions end; log in again."""
-    user_id = _own(who)
-    user = office.accounts.show(user_id)
-    user = office.accounts.check_password(user.name, given.old.get_secret_value(), address=address_of(request))
+    user_id = _own(caller)
+    user = services.accounts.show(user_id)
+    user = services.accounts.check_password(user.name, given.old.get_secret_value(), address=client_address(request))
     # The one that was checked: what an admin has set meanwhile stays.
-    office.accounts.set_password(user_id, given.new.get_secret_value(), actor=who.name, version=user.version)
+    services.accounts.set_password(user_id, given.new.get_secret_value(), actor=caller.name, version=user.version)
 
 
 @router.get("/api/auth/sessions", summary="Your sessions")
 def sessions(
-    office: TheOffice, who: Who, request: Request, response: Response, cursor: CursorText = None, limit: Limit = USUAL
+    services: Services,
+    caller: Caller,
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[SessionView]:
     """Those that have not ended, the newest first."""
-    found = office.accounts.sessions(_own(who), before=unpack_id(cursor), limit=limit)
-    return page_of(request, response, [SessionView.of(row, current=row.id == who.grant_id) for row in found], limit)
+    found = services.accounts.sessions(_own(caller), before=decode_id_cursor(cursor), limit=limit)
+    return id_page(request, response, [SessionView.of(row, current=row.id == caller.grant_id) for row in found], limit)
 
 
 @router.delete("/api/auth/sessions/{id}", summary="End a session", status_code=204, responses=documented(404))
-def end_session(id: Id, office: TheOffice, who: Who) -> None:  # noqa: A002 — the name of the parameter
-    """Whoever has it is logged out at once."""
-    office.accounts.revoke_session(id, actor=who.name, user_id=_own(who))
+def end_session(id: Id, services: Services, caller: Caller) -> None:  # noqa: A002 — the name of the parameter
+    """Its client is logged out at once."""
+    services.accounts.revoke_session(id, actor=caller.name, user_id=_own(caller))
 
 
 @router.get("/api/auth/keys", summary="Your API keys")
 def keys(
-    office: TheOffice, who: Who, request: Request, response: Response, cursor: CursorText = None, limit: Limit = USUAL
+    services: Services,
+    caller: Caller,
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[KeyView]:
-    """Also those that open nothing any more, in the order of their ids."""
-    found = office.accounts.keys(_own(who), after=unpack_id(cursor) or 0, limit=limit)
-    return page_of(request, response, [KeyView.of(row) for row in found], limit)
+    """Revoked and expired ones too, in the order of their ids."""
+    found = services.accounts.keys(_own(caller), after=decode_id_cursor(cursor) or 0, limit=limit)
+    return id_page(request, response, [KeyView.of(row) for row in found], limit)
 
 
-@router.post("/api/auth/keys", summary="Make an API key", status_code=201)
-def make_key(given: NewKey, request: Request, office: TheOffice, who: Who) -> MadeKey:
+@router.post("/api/auth/keys", summary="Create an API key", status_code=201)
+def make_key(given: NewKey, request: Request, services: Services, caller: Caller) -> CreatedKey:
     """The token in the answer is shown this once. A key may do what its scopes say, and never more than you."""
-    made, token = office.accounts.create_key(_own(who), given.name, given.scopes, given.expires_in, actor=who.name)
-    keep_instead(request, MadeKey.of(made, token=None))
-    return MadeKey.of(made, token=token)
+    key, token = services.accounts.create_key(
+        _own(caller), given.name, given.scopes, given.expires_in, actor=caller.name
+    )
+    store_instead(request, CreatedKey.of(key, token=None))
+    return CreatedKey.of(key, token=token)
 
 
 @router.delete("/api/auth/keys/{id}", summary="Revoke an API key", status_code=204, responses=documented(404))
-def revoke_key(id: Id, office: TheOffice, who: Who) -> None:  # noqa: A002 — the name of the parameter
-    """It opens nothing any more, from now on and for good."""
-    office.accounts.revoke_key(id, actor=who.name, user_id=_own(who))
+def revoke_key(id: Id, services: Services, caller: Caller) -> None:  # noqa: A002 — the name of the parameter
+    """It is invalid from now on, for good."""
+    services.accounts.revoke_key(id, actor=caller.name, user_id=_own(caller))
 
 
-def _own(who: Principal) -> int:
-    if who.user_id is None:
-        raise NotFound("Without authentication there is nobody who could have this.")
-    return who.user_id
+def _own(caller: Principal) -> int:
+    if caller.user_id is None:
+        raise NotFound("Without authentication there is no user who could have this.")
+    return caller.user_id

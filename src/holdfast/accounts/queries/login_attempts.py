@@ -1,8 +1,8 @@
-"""Attempts to log in, and how many of them may fail.
+"""SQL of login attempts, and the limits on failed ones.
 
-The rule: an attempt takes its place among the failures, under a lock of the account and one of the address, before anybody looks at its
-password; a success gives the place back. So no number of attempts at the same time gets more of them looked at than the limits allow,
-through any number of servers, and a server that dies in between leaves a failure, never a free attempt.
+The rule: an attempt is counted as a failure, under a lock of the account and one of the address, before its password is verified; a
+success takes it out again. So concurrent attempts, on any number of servers, get no more passwords verified than the limits allow, and a
+server that dies in between leaves a failure, never a free attempt.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from holdfast.accounts.queries.sessions import KEPT
+from holdfast.db import audit
 from holdfast.errors import TooMany, UsageError
-from holdfast.settings.duration import render
-from holdfast.store import audit
-from holdfast.store.sessions import KEPT
+from holdfast.model.duration import render
 
 MOST_TOLD: Final = 100
-"""So many begins of limits are in the audit log for one window: whoever has many addresses must not fill it."""
+"""Audit entries about limits in one window: a client with many addresses must not fill the log."""
 _SPACE: Final = 0x6C6F676E  # "logn"
 _SWEPT: Final = 10
-"""Failures too old to count that an attempt takes away, which adds one: the table stays small even if nobody tidies."""
+"""Expired failures that each attempt deletes: the table stays small even where `tidy` never runs."""
 
-# An address is known if he has come in from it lately, with the password that he has now. One who may not come in has no password.
+# An address is known if the user has logged in from it lately, with the present password. A disabled user has no password.
 _FIND: Final = """
 SELECT u.id, CASE WHEN u.disabled_at IS NULL THEN u.password_hash END, EXISTS (
     SELECT FROM sessions s WHERE s.user_id = u.id AND s.origin = %(origin)s AND s.created_at > u.password_changed_at
@@ -37,10 +37,10 @@ DELETE FROM login_failures WHERE id IN (
 _LOCK: Final = "SELECT pg_advisory_xact_lock(%(space)s, key) FROM unnest(%(keys)s::int[]) AS key"
 
 _RECENT: Final = "at > statement_timestamp() - %(window)s"
-# What others do at this account is not held against somebody at a known address.
+# At a known address, failures of other addresses do not count against the account.
 _OF_ACCOUNT: Final = f"account = %(account)s AND {_RECENT} AND (NOT %(known)s OR origin = %(origin)s)"
 _OF_ORIGIN: Final = f"origin = %(origin)s AND {_RECENT}"
-# As long as one of those in the way is being looked at, it may be out of the way in a moment.
+# An attempt that is still pending may succeed and be taken out: retry in a second.
 _WAIT: Final = """
 SELECT CASE WHEN count(*) >= {most} THEN CASE WHEN bool_or(soon) THEN 1 ELSE min(seconds) END END FROM (
     SELECT EXTRACT(epoch FROM at + %(window)s - statement_timestamp()) AS seconds,
@@ -70,65 +70,65 @@ FROM (SELECT id FROM login_failures WHERE account = %(account)s ORDER BY id FOR 
 
 
 class Limits(NamedTuple):
-    """How many logins may fail within `window`."""
+    """The number of logins that may fail within `window`."""
 
     window: timedelta
     of_account: int
     of_origin: int
 
 
-class Asked(NamedTuple):
-    """Who is said to come in, and from where."""
+class LoginRequest(NamedTuple):
+    """The name that a client wants to log in with, and where it comes from."""
 
     name: str
     account: bytes
-    """The hash of that name, whether there is such a user or not."""
+    """The hash of the name, whether there is such a user or not."""
     origin: str
-    """The address, or the network that counts as one."""
+    """The address, or the network that failures are counted by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One that has its place; its password may be looked at."""
+    """A counted attempt, whose password may now be verified."""
 
     id: int
-    asked: Asked
+    request: LoginRequest
     user_id: int | None
     """None: there is no such user."""
     password_hash: str | None
-    """None: no password is right."""
+    """None: no password is right (no such user, or disabled)."""
     known: bool
-    """Whether the user has come in from there lately."""
+    """Whether the user has logged in from there lately."""
 
 
-def reserve(connection: psycopg.Connection, asked: Asked, limits: Limits) -> Attempt:
-    """A place for an attempt. TooMany, with nothing written, if too many have failed.
+def reserve(connection: psycopg.Connection, request: LoginRequest, limits: Limits) -> Attempt:
+    """Count an attempt as a failure, before its password is verified. TooMany, with nothing written, if too many have failed.
 
-    Before: no transaction is open, as the place must outlive whatever becomes of the request. After: it counts as a failure until
-    `clear` takes it out.
+    Before: no transaction is open, so that a rollback of the HTTP request does not undo the count. After: it counts as a failure until
+    `succeed` takes it out.
     """
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         raise UsageError("A login stands alone: it cannot be part of a request that may be repeated.")
-    found = connection.execute(_FIND, {"name": asked.name, "origin": asked.origin, "lately": KEPT}).fetchone()
+    found = connection.execute(_FIND, {"name": request.name, "origin": request.origin, "lately": KEPT}).fetchone()
     user_id, password_hash, known = found or (None, None, False)
-    values = _values(asked, limits, known=known)
-    _check(connection, values)  # before the lock: those who are refused wait for nobody
+    values = _values(request, limits, known=known)
+    _check(connection, values)  # before the lock: a refused attempt waits for no other
     connection.execute(_SWEEP, {"window": limits.window, "chunk": _SWEPT})
     with connection.transaction():
-        _lock(connection, asked)
+        _lock(connection, request)
         _check(connection, values)
         row = connection.execute(_PLACE, values).fetchone()
     assert row is not None  # noqa: S101 — an insert returns its row
-    return Attempt(row[0], asked, user_id, password_hash, known)
+    return Attempt(row[0], request, user_id, password_hash, known)
 
 
 def fail(connection: psycopg.Connection, attempt: Attempt, limits: Limits) -> None:
-    """The password was wrong. If a limit begins with that, the audit log says so, once in a window."""
-    values = _values(attempt.asked, limits, known=attempt.known) | {"id": attempt.id, "most_told": MOST_TOLD}
+    """Settle an attempt with a wrong password. The first failure that reaches a limit in a window writes an audit entry."""
+    values = _values(attempt.request, limits, known=attempt.known) | {"id": attempt.id, "most_told": MOST_TOLD}
     with connection.transaction():
-        _lock(connection, attempt.asked)
+        _lock(connection, attempt.request)
         row = connection.execute(_FAIL, values).fetchone()
-        if row is None:  # the window is shorter than we took
+        if row is None:  # the failure has expired meanwhile and was deleted
             return
         account, failures = connection.execute(_ACCOUNT_BEGAN, values).fetchone() or (False, 0)
         origin, failures_of_origin = connection.execute(_ORIGIN_BEGAN, values).fetchone() or (False, 0)
@@ -136,12 +136,12 @@ def fail(connection: psycopg.Connection, attempt: Attempt, limits: Limits) -> No
         tell = {"tell_account": tell_account, "tell_origin": bool(origin)}
         if not any(tell.values()) or connection.execute(_TELL, values | tell).rowcount == 0:
             return
-        # Not the name that was given: people type passwords there.
+        # Without the name that was entered: people type passwords there.
         if tell_account:
-            details: dict[str, object] = {"failures": failures, "address": attempt.asked.origin}
+            details: dict[str, object] = {"failures": failures, "address": attempt.request.origin}
             _write(connection, "user", attempt.user_id, details)
         if origin:
-            _write(connection, "address", attempt.asked.origin, {"failures": failures_of_origin})
+            _write(connection, "address", attempt.request.origin, {"failures": failures_of_origin})
 
 
 def _write(connection: psycopg.Connection, kind: str, object_id: object, details: dict[str, object]) -> None:
@@ -149,25 +149,26 @@ def _write(connection: psycopg.Connection, kind: str, object_id: object, details
 
 
 def succeed(connection: psycopg.Connection, attempt: Attempt) -> None:
-    """The password was right. After: nothing that failed is held against the account; against the address it is, but for this attempt."""
+    """Settle an attempt with the right password. After: no failure counts against the account; those of the address still do, but for this
+    attempt."""
     connection.execute("DELETE FROM login_failures WHERE id = %s", (attempt.id,))
-    clear(connection, attempt.asked.account)
+    clear(connection, attempt.request.account)
 
 
 def clear(connection: psycopg.Connection, account: bytes) -> int:
-    """Hold nothing against an account any more; how many failures that were."""
+    """Reset the failures of an account; return their number."""
     return connection.execute(_CLEAR, {"account": account}).rowcount
 
 
 def tidy(connection: psycopg.Connection, *, window: timedelta, chunk: int) -> int:
-    """Delete failures that count no more, so many at the most; how many."""
+    """Delete at most `chunk` failures that are too old to count; return their number."""
     return connection.execute(_SWEEP, {"window": window, "chunk": chunk}).rowcount
 
 
-def _values(asked: Asked, limits: Limits, *, known: bool) -> dict[str, object]:
+def _values(request: LoginRequest, limits: Limits, *, known: bool) -> dict[str, object]:
     return {
-        "account": asked.account,
-        "origin": asked.origin,
+        "account": request.account,
+        "origin": request.origin,
         "known": known,
         "window": limits.window,
         "most": limits.of_account,
@@ -175,9 +176,9 @@ def _values(asked: Asked, limits: Limits, *, known: bool) -> dict[str, object]:
     }
 
 
-def _lock(connection: psycopg.Connection, asked: Asked) -> None:
-    """Until the end of the transaction nobody else counts or adds failures of the account or the address."""
-    names = (asked.account, f"address {asked.origin}".encode())
+def _lock(connection: psycopg.Connection, request: LoginRequest) -> None:
+    """Keep other transactions from counting or adding failures of the account or the address until the end of this one."""
+    names = (request.account, f"address {request.origin}".encode())
     keys = sorted({int.from_bytes(sha256(name).digest()[:4], "big", signed=True) for name in names})
     connection.execute(_LOCK, {"space": _SPACE, "keys": keys}).fetchall()
 

@@ -1,19 +1,19 @@
-"""Users: who may come in, under which name and role.
+"""SQL of users: names, roles, password hashes.
 
-The rule: whoever changes a user holds the one lock of all accounts, so that of two people who take an admin away at the same time the
-second one sees what the first has done; and all sessions end in the transaction that makes them worth ending.
+The rule: every change of a user holds one lock for all accounts, so that of two transactions that each remove an admin the second one
+sees the result of the first. A change that ends sessions ends them in the same transaction.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg.rows import kwargs_row
 
+from holdfast.accounts.queries import sessions
+from holdfast.accounts.records import User
+from holdfast.db import audit
+from holdfast.db.rows import by_name
 from holdfast.errors import Changed, NotFound, Refused
-from holdfast.model.account import Role
-from holdfast.store import audit, sessions
+from holdfast.model.auth import Role
 
 KIND: Final = "user"
 _ACCOUNTS_LOCK: Final = 0x61636374  # "acct"
@@ -36,47 +36,30 @@ _EDITS: Final = {
     }.items()
 }
 _OTHER_ADMIN: Final = "SELECT EXISTS (SELECT FROM users WHERE role = 'admin' AND disabled_at IS NULL AND id <> %(id)s)"
-_ENTER: Final = f"""
+_RECORD_LOGIN: Final = f"""
 UPDATE users SET last_login_at = clock_timestamp(), password_hash = COALESCE(%(new)s, password_hash)
 WHERE id = %(id)s AND password_hash = %(verified)s AND disabled_at IS NULL
 RETURNING {_COLUMNS}
 """  # noqa: S608 — a constant
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """A user as people look at him, without anything secret."""
-
-    id: int
-    name: str
-    role: Role
-    disabled_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    version: int
-    password_changed_at: datetime
-    last_login_at: datetime | None
-
-    @property
-    def may_administer(self) -> bool:
-        """Whether he could let others in at present."""
-        return self.role is Role.ADMIN and self.disabled_at is None
+def _role(role: str) -> Role:
+    return Role(role)
 
 
-def _user(**columns: Any) -> User:
-    return User(**{**columns, "role": Role(columns["role"])})
+_as_user: Final = by_name(User, role=_role)
 
 
 def _one(connection: psycopg.Connection, query: str, values: dict[str, object]) -> User | None:
-    with connection.cursor(row_factory=kwargs_row(_user)) as cursor:
+    with connection.cursor(row_factory=_as_user) as cursor:
         return cursor.execute(query, values).fetchone()
 
 
-# Looking --------------------------------------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 def get(connection: psycopg.Connection, who: int | str, *, lock: bool = False) -> User:
-    """A user by id or name, whatever the case of its letters. Raises NotFound."""
+    """Return a user by id or by name, in any case of its letters. Raises NotFound."""
     query = _BY_ID if isinstance(who, int) else _BY_NAME
     found = _one(connection, query + (" FOR NO KEY UPDATE" if lock else ""), {"who": who})
     if found is None:
@@ -85,32 +68,32 @@ def get(connection: psycopg.Connection, who: int | str, *, lock: bool = False) -
 
 
 def listing(connection: psycopg.Connection, *, after: int = 0, limit: int = 100) -> list[User]:
-    """Users in the order of their ids; `after` is the last one seen."""
-    with connection.cursor(row_factory=kwargs_row(_user)) as cursor:
+    """Return users in the order of their ids; `after` is the last id of the page before."""
+    with connection.cursor(row_factory=_as_user) as cursor:
         return cursor.execute(_PAGE, {"after": after, "limit": limit}).fetchall()
 
 
-def any_there(connection: psycopg.Connection) -> bool:
-    """Whether there is any user at all."""
+def exists(connection: psycopg.Connection) -> bool:
+    """Whether there is any user."""
     row = connection.execute("SELECT EXISTS (SELECT FROM users)").fetchone()
     return bool(row and row[0])
 
 
-# By hand --------------------------------------------------------------------------------------------------------------
+# Changes --------------------------------------------------------------------------------------------------------------
 
 
 def add(connection: psycopg.Connection, name: str, role: Role, password_hash: str, *, actor: str) -> User:
-    """A new user. Refused if there is one of that name."""
+    """Add a user. Refused if the name is taken."""
     with connection.transaction():
-        _alone(connection)
+        _lock_accounts(connection)
         return _add(connection, name, role, password_hash, actor=actor)
 
 
 def add_first(connection: psycopg.Connection, name: str, password_hash: str, *, actor: str) -> User | None:
-    """The first admin; None, with nothing changed, if there is any user, made at the same moment by somebody else perhaps."""
+    """Add the first admin; None, with nothing changed, if there is a user already, also one that a concurrent transaction added."""
     with connection.transaction():
-        _alone(connection)
-        if any_there(connection):
+        _lock_accounts(connection)
+        if exists(connection):
             return None
         return _add(connection, name, Role.ADMIN, password_hash, actor=actor)
 
@@ -127,7 +110,7 @@ def _add(connection: psycopg.Connection, name: str, role: Role, password_hash: s
 def set_password(
     connection: psycopg.Connection, who: int | str, password_hash: str, *, actor: str, version: int | None = None
 ) -> tuple[User, int]:
-    """Another password; the user, and how many sessions ended by it."""
+    """Set a password; return the user and the number of sessions that ended."""
     with connection.transaction():
         user = _locked(connection, who, version)
         changed = _edit(connection, user, "password", password_hash)
@@ -140,12 +123,12 @@ def set_password(
 def set_role(
     connection: psycopg.Connection, who: int | str, role: Role, *, actor: str, version: int | None = None
 ) -> User:
-    """Another role. After: all sessions have ended, if it is really another. Refused if no admin would be left."""
+    """Set a role. After: all sessions have ended, if the role changed. Refused if no admin would be left."""
     with connection.transaction():
         user = _locked(connection, who, version)
         if user.role is role:
             return user
-        _keep_an_admin(connection, user, "becomes a user")
+        _check_admin_remains(connection, user, "becomes a user")
         changed = _edit(connection, user, "role", role)
         ended = sessions.revoke_all(connection, user.id)
         details = {"name": user.name, "was": user.role, "role": role, "sessions_ended": ended}
@@ -156,16 +139,16 @@ def set_role(
 def switch(
     connection: psycopg.Connection, who: int | str, *, on: bool, actor: str, version: int | None = None
 ) -> tuple[User, bool]:
-    """Let a user come in, or not any more; the user, and whether that changed anything. Refused if no admin would be left.
+    """Enable or disable a user; return the user, and whether anything changed. Refused if no admin would be left.
 
-    After: one who may not come in has no session. The keys are as they were, and open nothing meanwhile.
+    After: a disabled user has no session. API keys stay, and open nothing while their owner is disabled.
     """
     with connection.transaction():
         user = _locked(connection, who, version)
         if (user.disabled_at is None) is on:
             return user, False
         if not on:
-            _keep_an_admin(connection, user, "is disabled")
+            _check_admin_remains(connection, user, "is disabled")
         changed = _edit(connection, user, "disabled", not on)
         details: dict[str, object] = {"name": user.name}
         if not on:
@@ -176,35 +159,35 @@ def switch(
 
 
 def remove(connection: psycopg.Connection, who: int | str, *, actor: str, version: int | None = None) -> User:
-    """Forget a user, with sessions and keys. Refused if no admin would be left."""
+    """Delete a user with all sessions and keys. Refused if no admin would be left."""
     with connection.transaction():
         user = _locked(connection, who, version)
-        _keep_an_admin(connection, user, "is removed")
+        _check_admin_remains(connection, user, "is removed")
         connection.execute("DELETE FROM users WHERE id = %s", (user.id,))
         details = {"name": user.name, "role": user.role}
         audit.write(connection, actor=actor, action="remove", kind=KIND, object_id=user.id, details=details)
     return user
 
 
-def _alone(connection: psycopg.Connection) -> None:
-    """Until the end of the transaction nobody else changes users."""
+def _lock_accounts(connection: psycopg.Connection) -> None:
+    """Keep other transactions from changing users until the end of this one."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ACCOUNTS_LOCK,))
 
 
 def _locked(connection: psycopg.Connection, who: int | str, version: int | None) -> User:
-    _alone(connection)
+    _lock_accounts(connection)
     user = get(connection, who, lock=True)
     if version is not None and user.version != version:
         raise Changed(f"User {user.name} was changed meanwhile (version {user.version}, not {version}); look again.")
     return user
 
 
-def _keep_an_admin(connection: psycopg.Connection, user: User, what: str) -> None:
-    if not user.may_administer:
+def _check_admin_remains(connection: psycopg.Connection, user: User, what: str) -> None:
+    if not user.is_active_admin:
         return
     row = connection.execute(_OTHER_ADMIN, {"id": user.id}).fetchone()
     if not (row and row[0]):
-        raise Refused(f"{user.name} is the only admin who may come in; make another one before he {what}.")
+        raise Refused(f"{user.name} is the only enabled admin; add another one before {user.name} {what}.")
 
 
 def _edit(connection: psycopg.Connection, user: User, what: str, value: object) -> User:
@@ -216,9 +199,11 @@ def _edit(connection: psycopg.Connection, user: User, what: str, value: object) 
 # Logins ---------------------------------------------------------------------------------------------------------------
 
 
-def enter(connection: psycopg.Connection, user_id: int, *, verified: str, new_hash: str | None = None) -> User | None:
-    """The user whose password was found to be right against the hash `verified`; None if that, or the right to come in, is gone meanwhile.
+def record_login(
+    connection: psycopg.Connection, user_id: int, *, verified: str, new_hash: str | None = None
+) -> User | None:
+    """Return the user whose password was verified against the hash `verified`; None if the hash was replaced or the user disabled since.
 
-    After: nobody changes him before our transaction ends. The hash is `new_hash`, if there is one.
+    After: no other transaction changes the user before this one ends. The hash is `new_hash`, if there is one.
     """
-    return _one(connection, _ENTER, {"id": user_id, "verified": verified, "new": new_hash})
+    return _one(connection, _RECORD_LOGIN, {"id": user_id, "verified": verified, "new": new_hash})
