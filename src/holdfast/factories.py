@@ -1,4 +1,4 @@
-"""The only place that picks implementations: which server, which rules, made from the settings."""
+"""Factories: the only place that selects implementations and creates services from the settings."""
 
 import socket
 from collections.abc import Callable
@@ -8,30 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast import __version__, private
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.embedded.watchdog import Watchdog
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
-from holdfast.store.embedded.keeper import Keeper
 
 if TYPE_CHECKING:
-    from holdfast.background.process import Crew
+    from holdfast.background.process import BackgroundServices
     from holdfast.control.deeds import Deeds
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.control.seeds import Sower
-    from holdfast.engine.plan import Plan
+    from holdfast.crawler.worker_context import WorkerConfig
 
 
-CHILD_WAIT: Final = 10.0
-"""Seconds that a supervised process waits for the bundled server, before its supervisor starts another one."""
+CHILD_WAIT_SECONDS: Final = 10.0
+"""Seconds that a supervised process waits for the bundled server before it exits and is restarted."""
 
 
 def database(settings: Settings, say: Callable[[str], None], *, start: bool = True) -> Database:
-    """The database that the settings mean, running, whatever its schema. `say` hears what takes long.
+    """The running database of the settings, whatever the version of its schema. `say` is called with messages about slow steps.
 
-    `start`: start the bundled server if need be. A supervised process leaves that to its supervisor: a server that a person stopped
-    stays down, and it does not inherit the priority of a worker.
+    `start`: start the bundled server if it does not run. A supervised process leaves that to its supervisor: a server that the operator
+    stopped stays down, and the server does not inherit the priority of a worker.
     """
     if settings.database_url is not None:
         url = settings.database_url.get_secret_value()
@@ -39,7 +39,7 @@ def database(settings: Settings, say: Callable[[str], None], *, start: bool = Tr
     elif start:
         url = embedded.ensure_running(settings.data, say).url()
     else:
-        url = embedded.running(settings.data, CHILD_WAIT).url()
+        url = embedded.wait_until_running(settings.data, CHILD_WAIT_SECONDS).url()
     return Database(
         url,
         connect_timeout=settings.store.connect_timeout.total_seconds(),
@@ -48,25 +48,25 @@ def database(settings: Settings, say: Callable[[str], None], *, start: bool = Tr
     )
 
 
-def kept_up(settings: Settings, say: Callable[[str], None]) -> AbstractContextManager[object]:
-    """While it is entered, a bundled server that dies is started again; `say` hears of it. Nothing for another server."""
-    return Keeper(settings.data, say) if settings.database_url is None else nullcontext()
+def server_watchdog(settings: Settings, say: Callable[[str], None]) -> AbstractContextManager[object]:
+    """A context manager that restarts the bundled server if it dies; `say` is called with a message. No-op for an external server."""
+    return Watchdog(settings.data, say) if settings.database_url is None else nullcontext()
 
 
 def store(settings: Settings, say: Callable[[str], None], *, start: bool = True) -> Database:
-    """The database, with the schema that this Holdfast knows. Only the bundled server's is changed to get there."""
-    chosen = database(settings, say, start=start)
-    with chosen.session() as connection:
-        behind = migrate.current(connection) in migrate.OLDER
-        if not (settings.database_url is None and behind):
-            migrate.check(connection, chosen.address)
-            return chosen
-    migrate.upgrade(chosen)
-    return chosen
+    """The database, with the schema of this version. Only the bundled server is migrated automatically."""
+    db = database(settings, say, start=start)
+    with db.session() as connection:
+        is_older = migrate.current(connection) in migrate.OLDER
+        if not (settings.database_url is None and is_older):
+            migrate.check(connection, db.address)
+            return db
+    migrate.upgrade(db)
+    return db
 
 
 def url_rules(settings: Settings) -> UrlRules:
-    """How URLs are normalized."""
+    """The rules by which URLs are normalized."""
     return UrlRules(
         tracking_parameters=settings.urls.tracking_parameters,
         session_parameters=settings.urls.session_parameters,
@@ -77,7 +77,7 @@ def url_rules(settings: Settings) -> UrlRules:
 
 
 def new_domains(settings: Settings) -> NewDomains:
-    """How domains are treated that are met for the first time."""
+    """The defaults of new domains."""
     return NewDomains(
         max_pages_per_run=settings.domains.max_pages_per_run,
         parser=settings.domains.parser,
@@ -89,38 +89,38 @@ def new_domains(settings: Settings) -> NewDomains:
 
 
 def user_agent(settings: Settings) -> str:
-    """How Holdfast names itself, where a domain has no other name for it."""
+    """The default User-Agent, for domains that have none of their own."""
     contact = f" (+{settings.crawl.contact})" if settings.crawl.contact else ""
     return settings.domains.user_agent or f"Holdfast/{__version__}{contact}"
 
 
 def worker_name(number: int) -> str:
-    """A stable name for a worker of this machine, so that its next life takes its claims back."""
+    """A stable name for a worker of this machine, so that it takes its claims back after a restart."""
     return f"{socket.gethostname()[:150]}-{number}"
 
 
 def archive_folder(settings: Settings) -> Path:
-    """Where this machine keeps the bytes of pages. Raises UsageError if the data folder is another user's."""
+    """The folder of the WARC archive. Raises UsageError if the data folder is another user's."""
     private.check(settings.data)
     return settings.data / "archive"
 
 
 def log_folder(settings: Settings) -> Path:
-    """Where worker processes write what they have to say. Raises UsageError if the data folder is another user's."""
+    """The folder of the log files. Raises UsageError if the data folder is another user's."""
     private.check(settings.data)
     return settings.data / "logs"
 
 
-def worker_plan(
-    settings: Settings, chosen: Database, name: str, job_id: int | None, parser_file: Path | None = None
-) -> "Plan":
-    """What a worker process is to do; `parser_file` is a parser beside those of the folder."""
+def worker_config(
+    settings: Settings, db: Database, name: str, job_id: int | None, parser_file: Path | None = None
+) -> "WorkerConfig":
+    """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder."""
     from holdfast.control.secrets import Safe
-    from holdfast.engine.plan import Plan
+    from holdfast.crawler.worker_context import WorkerConfig
 
-    return Plan(
+    return WorkerConfig(
         settings=settings,
-        database=chosen,
+        database=db,
         name=name,
         agent=user_agent(settings),
         rules=url_rules(settings),
@@ -132,52 +132,57 @@ def worker_plan(
     )
 
 
-def sower(settings: Settings, chosen: Database) -> "Sower":
-    """Puts seeds into the standing job."""
+def seed_importer(settings: Settings, db: Database) -> "Sower":
+    """The importer of seeds into the standing job."""
     from holdfast.control.seeds import Sower
 
-    return Sower(chosen, url_rules(settings), new_domains(settings), registrable=settings.domains.registrable)
+    return Sower(db, url_rules(settings), new_domains(settings), registrable=settings.domains.registrable)
 
 
-def sealer(settings: Settings) -> "SecretSealer":
-    """Seals the headers, cookies and credentials that people give."""
+def secret_sealer(settings: Settings) -> "SecretSealer":
+    """Encrypts the headers, cookies and credentials that users provide."""
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.control.secrets import Safe
 
     return SecretSealer(Safe.of(settings))
 
 
-def crew(settings: Settings, chosen: Database) -> "Crew":
-    """Who works in a background process. Before: the event loop runs."""
-    from holdfast.background.process import Crew
+def background_services(settings: Settings, db: Database) -> "BackgroundServices":
+    """The services of a background process. Before: the event loop runs."""
+    from holdfast.background.process import BackgroundServices
     from holdfast.control.operations import Operator
     from holdfast.control.parsing import ParsePhase
     from holdfast.control.schedule import Scheduler
-    from holdfast.control.sending import Sender
     from holdfast.control.upkeep import Upkeep
-    from holdfast.parse import registry
-    from holdfast.parse.runner import Runner
+    from holdfast.parse import plugin_registry
+    from holdfast.parse.plugin_pool import PluginPool
+    from holdfast.webhooks.sender import Sender
 
     parsing = settings.parsing
     seconds = parsing.timeout.total_seconds()
-    runner = Runner(registry.scan(parsing.folder), processes=parsing.processes, seconds=seconds, memory=parsing.memory)
-    return Crew(
+    pool = PluginPool(
+        plugin_registry.discover(parsing.folder),
+        processes=parsing.processes,
+        timeout=seconds,
+        memory_limit=parsing.memory,
+    )
+    return BackgroundServices(
         Scheduler(
             url_rules(settings),
             new_domains(settings),
             registrable=settings.domains.registrable,
             parse_lost_after=2 * parsing.timeout + timedelta(seconds=10),
         ),
-        ParsePhase(chosen, runner, archive_folder(settings)),
-        Sender(chosen, settings, user_agent(settings)),
-        at_once=parsing.processes,
+        ParsePhase(db, pool, archive_folder(settings)),
+        Sender(db, settings, user_agent(settings)),
+        parse_concurrency=parsing.processes,
         upkeep=Upkeep.of(settings),
-        operator=Operator(chosen.named("holdfast operation"), deeds(settings, chosen).by_kind()),
+        operator=Operator(db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()),
     )
 
 
-def deeds(settings: Settings, chosen: Database) -> "Deeds":
-    """What operations do, in this process."""
+def operation_handlers(settings: Settings, db: Database) -> "Deeds":
+    """The handlers of operations, by kind."""
     from holdfast.control.deeds import Deeds
     from holdfast.control.domains import DomainDesk
     from holdfast.control.frontier import FrontierDesk
@@ -187,10 +192,10 @@ def deeds(settings: Settings, chosen: Database) -> "Deeds":
 
     registrable = settings.domains.registrable
     return Deeds(
-        domains=DomainDesk(chosen, registrable),
-        tasks=TaskDesk(chosen, url_rules(settings), new_domains(settings), registrable=registrable),
-        frontier=FrontierDesk(chosen, sower(settings, chosen), rest=settings.cooldown.exhausted),
-        pages=PagesDesk(chosen, url_rules(settings), registrable),
-        verifier=Verifier(chosen, settings.politeness.retries, shared=settings.database_url is not None),
+        domains=DomainDesk(db, registrable),
+        tasks=TaskDesk(db, url_rules(settings), new_domains(settings), registrable=registrable),
+        frontier=FrontierDesk(db, seed_importer(settings, db), rest=settings.cooldown.exhausted),
+        pages=PagesDesk(db, url_rules(settings), registrable),
+        verifier=Verifier(db, settings.politeness.retries, shared=settings.database_url is not None),
         archive=archive_folder(settings),
     )

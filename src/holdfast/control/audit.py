@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.db import audit
+from holdfast.db.audit import Entry
+from holdfast.db.connection import Database
 from holdfast.errors import UsageError
-from holdfast.store import audit
-from holdfast.store.audit import Entry
-from holdfast.store.connect import Database
 
 PAGE: Final = 500
 """The most that a list gives at once."""

@@ -1,7 +1,7 @@
 """All lists of the store, as the API and the dashboard turn their pages.
 
 The rule: every list is read in the same way: which rows (`control/queries`), in which order, behind which key, how many. A page costs
-about the same wherever it is; what that takes is in `store/listing`.
+about the same wherever it is; what that takes is in `db/keyset_pagination`.
 """
 
 import json
@@ -11,11 +11,9 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-from holdfast.control.products import Query as ProductQuery
 from holdfast.control.queries import (
     AuditQuery,
     ClaimQuery,
-    DeliveryQuery,
     DomainQuery,
     ItemQuery,
     JobQuery,
@@ -29,39 +27,27 @@ from holdfast.control.queries import (
     WorkerQuery,
 )
 from holdfast.control.status import SILENCE
+from holdfast.db import domain_lists, domains, frontier_lists, items, jobs, pages, record_lists, run_lists, task_reports
+from holdfast.db.audit import Entry
+from holdfast.db.connection import Connection, Database
+from holdfast.db.domain_lists import ClaimRow, DomainRow, TenureRow, TransitionRow
+from holdfast.db.frontier_lists import UrlRow
+from holdfast.db.items import ItemRow
+from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
+from holdfast.db.pages import PageRow
+from holdfast.db.proxies import Proxy
+from holdfast.db.record_lists import BatchRow
+from holdfast.db.run_lists import JobRow, RunRow, WorkerRow
 from holdfast.errors import UsageError
-from holdfast.model.host import canonical_domain
-from holdfast.model.seeds import make_seed
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.maintenance_window import MaintenanceWindows
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import Task
 from holdfast.model.url import UrlRules
-from holdfast.model.window import Windows
-from holdfast.store import (
-    domain_lists,
-    domains,
-    frontier_lists,
-    items,
-    jobs,
-    pages,
-    record_lists,
-    run_lists,
-    task_reports,
-)
-from holdfast.store.audit import Entry
-from holdfast.store.connect import Connection, Database
-from holdfast.store.domain_lists import ClaimRow, DomainRow, TenureRow, TransitionRow
-from holdfast.store.frontier_lists import UrlRow
-from holdfast.store.items import ItemRow
-from holdfast.store.listing import Key, Listing, Page
-from holdfast.store.pages import PageRow
-from holdfast.store.product_reports import AVAILABLE, KnownProduct
-from holdfast.store.proxies import Proxy
-from holdfast.store.record_lists import BatchRow
-from holdfast.store.run_lists import JobRow, RunRow, WorkerRow
-from holdfast.store.webhooks import Delivery
+from holdfast.products.queries import PRODUCTS
+from holdfast.webhooks.queries import DELIVERIES
 
 _RULES: Final = UrlRules()
-MOST: Final = 500
-"""Rows of one page."""
 MOST_OF_ITEMS: Final = 4 << 20
 """Bytes of items after which a page of them ends."""
 _ITEMS_AT_ONCE: Final = 50
@@ -81,6 +67,8 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "windows": domain_lists.WINDOWS,
     "batches": record_lists.BATCHES,
     "audit": record_lists.AUDIT,
+    "products": PRODUCTS,
+    "deliveries": DELIVERIES,
     **{name: listing for name, (listing, _) in record_lists.IDS.items()},
 }
 """By name, with the filters and orders of each; the first order is the usual one."""
@@ -88,7 +76,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
 
 def kinds(which: str, order: str) -> tuple[type, ...]:
     """Of what values the keys of a list are in an order: int, str, bytes or datetime; some may be None. Raises UsageError."""
-    return LISTINGS[which].order(order).kinds
+    return LISTINGS[which].order(order).key_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +130,7 @@ class Browser:
             ):
                 raise UsageError(f"{seed.url} is a page of {seed.domain}, not of {given['domain']}.")
             given |= {"domain": seed.domain, "url_key": seed.url_key}
-        _check(limit)
+        check_page_size(limit)
         rows: list[ItemRow] = []
         length = 0
         while True:
@@ -158,7 +146,7 @@ class Browser:
         self, query: UrlQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
     ) -> Page[UrlRow]:
         """URLs of the frontier; as they are taken (`taken`) those that wait of one job on one domain."""
-        _check(limit)
+        check_page_size(limit)
         frontier_lists.URLS.order(order).check(after)
         with self.database.session() as connection:
             ids = self._ids(connection, _given(query))
@@ -168,7 +156,7 @@ class Browser:
         self, query: JobQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[JobRow]:
         """Jobs, with what there is to do and what was done."""
-        _check(limit)
+        check_page_size(limit)
         with self.database.session() as connection:
             return run_lists.jobs(connection, _given(query), order=order, after=after, limit=limit)
 
@@ -229,41 +217,11 @@ class Browser:
         also = {"most": max(1, record_lists.COUNTED // max(1, limit))}
         return self._page(record_lists.BATCHES, _given(query), order, after, limit, also)
 
-    def products(
-        self, query: ProductQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[KnownProduct]:
-        """Products."""
-        query = query or ProductQuery()
-        query.check()
-        given: dict[str, object] = {
-            "search": query.search,
-            "brand": query.brand,
-            "min_price": query.min_price,
-            "max_price": query.max_price,
-            "currency": None if query.currency is None else query.currency.upper(),
-            "domain": query.domain,
-        }
-        if query.available is not None:
-            given["available" if query.available else "not_available"] = list(map(str, AVAILABLE))
-        wanted = {name: value for name, value in given.items() if value is not None}
-        return self._records("products", wanted, order, after, limit)
-
     def proxies(
         self, query: ProxyQuery | None = None, *, order: str = "oldest", after: Key | None = None, limit: int = 100
     ) -> Page[Proxy]:
         """Proxies, without their passwords."""
         return self._records("proxies", _given(query), order, after, limit)
-
-    def deliveries(
-        self,
-        query: DeliveryQuery | None = None,
-        *,
-        order: str = "newest",
-        after: Key | None = None,
-        limit: int = 100,
-    ) -> Page[Delivery]:
-        """Messages of webhooks."""
-        return self._records("deliveries", _given(query), order, after, limit)
 
     def audit(
         self, query: AuditQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -299,14 +257,14 @@ class Browser:
         limit: int,
         also: Mapping[str, object] | None = None,
     ) -> Page[Any]:
-        _check(limit)
+        check_page_size(limit)
         listing.order(order).check(after)
         with self.database.session() as connection:
             ids = self._ids(connection, given)
-            return listing.page(connection, ids, order=order, after=after, limit=limit, also=also)
+            return listing.page(connection, ids, order=order, after=after, limit=limit, extra=also)
 
     def _records(self, which: str, given: Mapping[str, object], order: str, after: Key | None, limit: int) -> Page[Any]:
-        _check(limit)
+        check_page_size(limit)
         with self.database.session() as connection:
             ids = self._ids(connection, given)
             return record_lists.records(connection, which, ids, order=order, after=after, limit=limit)
@@ -334,24 +292,19 @@ def _job(connection: Connection, named: str | int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _windows(text: str) -> Windows:
+def _windows(text: str) -> MaintenanceWindows:
     try:
-        return Windows.parse(text)
+        return MaintenanceWindows.parse(text)
     except UsageError:  # written in SQL, past our checks: it closes nothing
-        return Windows()
+        return MaintenanceWindows()
 
 
 def _window(row: domain_lists.WindowedRow) -> WindowRow:
     windows = _windows(row.window)
     opens = windows.closed_until(row.now)
     return WindowRow(
-        row.domain, row.window, opens is None, opens, windows.closes_from(opens or row.now), row.is_active, row.version
+        row.domain, row.window, opens is None, opens, windows.next_close(opens or row.now), row.is_active, row.version
     )
-
-
-def _check(limit: int) -> None:
-    if not 1 <= limit <= MOST:
-        raise UsageError(f"A list gives 1 to {MOST} at once, not {limit}.")
 
 
 def _check_id(what: str, number: int) -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from holdfast.db import audit, operator_reports, runs, sweeper, workers
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, UsageError
-from holdfast.store import audit, reports, runs, sweep, workers
-from holdfast.store.connect import Database
 
 _EXPIRED_SHOWN = 100
 
@@ -15,7 +15,7 @@ _EXPIRED_SHOWN = 100
 class Overview:
     """Who holds what, what has expired, what waits."""
 
-    workers: list[reports.WorkerClaims]
+    workers: list[operator_reports.WorkerClaims]
     expired: list[dict[str, Any]]
     waiting: dict[str, int]
     cooling: int
@@ -45,13 +45,13 @@ class ClaimDesk:
         """The three questions of an operator, answered."""
         with self.database.session() as connection:
             return Overview(
-                workers=reports.claims_by_worker(connection),
-                expired=reports.expired_claims(connection, limit=_EXPIRED_SHOWN),
-                waiting=reports.waiting_domains(connection),
-                cooling=reports.cooling_domains(connection),
+                workers=operator_reports.claims_by_worker(connection),
+                expired=operator_reports.expired_claims(connection, limit=_EXPIRED_SHOWN),
+                waiting=operator_reports.waiting_domains(connection),
+                cooling=operator_reports.cooling_domains(connection),
             )
 
-    def targets(self, *, force: bool, worker: str | None) -> list[reports.WorkerClaims]:
+    def targets(self, *, force: bool, worker: str | None) -> list[operator_reports.WorkerClaims]:
         """Which claims a release would free, by worker: expired ones, or with `force` all of a worker or of all (None).
 
         All claims of a dead worker count as expired: its lease does not matter any more.
@@ -60,7 +60,7 @@ class ClaimDesk:
             dead = set(workers.dead(connection))
             found = [
                 replace(row, expired=row.claims) if row.worker in dead else row
-                for row in reports.claims_by_worker(connection, worker)
+                for row in operator_reports.claims_by_worker(connection, worker)
             ]
         if worker is not None and not found:
             raise NotFound(f"No worker called {worker!r} holds a claim.")
@@ -69,12 +69,12 @@ class ClaimDesk:
     def release_expired(self, *, actor: str) -> int:
         """Free claims whose lease ended, and those of dead workers; how many."""
         with self.database.session() as connection:
-            return sweep.release_expired(connection, actor=actor)
+            return sweeper.release_expired(connection, actor=actor)
 
     def force_release(self, worker: str | None, *, actor: str) -> int:
         """Take the claims of a worker, or of all, away from them; how many. Their later writes are fenced off."""
         with self.database.session() as connection:
-            return sweep.force_release(connection, worker=worker, actor=actor)
+            return sweeper.force_release(connection, worker=worker, actor=actor)
 
     def silent_runs(self, older_than: timedelta) -> list[runs.SilentRun]:
         """Runs that say they run and have not been heard of."""

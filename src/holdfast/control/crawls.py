@@ -24,14 +24,14 @@ from holdfast.control.seeds import (
     sow_again,
 )
 from holdfast.control.summary import CrawlSummary, stands, summarize
+from holdfast.db import audit, crawls, job_seeds, jobs, operator_reports, retry_now
+from holdfast.db.connection import Connection, Database
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.domain import Seed
-from holdfast.model.job import Job, JobKind, JobSpec, JobState, check_name
+from holdfast.model.job import Job, JobKind, JobSpec, JobState, check_job_name
 from holdfast.model.request_secrets import RequestSecrets
-from holdfast.model.seeds import make_seed
+from holdfast.model.seed_lines import make_seed
 from holdfast.politeness.scope import compile_rules
-from holdfast.store import audit, crawls, job_seeds, jobs, reports, retry_now
-from holdfast.store.connect import Connection, Database
 
 STDIN: Final = "-"
 
@@ -96,8 +96,8 @@ class Ended:
 
     completed: bool
     """Every URL of the job is dealt with."""
-    standing: crawls.Standing
-    progress: reports.Progress
+    standing: crawls.CrawlStatus
+    progress: operator_reports.CrawlProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ class CrawlDesk:
         job, known = prepared.job, prepared.known
         if known:
             self._sow_again(job)
-        held_back = self.retry(job.id, logged_in=bool(wish.secrets and wish.secrets.given()))
+        held_back = self.retry(job.id, logged_in=bool(wish.secrets and wish.secrets.texts()))
         with self.database.session() as connection:
             names = () if self.sealer is None else tuple(self.sealer.check(connection, job.id))
             if wish.again and known:
-                crawls.again(connection, job.id)
+                crawls.restart(connection, job.id)
         while while_paused is not None and self.state(job) is JobState.PAUSED:
             while_paused(job)
         with self.database.session() as connection:
@@ -171,12 +171,12 @@ class CrawlDesk:
                 check_parser(spec)
                 self._give_secrets(connection, job, wish, seeds)  # first: if they are refused, the job stays as it is
                 if is_deeper := (depth := self.depth(spec)) > self.depth(job.spec):
-                    crawls.deepen(connection, job.id, depth)  # before the spec: the same command repeats it
+                    crawls.raise_depth_limit(connection, job.id, depth)  # before the spec: the same command repeats it
                 crawls.set_spec(connection, job.id, spec)
                 if spec.refresh and not job.spec.refresh:
-                    crawls.ask_for_refresh(connection, job.id)
+                    crawls.make_refresh_due(connection, job.id)
                 if is_deeper:  # once more: visits that began before it still judge by the depth of before
-                    crawls.deepen(connection, job.id, depth)
+                    crawls.raise_depth_limit(connection, job.id, depth)
             if found.file is not None:
                 job_seeds.know_file(connection, job.id, found.file)
         return Prepared(job, known, self._sow(job, wish, seeds, bad, watch), found.not_job)
@@ -234,17 +234,17 @@ class CrawlDesk:
         seeds, _ = self._read(wish.urls)
         guessed = [seed for seed in seeds if seed.guessed]
         with self.database.session() as connection:
-            return crawls.over_http(connection, job.id, guessed) if guessed else []
+            return crawls.seeds_moved_to_http(connection, job.id, guessed) if guessed else []
 
     def is_first(self, job: Job) -> bool:
         """Whether its crawl is the first one of this store, and has just begun or was not finished."""
         with self.database.session() as connection:
             return crawls.is_first(connection, _crawl(job))
 
-    def standing(self, job: Job) -> crawls.Standing:
+    def standing(self, job: Job) -> crawls.CrawlStatus:
         """What there is still to do."""
         with self.database.session() as connection:
-            return crawls.standing(connection, job.id, _crawl(job))
+            return crawls.status(connection, job.id, _crawl(job))
 
     def has_work(self, job: Job, patience: timedelta) -> bool:
         """Whether a worker would find something to do, or would wait for it."""
@@ -252,22 +252,22 @@ class CrawlDesk:
         soon = standing.next_in is not None and standing.next_in <= patience.total_seconds()
         return bool(standing.ready or standing.held or standing.wakes or standing.spent or soon)
 
-    def progress(self, job: Job) -> reports.Progress:
+    def progress(self, job: Job) -> operator_reports.CrawlProgress:
         """How far it is."""
         with self.database.session() as connection:
-            return reports.progress(connection, job.id, _crawl(job))
+            return operator_reports.crawl_progress(connection, job.id, _crawl(job))
 
-    def stop(self, job: Job) -> reports.Progress:
+    def stop(self, job: Job) -> operator_reports.CrawlProgress:
         """It was interrupted: the same crawl goes on the next time."""
         with self.database.session() as connection:
             crawls.stop(connection, _crawl(job))
-            return reports.progress(connection, job.id, _crawl(job))
+            return operator_reports.crawl_progress(connection, job.id, _crawl(job))
 
     def end(self, job: Job) -> Ended:
         """Its workers found nothing more to do. After: the crawl is over; the job too, if that is proven."""
         with self.database.session() as connection:
-            standing = crawls.standing(connection, job.id, _crawl(job))
-            progress = reports.progress(connection, job.id, _crawl(job))
+            standing = crawls.status(connection, job.id, _crawl(job))
+            progress = operator_reports.crawl_progress(connection, job.id, _crawl(job))
             return Ended(crawls.finish(connection, _crawl(job)), standing, progress)
 
     def end_idle(self) -> None:
@@ -293,7 +293,7 @@ class CrawlDesk:
         with self.database.session() as connection:
             return stands(connection, job, completed=completed)
 
-    def left(self, job: Job, done: reports.Progress) -> CrawlSummary:
+    def left(self, job: Job, done: operator_reports.CrawlProgress) -> CrawlSummary:
         """What an interrupted crawl has left to do. Looks at counters only."""
         with self.database.session() as connection:
             return summarize(connection, job, pages=done.pages, interrupted=True)
@@ -361,7 +361,7 @@ class CrawlDesk:
     def _create(self, connection: Connection, wish: Wish, seeds: list[Seed], found: _Found) -> Job:
         spec = JobSpec(**(wish.options or {}))
         if wish.job is not None:
-            check_name(wish.job)
+            check_job_name(wish.job)
             return crawls.create(connection, name=wish.job, spec=spec, fingerprint=None)
         assert found.fingerprint is not None  # noqa: S101 — a job without a name is known by its seeds
         what = seeds[0].domain if seeds else "seeds"

@@ -15,7 +15,7 @@ from holdfast.control.operations import AGAIN, ASKED_AT, Deed, Watch, argument
 from holdfast.control.pages import PagesDesk
 from holdfast.control.tasks import TaskDesk
 from holdfast.control.verify import Verifier
-from holdfast.store.verify import Finding
+from holdfast.db.verify import Finding
 
 VERIFY: Final = "verify"
 PRIORITIES: Final = "recalculate-priorities"

@@ -8,20 +8,20 @@ from typing import Any, Final
 
 from holdfast.control.parsers import check_known
 from holdfast.control.request_secrets import SecretSealer, names_of_domain
+from holdfast.db import audit, domain_removal, domains, explain, jobs, operator_reports, sweeper
+from holdfast.db.connection import Connection, Database
+from holdfast.db.domains import NewDomains
 from holdfast.errors import UsageError
-from holdfast.model.delay import DelaySource
 from holdfast.model.domain import Status
-from holdfast.model.host import canonical_domain
-from holdfast.model.proxy import Use
-from holdfast.model.request_secrets import RequestSecrets, origins_of_domain, user_agent
-from holdfast.model.seeds import make_seed
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.duration import parse as parse_duration
+from holdfast.model.maintenance_window import MaintenanceWindows
+from holdfast.model.proxy import ProxyMode
+from holdfast.model.request_secrets import RequestSecrets, check_user_agent, domain_origins
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import check_parameter_names
-from holdfast.model.window import Windows
-from holdfast.settings.duration import parse as parse_duration
-from holdfast.settings.parsing import Parsing
-from holdfast.store import audit, domain_removal, domains, explain, jobs, reports, sweep
-from holdfast.store.connect import Connection, Database
-from holdfast.store.domains import NewDomains
+from holdfast.model.wait import DelaySource
+from holdfast.settings import Parsing
 
 KIND: Final = "domain"
 _STANDARD: Final = NewDomains()
@@ -110,9 +110,9 @@ class DomainDesk:
         with self.database.session() as connection:
             row = domains.get(connection, self.canonical(name))
             return row | {
-                "work": reports.work_of(connection, row["id"]),
-                "transitions": reports.transitions_of(connection, row["id"]),
-                "tenures": reports.tenures_of(connection, row["id"]),
+                "work": operator_reports.work_of(connection, row["id"]),
+                "transitions": operator_reports.transitions_of(connection, row["id"]),
+                "tenures": operator_reports.tenures_of(connection, row["id"]),
                 "secrets": names_of_domain(connection, row["id"]),
                 **self._delay_in_force(row),
             }
@@ -196,8 +196,8 @@ class DomainDesk:
                 domain_id = domains.reset(connection, before["domain"], why=why)
                 details = {"why": why, "was": before["status"], "was_held_by": before["claimed_by"]}
                 self._record(connection, actor, "reset", before["domain"], details)
-            sweep.wake_now(connection, domain_id)
-            work = reports.work_of(connection, domain_id)
+            sweeper.fold_wakes_now(connection, domain_id)
+            work = operator_reports.work_of(connection, domain_id)
         return ResetReport(
             before["domain"], before["status"], before["claimed_by"], sum(row["waiting"] for row in work)
         )
@@ -210,8 +210,8 @@ class DomainDesk:
                 domain_id = domains.unblock(connection, before["domain"], why=why)
                 details = {"why": why, "was": before["status"], "code": before["block_reason_code"]}
                 self._record(connection, actor, "unblock", before["domain"], details)
-            sweep.wake_now(connection, domain_id)
-            work = reports.work_of(connection, domain_id)
+            sweeper.fold_wakes_now(connection, domain_id)
+            work = operator_reports.work_of(connection, domain_id)
         return ResetReport(before["domain"], before["status"], None, sum(row["waiting"] for row in work))
 
     def configure(
@@ -252,7 +252,7 @@ class DomainDesk:
         if not secrets:
             return {}
         assert self.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
-        origins = origins_of_domain(row["domain"], plain_http=plain_http)
+        origins = domain_origins(row["domain"], plain_http=plain_http)
         names = self.sealer.give_domain(connection, row["id"], secrets, origins)
         return {"secrets": ", ".join(names), "secrets_for": ", ".join(origins)}
 
@@ -339,7 +339,7 @@ def _word(text: str) -> str:
 
 
 def _user_agent(text: str) -> str | None:
-    return user_agent(text) if text else None
+    return check_user_agent(text) if text else None
 
 
 def _yes_or_no(text: str) -> bool:
@@ -350,7 +350,7 @@ def _yes_or_no(text: str) -> bool:
 
 def _window(text: str) -> str | None:
     """As it was written, if it can be meant: UsageError says what is wrong with it."""
-    Windows.parse(text)
+    MaintenanceWindows.parse(text)
     return " ".join(text.split()) or None
 
 
@@ -363,8 +363,8 @@ def _parameters(text: str) -> list[str] | None:
 
 
 def _use(text: str) -> str | None:
-    if text and text not in set(Use):
-        raise ValueError(f"must be {', '.join(Use)} or empty")
+    if text and text not in set(ProxyMode):
+        raise ValueError(f"must be {', '.join(ProxyMode)} or empty")
     return text or None
 
 
@@ -420,7 +420,7 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "proxy_country": _country,
     "proxy_sticky": _sticky,
 }
-"""What people set, by column, and how its value is read. The same names are read, in the API and by `domain-info --json`."""
+"""What people set, by column, and how its value is read. The same names are read, in the API and by `domains info --json`."""
 ALIASES: Final[Mapping[str, str]] = {
     "delay": "crawl_delay_seconds",
     "concurrency": "max_concurrent_requests",

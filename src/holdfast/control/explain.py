@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.reasons import Wait, waits, why, why_not
+from holdfast.db import domains, explain, proxy_reports, workers
+from holdfast.db.connection import Connection, Database
+from holdfast.db.proxy_reports import PoolState
 from holdfast.errors import NotFound
 from holdfast.model.activity import Activity
 from holdfast.model.domain import Seed
-from holdfast.model.host import canonical_domain
-from holdfast.model.proxy import Use
-from holdfast.model.seeds import make_seed
-from holdfast.model.url import Dropped, UrlRules, dropped_parameters, url_key
-from holdfast.politeness.robots import ALLOW_ALL, NOT_NOW, PRODUCT, Robots, product_token
-from holdfast.store import domains, explain, proxy_reports, workers
-from holdfast.store.connect import Connection, Database
-from holdfast.store.proxy_reports import PoolState
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.proxy import ProxyMode
+from holdfast.model.seed_lines import make_seed
+from holdfast.model.url import DroppedParameter, UrlRules, dropped_parameters, url_key
+from holdfast.politeness.robots_txt import ALLOW_ALL, PRODUCT, UNREACHABLE, Robots, product_token
 
 MOST_PARENTS: Final = 10
 _MOST_FOREIGN: Final = 3
@@ -79,7 +79,7 @@ class UrlStory:
     attempts: list[dict[str, Any]]
     asked: str | None = None
     """The URL as it was asked for, where it is stored under another spelling."""
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[DroppedParameter] = field(default_factory=list)
     """Its parameters that are dropped, each with the setting that says so."""
 
 
@@ -110,7 +110,7 @@ class Explainer:
     rules: UrlRules
     registrable: bool = False
     user_agent: str = PRODUCT
-    use: Use = Use.DIRECT
+    use: ProxyMode = ProxyMode.DIRECT
     """Which proxies a domain uses that says nothing."""
     direct: bool = False
     """Whether such a domain may be asked without one."""
@@ -196,7 +196,7 @@ class Explainer:
         stored = next((row for row in robots if row["url"] == address), None)
         if stored is None:
             return Verdict(address, None, None, True, None, None, None, token)
-        absent = ALLOW_ALL if stored["reachable"] else NOT_NOW
+        absent = ALLOW_ALL if stored["reachable"] else UNREACHABLE
         rules = absent if stored["content"] is None else Robots(stored["content"])
         decision = rules.allowed(url, token)
         return Verdict(
@@ -212,7 +212,7 @@ class Explainer:
 
     def _unknown(self, connection: Connection, url: str, known: list[int]) -> str:
         """Why a URL may not be known, and what is."""
-        sentence = f"No job has met {url}"
+        sentence = f"No job has discovered {url}"
         for spelling in _spellings(url):
             if known and explain.of_url(connection, known[0], url_key(spelling)):
                 return f"{sentence}, but {spelling} is known: `holdfast explain {spelling}`."
@@ -227,7 +227,7 @@ def _moment(connection: Connection, domain: dict[str, Any]) -> dict[str, Any]:
     """The present, with the wait (`live`) that the worker tells of which holds the domain."""
     moment = explain.moment(connection, domain["id"], silence=SILENCE)
     if domain["claimed_by"]:
-        activity = workers.active(connection, silence=SILENCE).get(domain["claimed_by"], Activity())
+        activity = workers.activities(connection, silence=SILENCE).get(domain["claimed_by"], Activity())
         moment["live"] = next((wait for wait in activity.waits if wait.domain == domain["domain"]), None)
     return moment
 

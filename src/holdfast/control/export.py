@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from holdfast.control.texts import MissingTexts, Texts
+from holdfast.db import domains, exports, items, jobs
+from holdfast.db.connection import Connection, Database
+from holdfast.db.keyset_pagination import Key
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.model.host import canonical_domain
-from holdfast.store import domains, exports, items, jobs, product_reports
-from holdfast.store.connect import Connection, Database
+from holdfast.model.domain_name import canonical_domain
+from holdfast.products import queries as products
+from holdfast.products.records import ProductFilter
 
 Row = dict[str, Any]
 
@@ -163,8 +166,8 @@ def check(file: str, wanted: Wanted) -> None:
     path = Path(file)
     if path.suffix not in SUFFIXES:
         raise UsageError(
-            f"The name of {file!r} says how to write it, and must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}; "
-            f"{STDOUT} writes lines of JSON to standard output."
+            f"{file!r} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, the format of the file; "
+            f"{STDOUT} writes JSON lines to standard output."
         )
     if path.exists() and not path.is_file():
         raise UsageError(f"{file!r} is not a file that could be replaced.")
@@ -175,7 +178,7 @@ def check(file: str, wanted: Wanted) -> None:
 def check_wanted(wanted: Wanted) -> None:
     """The same, wherever it is to be written."""
     if wanted.kind not in COLUMNS:
-        raise UsageError(f"{wanted.kind!r} cannot be exported; what can: {', '.join(KINDS)}.")
+        raise UsageError(f"{wanted.kind!r} cannot be exported; choose one of: {', '.join(KINDS)}.")
     if wanted.text and wanted.kind != "pages":
         raise UsageError("A text is for pages only; nothing else has one.")
     if wanted.kind == "products" and wanted.job is not None:
@@ -275,10 +278,10 @@ def _items(connection: Connection, only: exports.Only) -> Iterator[Row]:
 
 
 def _products(connection: Connection, only: exports.Only) -> Iterator[Row]:
-    before: int | None = None
-    chosen = product_reports.ProductFilter(domain_id=only.domain)
-    while found := product_reports.listing(connection, chosen, before=before, limit=_PRODUCTS):
-        for one in found:
+    after: Key | None = None
+    while True:
+        found = products.page(connection, ProductFilter(), domain_id=only.domain, after=after, limit=_PRODUCTS)
+        for one in found.rows:
             rating = one.rating
             row = {name: getattr(one, name, None) for name in COLUMNS["products"]}
             row["price"] = None if one.price is None else f"{one.price:f}"
@@ -286,7 +289,9 @@ def _products(connection: Connection, only: exports.Only) -> Iterator[Row]:
                 row |= {"rating_value": f"{rating.value:f}", "rating_best": f"{rating.best:f}"}
                 row["rating_count"] = rating.count
             yield row
-        before = found[-1].id
+        if found.next is None:
+            return
+        after = found.next
 
 
 class _Writer(Protocol):

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.engine.extraction import Extracted, Extraction, parse_due
-from holdfast.model.host import canonical_domain
-from holdfast.parse.registry import scan
-from holdfast.settings.parsing import Parsing
-from holdfast.store import domains, items, jobs
-from holdfast.store.connect import Database
-from holdfast.store.items import Standing
+from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
+from holdfast.db import domains, items, jobs
+from holdfast.db.connection import Database
+from holdfast.db.items import Standing
+from holdfast.model.domain_name import canonical_domain
+from holdfast.parse.plugin_registry import discover
+from holdfast.settings import Parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class ExtractionService:
         *,
         job_id: int | None = None,
         domain_id: int | None = None,
-        watch: Callable[[Extracted], None] = lambda _: None,
-    ) -> Extracted:
+        watch: Callable[[ExtractionCounts], None] = lambda _: None,
+    ) -> ExtractionCounts:
         """Parse all that is due here, of a job, a domain, or of everything. After: it is parsed, or its error is recorded."""
 
-        async def whole() -> Extracted:
+        async def whole() -> ExtractionCounts:
             extraction = Extraction(
                 self.database,
                 self.archive,
@@ -96,6 +96,6 @@ class ExtractionService:
         return DueLeft(sum(count for (folder, _), count in due.items() if folder not in folders), unknown)
 
     def _here(self) -> tuple[set[str], set[str]]:
-        known = set(scan(self.settings.folder, self.parser_file).sources)
+        known = set(discover(self.settings.folder, self.parser_file).sources)
         folders = {path.name for path in self.archive.iterdir()} if self.archive.is_dir() else set()
         return known, folders

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.seeds import Loaded, Sower
+from holdfast.db import audit, domains, frontier_clear, frontier_lists, jobs, sweeper
+from holdfast.db.connection import Connection, Database
+from holdfast.db.frontier_clear import Cleared, Meant
+from holdfast.db.frontier_lists import FrontierStats
 from holdfast.errors import Refused, UsageError
 from holdfast.model.job import JobState
-from holdfast.store import audit, domains, frontier_clear, frontier_lists, jobs, sweep
-from holdfast.store.connect import Connection, Database
-from holdfast.store.frontier_clear import Cleared, Meant
-from holdfast.store.frontier_lists import FrontierStats
 
 PRIORITIES: Final = {"high": 3, "medium": 2, "low": 1}
 """Of URLs; seeds have the first."""
@@ -90,7 +90,7 @@ class FrontierDesk:
             if job_id == jobs.find(connection, jobs.TASKS):
                 raise Refused("The frontier of that job are tasks: add a task instead.")
             if state in _ENDED:
-                raise Refused(f"Job {job} is {state}: nobody would crawl what is added to it. Start it again first.")
+                raise Refused(f"Job {job} is {state}: no worker would crawl what is added to it. Start it again first.")
         sower = replace(self.sower, job=job_id, source="API", priority=priority)
 
         def note(connection: Connection, loaded: Loaded) -> None:
@@ -107,8 +107,8 @@ class FrontierDesk:
         its domains are free two minutes after its last heartbeat.
         """
         with self.database.session() as connection:
-            freed = sweep.release_expired(connection, actor=actor)
-            swept = sweep.sweep(connection, run_silence=self.run_silence)
+            freed = sweeper.release_expired(connection, actor=actor)
+            swept = sweeper.sweep(connection, run_silence=self.run_silence)
             done = Recovered(
                 freed + swept.expired + swept.abandoned,
                 swept.woken,

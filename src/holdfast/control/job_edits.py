@@ -13,10 +13,10 @@ from typing import Any, Final
 from holdfast.control.crawls import CrawlDesk, check_parser
 from holdfast.control.domains import KEYS as DOMAIN_KEYS
 from holdfast.control.domains import read_assignments
+from holdfast.db import audit, crawls, jobs
+from holdfast.db.connection import Connection
 from holdfast.errors import Changed, Refused, UsageError
 from holdfast.model.job import Job, JobKind, JobSpec, JobState
-from holdfast.store import audit, crawls, jobs
-from holdfast.store.connect import Connection
 
 DEEPEST: Final = 32_000
 _LIMITS: Final = frozenset({"max_pages", "max_pages_per_domain", "rounds"})
@@ -125,15 +125,15 @@ def follow_up(desk: CrawlDesk, job_id: int, names: Collection[str]) -> None:
     with desk.database.session() as connection:
         spec = crawls.get(connection, job_id).spec
         if "max_depth" in names:
-            crawls.deepen(connection, job_id, desk.depth(spec))
+            crawls.raise_depth_limit(connection, job_id, desk.depth(spec))
         if "refresh" in names and spec.refresh:
-            crawls.ask_for_refresh(connection, job_id)
+            crawls.make_refresh_due(connection, job_id)
         if not _LIMITS.isdisjoint(names):
-            crawls.let_go_on(connection, job_id)
+            crawls.reopen_limited(connection, job_id)
     if not _CAUSES.isdisjoint(names):
         desk.retry(job_id)
     with desk.database.session() as connection:
-        if jobs.state(connection, job_id) in _ENDED and crawls.goes_on(connection, job_id):
+        if jobs.state(connection, job_id) in _ENDED and crawls.can_continue(connection, job_id):
             jobs.reopen(connection, job_id, f"it was edited: {', '.join(sorted(names))}")
             crawls.begin(connection, job_id, reopen=True)
 
@@ -141,7 +141,7 @@ def follow_up(desk: CrawlDesk, job_id: int, names: Collection[str]) -> None:
 def _note(job: Job, state: JobState, names: Collection[str]) -> str:
     name = quote(job.name)
     if state is JobState.CANCELLED:
-        return f"It stays cancelled; `holdfast crawl --job {name} --again` starts it anew."
+        return f"It stays cancelled; `holdfast crawl --job {name} --again` starts it again."
     if state is JobState.PAUSED:
         return f"It stays paused; `holdfast jobs resume {name}` goes on with it."
     if state in _ENDED:

@@ -13,13 +13,13 @@ from holdfast.control.crawls import CrawlDesk, Wish
 from holdfast.control.job_edits import Edited
 from holdfast.control.seeds import Loaded
 from holdfast.control.summary import CrawlSummary, stands
+from holdfast.db import audit, jobs, operator_reports, retry_now
+from holdfast.db import crawls as store_crawls
+from holdfast.db.connection import Connection, Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.job import Job, JobAction, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
-from holdfast.store import audit, jobs, reports, retry_now
-from holdfast.store import crawls as store_crawls
-from holdfast.store.connect import Connection, Database
 
 Watch = Callable[[int], None]
 """Told how many domains were made ready, or URLs forgotten, so far."""
@@ -49,17 +49,17 @@ class JobDesk:
     def all(self) -> list[dict[str, Any]]:
         """Every job, with what there is to do and what was done."""
         with self.database.session() as connection:
-            return reports.jobs(connection)
+            return operator_reports.jobs(connection)
 
     def some(self, job_ids: Collection[int]) -> list[dict[str, Any]]:
         """Those of these jobs that there are, by id."""
         with self.database.session() as connection:
-            return reports.jobs(connection, list(job_ids))
+            return operator_reports.jobs(connection, list(job_ids))
 
     def show(self, text: str | int) -> dict[str, Any]:
         """One job, by its name or id."""
         with self.database.session() as connection:
-            found = reports.jobs(connection, [_id(connection, text)])
+            found = operator_reports.jobs(connection, [_id(connection, text)])
         if not found:
             raise NotFound(f"There is no job called {text!r} any more.")
         return found[0]
@@ -90,7 +90,7 @@ class JobDesk:
         with self.database.session() as connection, connection.transaction():
             facts: dict[str, object] = {"name": job.name, "seeds": loaded.seeds}
             if wish.secrets:
-                facts["secrets"] = [name for text in wish.secrets.given() for name in text.names]
+                facts["secrets"] = [name for text in wish.secrets.texts() for name in text.names]
             self._record(connection, "create", job.id, facts)
         if schedule is not None:
             self.schedule(job.id, schedule)
@@ -121,7 +121,7 @@ class JobDesk:
         with self.database.session() as connection, connection.transaction():
             names = crawls.sealer.give_job(connection, job_id, secrets, ())
             self._record(connection, "secrets", job_id, {"secrets": names})
-            retries = bool(secrets.given()) and retry_now.wants_login(connection, job_id)
+            retries = bool(secrets.texts()) and retry_now.wants_login(connection, job_id)
             if retries:
                 jobs.reopen(connection, job_id, "it was given a header, a cookie or a password")
                 jobs.ask_for_crawl(connection, [job_id])

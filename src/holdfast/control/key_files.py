@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import private
+from holdfast.db.embedded import safe_files
 from holdfast.errors import SettingsError
-from holdfast.store.embedded import files
 
 
 def read(file: Path) -> str | None:
@@ -17,7 +17,7 @@ def read(file: Path) -> str | None:
     private.check(file.parent)
     try:
         mode = file.lstat().st_mode
-        text = files.read(file)
+        text = safe_files.read(file)
     except FileNotFoundError:
         return None
     except OSError as problem:
@@ -31,14 +31,14 @@ def make(file: Path, secret: str) -> None:
     """After: the file is there, with this secret or that of a process that was first. Raises SettingsError or UsageError, as `read`."""
     private.check(file.parent)
     try:
-        files.make_folders(file.parent, mode=0o700)
-        new = files.unfinished(file)
-        files.write(new, f"{secret}\n", uid=os.geteuid(), gid=os.getegid())
+        safe_files.make_folders(file.parent, mode=0o700)
+        new = safe_files.unfinished(file)
+        safe_files.write(new, f"{secret}\n", uid=os.geteuid(), gid=os.getegid())
         try:
             with suppress(FileExistsError):  # somebody else was first, and that one counts
                 os.link(new, file)
         finally:
             new.unlink()
-        files.sync_folder(file.parent)
+        safe_files.sync_folder(file.parent)
     except OSError as problem:
         raise SettingsError(f"{file} cannot be made: {problem.strerror}.") from problem

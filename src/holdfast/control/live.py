@@ -12,12 +12,12 @@ from typing import Any, Final
 from holdfast.control.reasons import visit_wait, why_not
 from holdfast.control.status import SILENCE
 from holdfast.control.summary import waits_now
-from holdfast.model.activity import Activity, Fetching, VisitWait
+from holdfast.db import crawls, explain, live, workers
+from holdfast.db import jobs as rows
+from holdfast.db.connection import Connection, Database
+from holdfast.db.live import JobFigures
+from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.wait import WaitKind
-from holdfast.store import crawls, explain, live, workers
-from holdfast.store import jobs as rows
-from holdfast.store.connect import Connection, Database
-from holdfast.store.live import JobFigures
 
 CAUSES_OF: Final = timedelta(minutes=1)
 """Errors are told by cause for so long."""
@@ -58,7 +58,7 @@ class LiveJob:
     figures: JobFigures
     requests: int = 0
     """In flight."""
-    fetching: tuple[Fetching, ...] = ()
+    fetching: tuple[InFlightRequest, ...] = ()
     """Some of them, the oldest first."""
     waits: tuple[LiveWait, ...] = ()
     """Trouble first."""
@@ -84,14 +84,14 @@ class JobWatch:
                 self._errors, self._failed_at = figures.errors, figures.now
             lately = self._failed_at is not None and figures.now - self._failed_at < CAUSES_OF
             causes = live.causes(connection, self._job_id, CAUSES_OF) if lately else {}
-            activities = workers.active(connection, silence=SILENCE)
+            activities = workers.activities(connection, silence=SILENCE)
             return _look(connection, figures, activities, causes)
 
 
 def _look(
     connection: Connection, figures: JobFigures, activities: Mapping[str, Activity], causes: Mapping[str, int]
 ) -> LiveJob:
-    requests, fetching, waits = 0, list[Fetching](), list[LiveWait]()
+    requests, fetching, waits = 0, list[InFlightRequest](), list[LiveWait]()
     for activity in activities.values():
         requests += activity.requests.get(figures.job_id, 0)
         fetching += [fetch for fetch in activity.fetching if fetch.job_id == figures.job_id]
@@ -125,7 +125,7 @@ class Glance:
 def glances(database: Database, jobs: Sequence[Mapping[str, Any]]) -> dict[int, Glance]:
     """What these jobs (rows of `JobDesk`) do at this moment, by id."""
     with database.session() as connection:
-        activities = workers.active(connection, silence=SILENCE).values()
+        activities = workers.activities(connection, silence=SILENCE).values()
         serving = live.serving(connection, [job["id"] for job in jobs], silence=SILENCE)
         now = rows.now(connection)
         found = {}
@@ -174,7 +174,7 @@ def _for_people(figures: JobFigures) -> list[LiveWait]:
     """What the job as a whole waits for."""
     name = figures.job
     if figures.state == "paused":
-        return [LiveWait(f"job {name} is paused", None, f"`holdfast jobs resume {quote(name)}` goes on")]
+        return [LiveWait(f"job {name} is paused", None, f"`holdfast jobs resume {quote(name)}` resumes it")]
     if figures.state not in RUNNABLE:
         return []
     if figures.open and not figures.workers:

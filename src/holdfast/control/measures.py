@@ -12,17 +12,17 @@ from itertools import accumulate
 from typing import Final, Literal
 
 from holdfast import __version__
-from holdfast.control.alerts import Kind as AlertKind
+from holdfast.alerts.rules import Kind as AlertKind
 from holdfast.control.statistics import CLASSES, ERRORS, Counters, by_class, success_rate
 from holdfast.control.status import SILENCE, SPAN
+from holdfast.db import current_counts, stats
+from holdfast.db.connection import Database
+from holdfast.db.current_counts import StoreCounts
 from holdfast.model.domain import Status
-from holdfast.model.figures import COMMIT_MS, FETCH_MS
+from holdfast.model.histograms import COMMIT_MS, FETCH_MS
 from holdfast.model.job import JobState
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome, UrlState
 from holdfast.model.task import TaskStatus
-from holdfast.store import gauges, stats
-from holdfast.store.connect import Database
-from holdfast.store.gauges import Standing
 
 MOST_WORKERS: Final = 200
 """With more of them than that no metric names workers; the oldest sign of life and their number are still there."""
@@ -61,8 +61,8 @@ def collect(database: Database, *, silence: timedelta = SILENCE) -> list[Family]
     """Every metric, as of now, in the order of docs/metrics.md."""
     with database.session() as connection:
         counters = Counters(stats.counters(connection))
-        standing = gauges.standing(connection, silence=silence)
-        rest = gauges.queues(connection)
+        standing = current_counts.store_counts(connection, silence=silence)
+        rest = current_counts.queue_sizes(connection)
     return [
         *_of_the_crawl(counters, standing),
         *_of_requests(counters),
@@ -73,7 +73,7 @@ def collect(database: Database, *, silence: timedelta = SILENCE) -> list[Family]
     ]
 
 
-def _of_the_crawl(counters: Counters, standing: Standing) -> Iterator[Family]:
+def _of_the_crawl(counters: Counters, standing: StoreCounts) -> Iterator[Family]:
     pages, requests, errors = counters.of(PAGES), counters.of(frozenset(Outcome)), counters.of(ERRORS)
     success = success_rate(requests.lately, errors.lately)
     statuses = counters.labelled("status")
@@ -114,7 +114,7 @@ def _of_requests(counters: Counters) -> Iterator[Family]:
     yield _histogram("holdfast_fetch_seconds", "How long requests took.", FETCH_MS, counters, "fetch")
 
 
-def _of_claims(counters: Counters, standing: Standing) -> Iterator[Family]:
+def _of_claims(counters: Counters, standing: StoreCounts) -> Iterator[Family]:
     ends = {why: counters.total("claim", why) for why in _CLAIM_ENDS}
     yield _counter(
         "holdfast_claims_acquired_total", "Domains that workers have claimed.", counters.total("claim", "acquired")
@@ -142,7 +142,7 @@ def _of_claims(counters: Counters, standing: Standing) -> Iterator[Family]:
     )
 
 
-def _of_work(standing: Standing, rest: Rest) -> Iterator[Family]:
+def _of_work(standing: StoreCounts, rest: Rest) -> Iterator[Family]:
     queued = {(queue, state): rest.get(("queue", queue, state), 0) for queue in _QUEUES for state in ("todo", "doing")}
     due = {phase: rest.get(("task_due", phase, ""), 0) for phase in ("crawl", "parse")}
     yield _by("gauge", "holdfast_domains", "Domains by status.", "status", _every(Status, standing.domains))
@@ -157,7 +157,7 @@ def _of_work(standing: Standing, rest: Rest) -> Iterator[Family]:
     )
 
 
-def _of_workers(standing: Standing) -> Iterator[Family]:
+def _of_workers(standing: StoreCounts) -> Iterator[Family]:
     heard = standing.workers if len(standing.workers) <= MOST_WORKERS else []
     states = {"active": standing.active_workers, "silent": standing.silent_workers}
     yield _by("gauge", "holdfast_workers", "Workers that should be heard of, by whether they are.", "state", states)
@@ -176,7 +176,7 @@ def _of_workers(standing: Standing) -> Iterator[Family]:
     )
 
 
-def _of_the_house(standing: Standing, rest: Rest) -> Iterator[Family]:
+def _of_the_house(standing: StoreCounts, rest: Rest) -> Iterator[Family]:
     proxies = {state: rest.get(("proxy", state, ""), 0) for state in _PROXY_STATES}
     messages = {state: rest.get(("webhook", state, ""), 0) for state in ("waiting", "due", "given_up")}
     yield _by("gauge", "holdfast_proxies", "Proxies by whether they can be used.", "state", proxies)

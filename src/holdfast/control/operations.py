@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.db import audit, operations
+from holdfast.db.connection import Database
+from holdfast.db.operations import ATTEMPTS, SILENCE, Operation
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
-from holdfast.store import audit, operations
-from holdfast.store.connect import Database
-from holdfast.store.operations import ATTEMPTS, SILENCE, Operation
 
 log: Final = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Operator:
         if deed is None:
             return None, f"This Holdfast does not know operations of the kind {operation.kind!r}."
         if operation.attempts > ATTEMPTS:
-            return None, f"It was begun {ATTEMPTS} times, and whoever did it died."
+            return None, f"It was begun {ATTEMPTS} times, and the process died each time."
         reported = 0.0
 
         def watch(progress: Mapping[str, object]) -> None:

@@ -6,8 +6,8 @@ The rule: these are looked up when somebody asks, as they are not worth to be co
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.store import reports
-from holdfast.store.connect import Database
+from holdfast.db import operator_reports
+from holdfast.db.connection import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Outlook:
 def outlook(database: Database) -> Outlook:
     """What comes next, as it is now."""
     with database.session() as connection:
-        totals = reports.totals(connection)
+        totals = operator_reports.totals(connection)
         return Outlook(
             at=totals["now"],
-            due=[Due(**row) for row in reports.due(connection)],
+            due=[Due(**row) for row in operator_reports.upcoming(connection)],
             stay_blocked=totals["stay_blocked"],
             wakes=totals["wakes"],
             database_bytes=totals["database_bytes"],

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 from holdfast.control.differences import Change, Found, differences
 from holdfast.control.parsing import CHANGES, CHUNK, EXAMPLES, Again, Example, Failure, Selection, Watch
-from holdfast.engine.extraction import over_limits, read, said
+from holdfast.crawler.extraction import failure_text, over_limits, read_archived
+from holdfast.db import audit, domains, items, jobs
+from holdfast.db.connection import Connection, Database
+from holdfast.db.items import Archived, Due, PageKey, Parsed
 from holdfast.errors import HoldfastError
-from holdfast.model.host import canonical_domain
-from holdfast.model.parsed import ParseFailed
-from holdfast.parse.runner import Runner
-from holdfast.settings.parsing import Parsing
-from holdfast.store import audit, domains, items, jobs
-from holdfast.store.connect import Connection, Database
-from holdfast.store.items import Archived, Due, PageKey, Parsed
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.parse_result import ParseFailed
+from holdfast.parse.plugin_pool import PluginPool
+from holdfast.settings import Parsing
 
 _AT_ONCE: Final = 8
 
@@ -30,7 +30,7 @@ class PageReparser:
     """Parses pages of crawls again."""
 
     database: Database
-    runner: Runner
+    runner: PluginPool
     archive: Path
     actor: str
     settings: Parsing
@@ -87,7 +87,7 @@ class PageReparser:
     async def _parse(self, page: Due, url: str) -> Parsed:
         parser = page.key.parser
         try:
-            document = await asyncio.to_thread(read, self.archive, page)
+            document = await asyncio.to_thread(read_archived, self.archive, page)
         except (HoldfastError, OSError) as problem:
             return Parsed(page, url, None, error=str(problem), again=True)
         try:
@@ -95,7 +95,7 @@ class PageReparser:
         except OSError as problem:
             raise HoldfastError(f"No process for parsers could be started: {problem.strerror}.") from problem
         if isinstance(found, ParseFailed):
-            return Parsed(page, document.url, None, error=said(found), again=True)
+            return Parsed(page, document.url, None, error=failure_text(found), again=True)
         kept = found.extracted.page_items()
         if (problem_text := over_limits(kept, self.settings)) is not None:
             return Parsed(page, document.url, None, error=f"The parser {parser!r} {problem_text}", again=True)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.db import audit, domains, jobs, pages
+from holdfast.db.connection import Connection, Database
+from holdfast.db.pages import PageFacts, Purge
 from holdfast.errors import NotFound, UsageError
-from holdfast.model.host import canonical_domain
-from holdfast.model.seeds import make_seed
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import DEFAULT_RULES, UrlRules
-from holdfast.store import audit, domains, jobs, pages
-from holdfast.store.connect import Connection, Database
-from holdfast.store.pages import PageFacts, Purge
 
 KIND: Final = "pages"
 

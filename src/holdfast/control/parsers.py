@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.model.parsed import ParseFailed
-from holdfast.parse.registry import Kind, Source, scan
-from holdfast.parse.runner import Runner
-from holdfast.settings.parsing import Parsing
+from holdfast.model.parse_result import ParseFailed
+from holdfast.parse.plugin_pool import PluginPool
+from holdfast.parse.plugin_registry import ParserSource, SourceKind, discover
+from holdfast.settings import Parsing
 
 _SUFFIX: Final = ".py"
 
@@ -37,7 +37,7 @@ def choose(text: str, settings: Parsing) -> ChosenParser:
 
 def check_known(name: str, settings: Parsing, file: Path | None = None) -> None:
     """Raise UsageError unless there is a parser of that name; the sentence says which there are, and where others are looked for."""
-    registry = scan(settings.folder, file)
+    registry = discover(settings.folder, file)
     found = registry.find(name)
     if isinstance(found, ParseFailed):
         raise UsageError(f"{found.reason[:1].upper()}{found.reason[1:]}. {_where(settings)}")
@@ -49,7 +49,7 @@ def check_loads(parser: ChosenParser, settings: Parsing) -> str:
     """Load a parser in a process of its own; its version. Raises UsageError with what is wrong in it."""
 
     async def whole() -> str:
-        runner = Runner(scan(settings.folder, parser.file), processes=1, memory=settings.memory)
+        runner = PluginPool(discover(settings.folder, parser.file), processes=1, memory_limit=settings.memory)
         try:
             described = await runner.describe(parser.name)
         finally:
@@ -61,8 +61,8 @@ def check_loads(parser: ChosenParser, settings: Parsing) -> str:
     return asyncio.run(whole())
 
 
-def _is_file(source: Source, file: Path) -> bool:
-    return source.kind is Kind.FILE and source.target == str(file.absolute())
+def _is_file(source: ParserSource, file: Path) -> bool:
+    return source.kind is SourceKind.FILE and source.target == str(file.absolute())
 
 
 def _where(settings: Parsing) -> str:

@@ -13,18 +13,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from holdfast.archive import reading
+from holdfast.archive import reader
 from holdfast.control.differences import Change, Found, Tally, differences
-from holdfast.engine.desk import Desk
+from holdfast.crawler.db_thread import DbThread
+from holdfast.db import audit, domains, parse_results, task_control, task_work, tasks
+from holdfast.db.connection import Connection, Database
+from holdfast.db.parse_results import Result, ToParse
+from holdfast.db.products import identity_key
 from holdfast.errors import HoldfastError, NotFound, StoreError, StoreUnavailable, UsageError
-from holdfast.model.host import canonical_domain
-from holdfast.model.parsed import Document, ParseDone, ParseFailed, encoded
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.parse_result import Document, ParseDone, ParseFailed, encode
 from holdfast.model.task import Task, TaskStatus
-from holdfast.parse.runner import Runner
-from holdfast.store import audit, domains, parse_results, task_control, task_work, tasks
-from holdfast.store.connect import Connection, Database
-from holdfast.store.parse_results import Result, ToParse
-from holdfast.store.products import identity_key
+from holdfast.parse.plugin_pool import PluginPool
 
 CHUNK: Final = 500
 """Tasks that are looked at by one statement."""
@@ -39,7 +39,7 @@ def page_of(archive: Path, task: Task) -> Document:
     """A task's page. NotFound or ArchiveDamaged if the archive does not have it, which no other try will change."""
     if task.archive is None:
         raise NotFound(f"The page of task {task.id} is not in the archive: it was fetched without being kept.")
-    stored = reading.read(archive, task.archive)
+    stored = reader.read(archive, task.archive)
     return Document(stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at)
 
 
@@ -49,8 +49,8 @@ def page_of(archive: Path, task: Task) -> Document:
 class ParsePhase:
     """Parses tasks that wait to be parsed, any number at once. For one event loop; the runner is its own."""
 
-    def __init__(self, database: Database, runner: Runner, archive: Path) -> None:
-        self._desk = Desk(database, "parse")
+    def __init__(self, database: Database, runner: PluginPool, archive: Path) -> None:
+        self._desk = DbThread(database, "parse")
         self._runner = runner
         self._archive = archive
 
@@ -67,7 +67,7 @@ class ParsePhase:
         try:
             document = await asyncio.to_thread(page_of, self._archive, taken.task)
         except HoldfastError as problem:
-            return await self._failed(taken, str(problem), hopeless=_is_here(self._archive, taken.task))
+            return await self._failed(taken, str(problem), permanent=_is_here(self._archive, taken.task))
         except OSError as problem:
             return await self._failed(taken, f"The archive cannot be read: {problem.strerror}.")
         found = await self._runner.parse(taken.parser, document)
@@ -80,9 +80,9 @@ class ParsePhase:
         # Asked in any case: the answer to a commit may have been lost, and then the second time says that it is another's.
         return await self._desk.call(_outcome, taken)
 
-    async def _failed(self, taken: ToParse, error: str, *, hopeless: bool = False) -> TaskStatus | None:
+    async def _failed(self, taken: ToParse, error: str, *, permanent: bool = False) -> TaskStatus | None:
         task = taken.task
-        return await self._desk.call(task_work.fail_parse, task.id, task.attempt, error=error, hopeless=hopeless)
+        return await self._desk.call(task_work.fail_parse, task.id, task.attempt, error=error, permanent=permanent)
 
     async def aclose(self) -> None:
         """Before: nothing. After: no process and no connection of its own is left; calls that were under way raise."""
@@ -217,7 +217,7 @@ class Reparser:
     """Parses pages of completed tasks again, from the archive."""
 
     database: Database
-    runner: Runner
+    runner: PluginPool
     archive: Path
     actor: str
     """Who does it, for the audit log."""
@@ -326,7 +326,7 @@ def _changes(old: Result | None, done: ParseDone) -> list[Change] | None:
     """What differs now; None: there was nothing before."""
     if old is None:
         return None
-    new = json.loads(encoded(done.extracted))
+    new = json.loads(encode(done.extracted))
     keys = map(identity_key, done.extracted.products)
     was = Found(old.data, dict(zip(old.product_keys, old.products, strict=True)))
     return list(differences(was, Found(done.extracted.record, dict(zip(keys, new["products"], strict=True)))))

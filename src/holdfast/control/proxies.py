@@ -10,17 +10,25 @@ from decimal import Decimal
 from typing import Final, Self
 
 from holdfast.control.secrets import Safe
+from holdfast.db import proxies, proxy_pools, proxy_reports, request_secrets
+from holdfast.db.connection import Connection, Database
+from holdfast.db.proxies import Facts, NewProxy, Proxy
+from holdfast.db.proxy_pools import Assigned, Unassigned
+from holdfast.db.proxy_pools import Mapping as PoolMapping
+from holdfast.db.proxy_reports import Cost, FewActive, Health, ManyFailures, ProviderCost
 from holdfast.errors import HoldfastError, NotFound, Refused, SettingsError, UsageError
-from holdfast.fetch.guard import refusal
-from holdfast.model.host import canonical_domain
-from holdfast.model.proxy import BUFFER, ProxyServer, Use, Written, check_password, needed, read
+from holdfast.fetch.address_filter import refusal_reason
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.proxy import (
+    DEFAULT_BUFFER,
+    ParsedProxy,
+    ProxyMode,
+    ProxyServer,
+    check_password,
+    parse_proxy,
+    proxies_needed,
+)
 from holdfast.settings import Settings
-from holdfast.store import proxies, proxy_pools, proxy_reports, request_secrets
-from holdfast.store.connect import Connection, Database
-from holdfast.store.proxies import Facts, NewProxy, Proxy
-from holdfast.store.proxy_pools import Assigned, Unassigned
-from holdfast.store.proxy_pools import Mapping as PoolMapping
-from holdfast.store.proxy_reports import Cost, FewActive, Health, ManyFailures, ProviderCost
 
 PAGE: Final = 500
 """The most that a list gives at once."""
@@ -87,14 +95,14 @@ class ProxyDesk:
 
     database: Database
     safe: Safe
-    usual: Use = Use.DIRECT
+    usual: ProxyMode = ProxyMode.DIRECT
     """What domains use that say nothing."""
     registrable: bool = False
 
     @classmethod
     def of(cls, settings: Settings, database: Database) -> Self:
         """As the settings say."""
-        return cls(database, Safe.of(settings), Use(settings.proxies.use), settings.domains.registrable)
+        return cls(database, Safe.of(settings), ProxyMode(settings.proxies.use), settings.domains.registrable)
 
     # For whoever crawls
 
@@ -117,7 +125,7 @@ class ProxyDesk:
 
     # Making them known
 
-    def add(self, written: Written, facts: Facts, *, actor: str) -> Added:
+    def add(self, written: ParsedProxy, facts: Facts, *, actor: str) -> Added:
         """Make a proxy known; one that is stays as it is."""
         new = self.sealed(written, facts)
         with self.database.session() as connection:
@@ -127,7 +135,7 @@ class ProxyDesk:
             raise Refused(f"{written.server} was known, and has been removed at this moment; add it again.")
         return Added(found[0], str(written.server), made is not None)
 
-    def sealed(self, written: Written, facts: Facts) -> NewProxy:
+    def sealed(self, written: ParsedProxy, facts: Facts) -> NewProxy:
         """A proxy as it goes into the store. Raises UsageError for one that cannot be meant."""
         check(facts)
         check_place(written.server, allow_private=facts.allow_private)
@@ -339,7 +347,7 @@ class ProxyDesk:
             return proxy_reports.provider_costs(connection)
 
     def advise(
-        self, urls_per_hour: float, *, domain: str, each_per_hour: float = EACH, buffer: float = BUFFER
+        self, urls_per_hour: float, *, domain: str, each_per_hour: float = EACH, buffer: float = DEFAULT_BUFFER
     ) -> Advice:
         """How many proxies a domain needs for so many URLs an hour, and how many it has."""
         advice = advise(urls_per_hour, each_per_hour, buffer)
@@ -352,9 +360,9 @@ class ProxyDesk:
         return canonical_domain(name, registrable=self.registrable)
 
 
-def advise(urls_per_hour: float, each_per_hour: float = EACH, buffer: float = BUFFER) -> Advice:
+def advise(urls_per_hour: float, each_per_hour: float = EACH, buffer: float = DEFAULT_BUFFER) -> Advice:
     """How many proxies any domain needs for so many URLs an hour."""
-    return Advice(urls_per_hour, each_per_hour, buffer, needed(urls_per_hour, each_per_hour, buffer))
+    return Advice(urls_per_hour, each_per_hour, buffer, proxies_needed(urls_per_hour, each_per_hour, buffer))
 
 
 def named(name: str) -> int | ProxyServer:
@@ -363,7 +371,7 @@ def named(name: str) -> int | ProxyServer:
         if not (len(name) < 20 and 0 < int(name) <= _LAST_ID):
             raise UsageError(f"The id of a proxy is a number from 1 to {_LAST_ID}.")
         return int(name)
-    written = read(name)
+    written = parse_proxy(name)
     if written.password is not None:
         raise UsageError("A proxy is named by its id, or as SCHEME://USER@HOST:PORT without its password.")
     return written.server
@@ -392,7 +400,7 @@ def check_place(server: ProxyServer, *, allow_private: bool) -> None:
     host = server.host.strip("[]")
     if allow_private or not (":" in host or host.rpartition(".")[2].isdigit()):
         return
-    why = refusal(host)
+    why = refusal_reason(host)
     if why is not None:
         raise UsageError(
             f"{server.host} is not an address of the public internet ({why}); `allow_private` says that this is meant."

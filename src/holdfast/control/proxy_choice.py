@@ -6,13 +6,13 @@ The rule: it only looks, and never says more than is stored: what workers have i
 from dataclasses import dataclass
 from typing import Self
 
-from holdfast.model.host import canonical_domain
-from holdfast.model.proxy import Use
+from holdfast.db import domains, proxy_next, proxy_reports
+from holdfast.db.connection import Database
+from holdfast.db.proxy_next import NextProxy
+from holdfast.db.proxy_reports import Health
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings
-from holdfast.store import domains, proxy_next, proxy_reports
-from holdfast.store.connect import Database
-from holdfast.store.proxy_next import NextProxy
-from holdfast.store.proxy_reports import Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ChoiceDesk:
     """The proxies of the domains of one store, domain by domain."""
 
     database: Database
-    usual: Use = Use.DIRECT
+    usual: ProxyMode = ProxyMode.DIRECT
     """What domains use that say nothing."""
     direct: bool = False
     """Whether those may be asked without a proxy when none can be had."""
@@ -30,7 +30,7 @@ class ChoiceDesk:
     def of(cls, settings: Settings, database: Database) -> Self:
         """As the settings say."""
         proxies = settings.proxies
-        return cls(database, Use(proxies.use), proxies.direct, settings.domains.registrable)
+        return cls(database, ProxyMode(proxies.use), proxies.direct, settings.domains.registrable)
 
     def next(self, domain: str) -> NextProxy:
         """Which proxy a domain's next request would go through, or why none."""

@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 
 from holdfast.control.lists import Damaged, Progress, lines
 from holdfast.control.proxies import ProxyDesk
+from holdfast.db import proxies
+from holdfast.db.proxies import Facts, NewProxy
 from holdfast.errors import SettingsError, UsageError
-from holdfast.model.proxy import Protocol, Written, protocol, read, written
-from holdfast.store import proxies
-from holdfast.store.proxies import Facts, NewProxy
+from holdfast.model.proxy import ParsedProxy, Protocol, make_proxy, parse_protocol, parse_proxy
 
 BATCH: Final = 500
 """Lines that go into the store in one transaction."""
@@ -82,7 +82,7 @@ def _batches(desk: ProxyDesk, file: BinaryIO, usual: Facts, done: Imported) -> I
                     begun, table = True, _Table.of(text)
                     if table is not None:
                         continue
-                one, facts = (read(text), usual) if table is None else table.read(text, usual)
+                one, facts = (parse_proxy(text), usual) if table is None else table.read(text, usual)
                 batch.append(desk.sealed(one, facts))
             except (SettingsError, _BadHeader):
                 raise
@@ -133,7 +133,7 @@ class _Table:
             )
         return cls(delimiter, known)
 
-    def read(self, line: str, usual: Facts) -> tuple[Written, Facts]:
+    def read(self, line: str, usual: Facts) -> tuple[ParsedProxy, Facts]:
         cells = _cells(line, self._delimiter)
         if len(cells) > len(self._columns):
             raise UsageError("The line has more columns than the first one names.")
@@ -153,17 +153,17 @@ def _cells(line: str, delimiter: str) -> list[str]:
         raise UsageError("The line is no CSV: a quotation mark is missing.") from None
 
 
-def _server(row: Mapping[str, str]) -> Written:
+def _server(row: Mapping[str, str]) -> ParsedProxy:
     username, password = row.get("username", ""), row.get("password", "")
     if "proxy" in row:
-        whole = read(row["proxy"])
+        whole = parse_proxy(row["proxy"])
         server = whole.server
         login = (username or server.username or "", password or whole.password or "")
-        return written(server.protocol, server.host, server.port, *login)
+        return make_proxy(server.protocol, server.host, server.port, *login)
     port = row.get("port", "")
     if not (port.isascii() and port.isdigit() and len(port) <= 5) or "host" not in row:
         raise UsageError("A proxy has a host and a port, which is a number.")
-    return written(protocol(row.get("protocol", Protocol.HTTP)), row["host"], int(port), username, password)
+    return make_proxy(parse_protocol(row.get("protocol", Protocol.HTTP)), row["host"], int(port), username, password)
 
 
 def _facts(row: Mapping[str, str], usual: Facts) -> Facts:

@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.control.secrets import Safe
+from holdfast.db import proxies, proxy_pools, proxy_use
+from holdfast.db.connection import Database
 from holdfast.errors import SettingsError
-from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
-from holdfast.model.page import FetchRequest, FetchResult
-from holdfast.model.proxy import Fault, Route
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.fetch_types import FetchRequest, FetchResult
+from holdfast.model.proxy import ProxyFault, ProxyRoute
 from holdfast.settings import Settings, render_duration
-from holdfast.store import proxies, proxy_pools, proxy_use
-from holdfast.store.connect import Database
 
 URL: Final = "http://example.com/"
 AT_ONCE: Final = 16
@@ -70,7 +70,7 @@ class Tester:
         slots = asyncio.Semaphore(AT_ONCE)
         async with AsyncExitStack() as opened:
             resolver = await opened.enter_async_context(Resolver(self._settings.fetch))
-            client = await opened.enter_async_context(Client(self._settings.fetch, resolver))
+            client = await opened.enter_async_context(HttpClient(self._settings.fetch, resolver))
 
             async def one(proxy_id: int) -> Tested:
                 async with slots:
@@ -80,7 +80,7 @@ class Tester:
 
             return list(await asyncio.gather(*map(one, proxy_ids)))
 
-    async def _try(self, client: Client, proxy_id: int, url: str, actor: str) -> Tested:
+    async def _try(self, client: HttpClient, proxy_id: int, url: str, actor: str) -> Tested:
         found = await asyncio.to_thread(self._prepare, proxy_id)
         if isinstance(found, Tested):
             return found
@@ -110,7 +110,7 @@ class Tester:
             recovered=works and await asyncio.to_thread(self._recover, proxy_id, actor),
         )
 
-    def _prepare(self, proxy_id: int) -> tuple[Route, int | None] | Tested:
+    def _prepare(self, proxy_id: int) -> tuple[ProxyRoute, int | None] | Tested:
         """The way through a proxy, which may be used once now; or why it cannot be."""
         with self._database.session() as connection:
             proxy = proxies.get(connection, proxy_id)
@@ -125,7 +125,7 @@ class Tester:
                 wait = render_duration(timedelta(seconds=round(block.wait)))
                 problem = f"Its limit is used up; it can be asked again in {wait} at the latest."
                 return Tested(proxy_id, str(proxy.server), works=False, problem=problem, fault=None)
-        return Route(proxy_id, proxy.server, password, proxy.allow_private), block.id
+        return ProxyRoute(proxy_id, proxy.server, password, proxy.allow_private), block.id
 
     def _give_back(self, block_id: int | None) -> None:
         if block_id is not None:
@@ -142,5 +142,5 @@ class Tester:
 
 def _fault(result: FetchResult) -> str | None:
     if result.fault is not None:
-        return str(Fault(result.fault))
+        return str(ProxyFault(result.fault))
     return "site" if result.status is None else None

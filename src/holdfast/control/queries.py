@@ -8,13 +8,12 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
+from holdfast.db.keyset_pagination import is_storable_text
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.task import TaskStatus
-from holdfast.store.listing import is_text
-from holdfast.store.webhooks import State
 
 LONGEST: Final = 2_048
 """Characters of a text that is looked for."""
@@ -40,7 +39,7 @@ class Query:
 
 
 def _check(name: str, value: object) -> None:
-    if isinstance(value, str) and not (0 < len(value) <= LONGEST and is_text(value)):
+    if isinstance(value, str) and not (0 < len(value) <= LONGEST and is_storable_text(value)):
         raise UsageError(f"What {name} is looked for is a text of 1 to {LONGEST} characters.")
     if isinstance(value, int) and not isinstance(value, bool) and not 0 < value <= _LAST:
         raise UsageError(f"There is no {name} {value}.")
@@ -247,21 +246,6 @@ class ProxyQuery(Query):
     def given(self) -> dict[str, object]:
         given = Query.given(self)
         _flag(given, "active", "active", "inactive")
-        return given
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryQuery(Query):
-    """Which messages of webhooks."""
-
-    state: State | None = None
-    task: int | None = None
-    url: str | None = None
-
-    def given(self) -> dict[str, object]:
-        given = Query.given(self)
-        if "state" in given:
-            given[str(given.pop("state"))] = True
         return given
 
 

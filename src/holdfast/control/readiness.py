@@ -6,9 +6,9 @@ The rule: it never raises, and its causes name no address: whoever watches a ser
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from holdfast.db import migrate
+from holdfast.db.connection import Database
 from holdfast.errors import SchemaMismatch, StoreError
-from holdfast.store import migrate
-from holdfast.store.connect import Database
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
+from holdfast.db.proxy_reports import PoolState
 from holdfast.model.activity import VisitWait
 from holdfast.model.domain import Event, Status
+from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
-from holdfast.model.proxy import Use
+from holdfast.model.proxy import ProxyMode
 from holdfast.model.wait import WaitKind
-from holdfast.politeness.hours import closed_until
-from holdfast.store.proxy_reports import PoolState
 
 
 class Reason(NamedTuple):
@@ -319,7 +319,7 @@ _TRAPS: Final[tuple[tuple[re.Pattern[str], str, str | None], ...]] = (
     (re.compile(r"the parameter .* more than (\d+) times"), "with one parameter more than {0} times", None),
     (re.compile(r"a calendar to the year"), "of a calendar without end", None),
 )
-"""The kinds of traps by their details (`politeness/traps`): the label, with the limit, and the setting that changes it."""
+"""The kinds of traps by their details (`politeness/crawler_traps`): the label, with the limit, and the setting that changes it."""
 
 _UNKNOWN: Final = Reason("for an unrecorded reason", "the reason was not recorded")
 _FAULT: Final = "a fault of ours"
@@ -507,8 +507,8 @@ def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
         job = quote(work["job"])
         resume = {
             "paused": f"`holdfast jobs resume {job}`",
-            "cancelled": f"`holdfast crawl --job {job} --again` starts it anew",
-        }.get(work["job_state"], f"`holdfast crawl --job {job}` goes on")
+            "cancelled": f"`holdfast crawl --job {job} --again` starts it again",
+        }.get(work["job_state"], f"`holdfast crawl --job {job}` resumes it")
         found.append(Wait(f"the job {work['job']} is {work['job_state']}", None, resume))
     elif work.get("used_up"):
         more = f"`holdfast crawl --job {quote(work['job'])}` begins a new crawl"
@@ -535,13 +535,13 @@ def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
 
 
 def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
-    if pool is None or pool.usable or pool.rules.direct or pool.rules.use is Use.DIRECT:
+    if pool is None or pool.usable or pool.rules.direct or pool.rules.use is ProxyMode.DIRECT:
         return []
     if not pool.can_not:
-        if pool.rules.use is Use.ANY:
+        if pool.rules.use is ProxyMode.ANY:
             return [Wait("there is no proxy", None, "`holdfast proxies add` makes one known")]
         return [Wait("no proxy is assigned to it", None, f"`holdfast proxies assign {domain} PROXY`")]
-    whose = "no proxy" if pool.rules.use is Use.ANY else "no proxy of its pool"
+    whose = "no proxy" if pool.rules.use is ProxyMode.ANY else "no proxy of its pool"
     counts = ((words, pool.can_not.get(why, 0)) for why, words in CAN_NOT.items())
     told = ", ".join(f"{count:,} {words[count > 1]}" for words, count in counts if count)
     return [Wait(f"{whose} can be used: {told}", pool.until)]
@@ -549,9 +549,9 @@ def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
 
 def _for_pages(domain: str, work: dict[str, Any]) -> Wait:
     """Work that is spent: it reached a limit that a person gave, or used its share of the round."""
-    by, again = work["limit_reached"], f"`holdfast crawl --job {quote(work['job'])}` goes on with a new crawl"
+    by, again = work["limit_reached"], f"`holdfast crawl --job {quote(work['job'])}` starts a new crawl"
     if by == "domain_budget":
-        change = f"`holdfast domain-set {domain} budget=` lifts it"
+        change = f"`holdfast domains set {domain} budget=` lifts it"
         return Wait(f"the domain's own limit of {work['budget_limit']:,} pages a crawl is reached", None, change)
     if by is not None:
         return Wait(f"its limit of {work['budget_limit']:,} pages is reached (`--{by.replace('_', '-')}`)", None, again)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.control.secrets import Safe
+from holdfast.db import request_secrets
+from holdfast.db.connection import Connection
 from holdfast.errors import Refused, UsageError
-from holdfast.model.request_secrets import MAX_ORIGINS, RequestSecrets, SealedSecret, origins_of
-from holdfast.store import request_secrets
-from holdfast.store.connect import Connection
+from holdfast.model.request_secrets import MAX_ORIGINS, RequestSecrets, SealedSecret, seed_origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class SecretSealer:
         Before: no URL of `seeds` has been handed to workers, or they may be fetched without.
         """
         before = request_secrets.seed_origins(connection, job_id, MAX_ORIGINS + 1)
-        origins = origins_of([*(f"{origin}/" for origin in before), *seeds])
-        if not origins and secrets.given():
+        origins = seed_origins([*(f"{origin}/" for origin in before), *seeds])
+        if not origins and secrets.texts():
             raise UsageError("Name the URLs that headers, cookies or a password are for: the job has no seeds yet.")
         given = self._sealed(connection, secrets, origins)
         with connection.transaction():
@@ -50,7 +50,7 @@ class SecretSealer:
         return _names(secrets)
 
     def _sealed(self, connection: Connection, secrets: RequestSecrets, origins: Sequence[str]) -> list[SealedSecret]:
-        texts = secrets.given()
+        texts = secrets.texts()
         if texts and not self.safe.known() and request_secrets.is_anything_sealed(connection):
             raise Refused(
                 f"Other secrets are sealed by a key that is not in {self.safe.where}. Put it back there, or set "

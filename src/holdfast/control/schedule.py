@@ -9,16 +9,17 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.control.seeds import sow_again
+from holdfast.db import crawls, job_queue, jobs, sweeper, task_frontier, task_schedule, task_work, tasks
+from holdfast.db.connection import Connection, Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.task_frontier import TaskUrl
+from holdfast.db.task_schedule import DueTask
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed
 from holdfast.model.schedule import next_run, parse
-from holdfast.model.seeds import make_seed
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import UrlRules
-from holdfast.store import bells, crawls, jobs, sweep, task_frontier, task_schedule, task_work, tasks, webhooks
-from holdfast.store.connect import Connection, Database
-from holdfast.store.domains import NewDomains
-from holdfast.store.task_frontier import Wanted
-from holdfast.store.task_schedule import DueTask
+from holdfast.webhooks import queries
 
 CHUNK: Final = 1_000
 """Tasks that one transaction queues."""
@@ -27,7 +28,7 @@ CHUNK: Final = 1_000
 def has_anything_to_do(database: Database) -> bool:
     """Whether a background would find something to do, now or when its time comes."""
     with database.session() as connection:
-        return tasks.any_live(connection) or jobs.any_scheduled(connection) or webhooks.any_due(connection)
+        return tasks.any_live(connection) or jobs.any_scheduled(connection) or queries.any_due(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,11 @@ class Scheduler:
             spawned += new
         while due := self._queue(connection):
             queued += len(due)
-            sweep.wake_now(connection, *{one.domain_id for one in due})
+            sweeper.fold_wakes_now(connection, *{one.domain_id for one in due})
         lost = task_work.reclaim_parses(connection, older_than=self.parse_lost_after, limit=CHUNK)
-        bells.ring_to_parse(connection, task_work.parse_due(connection, CHUNK))
-        if webhooks.any_due(connection):
-            bells.ring_to_notify(connection)
+        job_queue.defer_parse(connection, task_work.parse_due(connection, CHUNK))
+        if queries.any_due(connection):
+            job_queue.defer_notify(connection)
         return Ticked(spawned, queued, len(lost), self._begin_jobs(connection))
 
     def _begin_jobs(self, connection: Connection) -> int:
@@ -80,21 +81,21 @@ class Scheduler:
                         registrable=self.registrable,
                         defaults=self.defaults,
                     )
-                    crawls.again(connection, job.job_id)
+                    crawls.restart(connection, job.job_id)
                     begun += 1
                 following = next_run(parse(job.schedule), job.due, job.now)
                 jobs.set_schedule(connection, job.job_id, job.schedule, following)
         return begun
 
-    def _queue(self, connection: Connection) -> list[Wanted]:
+    def _queue(self, connection: Connection) -> list[TaskUrl]:
         with connection.transaction():
             due = task_schedule.due(connection, CHUNK)
             wanted = self._where_they_are(connection, due)
             task_frontier.enqueue(connection, wanted)
         return wanted
 
-    def _where_they_are(self, connection: Connection, due: list[DueTask]) -> list[Wanted]:
-        moved = task_frontier.moved(connection, [task.id for task in due])
+    def _where_they_are(self, connection: Connection, due: list[DueTask]) -> list[TaskUrl]:
+        moved = task_frontier.redirected_tasks(connection, [task.id for task in due])
         seeds = [self._seed(place.url) for place, _ in moved.values()]
         homes = (
             tasks.know_domains(connection, [seed for seed in seeds if seed is not None], self.defaults) if moved else {}
@@ -105,10 +106,10 @@ class Scheduler:
             if task.id in moved:
                 place, hops = moved[task.id]
                 wanted.append(
-                    Wanted(domains.get(task.id, task.domain_id), place.url_key, place.url, task.priority, hops)
+                    TaskUrl(domains.get(task.id, task.domain_id), place.url_key, place.url, task.priority, hops)
                 )
             else:
-                wanted.append(Wanted(task.domain_id, task.url_key, task.url, task.priority))
+                wanted.append(TaskUrl(task.domain_id, task.url_key, task.url, task.priority))
         return wanted
 
     def _seed(self, url: str) -> Seed | None:

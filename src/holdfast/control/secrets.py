@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 _FILE: Final = "secret.key"
-_AGAIN: Final = "or give it again (`holdfast proxies edit PROXY --password-stdin`, `crawl --header …`, `domain-set DOMAIN header=…`)"
+_AGAIN: Final = "or give it again (`holdfast proxies edit PROXY --password-stdin`, `crawl --header …`, `domains set DOMAIN header=…`)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from holdfast.control.lists import BadLine, Damaged, Progress, lines, opened
+from holdfast.db import domains, job_seeds, jobs, seed_insert, sweeper
+from holdfast.db.connection import Connection, Database
+from holdfast.db.domains import NewDomains
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
-from holdfast.model.host import canonical_domain
+from holdfast.model.domain_name import canonical_domain
 from holdfast.model.job import JobSpec
-from holdfast.model.seeds import LineReader, make_seed
+from holdfast.model.seed_lines import SeedLineParser, make_seed
 from holdfast.model.url import UrlRules
-from holdfast.store import domains, job_seeds, jobs, seeding, sweep
-from holdfast.store.connect import Connection, Database
-from holdfast.store.domains import NewDomains
 
 BATCH: Final = 20_000
 WRITERS: Final = 2
@@ -59,7 +59,7 @@ class Loaded(Progress):
     urls: int = 0
     bytes_read: int = 0
 
-    def add(self, seeded: seeding.Seeded) -> None:
+    def add(self, seeded: seed_insert.SeedCounts) -> None:
         self.domains += seeded.domains
         self.urls += seeded.urls
 
@@ -106,7 +106,7 @@ class Sower:
                         note(connection, loaded)
                 ids = domains.ids(connection, {seed.domain for seed in seeds})
                 for first in range(0, len(ids), WOKEN):  # a person looks at once; a file's seeds are left to the sweep
-                    sweep.wake_now(connection, *ids[first : first + WOKEN])
+                    sweeper.fold_wakes_now(connection, *ids[first : first + WOKEN])
         return loaded
 
     def load(self, file: BinaryIO, source: str) -> Generator[Loaded]:
@@ -116,12 +116,12 @@ class Sower:
         slower side (50 µs a line against 14), and two of its processes do it in little more than half the time.
         """
         loaded = Loaded()
-        reader = LineReader(self.rules, self.registrable)
+        reader = SeedLineParser(self.rules, self.registrable)
         with ExitStack() as stack:
             free = deque(stack.enter_context(self.database.session()) for _ in range(WRITERS))
             writers = stack.enter_context(ThreadPoolExecutor(WRITERS))
             add = partial(self._seeding(free[0]), source=source[:100])
-            under_way: deque[tuple[Future[seeding.Seeded], Connection]] = deque()
+            under_way: deque[tuple[Future[seed_insert.SeedCounts], Connection]] = deque()
 
             def settle_oldest() -> None:
                 written, connection = under_way.popleft()
@@ -143,11 +143,11 @@ class Sower:
         """The domain that a person means by a name or a URL."""
         return canonical_domain(name, registrable=self.registrable)
 
-    def _seeding(self, connection: Connection) -> "partial[seeding.Seeded]":
+    def _seeding(self, connection: Connection) -> "partial[seed_insert.SeedCounts]":
         job_id = self.job if isinstance(self.job, int) else jobs.find(connection, self.job)
-        return partial(seeding.add, job_id=job_id, defaults=self.defaults, priority=self.priority)
+        return partial(seed_insert.add, job_id=job_id, defaults=self.defaults, priority=self.priority)
 
-    def _batches(self, file: BinaryIO, reader: LineReader, loaded: Loaded) -> Iterator[list[Seed]]:
+    def _batches(self, file: BinaryIO, reader: SeedLineParser, loaded: Loaded) -> Iterator[list[Seed]]:
         batch: list[Seed] = []
         try:
             for line in _lines(file, loaded):
@@ -170,7 +170,7 @@ class Sower:
 
 def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterator[Seed]:
     """The seeds of a file (plain or gzip); lines that are none are passed over."""
-    reader = LineReader(rules, registrable)
+    reader = SeedLineParser(rules, registrable)
     with suppress(Damaged):
         for line in _lines(file, Loaded()):
             with suppress(BadUrl):
@@ -206,12 +206,12 @@ def file_mark(path: str, urls: Iterable[Seed], spec: JobSpec) -> bytes:
 
 def sow_again(
     connection: Connection, job_id: int, *, rules: UrlRules, registrable: bool, defaults: NewDomains
-) -> seeding.Seeded:
+) -> seed_insert.SeedCounts:
     """Put the seeds of a job whose frontier is gone into it again; what was added. Nothing, if it has a frontier.
 
     Before: no transaction is open; a person or a schedule starts the job.
     """
-    added = seeding.Seeded()
+    added = seed_insert.SeedCounts()
     if not job_seeds.frontier_is_gone(connection, job_id):
         return added
     for chunk in job_seeds.chunks(connection, job_id):
@@ -219,7 +219,7 @@ def sow_again(
             make_seed(kept.url, rank=kept.rank, rules=rules, registrable=registrable)._replace(guessed=kept.guessed)
             for kept in chunk
         ]
-        added += seeding.add(connection, seeds, job_id=job_id, source="seeds", defaults=defaults)
+        added += seed_insert.add(connection, seeds, job_id=job_id, source="seeds", defaults=defaults)
     return added
 
 

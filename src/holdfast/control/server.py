@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Callable
 
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database, libpq_environment
+from holdfast.db.embedded import binaries
 from holdfast.errors import Refused
 from holdfast.settings import Settings
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database, prompt_environment
-from holdfast.store.embedded import binaries
 
 
 def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str | None]:
@@ -30,7 +30,7 @@ def psql(database: Database, settings: Settings) -> tuple[str, dict[str, str]]:
     """The psql program, and the environment that leads it to the database: no secret goes on a command line."""
     # Another server may ask for what the bundled client was built without, such as Kerberos; its owner's client has it.
     own = shutil.which("psql") if settings.database_url else None
-    return own or str(binaries.wheel().bin / "psql"), prompt_environment(database.url)
+    return own or str(binaries.wheel().bin / "psql"), libpq_environment(database.url)
 
 
 def stop(settings: Settings, say: Callable[[str], None]) -> bool:

@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from holdfast.control.status import SILENCE, SPAN
+from holdfast.db import current_counts, stats
+from holdfast.db.connection import Database
 from holdfast.errors import UsageError
+from holdfast.model import duration
 from holdfast.model.domain import Status
-from holdfast.model.figures import FETCH_MS, quantile
+from holdfast.model.histograms import FETCH_MS, quantile
 from holdfast.model.job import JobState
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
 from holdfast.model.task import TaskStatus
-from holdfast.settings import duration
-from holdfast.store import gauges, stats
-from holdfast.store.connect import Database
 
 MOST_POINTS: Final = 2000
 MOST_HOSTS: Final = 500
@@ -177,7 +177,7 @@ class StatsDesk:
         with self._database.session() as connection:
             at = stats.now(connection)
             counters = Counters(stats.counters(connection))
-            standing = gauges.standing(connection, silence=self._silence)
+            standing = current_counts.store_counts(connection, silence=self._silence)
         requests, pages, errors = counters.of(frozenset(Outcome)), counters.of(PAGES), counters.of(ERRORS)
         seconds = SPAN.total_seconds()
         return Snapshot(

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from holdfast.db import domains, operator_reports
+from holdfast.db.connection import Database
 from holdfast.model.domain import Status
-from holdfast.store import domains, reports
-from holdfast.store.connect import Database
 
 SPAN: Final = timedelta(minutes=1)
 """The pace is of so long."""
@@ -45,19 +45,19 @@ class Overview:
 def overview(database: Database) -> Overview:
     """How things stand now."""
     with database.session() as connection:
-        totals = reports.totals(connection)
-        lately = reports.lately(connection, SPAN)
+        totals = operator_reports.totals(connection)
+        lately = operator_reports.recent_activity(connection, SPAN)
         seconds = SPAN.total_seconds()
         return Overview(
             now=totals["now"],
-            jobs=reports.jobs(connection),
-            workers=reports.workers(connection, silence=SILENCE),
+            jobs=operator_reports.jobs(connection),
+            workers=operator_reports.workers(connection, silence=SILENCE),
             runs=totals["runs"],
             domains=dict.fromkeys(map(str, Status), 0) | domains.counts(connection),
             pages_per_second=lately["pages"] / seconds,
             errors_per_second=lately["errors"] / seconds,
             bytes_per_second=lately["bytes"] / seconds,
-            due=reports.due(connection),
+            due=operator_reports.upcoming(connection),
             stay_blocked=totals["stay_blocked"],
             wakes=totals["wakes"],
             database_bytes=totals["database_bytes"],

@@ -14,13 +14,12 @@ from typing import Final
 
 from holdfast.control.reasons import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
 from holdfast.control.status import SILENCE
-from holdfast.model.job import Job, JobState
-from holdfast.model.limits import Limit
+from holdfast.db import crawls, explain, jobs, summaries
+from holdfast.db.connection import Connection
+from holdfast.db.crawls import LimitReached
+from holdfast.db.summaries import ReasonCount, WaitCount
+from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
-from holdfast.store import crawls, explain, jobs, summaries
-from holdfast.store.connect import Connection
-from holdfast.store.crawls import LimitReached
-from holdfast.store.summaries import ReasonCount, WaitCount
 
 _NOT_LEFT_OUT: Final = frozenset(
     {Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN}
@@ -169,16 +168,16 @@ def stands(connection: Connection, job: Job, *, completed: bool) -> CrawlSummary
     """How a job stands, whichever process crawls it or crawled it; the command that was given only looks."""
     limits = crawls.limits_reached(connection, job.id)
     found = summarize(connection, job, completed=completed, limits=limits, looking=True)
-    go_on = f"`holdfast crawl --job {quote(job.name)}`"
+    resume = f"`holdfast crawl --job {quote(job.name)}`"
 
     def said(text: str) -> str:
         # By a function: in a replacement text a backslash of the job's name would be an escape.
-        return re.sub("(?i)the same command", lambda _: go_on, text.replace(", and so does the same command", ""))
+        return re.sub("(?i)the same command", lambda _: resume, text.replace(", and so does the same command", ""))
 
     waits = [replace(wait, change=wait.change and said(wait.change)) for wait in found.waits]
     step = said(found.next_step)
     if jobs.state(connection, job.id) is JobState.PAUSED:
-        step = f"The job is paused; `holdfast jobs resume {quote(job.name)}` goes on."
+        step = f"The job is paused; `holdfast jobs resume {quote(job.name)}` resumes it."
     return replace(found, next_step=step, waits=waits)
 
 
@@ -199,7 +198,7 @@ def _limit(reached: LimitReached) -> str:
         case Limit.ROUNDS:
             return f"{value}{'round' if reached.value == 1 else 'rounds'} {where} (`--rounds {reached.value}`)"
         case Limit.DOMAIN_BUDGET:
-            return f"{value}pages {where} (`holdfast domain-set DOMAIN budget=`)"
+            return f"{value}pages {where} (`holdfast domains set DOMAIN budget=`)"
 
 
 def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
@@ -224,7 +223,7 @@ def _why_no_page(
     if waits:
         first = _words(connection, job, waits[0])
         return first.what, _sentence(first.change) if first.change else "Run the same command again."
-    return "the job has no URLs", "Give it some: a URL, or `--seeds FILE` with one on each line."
+    return "the job has no URLs", "Add some: a URL, or `--seeds FILE` with one URL a line."
 
 
 def waits_now(connection: Connection, job: Job) -> list[Waiting]:
@@ -283,21 +282,21 @@ def _domains(number: int, example: str) -> str:
 
 
 def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: Iterable[Waiting]) -> str:
-    go_on = f"`holdfast crawl --job {quote(job.name)}`"
+    resume = f"`holdfast crawl --job {quote(job.name)}`"
     match ending:
         case Ending.COMPLETE if pages == 0 and errors:
-            return "The same command tries again what the network kept from being fetched; `--again` tries all."
+            return "The same command retries the URLs that failed in the network; `--again` crawls all again."
         case Ending.COMPLETE if pages == 0:
-            return "Nothing was left to do; `--again` crawls it anew."
+            return "Nothing was left to crawl; `--again` crawls all of it again."
         case Ending.COMPLETE:
             return f"`holdfast export pages pages.jsonl --job {quote(job.name)}` writes them to a file."
         case Ending.LIMIT:
-            return "The same command goes on with as many again."
+            return "The same command crawls as many pages again."
         case Ending.WAITS if any(wait.kind in _ASKED_AT_ONCE for wait in waits):
-            return "The same command asks at once."
+            return "The same command retries at once."
         case Ending.WAITS:
-            return f"{go_on} goes on then."
-    return f"{go_on} goes on where it was, and so does the same command."
+            return f"{resume} continues then."
+    return f"{resume} continues where it was, and so does the same command."
 
 
 def lines(summary: CrawlSummary) -> Iterator[str]:

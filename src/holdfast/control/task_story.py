@@ -11,11 +11,11 @@ from typing import Any
 
 from holdfast.control.explain import SILENCE
 from holdfast.control.reasons import Wait, waits
+from holdfast.db import domains, explain, jobs, task_reports, tasks
+from holdfast.db.connection import Connection
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed, Status
 from holdfast.model.task import ENDED, Task, TaskStatus
-from holdfast.store import domains, explain, jobs, task_reports, tasks
-from holdfast.store.connect import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def what_next(task: Task, now: datetime, *, is_active: bool, parent: Task | None
             TaskStatus.QUEUED_PARSE: "its page is parsed when its turn comes",
             TaskStatus.PARSING: "it is completed when it is parsed",
             TaskStatus.FAILED: f"nothing by itself; `holdfast tasks restart {task.id}` tries it again",
-            TaskStatus.PAUSED: f"nothing until somebody says `holdfast tasks resume {task.id}`",
-            TaskStatus.CANCELLED: f"nothing by itself; `holdfast tasks restart {task.id}` begins anew",
+            TaskStatus.PAUSED: f"nothing until `holdfast tasks resume {task.id}`",
+            TaskStatus.CANCELLED: f"nothing by itself; `holdfast tasks restart {task.id}` starts it again",
         }[task.status]
     )
 

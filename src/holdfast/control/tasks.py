@@ -12,26 +12,26 @@ from typing import BinaryIO, Final
 
 from holdfast.control import task_story
 from holdfast.control.task_files import lines
+from holdfast.db import audit, domains, task_control, task_reports, tasks
+from holdfast.db.connection import Connection, Database
+from holdfast.db.domains import NewDomains
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.domain import Seed
-from holdfast.model.host import canonical_domain
-from holdfast.model.seeds import LineReader, make_seed
+from holdfast.model.domain_name import canonical_domain
+from holdfast.model.seed_lines import SeedLineParser, make_seed
 from holdfast.model.task import (
-    FIRST_PRIORITY,
-    LAST_PRIORITY,
-    LONGEST_FREQUENCY,
-    MOST_RETRIES,
-    SHORTEST_FREQUENCY,
-    USUAL_PRIORITY,
-    USUAL_RETRIES,
+    DEFAULT_PRIORITY,
+    DEFAULT_RETRIES,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MAX_FREQUENCY,
+    MAX_RETRIES,
+    MIN_FREQUENCY,
     NewTask,
     Task,
     TaskStatus,
 )
-from holdfast.model.url import UrlRules, parse
-from holdfast.store import audit, domains, task_control, task_reports, tasks
-from holdfast.store.connect import Connection, Database
-from holdfast.store.domains import NewDomains
+from holdfast.model.url import UrlRules, parse_url
 
 BULK: Final = 1_000
 """Tasks that go into the store in one transaction."""
@@ -51,13 +51,13 @@ _FARTHEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 class Wish:
     """How tasks that somebody asks for are to be."""
 
-    priority: int = USUAL_PRIORITY
+    priority: int = DEFAULT_PRIORITY
     scheduled_at: datetime | None = None
     """With its time zone; None: now."""
     frequency: timedelta | None = None
     """None: the domain's."""
     recurring: bool = True
-    max_retries: int = USUAL_RETRIES
+    max_retries: int = DEFAULT_RETRIES
     parent_task_id: int | None = None
     batch: str | None = None
     """By name; it must exist."""
@@ -118,7 +118,7 @@ class TaskDesk:
 
     def load(self, file: BinaryIO, wish: Wish, *, actor: str) -> Generator[Bulk]:
         """Ask for a task for each line of a file, written as in a seed file; `seen` counts lines. As `add_many` otherwise."""
-        reader = LineReader(self.rules, self.registrable)
+        reader = SeedLineParser(self.rules, self.registrable)
         return self._bulk((partial(reader.read, line) for line in lines(file)), wish, actor)
 
     def _bulk(self, wanted: Iterable[Callable[[], Seed | None]], wish: Wish, actor: str) -> Generator[Bulk]:
@@ -340,26 +340,26 @@ def check(wish: Wish) -> None:
     """Raise UsageError for a task that cannot be meant. Needs no database."""
     _check_priority(wish.priority)
     _check_time(wish.scheduled_at)
-    if wish.frequency is not None and not SHORTEST_FREQUENCY <= wish.frequency <= LONGEST_FREQUENCY:
+    if wish.frequency is not None and not MIN_FREQUENCY <= wish.frequency <= MAX_FREQUENCY:
         raise UsageError("A frequency is from one second to 36500 days.")
-    if not 0 <= wish.max_retries <= MOST_RETRIES:
-        raise UsageError(f"A task is tried again 0 to {MOST_RETRIES} times, not {wish.max_retries}.")
+    if not 0 <= wish.max_retries <= MAX_RETRIES:
+        raise UsageError(f"A task is tried again 0 to {MAX_RETRIES} times, not {wish.max_retries}.")
     if wish.parser is not None and not _PARSER.fullmatch(wish.parser):
         raise UsageError("A parser is one word of letters, digits, dots and dashes.")
     if wish.parent_task_id is not None and not 0 < wish.parent_task_id <= _LAST_ID:
         raise UsageError(f"{wish.parent_task_id} is not the id of a task.")
     if wish.webhook_url is not None:
-        webhook = parse(wish.webhook_url)
+        webhook = parse_url(wish.webhook_url)
         if len(webhook.href) > _MAX_WEBHOOK:
             raise UsageError(f"A webhook's URL is at most {_MAX_WEBHOOK} bytes long.")
         if webhook.has_credentials:
-            raise UsageError("A webhook's URL must not have a password in it: whoever may read tasks sees it.")
+            raise UsageError("A webhook's URL must not contain a password: every user who can read tasks would see it.")
 
 
 def _new_task(connection: Connection, wish: Wish) -> Callable[..., NewTask]:
     """Makes tasks of seeds, as wished; NotFound if the batch does not exist."""
     batch_id = _batch(connection, wish.batch)
-    webhook = None if wish.webhook_url is None else parse(wish.webhook_url).href
+    webhook = None if wish.webhook_url is None else parse_url(wish.webhook_url).href
     return lambda seed: NewTask(
         seed,
         priority=wish.priority,
@@ -397,8 +397,8 @@ def _actor(name: str) -> str:
 
 
 def _check_priority(priority: int) -> None:
-    if not FIRST_PRIORITY <= priority <= LAST_PRIORITY:
-        raise UsageError(f"A priority is from {FIRST_PRIORITY} (first) to {LAST_PRIORITY}, not {priority}.")
+    if not HIGHEST_PRIORITY <= priority <= LOWEST_PRIORITY:
+        raise UsageError(f"A priority is from {HIGHEST_PRIORITY} (first) to {LOWEST_PRIORITY}, not {priority}.")
 
 
 def _check_time(moment: datetime | None) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import zstandard
 
-from holdfast.archive import reading
+from holdfast.archive import reader
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import PAGES
-from holdfast.model.page import ArchiveRef
 
 if TYPE_CHECKING:
-    from holdfast.parse.isolate import PageParser
+    from holdfast.parse.page_parser import PageParser
 
 _MOST: Final = 256 * 1024 * 1024
 """Bytes that a stored text may unpack to; what a crawl keeps is far below."""
@@ -106,14 +106,14 @@ class Texts:
             return None
         ref = ArchiveRef(segment, row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b""))
         try:
-            body = reading.read(self._archive, ref).body
+            body = reader.read(self._archive, ref).body
         except NotFound:
             self._missing.elsewhere[_worker(segment)] += 1
             return None
         except (HoldfastError, OSError):
             self._missing.damaged += 1
             return None
-        from holdfast.parse.isolate import PageParser
+        from holdfast.parse.page_parser import PageParser
 
         self._parser = self._parser or PageParser(links_per_page=1)
         return self._runner.run(self._parser.parse(body, content_type=row["content_type"])).text

@@ -10,10 +10,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Self
 
-from holdfast.control.alerts import Rules
+from holdfast.accounts.queries import login_attempts, sessions
+from holdfast.alerts import queries as alerts
+from holdfast.alerts.rules import Rules
+from holdfast.db import (
+    current_counts,
+    events,
+    idempotency_keys,
+    operations,
+    periodic_locks,
+    rate_limits,
+    stats,
+)
+from holdfast.db.connection import Connection
 from holdfast.settings import Settings
-from holdfast.store import alerts, answers, duties, events, gauges, logins, operations, rates, sessions, stats, webhooks
-from holdfast.store.connect import Connection
+from holdfast.webhooks import queries
 
 log: Final = logging.getLogger(__name__)
 
@@ -53,13 +64,13 @@ class Upkeep:
 
     def tell_jobs(self, connection: Connection) -> None:
         """Let changes of jobs be told where the settings say."""
-        webhooks.tell_jobs(connection, self.jobs_url)
+        queries.tell_jobs(connection, self.jobs_url)
 
     def sample(self, connection: Connection) -> bool:
         """Write down how things stand when a minute has ended; whether it was."""
-        with duties.turn(connection, duties.GAUGES, every=None) as turn:
+        with periodic_locks.acquire(connection, periodic_locks.CURRENT_COUNTS, every=None) as turn:
             if turn.due:
-                now = gauges.standing(connection, silence=self.rules.silence)
+                now = current_counts.store_counts(connection, silence=self.rules.silence)
                 stats.sample(
                     connection, frontier_size=now.frontier_size, active_workers=now.active_workers, domains=now.domains
                 )
@@ -70,15 +81,19 @@ class Upkeep:
         deleted = 0
         for _ in range(TRIM_CHUNKS):
             with connection.transaction():
-                if not duties.take(connection, duties.TRIM, every=TRIM_EVERY):
+                if not periodic_locks.try_lock(connection, periodic_locks.TRIM, every=TRIM_EVERY):
                     return deleted
                 gone = stats.trim(connection) + events.trim(connection) + alerts.trim(connection)
-                gone += answers.tidy(connection) + rates.tidy(connection) + operations.tidy(connection)
+                gone += (
+                    idempotency_keys.delete_expired(connection)
+                    + rate_limits.delete_unused(connection)
+                    + operations.tidy(connection)
+                )
                 gone += sessions.tidy(connection, chunk=CHUNK)
-                gone += logins.tidy(connection, window=self.login_window, chunk=CHUNK)
+                gone += login_attempts.tidy(connection, window=self.login_window, chunk=CHUNK)
                 deleted += gone
                 if not gone:
-                    duties.done(connection, duties.TRIM)
+                    periodic_locks.mark_done(connection, periodic_locks.TRIM)
         return deleted
 
 

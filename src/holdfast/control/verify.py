@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.archive import reading
+from holdfast.archive import reader
+from holdfast.db import operator_reports
+from holdfast.db import verify as checks
+from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError
-from holdfast.model.page import ArchiveRef
-from holdfast.store import reports
-from holdfast.store import verify as checks
-from holdfast.store.connect import Database
+from holdfast.model.fetch_types import ArchiveRef
 
 BYTES: Final = "I11 every reference leads to bytes with its hash"
 FILES: Final = "I10 every record of the archive is whole"
@@ -63,7 +63,7 @@ class Verifier:
         """The domains that the rows of findings speak of, by id."""
         ids = {row["domain_id"] for finding in findings for row in finding.rows if row.get("domain_id")}
         with self.database.session() as connection:
-            return reports.domain_names(connection, sorted(ids))
+            return operator_reports.domain_names(connection, sorted(ids))
 
     def _bytes(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
         tally = _Tally(BYTES)
@@ -88,7 +88,7 @@ class Verifier:
 
     def _files(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
         tally = _Tally(FILES)
-        for problem in reading.check(folder):
+        for problem in reader.check(folder):
             tally.looked_at += 1
             tally.fault({"segment": problem.segment, "offset": problem.offset, "problem": problem.detail})
             if tally.is_time():
@@ -128,7 +128,7 @@ def _problem(folder: Path, row: dict[str, Any]) -> str | None:
         row["archive_segment"], row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b"")
     )
     try:
-        reading.read(folder, ref)
+        reader.read(folder, ref)
     except (HoldfastError, OSError) as problem:
         return str(problem)
     return None

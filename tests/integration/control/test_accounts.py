@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.control.passwords import Argon2
+from holdfast.accounts.passwords import Argon2
+from holdfast.accounts.service import AccountService
+from holdfast.db.connection import Database
 from holdfast.errors import Changed, NotFound, Refused, Unauthenticated, UsageError
-from holdfast.model.account import Role, Scope
+from holdfast.model.auth import Role, Scope
 from holdfast.settings.web import Web
-from holdfast.store.connect import Database
 from tests.support.accounts import RIGHT, add, all_at_once, come_in, deeds, desk, dump, kept, refusal
 
 
@@ -21,7 +21,7 @@ def database(database: Database) -> Iterator[Database]:
 
 
 @pytest.fixture
-def accounts(database: Database) -> AccountDesk:
+def accounts(database: Database) -> AccountService:
     return desk(database)
 
 
@@ -32,49 +32,49 @@ def test_the_first_start_makes_an_admin_whose_password_is_told_once(
     database: Database, connection: psycopg.Connection
 ) -> None:
     """With the parameters that the product has."""
-    accounts = AccountDesk(database, Web())
+    accounts = AccountService(database, Web())
     password = accounts.ensure_admin()
     assert password is not None
     assert len(password) >= 16
     assert accounts.ensure_admin() is None
-    assert [(user.name, user.role) for user in accounts.listing()] == [("admin", Role.ADMIN)]
+    assert [(user.name, user.role) for user in accounts.users()] == [("admin", Role.ADMIN)]
     assert come_in(accounts, "admin", password).user.role is Role.ADMIN
     assert deeds(connection)[0] == ("holdfast", "add", "user", "1")
     assert password not in dump(connection)
 
 
-def test_of_servers_that_start_at_once_one_makes_the_admin(database: Database, accounts: AccountDesk) -> None:
+def test_of_servers_that_start_at_once_one_makes_the_admin(database: Database, accounts: AccountService) -> None:
     made: list[str | None] = []
     assert all_at_once([lambda: made.append(accounts.ensure_admin())] * 8) == [None] * 8
     (password,) = filter(None, made)
-    assert len(accounts.listing()) == 1
+    assert len(accounts.users()) == 1
     assert come_in(accounts, "admin", password)
 
 
-def test_where_there_is_somebody_no_admin_is_made(accounts: AccountDesk) -> None:
+def test_where_there_is_somebody_no_admin_is_made(accounts: AccountService) -> None:
     add(accounts, "ann")
     assert accounts.ensure_admin() is None
-    assert len(accounts.listing()) == 1
+    assert len(accounts.users()) == 1
 
 
 # Making them ----------------------------------------------------------------------------------------------------------
 
 
-def test_users_are_added_listed_and_found(accounts: AccountDesk) -> None:
+def test_users_are_added_listed_and_found(accounts: AccountService) -> None:
     ann, made = accounts.add("Ann", Role.ADMIN, RIGHT, actor="test:me")
     bob, random = accounts.add("bob", Role.USER, None, actor="test:me")
     assert (made, ann.version, ann.last_login_at, ann.disabled_at) == (None, 1, None, None)
     assert random is not None
     assert come_in(accounts, "bob", random).user.id == bob.id
     assert accounts.show("aNN") == accounts.show(ann.id) == accounts.show(str(ann.id)) == ann
-    assert [user.name for user in accounts.listing(limit=1)] == ["Ann"]
-    assert [user.name for user in accounts.listing(after=ann.id)] == ["bob"]
+    assert [user.name for user in accounts.users(limit=1)] == ["Ann"]
+    assert [user.name for user in accounts.users(after=ann.id)] == ["bob"]
     for nobody in ("eve", 99, "99", "", "a b", "\0"):
         with pytest.raises(NotFound, match="There is no user"):
             accounts.show(nobody)
 
 
-def test_a_name_is_taken_whatever_its_case(accounts: AccountDesk) -> None:
+def test_a_name_is_taken_whatever_its_case(accounts: AccountService) -> None:
     add(accounts, "ann")
     with pytest.raises(Refused, match="There is a user ANN already"):
         accounts.add("ANN", Role.USER, RIGHT, actor="test:me")
@@ -82,7 +82,7 @@ def test_a_name_is_taken_whatever_its_case(accounts: AccountDesk) -> None:
     assert sorted(str(one) for one in told) == ["None"] + ["There is a user bob already."] * 5
 
 
-def test_what_cannot_be_meant(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_what_cannot_be_meant(accounts: AccountService, connection: psycopg.Connection) -> None:
     deeds_ = [
         lambda: accounts.add("a b", Role.USER, RIGHT, actor="me"),
         lambda: accounts.add("ann", Role.ANONYMOUS, RIGHT, actor="me"),
@@ -91,9 +91,9 @@ def test_what_cannot_be_meant(accounts: AccountDesk, connection: psycopg.Connect
         lambda: accounts.add("ann", Role.USER, "x" * 12 + "\0", actor="me"),
         lambda: accounts.set_password("ann", "short", actor="me"),
         lambda: accounts.set_role("ann", Role.ANONYMOUS, actor="me"),
-        lambda: accounts.listing(limit=501),
-        lambda: accounts.listing(limit=0),
-        lambda: accounts.listing(after=2**63),
+        lambda: accounts.users(limit=501),
+        lambda: accounts.users(limit=0),
+        lambda: accounts.users(after=2**63),
         lambda: accounts.sessions(-1),
         lambda: accounts.revoke_key(2**63, actor="me"),
     ]
@@ -110,7 +110,7 @@ def test_the_store_itself_refuses_names_and_hashes_that_are_none(connection: psy
 # Changing them --------------------------------------------------------------------------------------------------------
 
 
-def test_another_password_ends_all_sessions(accounts: AccountDesk) -> None:
+def test_another_password_ends_all_sessions(accounts: AccountService) -> None:
     user_id = add(accounts)
     other = add(accounts, "bob")
     tokens = [come_in(accounts).token for _ in range(3)]
@@ -129,7 +129,7 @@ def test_another_password_ends_all_sessions(accounts: AccountDesk) -> None:
     assert come_in(accounts, password=made.password)
 
 
-def test_another_role_ends_all_sessions(accounts: AccountDesk) -> None:
+def test_another_role_ends_all_sessions(accounts: AccountService) -> None:
     add(accounts)
     token = come_in(accounts).token
     same = accounts.set_role("ann", Role.USER, actor="test:me")
@@ -141,7 +141,7 @@ def test_another_role_ends_all_sessions(accounts: AccountDesk) -> None:
     assert principal.role is Role.ADMIN
 
 
-def test_who_is_disabled_is_out_at_once(accounts: AccountDesk) -> None:
+def test_who_is_disabled_is_out_at_once(accounts: AccountService) -> None:
     user_id = add(accounts)
     token = come_in(accounts).token
     _, key = accounts.create_key(user_id, "ci", [Scope.READ], None, actor="test:me")
@@ -150,7 +150,7 @@ def test_who_is_disabled_is_out_at_once(accounts: AccountDesk) -> None:
     with pytest.raises(Unauthenticated):
         come_in(accounts)
     assert not accounts.disable("ann", actor="test:me").changed
-    with pytest.raises(Refused, match="ann is disabled; a key would open nothing"):
+    with pytest.raises(Refused, match="ann is disabled; a key would be refused"):
         accounts.create_key(user_id, "two", [Scope.READ], None, actor="test:me")
     assert accounts.enable("ann", actor="test:me").changed
     assert not accounts.enable("ann", actor="test:me").changed
@@ -159,7 +159,7 @@ def test_who_is_disabled_is_out_at_once(accounts: AccountDesk) -> None:
     assert come_in(accounts)
 
 
-def test_who_is_removed_leaves_nothing_that_opens(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_who_is_removed_leaves_nothing_that_opens(accounts: AccountService, connection: psycopg.Connection) -> None:
     user_id = add(accounts)
     token = come_in(accounts).token
     _, key = accounts.create_key(user_id, "ci", [Scope.READ], None, actor="test:me")
@@ -170,7 +170,7 @@ def test_who_is_removed_leaves_nothing_that_opens(accounts: AccountDesk, connect
         accounts.show(user_id)
 
 
-def test_an_edit_of_what_has_changed_meanwhile_is_refused(accounts: AccountDesk) -> None:
+def test_an_edit_of_what_has_changed_meanwhile_is_refused(accounts: AccountService) -> None:
     add(accounts)
     accounts.set_role("ann", Role.ADMIN, actor="test:me", version=1)
     edits: list[Callable[[], object]] = [
@@ -191,7 +191,7 @@ def test_an_edit_of_what_has_changed_meanwhile_is_refused(accounts: AccountDesk)
 
 # The last admin -------------------------------------------------------------------------------------------------------
 
-Deed = Callable[[AccountDesk, str], object]
+Deed = Callable[[AccountService, str], object]
 AWAY: dict[str, Deed] = {
     "disable": lambda accounts, name: accounts.disable(name, actor="test:me"),
     "demote": lambda accounts, name: accounts.set_role(name, Role.USER, actor="test:me"),
@@ -201,7 +201,7 @@ BECOMES = {"disable": "is disabled", "demote": "becomes a user", "remove": "is r
 
 
 @pytest.mark.parametrize("how", AWAY)
-def test_the_last_admin_stays(accounts: AccountDesk, how: str) -> None:
+def test_the_last_admin_stays(accounts: AccountService, how: str) -> None:
     add(accounts, "ann", Role.ADMIN)
     add(accounts, "bob")
     add(accounts, "off", Role.ADMIN)
@@ -209,7 +209,7 @@ def test_the_last_admin_stays(accounts: AccountDesk, how: str) -> None:
     before = accounts.show("ann")
     with pytest.raises(Refused) as told:
         AWAY[how](accounts, "ann")
-    assert str(told.value) == f"ann is the only admin who may come in; make another one before he {BECOMES[how]}."
+    assert str(told.value) == f"ann is the only enabled admin; add another one before ann {BECOMES[how]}."
     assert accounts.show("ann") == before
     AWAY[how](accounts, "off")
     accounts.set_role("bob", Role.ADMIN, actor="test:me")
@@ -218,7 +218,7 @@ def test_the_last_admin_stays(accounts: AccountDesk, how: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [(one, other) for one in AWAY for other in AWAY])
 def test_of_two_who_take_the_last_two_admins_away_one_is_refused(
-    accounts: AccountDesk, connection: psycopg.Connection, one: str, other: str
+    accounts: AccountService, connection: psycopg.Connection, one: str, other: str
 ) -> None:
     left = "SELECT count(*) FROM users WHERE role = 'admin' AND disabled_at IS NULL"
     for _ in range(5):
@@ -231,4 +231,4 @@ def test_of_two_who_take_the_last_two_admins_away_one_is_refused(
 
 
 def test_parameters_of_the_product_are_the_default(database: Database) -> None:
-    assert AccountDesk(database, Web()).hasher == Argon2(time_cost=3, memory_cost=65_536, parallelism=4)
+    assert AccountService(database, Web()).hasher == Argon2(time_cost=3, memory_cost=65_536, parallelism=4)

@@ -6,16 +6,21 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.control.alerts import AlertDesk, Kind, Rules
+from holdfast.alerts import queries as alerts
+from holdfast.alerts.queries import Finding
+from holdfast.alerts.records import Alert
+from holdfast.alerts.rules import Kind, Rules
+from holdfast.alerts.service import AlertService
 from holdfast.control.status import SILENCE
 from holdfast.control.upkeep import Upkeep
+from holdfast.db import periodic_locks, runs, stats
+from holdfast.db.connection import Database
 from holdfast.errors import UsageError
 from holdfast.model.outcome import Outcome
-from holdfast.model.proxy import Use
+from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings, Webhook, Worker
-from holdfast.store import alerts, duties, runs, stats, webhooks
-from holdfast.store.alerts import Alert, Finding
-from holdfast.store.connect import Database
+from holdfast.webhooks import queries
+from holdfast.webhooks.records import DeliveryFilter
 from tests.support.factories import Store
 from tests.support.figures import log, within_a_minute
 
@@ -24,8 +29,8 @@ RULES = Rules(tell=HOOK)
 
 
 @pytest.fixture
-def desk(database: Database) -> AlertDesk:
-    return AlertDesk(database)
+def service(database: Database) -> AlertService:
+    return AlertService(database)
 
 
 def due_again(connection: psycopg.Connection) -> None:
@@ -40,11 +45,11 @@ def look(connection: psycopg.Connection, rules: Rules = RULES) -> tuple[int, int
 
 
 def firing(connection: psycopg.Connection) -> list[tuple[str, str]]:
-    return [(one.kind, one.subject) for one in alerts.listing(connection, active=True)]
+    return [(one.kind, one.subject) for one in alerts.list_alerts(connection, active=True)]
 
 
 def messages(connection: psycopg.Connection) -> list[tuple[str, int | None]]:
-    return [(one.event, one.alert_id) for one in reversed(webhooks.listing(connection))]
+    return [(one.event, one.alert_id) for one in reversed(queries.page(connection, DeliveryFilter()).rows)]
 
 
 def minutes(
@@ -64,39 +69,41 @@ def minutes(
 
 
 @pytest.mark.parametrize("added_up", [False, True])
-def test_errors_in_each_of_five_minutes(connection: psycopg.Connection, desk: AlertDesk, added_up: bool) -> None:
+def test_errors_in_each_of_five_minutes(connection: psycopg.Connection, service: AlertService, added_up: bool) -> None:
     minutes(connection, [21, 30, 40, 30, 29])
     if added_up:
         stats.fold(connection, every=timedelta(0), fresh=-timedelta(minutes=1))
     assert look(connection) == (1, 0)
-    (alert,) = desk.listing(active=True)
+    (alert,) = service.list(active=True)
     assert (alert.kind, alert.subject, alert.state) == (Kind.ERROR_RATE, "", "firing")
     assert alert.value == pytest.approx(0.30)
     causes = [{"cause": "server_error", "requests": 150}]
     assert alert.details == {"requests": 500, "errors": 150, "minutes": 5, "causes": causes}
     assert look(connection) == (0, 0), "it is the same one"
-    assert desk.listing(active=True)[0].last_seen_at > alert.last_seen_at
+    assert service.list(active=True)[0].last_seen_at > alert.last_seen_at
     minutes(connection, [30, 40, 30, 29, 20])
     assert look(connection) == (0, 1)
-    (over,) = desk.listing(active=False)
+    (over,) = service.list(active=False)
     assert (over.id, over.state, over.since) == (alert.id, "resolved", alert.since)
     assert over.resolved_at is not None
     assert over.resolved_at > alert.since
 
 
 @pytest.mark.parametrize("added_up", [False, True])
-def test_five_minutes_of_404_of_a_polite_crawl(connection: psycopg.Connection, desk: AlertDesk, added_up: bool) -> None:
+def test_five_minutes_of_404_of_a_polite_crawl(
+    connection: psycopg.Connection, service: AlertService, added_up: bool
+) -> None:
     """With 15 s between requests there are four a minute."""
     minutes(connection, [4, 4, 4, 4, 4], 4, Outcome.NOT_FOUND)
     if added_up:
         stats.fold(connection, every=timedelta(0), fresh=-timedelta(minutes=1))
     assert look(connection) == (1, 0)
-    (alert,) = desk.listing(active=True)
+    (alert,) = service.list(active=True)
     assert (alert.kind, alert.value) == (Kind.ERROR_RATE, 1.0)
     assert alert.details["causes"] == [{"cause": "not_found", "requests": 20}]
 
 
-def test_the_most_frequent_causes_are_named(connection: psycopg.Connection, desk: AlertDesk) -> None:
+def test_the_most_frequent_causes_are_named(connection: psycopg.Connection, service: AlertService) -> None:
     minutes(connection, [30, 30, 30, 30, 30])
     at = "date_bin('1 minute', now() - interval '10 seconds', 'epoch') - interval '2 minutes'"
     others = (
@@ -109,7 +116,7 @@ def test_the_most_frequent_causes_are_named(connection: psycopg.Connection, desk
     for outcome, count in others:
         log(connection, outcome, count=count, at=at, status=None)
     assert look(connection) == (1, 0)
-    (alert,) = desk.listing(active=True)
+    (alert,) = service.list(active=True)
     assert alert.details["errors"] == 386
     assert [(one["cause"], one["requests"]) for one in alert.details["causes"]] == [
         ("not_found", 200), ("server_error", 150), ("timeout", 20), ("forbidden", 10), ("client_error", 5),
@@ -141,10 +148,10 @@ def frontier(connection: psycopg.Connection, sizes: list[int]) -> None:
         )
 
 
-def test_a_frontier_that_grows_too_fast(connection: psycopg.Connection, desk: AlertDesk) -> None:
+def test_a_frontier_that_grows_too_fast(connection: psycopg.Connection, service: AlertService) -> None:
     frontier(connection, [1000, 1150, 1300, 1500, 1750, 2000])
     assert look(connection) == (1, 0)
-    (alert,) = desk.listing()
+    (alert,) = service.list()
     assert (alert.kind, alert.details) == (Kind.BACKLOG, {"from": 1000, "to": 2000, "minutes": 5})
     assert alert.value == pytest.approx(2 ** (1 / 5) - 1)
     frontier(connection, [1610, 1610, 1610, 1610, 1610, 1610])
@@ -173,7 +180,7 @@ def silent(connection: psycopg.Connection, name: str, seconds: int = 121) -> Non
     )
 
 
-def test_a_worker_that_is_silent(connection: psycopg.Connection, store: Store, desk: AlertDesk) -> None:
+def test_a_worker_that_is_silent(connection: psycopg.Connection, store: Store, service: AlertService) -> None:
     store.domains(3)
     for name, seconds in {"holds": 130, "runs": 300, "idle": 999, "alive": 100}.items():
         silent(connection, name, seconds)
@@ -182,18 +189,20 @@ def test_a_worker_that_is_silent(connection: psycopg.Connection, store: Store, d
     run = runs.begin(connection, worker="runs")
     runs.end(connection, runs.begin(connection, worker="idle"), error=None)
     assert look(connection) == (2, 0)
-    found = {one.subject: one for one in desk.listing(active=True)}
+    found = {one.subject: one for one in service.list(active=True)}
     assert found.keys() == {"holds", "runs"}
     assert found["runs"].value == pytest.approx(300, abs=60)
     assert (found["holds"].kind, found["holds"].details["domains"]) == (Kind.WORKER_SILENT, 2)
-    runs.beat(connection, run, in_window=0)
+    runs.heartbeat(connection, run, in_window=0)
     assert look(connection) == (0, 1)
     connection.execute("UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL")
     assert look(connection) == (0, 1)
     assert firing(connection) == []
 
 
-def test_proxies_that_are_few_and_that_fail(connection: psycopg.Connection, store: Store, desk: AlertDesk) -> None:
+def test_proxies_that_are_few_and_that_fail(
+    connection: psycopg.Connection, store: Store, service: AlertService
+) -> None:
     store.seed("few.example", "bad.example", "fine.example")
     connection.execute(
         "UPDATE domains SET proxy_use = CASE domain WHEN 'few.example' THEN 'pool' WHEN 'bad.example' THEN 'any' END"
@@ -204,17 +213,17 @@ def test_proxies_that_are_few_and_that_fail(connection: psycopg.Connection, stor
         "SELECT d.id, p.id, 40, CASE domain WHEN 'bad.example' THEN 10 ELSE 0 END FROM domains d, proxies p WHERE proxy_use IS NOT NULL"
     )
     assert look(connection) == (2, 0)
-    found = {one.kind: one for one in desk.listing(active=True)}
+    found = {one.kind: one for one in service.list(active=True)}
     assert (found[Kind.FEW_PROXIES].subject, found[Kind.FEW_PROXIES].value) == ("few.example", 1)
     assert (found[Kind.PROXIES_FAIL].subject, found[Kind.PROXIES_FAIL].value) == ("bad.example", 0.25)
     connection.execute("UPDATE domains SET proxy_use = NULL")
     assert look(connection) == (0, 2)
-    assert look(connection, Rules(usual=Use.POOL)) == (4, 0), "where the settings say that all use their pools"
+    assert look(connection, Rules(usual=ProxyMode.POOL)) == (4, 0), "where the settings say that all use their pools"
 
 
 def test_rules_are_as_the_settings_say() -> None:
     rules = Rules.of(Settings())
-    assert (rules.silence, rules.usual, rules.tell) == (SILENCE, Use.DIRECT, None)
+    assert (rules.silence, rules.usual, rules.tell) == (SILENCE, ProxyMode.DIRECT, None)
     rare = Settings(worker=Worker(heartbeat=timedelta(minutes=1)), webhook=Webhook(alerts_url=HOOK))
     assert (Rules.of(rare).silence, Rules.of(rare).tell) == (timedelta(minutes=4), HOOK)
 
@@ -242,16 +251,16 @@ def right(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.usefixtures("_wrong")
-def test_the_beginning_and_the_end_are_told_once(connection: psycopg.Connection, desk: AlertDesk) -> None:
+def test_the_beginning_and_the_end_are_told_once(connection: psycopg.Connection, service: AlertService) -> None:
     for _ in range(3):
         look(connection)
-    (alert,) = desk.listing()
+    (alert,) = service.list()
     assert messages(connection) == [("alert.firing", alert.id)]
     right(connection)
     for _ in range(3):
         look(connection)
     assert messages(connection) == [("alert.firing", alert.id), ("alert.resolved", alert.id)]
-    taken = webhooks.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    taken = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
     assert {one.url for one in taken} == {HOOK}
     first, second = (one.message for one in taken)
     assert (
@@ -271,13 +280,13 @@ def test_the_beginning_and_the_end_are_told_once(connection: psycopg.Connection,
 
 
 @pytest.mark.usefixtures("_wrong")
-def test_it_begins_again_as_another_alert(connection: psycopg.Connection, desk: AlertDesk) -> None:
+def test_it_begins_again_as_another_alert(connection: psycopg.Connection, service: AlertService) -> None:
     look(connection)
     right(connection)
     look(connection)
     connection.execute("UPDATE workers SET heartbeat_at = now() - interval '1 hour'")
     assert look(connection) == (1, 0)
-    assert [one.state for one in desk.listing()] == ["firing", "resolved"]
+    assert [one.state for one in service.list()] == ["firing", "resolved"]
     assert len(messages(connection)) == 3
 
 
@@ -295,7 +304,7 @@ def test_a_receiver_that_wants_no_more_has_messages_that_can_be_asked_for(connec
         "INSERT INTO webhook_endpoints (url, disabled_at, reason) VALUES (%s, now(), 'HTTP 410')", (HOOK,)
     )
     look(connection)
-    (one,) = webhooks.listing(connection)
+    (one,) = queries.page(connection, DeliveryFilter()).rows
     assert (one.state, one.last_error) == ("given_up", "HTTP 410")
 
 
@@ -327,7 +336,7 @@ def test_one_that_is_killed_before_its_commit_has_told_nobody(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(duties, "done", die)
+        patch.setattr(periodic_locks, "mark_done", die)
         with pytest.raises(KeyboardInterrupt):
             RULES.look(connection)
     assert (firing(connection), messages(connection)) == ([], [])
@@ -351,7 +360,7 @@ def test_no_more_than_fifty_of_a_kind_are_firing(connection: psycopg.Connection)
 # Looking --------------------------------------------------------------------------------------------------------------
 
 
-def test_alerts_are_listed_the_newest_first_in_pages(connection: psycopg.Connection, desk: AlertDesk) -> None:
+def test_alerts_are_listed_the_newest_first_in_pages(connection: psycopg.Connection, service: AlertService) -> None:
     with connection.transaction():
         alerts.settle(connection, [Finding("backlog", str(n), n) for n in range(5)], kinds=["backlog"], tell=None)
         alerts.settle(connection, [Finding("backlog", str(n), n) for n in range(2)], kinds=["backlog"], tell=None)
@@ -359,17 +368,17 @@ def test_alerts_are_listed_the_newest_first_in_pages(connection: psycopg.Connect
     def subjects(found: list[Alert]) -> list[str]:
         return [one.subject for one in found]
 
-    first = desk.listing(limit=3)
+    first = service.list(limit=3)
     assert subjects(first) == ["4", "3", "2"]
-    assert subjects(desk.listing(before=first[-1].id)) == ["1", "0"]
-    assert subjects(desk.listing(active=True)) == ["1", "0"]
-    assert subjects(desk.listing(active=False, limit=1)) == ["4"]
+    assert subjects(service.list(before=first[-1].id)) == ["1", "0"]
+    assert subjects(service.list(active=True)) == ["1", "0"]
+    assert subjects(service.list(active=False, limit=1)) == ["4"]
     for limit in (0, 501):
         with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
-            desk.listing(limit=limit)
+            service.list(limit=limit)
 
 
-def test_alerts_that_are_over_age_out(connection: psycopg.Connection, desk: AlertDesk) -> None:
+def test_alerts_that_are_over_age_out(connection: psycopg.Connection, service: AlertService) -> None:
     with connection.transaction():
         alerts.settle(
             connection, [Finding("backlog", s, 1) for s in ("old", "new", "on")], kinds=["backlog"], tell=None
@@ -378,5 +387,5 @@ def test_alerts_that_are_over_age_out(connection: psycopg.Connection, desk: Aler
     connection.execute("UPDATE alerts SET resolved_at = now() - interval '91 days' WHERE subject = 'old'")
     connection.execute("UPDATE alerts SET since = now() - interval '91 days'")
     assert Upkeep().trim(connection) == 1
-    assert {one.subject for one in desk.listing()} == {"new", "on"}
+    assert {one.subject for one in service.list()} == {"new", "on"}
     assert Upkeep().trim(connection) == 0, "somebody did it a moment ago"

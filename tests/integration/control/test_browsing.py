@@ -10,11 +10,9 @@ from holdfast.control.browsing import LISTINGS, Browser
 from holdfast.control.claims import ClaimDesk
 from holdfast.control.domains import DomainDesk, parse_assignments
 from holdfast.control.jobs import JobDesk
-from holdfast.control.products import Query as ProductQuery
 from holdfast.control.queries import (
     AuditQuery,
     ClaimQuery,
-    DeliveryQuery,
     DomainQuery,
     ItemQuery,
     JobQuery,
@@ -25,14 +23,17 @@ from holdfast.control.queries import (
     UrlQuery,
     WorkerQuery,
 )
+from holdfast.db import audit, crawls, jobs, runs, task_reports, workers
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, UsageError
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
-from holdfast.store import audit, crawls, jobs, runs, task_reports, workers
-from holdfast.store.connect import Database
-from holdfast.store.webhooks import State
+from holdfast.products.records import ProductFilter
+from holdfast.products.service import ProductService
+from holdfast.webhooks.records import DeliveryFilter, DeliveryState
+from holdfast.webhooks.service import WebhookService
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.furnished import put_items
@@ -63,9 +64,9 @@ def some(store: Store, database: Database) -> Store:
     return store
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
+def test_domains_by_every_filter_in_every_order(some: Store, browser: Browser) -> None:
+    assert some.job
+    for query, expected in [
         (DomainQuery(), ["a", "b", "c", "shop.b", "www2.b"]),
         (DomainQuery(status=Status.BLOCKED), ["shop.b"]),
         (DomainQuery(active=True), ["a", "b", "shop.b", "www2.b"]),
@@ -77,15 +78,10 @@ def some(store: Store, database: Database) -> Store:
         (DomainQuery(name="SH"), ["shop.b"]),
         (DomainQuery(parent="b.example"), ["shop.b", "www2.b"]),
         (DomainQuery(parent="b.example", status=Status.PENDING, active=True, name="w"), ["www2.b"]),
-    ],
-)
-def test_domains_by_every_filter_in_every_order(
-    some: Store, browser: Browser, query: DomainQuery, expected: list[str]
-) -> None:
-    assert some.job
-    assert names(browser.domains(query)) == [f"{name}.example" for name in expected]
-    for order in LISTINGS["domains"].orders:
-        assert sorted(names(browser.domains(query, order=order))) == [f"{name}.example" for name in expected]
+    ]:
+        assert names(browser.domains(query)) == [f"{name}.example" for name in expected], query
+        for order in LISTINGS["domains"].orders:
+            assert sorted(names(browser.domains(query, order=order))) == [f"{name}.example" for name in expected], query
 
 
 def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: Browser) -> None:
@@ -160,8 +156,8 @@ def test_runs_and_workers(browser: Browser, store: Store, database: Database) ->
     news = store.new_job("news")
     crawl_id, _ = crawls.begin(store.connection, news)
     with database.connect() as held:
-        workers.hold_name(held, "w1")
-        workers.hold_name(held, "w2")
+        workers.acquire_name(held, "w1")
+        workers.acquire_name(held, "w2")
     one = runs.begin(store.connection, worker="w1", job_id=news, crawl_id=crawl_id)
     two = runs.begin(store.connection, worker="w2")
     runs.end(store.connection, two, error="It fell.")
@@ -207,9 +203,9 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database
 # The frontier ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
+def test_urls_by_every_filter(browser: Browser, store: Store, database: Database) -> None:
+    crawl_a_little(database, store)
+    for query, expected in [
         (UrlQuery(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
         (UrlQuery(state=UrlState.WAITING, due=True), {"https://other.example/deep"}),
         (UrlQuery(due=False), {f"{HOME}slow"}),
@@ -219,13 +215,8 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database
         (UrlQuery(job="default", state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
         (UrlQuery(job="tasks"), set()),
         (UrlQuery(kind="refresh"), set()),
-    ],
-)
-def test_urls_by_every_filter(
-    browser: Browser, store: Store, database: Database, query: UrlQuery, expected: set[str]
-) -> None:
-    crawl_a_little(database, store)
-    assert set(names(browser.urls(query), "url")) == expected
+    ]:
+        assert set(names(browser.urls(query), "url")) == expected, query
 
 
 def test_urls_of_a_job_from_its_first_domain_to_its_last(browser: Browser, store: Store, database: Database) -> None:
@@ -298,20 +289,22 @@ def test_proxies_messages_products_and_deeds(browser: Browser, store: Store) -> 
         "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body, next_attempt_at, gave_up_at) VALUES"
         " (1, 1, 'task.failed', 'https://r.example/', '{}', now(), NULL), (2, 1, 'task.failed', 'https://r.example/', '{}', NULL, now())"
     )
-    assert names(browser.deliveries(DeliveryQuery(state=State.GIVEN_UP)), "task_id") == [2]
-    assert names(browser.deliveries(DeliveryQuery(task=1)), "state") == ["waiting"]
-    assert browser.deliveries(DeliveryQuery(state=State.DELIVERED, url="https://r.example/")).rows == []
+    deliveries = WebhookService(browser.database)
+    assert names(deliveries.page(DeliveryFilter(state=DeliveryState.GIVEN_UP)), "task_id") == [2]
+    assert names(deliveries.page(DeliveryFilter(task=1)), "state") == ["waiting"]
+    assert deliveries.page(DeliveryFilter(state=DeliveryState.DELIVERED, url="https://r.example/")).rows == []
     store.seed("a.example")
     store.connection.execute(
         "INSERT INTO products (domain_id, first_seen_at, last_seen_at, last_task_id, page_key, identity_key, name, page_url, identity,"
         " price, currency, availability, brand) SELECT id, now(), now(), 1, '1234567890123456', '1234567890123456', 'red lamp', 'x', 'x',"
         " 5, 'EUR', 'in_stock', 'Acme' FROM domains"
     )
-    wanted = ProductQuery(
+    wanted = ProductFilter(
         search="lamp", brand="acme", min_price=None, currency="eur", domain="a.example", available=True
     )
-    assert names(browser.products(wanted), "name") == ["red lamp"]
-    assert browser.products(ProductQuery(available=False)).rows == []
+    products = ProductService(browser.database)
+    assert names(products.page(wanted), "name") == ["red lamp"]
+    assert products.page(ProductFilter(available=False)).rows == []
     assert names(browser.audit(AuditQuery(kind="proxy", object_id=str(first))), "action") == ["add"]
     hour = timedelta(hours=1)
     now = datetime.now(UTC)

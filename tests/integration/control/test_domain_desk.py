@@ -7,12 +7,12 @@ import pytest
 
 from holdfast.control.browsing import Browser
 from holdfast.control.domains import DomainDesk, parse_assignments
+from holdfast.db import audit, domain_removal, domains, jobs, seed_insert, sweeper, tasks
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.errors import BadUrl, Changed, NotFound, Refused
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import url_key
-from holdfast.store import audit, domain_removal, domains, jobs, seeding, sweep, tasks
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -35,7 +35,7 @@ def deeds(connection: psycopg.Connection) -> list[tuple[str, str]]:
 def sweep_later(store: Store) -> None:
     """What a sweep does when the grave of a domain is old enough."""
     store.connection.execute("UPDATE domains SET removed_at = removed_at - interval '1 day'")
-    assert sweep.sweep(store.connection, run_silence=SILENCE).faults == []
+    assert sweeper.sweep(store.connection, run_silence=SILENCE).faults == []
 
 
 # Making known, configuring --------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainDesk, store:
     with pytest.raises(BadUrl):
         desk.add("no domain", actor=WHO)
     store.seed("a.example")
-    sweep.sweep(store.connection, run_silence=SILENCE)
+    sweeper.sweep(store.connection, run_silence=SILENCE)
     assert store.claim_one().domain == "a.example"
     assert_invariants(store.connection)
 
@@ -309,7 +309,7 @@ def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(desk: DomainDe
     for _ in range(3):
         store.seed("a.example/1", "a.example/2")
         removed = desk.bury("a.example", actor=WHO)
-        seeding.add(
+        seed_insert.add(
             store.connection, [], job_id=store.job, source="test", defaults=NewDomains()
         )  # nothing to do is no fault
         desk.forget(removed.id)

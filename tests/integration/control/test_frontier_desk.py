@@ -8,14 +8,14 @@ import pytest
 
 from holdfast.control.frontier import FrontierDesk
 from holdfast.control.seeds import Sower
+from holdfast.db import audit, crawls, domains, frontier_clear, frontier_lists, jobs, sweeper
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import DEFAULT_RULES
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import audit, crawls, domains, frontier_clear, frontier_lists, jobs, sweep
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.crawls import Crawls, wait_for
 from tests.support.factories import Store
@@ -76,7 +76,7 @@ def test_what_cannot_be_added_is_refused(desk: FrontierDesk, store: Store) -> No
         desk.add(["a.example"], "nothing", actor=WHO)
     with pytest.raises(Refused, match="add a task instead"):
         desk.add(["a.example"], jobs.TASKS, actor=WHO)
-    with pytest.raises(Refused, match="cancelled: nobody would crawl"):
+    with pytest.raises(Refused, match="cancelled: no worker would crawl"):
         desk.add(["a.example"], "over", actor=WHO)
     assert store.value("SELECT count(*) FROM domains") == 0
     assert deeds(store.connection) == []
@@ -135,7 +135,7 @@ def test_only_the_job_and_the_domain_that_are_meant_are_cleared(desk: FrontierDe
     news = store.new_job("news")
     store.seed("a.example/1", "b.example/1")
     store.seed("a.example/1", "a.example/2", "b.example/1", job=news)
-    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    sweeper.sweep(store.connection, run_silence=desk.run_silence)
     cleared = desk.clear(actor=WHO, job="news", domain="https://a.example/some/page").cleared
     assert cleared.forgotten == 2
     left = store.connection.execute(
@@ -173,13 +173,13 @@ def test_pages_that_are_to_be_looked_at_again_stay_what_they_were(
     crawl = crawl_a_little(database, store)
     before = urls(store)
     domains.reset(store.connection, "example.com", why="test")
-    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    sweeper.sweep(store.connection, run_silence=desk.run_silence)
     for claim in store.claim(crawl.worker, 2):
         if claim.domain == "example.com":
             crawl.commit(claim, [crawl.outcome(f"{HOME}gone", Outcome.SERVER_ERROR, page=None)])
         store.release(claim, crawl.worker)
     domains.reset(store.connection, "example.com", why="once more")  # now one that failed has a page from before
-    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    sweeper.sweep(store.connection, run_silence=desk.run_silence)
     assert urls(store)[f"{HOME}gone"] == "waiting"
     cleared = desk.clear(actor=WHO, domain="example.com").cleared
     after = urls(store)
@@ -234,7 +234,7 @@ def test_no_domain_is_passed_over_where_jobs_share_domains(
     other = store.new_job("other")
     for job in (store.job, other):
         store.seed(*(f"d{number}.example/" for number in range(10)), job=job)
-    sweep.sweep(store.connection, run_silence=desk.run_silence)  # the second job's are news to domains that are known
+    sweeper.sweep(store.connection, run_silence=desk.run_silence)  # the second job's are news to domains that are known
     late = store.row("d9.example")["id"]
     with store.connection.transaction():
         store.insert_foreign(late, "https://d9.example/late")
@@ -245,7 +245,7 @@ def test_no_domain_is_passed_over_where_jobs_share_domains(
     with store.connection.transaction():
         store.insert_foreign(store.row("d1.example")["id"], "https://d1.example/new")
     store.seed("d8.example/new")
-    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    sweeper.sweep(store.connection, run_silence=desk.run_silence)
     for number in range(6):
         with store.connection.transaction():
             store.insert_foreign(store.row("d0.example")["id"], f"https://d0.example/again{number}")
@@ -260,12 +260,12 @@ def test_to_clear_a_frontier_brings_no_refresh_forward(database: Database, store
     store.crawl_to_the_end()
     store.connection.execute("UPDATE domains SET last_crawled_at = clock_timestamp() - interval '5 days'")
     store.seed("d0.example/new")
-    sweep.sweep(store.connection, run_silence=desk.run_silence)
+    sweeper.sweep(store.connection, run_silence=desk.run_silence)
     assert store.status("d0.example") == "pending"
     assert desk.clear(actor=WHO).cleared.forgotten == 1
     assert store.status("d0.example") == "exhausted"
     assert store.value("SELECT next_crawl_after > clock_timestamp() + interval '13 days' FROM domains")
-    assert sweep.sweep(store.connection, run_silence=desk.run_silence).faults == []
+    assert sweeper.sweep(store.connection, run_silence=desk.run_silence).faults == []
     assert store.status("d0.example") == "exhausted", "what was cleared would wait again, with everything else"
     assert set(urls(store).values()) == {"done"}
 
@@ -281,7 +281,7 @@ def test_tasks_are_not_cleared(desk: FrontierDesk, store: Store, connection: psy
     connection.execute(
         "INSERT INTO domain_wakes (domain_id, job_id, inserted) SELECT domain_id, job_id, 1 FROM url_frontier"
     )
-    sweep.sweep(connection, run_silence=desk.run_silence)
+    sweeper.sweep(connection, run_silence=desk.run_silence)
     with pytest.raises(Refused, match="cancel or pause those instead"):
         desk.clear(actor=WHO, job=jobs.TASKS)
     assert desk.clear(actor=WHO).cleared.urls == 0

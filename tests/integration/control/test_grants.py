@@ -7,12 +7,13 @@ from functools import partial
 import psycopg
 import pytest
 
-from holdfast.control import tokens
-from holdfast.control.accounts import AccountDesk
+from holdfast.accounts import tokens
+from holdfast.accounts.queries import login_attempts, sessions
+from holdfast.accounts.service import AccountService
+from holdfast.db import request_auth
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused, UsageError
-from holdfast.model.account import Role, Scope
-from holdfast.store import api_keys, logins, sessions
-from holdfast.store.connect import Database
+from holdfast.model.auth import Role, Scope
 from tests.support.accounts import HOME, RIGHT, WRONG, add, all_at_once, come_in, deeds, desk, dump, kept, refusal
 from tests.support.factories import Store
 
@@ -24,7 +25,7 @@ def database(database: Database) -> Iterator[Database]:
 
 
 @pytest.fixture
-def accounts(database: Database) -> AccountDesk:
+def accounts(database: Database) -> AccountService:
     """With an admin ann, whose id is 1."""
     made = desk(database)
     add(made, "ann", Role.ADMIN)
@@ -45,14 +46,14 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def fail(accounts: AccountDesk, name: str, address: str = HOME) -> None:
+def fail(accounts: AccountService, name: str, address: str = HOME) -> None:
     assert refusal(lambda: come_in(accounts, name, WRONG, address)) is not None
 
 
 # Sessions -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_when_it_expires(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_a_session_ends_when_it_expires(accounts: AccountService, connection: psycopg.Connection) -> None:
     token = come_in(accounts).token
     connection.execute("UPDATE sessions SET expires_at = clock_timestamp() + interval '1 minute'")
     assert accounts.session(token) is not None
@@ -62,14 +63,14 @@ def test_a_session_ends_when_it_expires(accounts: AccountDesk, connection: psyco
     assert not accounts.logout(token)
 
 
-def test_who_may_not_come_in_has_no_session(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_who_may_not_come_in_has_no_session(accounts: AccountService, connection: psycopg.Connection) -> None:
     """Also where it has not ended: somebody has changed the row by hand."""
     token = come_in(accounts).token
     connection.execute("UPDATE users SET disabled_at = clock_timestamp()")
     assert accounts.session(token) is None
 
 
-def test_how_long_a_session_lasts_is_a_setting(database: Database, accounts: AccountDesk) -> None:
+def test_how_long_a_session_lasts_is_a_setting(database: Database, accounts: AccountService) -> None:
     login = come_in(desk(database, session="5m"))
     assert login.user.last_login_at is not None
     assert (
@@ -77,17 +78,17 @@ def test_how_long_a_session_lasts_is_a_setting(database: Database, accounts: Acc
     )
 
 
-def test_who_logs_out_is_out(accounts: AccountDesk) -> None:
+def test_who_logs_out_is_out(accounts: AccountService) -> None:
     token, other = come_in(accounts).token, come_in(accounts).token
     assert accounts.logout(token)
     assert not accounts.logout(token)
     assert (accounts.session(token), accounts.session(other) is not None) == (None, True)
-    for nonsense in ("", "x", "\0", tokens.new(tokens.Kind.SESSION), tokens.new(tokens.Kind.KEY)):
+    for nonsense in ("", "x", "\0", tokens.generate(tokens.Kind.SESSION), tokens.generate(tokens.Kind.KEY)):
         assert not accounts.logout(nonsense)
         assert accounts.session(nonsense) is None
 
 
-def test_sessions_are_listed_and_revoked(accounts: AccountDesk) -> None:
+def test_sessions_are_listed_and_revoked(accounts: AccountService) -> None:
     bob = add(accounts, "bob")
     logins_ = [come_in(accounts) for _ in range(3)]
     stranger = come_in(accounts, "bob")
@@ -108,7 +109,7 @@ def test_sessions_are_listed_and_revoked(accounts: AccountDesk) -> None:
             nobody()
 
 
-def test_what_a_client_says_of_itself_is_cut_and_cleaned(accounts: AccountDesk) -> None:
+def test_what_a_client_says_of_itself_is_cut_and_cleaned(accounts: AccountService) -> None:
     accounts.login("ann", RIGHT, address="some\nwhere" * 50, user_agent="evil\x1b[2J\0\u202e\udce4" + "x" * 500)
     (found,) = accounts.sessions(1)
     assert found.user_agent == "evil?[2J???" + "x" * 244
@@ -116,7 +117,7 @@ def test_what_a_client_says_of_itself_is_cut_and_cleaned(accounts: AccountDesk) 
 
 
 def test_a_look_is_one_statement_that_writes_once_a_minute(
-    accounts: AccountDesk, connection: psycopg.Connection, statements: list[str]
+    accounts: AccountService, connection: psycopg.Connection, statements: list[str]
 ) -> None:
     token = come_in(accounts).token
     _, key = accounts.create_key(1, "ci", [Scope.READ], None, actor="test:me")
@@ -139,7 +140,7 @@ def test_a_look_is_one_statement_that_writes_once_a_minute(
         assert fresh[1] > stale[1] + timedelta(seconds=60)
 
 
-def test_a_look_waits_for_nobody(accounts: AccountDesk, database: Database, connection: psycopg.Connection) -> None:
+def test_a_look_waits_for_nobody(accounts: AccountService, database: Database, connection: psycopg.Connection) -> None:
     """Another request is writing down that the session was used, in a transaction that takes its time."""
     token = come_in(accounts).token
     connection.execute("UPDATE sessions SET last_used_at = last_used_at - interval '1 hour'")
@@ -160,7 +161,10 @@ ANALYZE users, sessions, api_keys;
 
 def test_a_look_uses_indexes_only(connection: psycopg.Connection) -> None:
     connection.execute(MANY)
-    for query, index in ((sessions._FIND, "sessions_token_hash_key"), (api_keys._FIND, "api_keys_token_hash_key")):
+    for query, index in (
+        (request_auth._FIND_SESSION, "sessions_token_hash_key"),
+        (request_auth._FIND_KEY, "api_keys_token_hash_key"),
+    ):
         plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {query}", {"hash": b"x" * 32}))
         assert f"using {index}" in plan
         assert "Seq Scan" not in plan
@@ -169,7 +173,7 @@ def test_a_look_uses_indexes_only(connection: psycopg.Connection) -> None:
 # Keys -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_narrows_what_its_owner_may(accounts: AccountDesk) -> None:
+def test_a_key_narrows_what_its_owner_may(accounts: AccountService) -> None:
     made, token = accounts.create_key(
         "ann", "nightly run", [Scope.CRAWL, Scope.READ, Scope.READ], None, actor="test:me"
     )
@@ -193,19 +197,19 @@ def test_a_key_narrows_what_its_owner_may(accounts: AccountDesk) -> None:
     assert (narrowed.role, narrowed.scopes) == (Role.USER, frozenset({Scope.READ}))
 
 
-@pytest.mark.parametrize("scope", Scope)
-def test_keys_of_a_user_are_for_reading(accounts: AccountDesk, scope: Scope) -> None:
+def test_keys_of_a_user_are_for_reading(accounts: AccountService) -> None:
     bob = add(accounts, "bob")
-    told = refusal(lambda: accounts.create_key(bob, "ci", [scope, Scope.READ], None, actor="test:me"))
-    if scope in {Scope.READ, Scope.METRICS}:
-        assert told is None
-    else:
-        assert isinstance(told, UsageError)
-        assert str(told) == f"bob is a user and may have no key for: {scope}."
-        assert accounts.keys(bob) == []
+    for scope in Scope:
+        told = refusal(partial(accounts.create_key, bob, scope, [scope, Scope.READ], None, actor="test:me"))
+        if scope in {Scope.READ, Scope.METRICS}:
+            assert told is None, scope
+        else:
+            assert isinstance(told, UsageError)
+            assert str(told) == f"bob is a user and may have no key for: {scope}."
+    assert sorted(set().union(*(key.scopes for key in accounts.keys(bob)))) == [Scope.METRICS, Scope.READ]
 
 
-def test_a_key_ends(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_a_key_ends(accounts: AccountService, connection: psycopg.Connection) -> None:
     made, token = accounts.create_key(1, "ci", [Scope.READ], timedelta(days=90), actor="test:me")
     assert made.expires_at is not None
     assert made.expires_at - made.created_at == pytest.approx(timedelta(days=90), abs=timedelta(seconds=5))
@@ -219,7 +223,7 @@ def test_a_key_ends(accounts: AccountDesk, connection: psycopg.Connection) -> No
     assert accounts.keys(1)[-1].version == 2
 
 
-def test_keys_are_listed(accounts: AccountDesk) -> None:
+def test_keys_are_listed(accounts: AccountService) -> None:
     bob = add(accounts, "bob")
     ids = [accounts.create_key(owner, "ci", [Scope.READ], None, actor="test:me")[0].id for owner in (1, bob)]
     accounts.revoke_key(ids[0], actor="test:me")
@@ -236,7 +240,7 @@ def test_keys_are_listed(accounts: AccountDesk) -> None:
             nobody()
 
 
-def test_a_name_of_a_key_is_used_once_by_its_owner_at_a_time(accounts: AccountDesk) -> None:
+def test_a_name_of_a_key_is_used_once_by_its_owner_at_a_time(accounts: AccountService) -> None:
     told = all_at_once([lambda: accounts.create_key(1, "ci", [Scope.READ], None, actor="test:me")] * 4)
     assert sorted(type(one).__name__ for one in told) == ["NoneType"] + ["Refused"] * 3
     with pytest.raises(Refused, match="There is a key ci of this user already; revoke it, or choose another name"):
@@ -245,18 +249,18 @@ def test_a_name_of_a_key_is_used_once_by_its_owner_at_a_time(accounts: AccountDe
     accounts.create_key(1, "ci", [Scope.READ], None, actor="test:me")
 
 
-@pytest.mark.parametrize("span", [timedelta(0), timedelta(seconds=59), timedelta(days=-1), timedelta(days=3651)])
-def test_a_key_that_cannot_be_meant(accounts: AccountDesk, span: timedelta) -> None:
-    with pytest.raises(UsageError, match="A key expires after 1m to 3650d, or never"):
-        accounts.create_key(1, "ci", [Scope.READ], span, actor="test:me")
-    with pytest.raises(UsageError, match="Say what the key is for: read, metrics, crawl"):
-        accounts.create_key(1, "ci", [], None, actor="test:me")
+def test_a_key_that_cannot_be_meant(accounts: AccountService) -> None:
+    for span in [timedelta(0), timedelta(seconds=59), timedelta(days=-1), timedelta(days=3651)]:
+        with pytest.raises(UsageError, match="A key expires after 1m to 3650d, or never"):
+            accounts.create_key(1, "ci", [Scope.READ], span, actor="test:me")
+        with pytest.raises(UsageError, match="Say what the key is for: read, metrics, crawl"):
+            accounts.create_key(1, "ci", [], None, actor="test:me")
 
 
 # What is kept ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_secret_is_kept_in_clear(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_nothing_secret_is_kept_in_clear(accounts: AccountService, connection: psycopg.Connection) -> None:
     add(accounts, "bob")
     typed = "a-password-typed-as-a-name"
     secrets = {RIGHT, WRONG, typed}
@@ -282,7 +286,7 @@ def test_nothing_secret_is_kept_in_clear(accounts: AccountDesk, connection: psyc
     assert not [half for half in halves if half in everything], "not even a part that is worth guessing from"
 
 
-def test_every_change_is_in_the_audit_log(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_every_change_is_in_the_audit_log(accounts: AccountService, connection: psycopg.Connection) -> None:
     bob, eve = add(accounts, "bob"), add(accounts, "eve")
     first = come_in(accounts, "bob")
     second = come_in(accounts, "bob", previous=first.token)
@@ -332,7 +336,9 @@ def limits_told(connection: psycopg.Connection) -> list[tuple[str, str, str, str
     return [deed for deed in deeds(connection) if deed[1] == "login limit"]
 
 
-def test_failed_logins_leave_a_row_when_a_limit_begins(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_failed_logins_leave_a_row_when_a_limit_begins(
+    accounts: AccountService, connection: psycopg.Connection
+) -> None:
     for _ in range(4):
         fail(accounts, "ann")
     assert limits_told(connection) == []
@@ -355,9 +361,9 @@ def test_failed_logins_leave_a_row_when_a_limit_begins(accounts: AccountDesk, co
 
 
 def test_many_addresses_do_not_fill_the_audit_log(
-    accounts: AccountDesk, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, database: Database
+    accounts: AccountService, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr(logins, "MOST_TOLD", 3)
+    monkeypatch.setattr(login_attempts, "MOST_TOLD", 3)
     strict = desk(database, login_failures_address=1)
     for number in range(10):
         fail(strict, f"name{number}", f"198.51.100.{number}")
@@ -368,7 +374,7 @@ def test_many_addresses_do_not_fill_the_audit_log(
 
 
 def test_failures_do_not_pile_up_even_if_nobody_tidies(
-    accounts: AccountDesk, connection: psycopg.Connection, store: Store
+    accounts: AccountService, connection: psycopg.Connection, store: Store
 ) -> None:
     for number in range(15):
         fail(accounts, f"name{number}")
@@ -379,9 +385,7 @@ def test_failures_do_not_pile_up_even_if_nobody_tidies(
     assert store.value("SELECT count(*) FROM login_failures") == 2
 
 
-def test_tidying_takes_what_ended_long_ago(
-    accounts: AccountDesk, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tidying_takes_what_ended_long_ago(accounts: AccountService, connection: psycopg.Connection) -> None:
     live, fresh, expired, revoked = (come_in(accounts) for _ in range(4))
     accounts.logout(fresh.token)
     accounts.logout(revoked.token)
@@ -391,8 +395,11 @@ def test_tidying_takes_what_ended_long_ago(
     fail(accounts, "ann")
     connection.execute("UPDATE login_failures SET at = at - interval '15 minutes 1 second'")
     connection.execute("INSERT INTO login_failures (origin) VALUES ('recent')")
-    monkeypatch.setattr("holdfast.control.accounts.CHUNK", 1)
-    assert [accounts.tidy(connection) for _ in range(3)] == [2, 1, 0]
+    window = accounts.settings.login_window
+    deleted = [
+        sessions.tidy(connection, chunk=1) + login_attempts.tidy(connection, window=window, chunk=1) for _ in range(3)
+    ]
+    assert deleted == [2, 1, 0]
     assert accounts.session(live.token) is not None
     left = connection.execute("SELECT id FROM sessions ORDER BY id").fetchall()
     assert left == [(live.session_id,), (fresh.session_id,)]

@@ -10,7 +10,7 @@ from holdfast.control.crawls import Prepared, Wish
 from holdfast.control.jobs import JobDesk
 from holdfast.control.schedule import Scheduler
 from holdfast.control.seeds import fingerprint
-from holdfast.model.seeds import make_seed
+from holdfast.model.seed_lines import make_seed
 from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html
 

@@ -7,15 +7,15 @@ import pytest
 from holdfast.control.explain import Explainer
 from holdfast.control.jobs import JobDesk
 from holdfast.control.live import Glance, JobWatch, LiveJob, glances
+from holdfast.db import crawls as crawl_rows
+from holdfast.db import jobs, runs, workers
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound
-from holdfast.model.activity import Activity, Fetching, VisitWait
+from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.domain import Event
 from holdfast.model.job import JobAction, JobSpec
 from holdfast.model.url import UrlRules
 from holdfast.model.wait import WaitKind
-from holdfast.store import crawls as crawl_rows
-from holdfast.store import jobs, runs, workers
-from holdfast.store.connect import Database
 from tests.support.crawls import Crawls, wait_for
 from tests.support.factories import Store
 from tests.support.pages import Page, Pages, html
@@ -31,7 +31,7 @@ def told(live: LiveJob) -> list[str]:
 
 def running(store: Store, worker: str, job_id: int | None = None) -> None:
     """A worker that serves this job, or all."""
-    workers.hold_name(store.connection, worker)
+    workers.acquire_name(store.connection, worker)
     runs.begin(store.connection, worker=worker, job_id=job_id)
 
 
@@ -42,7 +42,7 @@ def test_a_pending_job_says_what_it_waits_for(database: Database, store: Store) 
     assert (live.figures.state, live.figures.waiting, live.figures.workers) == ("pending", 1, 0)
     with store.connection.transaction():
         jobs.act(store.connection, store.job, JobAction.PAUSE)
-    assert told(look(database, store.job)) == ["job default is paused; `holdfast jobs resume default` goes on"]
+    assert told(look(database, store.job)) == ["job default is paused; `holdfast jobs resume default` resumes it"]
     with store.connection.transaction():
         jobs.act(store.connection, store.job, JobAction.RESUME)
     running(store, "w9")
@@ -80,12 +80,12 @@ def test_waits_of_workers_and_of_the_store_are_told_with_trouble_first(database:
     (claim,) = store.claim()
     running(store, "w1")
     store.release(claim, event=Event.FORBIDDEN)
-    workers.tell(
+    workers.save_activity(
         store.connection,
         "w1",
         Activity(
             {store.job: 2, 99: 5},
-            (Fetching("https://c.example/x", store.job, 0.5), Fetching("https://d.example/", 99, 9.0)),
+            (InFlightRequest("https://c.example/x", store.job, 0.5), InFlightRequest("https://d.example/", 99, 9.0)),
             3,
             (
                 VisitWait("c.example", store.job, WaitKind.DELAY, 9.0),
@@ -114,7 +114,7 @@ def test_a_watcher_of_the_api_hears_the_same_reasons(database: Database, store: 
     running(store, "w1")
     assert glance() == Glance(0, [])
     wait = VisitWait("b.example", store.job, WaitKind.BACK_OFF, 12.0, "HTTP 429")
-    workers.tell(store.connection, "w1", Activity({store.job: 4}, (), 1, (wait,)))
+    workers.save_activity(store.connection, "w1", Activity({store.job: 4}, (), 1, (wait,)))
     assert glance() == Glance(4, ["b.example asked for fewer requests (HTTP 429)"]), "without the time, which changes"
 
 
@@ -123,7 +123,7 @@ def test_explain_says_the_same_of_a_domain_that_is_held(database: Database, stor
     store.claim("w1")
     running(store, "w1")
     wait = VisitWait("b.example", store.job, WaitKind.CIRCUIT, 12.0, "Connection refused: Failed to connect")
-    workers.tell(store.connection, "w1", Activity({}, (), 1, (wait,)))
+    workers.save_activity(store.connection, "w1", Activity({}, (), 1, (wait,)))
     story = Explainer(database, UrlRules()).domain("b.example")
     (told,) = story.work[0]["waits"]
     assert told.what == "b.example does not answer (connection refused)"

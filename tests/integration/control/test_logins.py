@@ -8,10 +8,10 @@ from functools import partial
 import psycopg
 import pytest
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.control.passwords import Argon2
+from holdfast.accounts.passwords import Argon2
+from holdfast.accounts.service import AccountService
+from holdfast.db.connection import Database
 from holdfast.errors import TooMany, Unauthenticated
-from holdfast.store.connect import Database
 from tests.conftest import MakeDatabase
 from tests.support.accounts import (
     HOME,
@@ -45,7 +45,7 @@ def hasher() -> Counting:
 
 
 @pytest.fixture
-def accounts(database: Database, hasher: Counting) -> AccountDesk:
+def accounts(database: Database, hasher: Counting) -> AccountService:
     """With the limits of the product, and a user ann."""
     made = desk(database, hasher)
     add(made)
@@ -64,7 +64,7 @@ def door(make_database: MakeDatabase) -> Iterator[tuple[Database, psycopg.Connec
         yield database, connection
 
 
-def fail(accounts: AccountDesk, times: int = 1, name: str = "ann", address: str = AWAY) -> None:
+def fail(accounts: AccountService, times: int = 1, name: str = "ann", address: str = AWAY) -> None:
     for _ in range(times):
         with pytest.raises(Unauthenticated):
             come_in(accounts, name, WRONG, address)
@@ -133,7 +133,7 @@ def test_a_known_and_an_unknown_user_take_as_long(database: Database, figure: Ca
 # Sessions -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_login_is_a_new_session(accounts: AccountDesk, hasher: Counting) -> None:
+def test_a_login_is_a_new_session(accounts: AccountService, hasher: Counting) -> None:
     first, second = come_in(accounts), come_in(accounts, "ANN")
     assert first.token != second.token
     assert first.csrf != second.csrf
@@ -147,7 +147,7 @@ def test_a_login_is_a_new_session(accounts: AccountDesk, hasher: Counting) -> No
     assert first.token not in repr(first)
 
 
-def test_the_session_before_is_over_and_never_taken_up(accounts: AccountDesk) -> None:
+def test_the_session_before_is_over_and_never_taken_up(accounts: AccountService) -> None:
     add(accounts, "eve")
     planted = come_in(accounts, "eve").token
     mine = come_in(accounts, previous=planted)
@@ -166,7 +166,7 @@ def test_the_session_before_is_over_and_never_taken_up(accounts: AccountDesk) ->
 
 
 def test_who_is_disabled_or_has_another_password_meanwhile_does_not_come_in(
-    accounts: AccountDesk, hasher: Counting, connection: psycopg.Connection
+    accounts: AccountService, hasher: Counting, connection: psycopg.Connection
 ) -> None:
     changes: list[Callable[[], object]] = [
         lambda: accounts.disable("ann", actor="test:me"),
@@ -185,7 +185,7 @@ def test_who_is_disabled_or_has_another_password_meanwhile_does_not_come_in(
 
 
 def test_a_hash_is_made_anew_when_the_parameters_change(
-    accounts: AccountDesk, database: Database, connection: psycopg.Connection
+    accounts: AccountService, database: Database, connection: psycopg.Connection
 ) -> None:
     def stored() -> str:
         row = connection.execute("SELECT password_hash FROM users").fetchone()
@@ -206,7 +206,7 @@ def test_a_hash_is_made_anew_when_the_parameters_change(
     assert counting.hashed == 1, "whoever may not come in does not learn by it that the password was right"
 
 
-def test_a_password_is_checked_without_a_session(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_a_password_is_checked_without_a_session(accounts: AccountService, connection: psycopg.Connection) -> None:
     assert accounts.check_password("ann", RIGHT, address=HOME).name == "ann"
     assert dump(connection, "sessions", "login_failures") == ""
     told = [refusal(lambda: accounts.check_password("ann", WRONG, address=HOME)) for _ in range(6)]
@@ -217,7 +217,7 @@ def test_a_password_is_checked_without_a_session(accounts: AccountDesk, connecti
 
 
 def test_an_account_has_to_wait_after_five(
-    accounts: AccountDesk, hasher: Counting, connection: psycopg.Connection
+    accounts: AccountService, hasher: Counting, connection: psycopg.Connection
 ) -> None:
     fail(accounts, 5)
     with pytest.raises(TooMany, match=r"Too many logins have failed; wait 1[45]m[0-9s]* and try again\.") as told:
@@ -233,7 +233,7 @@ def test_an_account_has_to_wait_after_five(
     assert come_in(accounts, address=AWAY)
 
 
-def test_the_window_slides(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_the_window_slides(accounts: AccountService, connection: psycopg.Connection) -> None:
     fail(accounts, 2)
     later(connection, timedelta(minutes=10))
     fail(accounts, 3)
@@ -245,14 +245,14 @@ def test_the_window_slides(accounts: AccountDesk, connection: psycopg.Connection
     assert timedelta(minutes=9).total_seconds() < last.retry_after <= timedelta(minutes=10).total_seconds()
 
 
-def test_unknown_names_are_limited_as_known_ones_are(accounts: AccountDesk, hasher: Counting) -> None:
+def test_unknown_names_are_limited_as_known_ones_are(accounts: AccountService, hasher: Counting) -> None:
     for name in ("nobody", "no name", "\0"):
         fail(accounts, 5, name)
         assert isinstance(refusal(partial(come_in, accounts, name.upper())), TooMany)
     assert hasher.verified == 15
 
 
-def test_an_address_has_to_wait_after_twenty(accounts: AccountDesk, hasher: Counting) -> None:
+def test_an_address_has_to_wait_after_twenty(accounts: AccountService, hasher: Counting) -> None:
     for number in range(20):
         fail(accounts, name=f"name{number}")
     assert isinstance(refusal(lambda: come_in(accounts, address=AWAY)), TooMany)
@@ -283,7 +283,7 @@ def test_what_counts_as_one_address(
 
 
 def test_a_success_clears_the_account_and_not_the_address(
-    accounts: AccountDesk, connection: psycopg.Connection
+    accounts: AccountService, connection: psycopg.Connection
 ) -> None:
     for _ in range(4):
         fail(accounts, 4)
@@ -298,7 +298,7 @@ def test_a_success_clears_the_account_and_not_the_address(
 # Who is locked out on purpose -----------------------------------------------------------------------------------------
 
 
-def test_who_comes_from_a_known_address_is_not_locked_out_by_others(accounts: AccountDesk, hasher: Counting) -> None:
+def test_who_comes_from_a_known_address_is_not_locked_out_by_others(accounts: AccountService, hasher: Counting) -> None:
     come_in(accounts, address=HOME)
     fail(accounts, 5)
     hasher.verified = 0
@@ -312,7 +312,7 @@ def test_who_comes_from_a_known_address_is_not_locked_out_by_others(accounts: Ac
 
 
 def test_an_address_is_known_for_an_account_a_password_and_a_while(
-    accounts: AccountDesk, connection: psycopg.Connection
+    accounts: AccountService, connection: psycopg.Connection
 ) -> None:
     add(accounts, "bob")
     come_in(accounts, address=HOME)
@@ -332,7 +332,7 @@ def test_an_address_is_known_for_an_account_a_password_and_a_while(
     assert isinstance(refusal(lambda: come_in(accounts, address=HOME)), TooMany), "known by another password"
 
 
-def test_a_person_can_let_the_account_in_again(accounts: AccountDesk, connection: psycopg.Connection) -> None:
+def test_a_person_can_let_the_account_in_again(accounts: AccountService, connection: psycopg.Connection) -> None:
     fail(accounts, 5)
     done = accounts.enable("ANN", actor="test:me")
     assert (done.changed, done.forgotten) == (False, 5)

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from markdown_it import MarkdownIt
 
+from holdfast.alerts.queries import Finding, settle
 from holdfast.control.measures import MOST_WORKERS, Family, collect
 from holdfast.control.statistics import StatsDesk
-from holdfast.model.figures import COMMIT_MS, FETCH_MS, RunCounts
+from holdfast.db import runs, stats
+from holdfast.db.connection import Database
+from holdfast.model.histograms import COMMIT_MS, FETCH_MS, RunCounts
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.task import TaskStatus
-from holdfast.store import runs, stats
-from holdfast.store.alerts import Finding, settle
-from holdfast.store.connect import Database
 from tests.support.crawled import crawl_a_little
 from tests.support.factories import Store
 from tests.support.figures import log
@@ -174,7 +174,7 @@ def test_what_workers_report_is_there_at_once_and_stays(database: Database, conn
     run = runs.begin(connection, worker="w1")
     latency = [0] * (len(COMMIT_MS) + 1)
     latency[3], latency[-1] = 7, 1
-    runs.beat(connection, run, in_window=0, counts=RunCounts(5, 2, 3, 8, 20_500, tuple(latency)))
+    runs.heartbeat(connection, run, in_window=0, counts=RunCounts(5, 2, 3, 8, 20_500, tuple(latency)))
     for _ in range(2):
         now = found(database)
         assert value(now["holdfast_lease_renewals_total"]) == 5

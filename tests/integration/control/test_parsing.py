@@ -15,11 +15,11 @@ import psycopg
 import pytest
 
 from holdfast.control.parsing import ParsePhase
+from holdfast.db import parse_results, task_control, task_work
+from holdfast.db.connection import Database
 from holdfast.model.task import TaskStatus
-from holdfast.parse.registry import scan
-from holdfast.parse.runner import Runner
-from holdfast.store import parse_results, task_control, task_work
-from holdfast.store.connect import Database
+from holdfast.parse.plugin_pool import PluginPool
+from holdfast.parse.plugin_registry import discover
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import day, done, product
 
@@ -49,7 +49,7 @@ def phase(
 
     async def whole() -> list[TaskStatus | None]:
         folder = at.folder.parent / "parsers"
-        runner = Runner(scan(folder if folder.is_dir() else None), seconds=30.0)
+        runner = PluginPool(discover(folder if folder.is_dir() else None), timeout=30.0)
         one = ParsePhase(database, runner, at.folder)
         try:
             return await work(one)
@@ -251,12 +251,12 @@ PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from holdfast.control.parsing import ParsePhase
-from holdfast.parse.registry import scan
-from holdfast.parse.runner import Runner
-from holdfast.store.connect import Database
+from holdfast.parse.plugin_registry import discover
+from holdfast.parse.plugin_pool import PluginPool
+from holdfast.db.connection import Database
 
 async def main():
-    phase = ParsePhase(Database(sys.argv[1]), Runner(scan(Path(sys.argv[2])), seconds=60.0), Path(sys.argv[3]))
+    phase = ParsePhase(Database(sys.argv[1]), PluginPool(discover(Path(sys.argv[2])), timeout=60.0), Path(sys.argv[3]))
     await phase.parse_task(int(sys.argv[4]))
 
 asyncio.run(main())

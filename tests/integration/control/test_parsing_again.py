@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.control.differences import Change, Kind
 from holdfast.control.parsing import Again, ParsePhase, Reparser, Selection
+from holdfast.db import audit, parse_results, task_control
+from holdfast.db.connection import Database
 from holdfast.errors import BadUrl, NotFound, UsageError
 from holdfast.model.task import TaskStatus
-from holdfast.parse.registry import scan
-from holdfast.parse.runner import Runner
-from holdfast.store import audit, parse_results, task_control
-from holdfast.store.connect import Database
+from holdfast.parse.plugin_pool import PluginPool
+from holdfast.parse.plugin_registry import discover
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import PAGE, day
 
@@ -36,8 +36,8 @@ class Desk:
     def __init__(self, database: Database, at: Archived) -> None:
         self.database, self.at = database, at
 
-    def runner(self) -> Runner:
-        return Runner(scan(self.at.folder.parent / "parsers"))
+    def runner(self) -> PluginPool:
+        return PluginPool(discover(self.at.folder.parent / "parsers"))
 
     def parse(self, *task_ids: int) -> None:
         async def whole() -> None:

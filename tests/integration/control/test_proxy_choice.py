@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from holdfast.control.proxy_choice import ChoiceDesk
+from holdfast.db import proxy_pools, proxy_use
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound
-from holdfast.model.proxy import ProxyRules, Use
-from holdfast.politeness.pool import Member, Pool
-from holdfast.store import proxy_pools, proxy_use
-from holdfast.store.connect import Database
+from holdfast.model.proxy import ProxyMode, ProxyRules
+from holdfast.politeness.proxy_pool import PoolMember, ProxyPool
 from tests.support.factories import Store
 from tests.support.pools import Pools
 
@@ -23,7 +23,7 @@ def pools(store: Store) -> Pools:
     return Pools(store)
 
 
-def desk(database: Database, use: Use = Use.POOL, *, direct: bool = False) -> ChoiceDesk:
+def desk(database: Database, use: ProxyMode = ProxyMode.POOL, *, direct: bool = False) -> ChoiceDesk:
     return ChoiceDesk(database, use, direct)
 
 
@@ -34,27 +34,27 @@ def used(pools: Pools, proxy_id: int, ago: str) -> None:
 
 
 def as_the_engine_would(pools: Pools, rules: ProxyRules) -> int | None:
-    """The choice of `politeness/pool`, with what a visit that begins now is given."""
+    """The choice of `politeness/proxy_pool`, with what a visit that begins now is given."""
     (domain_id,) = pools.connection.execute("SELECT id FROM domains WHERE domain = %s", (NAME,)).fetchone() or (0,)
     rows = proxy_use.pools(pools.connection, [domain_id]).get(domain_id, [])
     everyone = [(row.id, row.country) for row in proxy_use.all_of_them(pools.connection)]
     countries = dict(everyone)
     members = [
-        Member(
+        PoolMember(
             row.proxy_id,
             countries.get(row.proxy_id),
             row.priority,
             assigned=row.assigned,
             used=-math.inf if row.used_ago is None else -row.used_ago,
-            on=row.on,
+            enabled=row.on,
             refusals=row.refusals,
-            try_at=row.try_in or 0.0,
+            probe_at=row.try_in or 0.0,
         )
         for row in rows
     ]
-    pool = Pool(rules, members, first=domain_id, now=0.0)
+    pool = ProxyPool(rules, members, start=domain_id, now=0.0)
     failing = {row.id: row.try_in for row in proxy_use.all_of_them(pools.connection) if row.failures >= 5}
-    choice = pool.choose(lambda proxy_id: failing.get(proxy_id) or 0.0, 0.0, others=everyone)
+    choice = pool.choose(lambda proxy_id: failing.get(proxy_id) or 0.0, 0.0, global_pool=everyone)
     return choice.member.proxy_id if choice.member else None
 
 
@@ -85,12 +85,12 @@ def test_any_other_comes_when_the_pool_gives_none_each_domain_begins_elsewhere(
     for _ in ids[1:]:
         found = desk(database).next(NAME)
         assert found.why.startswith("None of its pool can be used; of all others")
-        assert found.proxy_id == as_the_engine_would(pools, ProxyRules(Use.ANY))
+        assert found.proxy_id == as_the_engine_would(pools, ProxyRules(ProxyMode.ANY))
         assert found.proxy_id is not None
         pools.used(NAME, found.proxy_id, requests=1)
     again = desk(database).next(NAME)
     assert again.why.endswith("this one least recently.")
-    assert again.proxy_id == as_the_engine_would(pools, ProxyRules(Use.ANY))
+    assert again.proxy_id == as_the_engine_would(pools, ProxyRules(ProxyMode.ANY))
 
 
 def test_a_sticky_domain_keeps_its_proxy(database: Database, pools: Pools) -> None:

@@ -7,12 +7,12 @@ import psycopg
 import pytest
 
 from holdfast.control.schedule import Scheduler
+from holdfast.db import claimable, crawls, jobs, sweeper
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.model.domain import Claim
 from holdfast.model.job import JobAction
 from holdfast.model.url import DEFAULT_RULES
-from holdfast.store import crawls, jobs, readiness, sweep
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
@@ -74,7 +74,7 @@ def test_two_do_not_begin_it_twice(store: Store, database: Database) -> None:
 
 def killed_while_it_begins(database: Database, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """A tick whose connection dies in the given transaction of those that make the pages of a job wait again."""
-    fold = readiness.fold
+    fold = claimable.fold_wakes
     steps = 0
 
     def fold_or_die(connection: psycopg.Connection, domain_ids: Sequence[int]) -> int:
@@ -87,7 +87,7 @@ def killed_while_it_begins(database: Database, monkeypatch: pytest.MonkeyPatch, 
 
     with monkeypatch.context() as patch, database.connect() as connection:
         patch.setattr(crawls, "CHUNK", 2)
-        patch.setattr(readiness, "fold", fold_or_die)
+        patch.setattr(claimable, "fold_wakes", fold_or_die)
         with pytest.raises(psycopg.OperationalError):
             SCHEDULER.tick(connection)
 
@@ -118,7 +118,7 @@ def test_what_a_killed_scheduler_began_in_part_the_next_one_begins_to_the_end(
         visit(store, claim)
     assert store.value("SELECT count(*) FROM url_frontier WHERE state = 'done'") == 5
     assert SCHEDULER.tick(store.connection).begun == 0
-    assert sweep.sweep(store.connection, run_silence=timedelta(hours=1)).faults == []
+    assert sweeper.sweep(store.connection, run_silence=timedelta(hours=1)).faults == []
     assert store.claim(job=job) == []
     assert_invariants(store.connection)
 

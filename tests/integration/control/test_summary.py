@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.control.summary import CrawlSummary, Ending, Waiting, lines, stands, summarize
+from holdfast.db.connection import Database
+from holdfast.db.crawls import LimitReached
 from holdfast.model.domain import Event
-from holdfast.model.job import Job, JobSpec
-from holdfast.model.limits import Limit
+from holdfast.model.job import Job, JobSpec, Limit
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.store.connect import Database
-from holdfast.store.crawls import LimitReached
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.factories import Store
 
@@ -64,13 +63,13 @@ def test_the_lines_name_every_number(crawl: Crawl) -> None:
     assert told[0].startswith("Not crawled: 3 URLs")
     assert "  1  out of scope: `--scope domain` or `--scope any`" in told
     assert any("example.com waits for the next attempt on URLs that failed, until 20" in line for line in told)
-    assert told[-1] == "`holdfast crawl --job default` goes on where it was, and so does the same command."
+    assert told[-1] == "`holdfast crawl --job default` continues where it was, and so does the same command."
 
 
 def test_a_crawl_that_only_failed_is_not_called_one_without_work(crawl: Crawl) -> None:
     failed, idle = (summary_of(crawl, pages=0, errors=errors, completed=True).next_step for errors in (2, 0))
-    assert failed.startswith("The same command tries again")
-    assert idle.startswith("Nothing was left to do")
+    assert failed.startswith("The same command retries")
+    assert idle.startswith("Nothing was left to crawl")
 
 
 def test_the_name_of_a_host_is_written_as_it_is(crawl: Crawl) -> None:
@@ -148,7 +147,7 @@ def test_a_robots_txt_that_cannot_be_fetched_is_the_cause(database: Database, st
 def test_a_job_that_has_a_page_from_before_is_no_failure(crawl: Crawl) -> None:
     found = summary_of(crawl, pages=0, completed=True)
     assert (found.ending, found.exit_code, found.pages_in_all) == (Ending.COMPLETE, 0, 3)
-    assert found.next_step == "Nothing was left to do; `--again` crawls it anew."
+    assert found.next_step == "Nothing was left to crawl; `--again` crawls all of it again."
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_a_job_that_has_a_page_from_before_is_no_failure(crawl: Crawl) -> None:
             "100 pages of 2 domains (`--max-pages-per-domain 100`)",
         ),
         (LimitReached(Limit.ROUNDS, 1, 1, 9), "1 round of a domain (`--rounds 1`)"),
-        (LimitReached(Limit.DOMAIN_BUDGET, None, 2, 9), "pages of 2 domains (`holdfast domain-set DOMAIN budget=`)"),
+        (LimitReached(Limit.DOMAIN_BUDGET, None, 2, 9), "pages of 2 domains (`holdfast domains set DOMAIN budget=`)"),
     ],
 )
 def test_the_limit_that_ended_a_crawl_is_named(crawl: Crawl, reached: LimitReached, told: str) -> None:
@@ -174,7 +173,7 @@ def test_an_interrupted_crawl_says_what_is_left_and_what_goes_on(crawl: Crawl) -
     assert (found.ending, found.exit_code) == (Ending.INTERRUPTED, 0)
     assert list(lines(found)) == [
         "2 URLs wait.",
-        "`holdfast crawl --job default` goes on where it was, and so does the same command.",
+        "`holdfast crawl --job default` continues where it was, and so does the same command.",
     ]
 
 
@@ -190,14 +189,14 @@ def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: St
     job = Job(store.job, "default", JobSpec(), crawl.crawl_id)
     found = stands(store.connection, job, completed=False)
     assert (found.ending, found.cause, found.exit_code) == (Ending.UNFINISHED, None, 0)
-    assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` goes on where it was."]
+    assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` continues where it was."]
 
 
 def test_a_paused_job_goes_on_when_it_is_resumed(crawl: Crawl) -> None:
     crawl.store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (crawl.store.job,))
     job = Job(crawl.store.job, "default", JobSpec(), crawl.crawl_id)
     found = stands(crawl.store.connection, job, completed=False)
-    assert found.next_step == "The job is paused; `holdfast jobs resume default` goes on."
+    assert found.next_step == "The job is paused; `holdfast jobs resume default` resumes it."
 
 
 @pytest.mark.parametrize("name", [r"C:\docs\1", "my shop", "x; reboot", "it's"])
@@ -205,5 +204,5 @@ def test_a_job_may_be_called_anything(crawl: Crawl, name: str) -> None:
     """The command that goes on can be copied as it is."""
     job = Job(crawl.store.job, name, JobSpec(), crawl.crawl_id)
     found = stands(crawl.store.connection, job, completed=False)
-    command = found.next_step.removesuffix(" goes on where it was.").strip("`")
+    command = found.next_step.removesuffix(" continues where it was.").strip("`")
     assert shlex.split(command) == ["holdfast", "crawl", "--job", name]

@@ -11,18 +11,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.sending import Sender, Sent
-from holdfast.control.webhooks import WebhookDesk
+from holdfast.db.connection import Database
 from holdfast.errors import UsageError
-from holdfast.model.webhook import Patience
-from holdfast.store import webhooks
-from holdfast.store.connect import Database
+from holdfast.model.webhook import RetryPolicy
 from holdfast.telemetry.clock import SystemClock
+from holdfast.webhooks import queries
+from holdfast.webhooks.records import Delivery, DeliveryFilter
+from holdfast.webhooks.sender import Sender, Sent
+from holdfast.webhooks.service import WebhookService
 from tests.support.crawls import wait_for
 from tests.support.receiver import AGENT, AT_ONCE, SECRET, Answer, Receiver, SenderProcess, settings
 from tests.support.tasks import Tasks
 
-SOON = Patience(first=timedelta(milliseconds=1), longest=timedelta(milliseconds=5))
+SOON = RetryPolicy(first=timedelta(milliseconds=1), longest=timedelta(milliseconds=5))
 ERROR = Answer(500, b"try\x1blater")
 
 
@@ -41,11 +42,13 @@ class Post:
         for url in urls:
             self._number += 1
             task_id = self.tasks.failed(f"a.example/{self._number}", webhook_url=url)
-            (delivery,) = webhooks.listing(self.tasks.connection, task_id=task_id)
+            (delivery,) = queries.page(self.tasks.connection, DeliveryFilter(task=task_id)).rows
             ids.append(delivery.id)
         return ids
 
-    def send(self, *, patience: Patience | None = None, clock: Any = None, private: bool = True, **how: object) -> Sent:
+    def send(
+        self, *, patience: RetryPolicy | None = None, clock: Any = None, private: bool = True, **how: object
+    ) -> Sent:
         """Everything that is due."""
 
         async def run() -> Sent:
@@ -60,8 +63,8 @@ class Post:
 
         return asyncio.run(run())
 
-    def get(self, delivery_id: int) -> webhooks.Delivery:
-        return webhooks.get(self.tasks.connection, delivery_id)
+    def get(self, delivery_id: int) -> Delivery:
+        return queries.get(self.tasks.connection, delivery_id)
 
     def end(self, delivery_id: int) -> tuple[str, int, int | None, str | None]:
         found = self.get(delivery_id)
@@ -146,7 +149,7 @@ def test_who_is_gone_is_not_sent_to_any_more(post: Post, receiver: Receiver) -> 
     assert len(receiver.got) == 1
     assert post.end(first) == ("given_up", 1, 410, "HTTP 410")
     assert post.end(second) == ("given_up", 0, None, "HTTP 410")
-    desk = WebhookDesk(post.database)
+    desk = WebhookService(post.database)
     assert (desk.stats().endpoints_off, desk.stats().given_up) == (1, 2)
     assert desk.retry_all(receiver.url(), actor="ann") == 2
     assert post.send() == Sent(delivered=2)
@@ -223,7 +226,7 @@ def test_of_two_senders_each_message_is_sent_by_one(post: Post, receiver: Receiv
     assert all(counts)
     assert set(Counter(got.headers["Holdfast-Delivery"] for got in receiver.got).values()) == {1}
     assert len(receiver.got) == 60
-    assert WebhookDesk(post.database).stats().delivered == 60
+    assert WebhookService(post.database).stats().delivered == 60
 
 
 def test_called_again_while_it_sends_it_returns_at_once(post: Post, receiver: Receiver) -> None:
@@ -270,7 +273,7 @@ def test_a_message_that_cannot_be_written_costs_no_other(post: Post, receiver: R
     post.send(attempts=2)
     post.later()
     post.send(attempts=2)
-    assert post.end(broken) == ("given_up", 2, None, webhooks.NEVER_ENDED)
+    assert post.end(broken) == ("given_up", 2, None, queries.NEVER_ENDED)
 
 
 def test_the_secret_is_made_with_the_first_message_and_told_to_nobody(
@@ -296,12 +299,12 @@ def test_old_messages_are_forgotten(post: Post, receiver: Receiver) -> None:
     post.send()
     post.tasks.connection.execute("UPDATE webhook_deliveries SET delivered_at = delivered_at - interval '2 h'")
     post.send(keep="3h")
-    assert WebhookDesk(post.database).stats().delivered == 1
+    assert WebhookService(post.database).stats().delivered == 1
     post.send(keep="1h")
-    assert WebhookDesk(post.database).stats().delivered == 0
+    assert WebhookService(post.database).stats().delivered == 0
 
 
 @pytest.mark.parametrize("limit", [0, 501])
 def test_a_list_has_a_length(post: Post, limit: int) -> None:
     with pytest.raises(UsageError, match=rf"^A list gives 1 to 500 at once, not {limit}\.$"):
-        WebhookDesk(post.database).listing(limit=limit)
+        WebhookService(post.database).page(limit=limit)

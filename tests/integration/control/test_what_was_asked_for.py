@@ -6,17 +6,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.control.deeds import CLEAR
 from holdfast.control.frontier import FrontierDesk
 from holdfast.control.operations import OperationDesk, Operator
 from holdfast.control.seeds import Sower
+from holdfast.db import frontier_clear, operations
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.pool import PooledDatabase
 from holdfast.model.domain import Status
 from holdfast.model.url import DEFAULT_RULES, url_key
-from holdfast.store import frontier_clear, operations
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
-from holdfast.store.pooled import PooledDatabase
 from tests.support.api import settings
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -26,7 +26,7 @@ WHO = "ann"
 
 @pytest.fixture
 def pooled(database: Database) -> Iterator[PooledDatabase]:
-    made = PooledDatabase.of(database, size=2, statement_timeout=10)
+    made = PooledDatabase.from_database(database, size=2, statement_timeout=10)
     yield made
     made.close()
 
@@ -91,7 +91,7 @@ def test_clearing_done_again_by_another_takes_nothing_that_came_meanwhile(
     monkeypatch.setattr(frontier_clear, "ROWS", 1)
     store.seed(*(f"https://a.example/{n}" for n in range(4)))
     asked = OperationDesk(database).ask(CLEAR, {"job": None, "domain": None}, actor=WHO)
-    deed = wiring.deeds(settings(tmp_path), database).by_kind()[CLEAR]
+    deed = factories.operation_handlers(settings(tmp_path), database).by_kind()[CLEAR]
 
     def killed(_: object) -> None:
         raise KeyboardInterrupt

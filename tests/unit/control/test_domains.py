@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.control.domains import ALIASES, KEYS, parse_assignments
+from holdfast.db.domains import EDITABLE
 from holdfast.errors import UsageError
-from holdfast.store.domains import EDITABLE
 
 
 @pytest.mark.parametrize(

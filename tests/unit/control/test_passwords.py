@@ -8,8 +8,8 @@ from typing import Any
 import argon2
 import pytest
 
-from holdfast.control import passwords
-from holdfast.control.passwords import AT_ONCE, IN_LINE, Argon2
+from holdfast.accounts import passwords
+from holdfast.accounts.passwords import MAX_COMPUTING, MAX_WAITING, Argon2
 from holdfast.errors import TooMany, UsageError
 from tests.support.accounts import RIGHT, WEAK, WRONG
 from tests.support.servers import wait_until
@@ -111,7 +111,7 @@ def test_a_hash_that_cannot_be_read_fits_nothing() -> None:
 
 
 def test_a_password_that_is_made_is_one() -> None:
-    made = {passwords.made() for _ in range(100)}
+    made = {passwords.generate() for _ in range(100)}
     assert len(made) == 100
     assert {len(one) for one in made} == {20}
     for one in made:
@@ -143,15 +143,15 @@ def test_two_are_computed_at_once(monkeypatch: pytest.MonkeyPatch, what: str) ->
     go_on.set()
     for thread in threads:
         thread.join()
-    assert (most, inside) == (AT_ONCE, 0)
+    assert (most, inside) == (MAX_COMPUTING, 0)
 
 
 def test_few_wait_in_line_and_others_come_again() -> None:
     with ExitStack() as line:
-        for _ in range(AT_ONCE + IN_LINE):
-            line.enter_context(passwords.line())
-        with pytest.raises(TooMany, match="Too many logins at this moment") as refusal, passwords.line():
+        for _ in range(MAX_COMPUTING + MAX_WAITING):
+            line.enter_context(passwords.verification_slot())
+        with pytest.raises(TooMany, match="Too many logins at this moment") as refusal, passwords.verification_slot():
             pass
         assert refusal.value.retry_after == 1.0
-    with passwords.line():
+    with passwords.verification_slot():
         pass

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from holdfast.cli.program import program
+from holdfast.cli.app import build_app
 from holdfast.control.reasons import (
     BLOCKED,
     CAN_NOT,
@@ -21,15 +21,15 @@ from holdfast.control.reasons import (
     why,
     why_not,
 )
+from holdfast.db import proxy_pools
+from holdfast.db.proxy_reports import PoolState
 from holdfast.model.activity import VisitWait
-from holdfast.model.domain import STOPPING
+from holdfast.model.domain import STOPPING_EVENTS
 from holdfast.model.outcome import Outcome
-from holdfast.model.proxy import ProxyRules, Use
+from holdfast.model.proxy import ProxyMode, ProxyRules
 from holdfast.model.wait import WaitKind
-from holdfast.politeness.traps import trap
+from holdfast.politeness.crawler_traps import trap_reason
 from holdfast.settings import Crawl, Settings
-from holdfast.store import proxy_pools
-from holdfast.store.proxy_reports import PoolState
 
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -92,12 +92,12 @@ def test_every_cause_and_step_can_be_said() -> None:
 
 
 def test_every_event_that_blocks_a_domain_has_its_words() -> None:
-    assert set(STOPPING) <= set(BLOCKED)
+    assert set(STOPPING_EVENTS) <= set(BLOCKED)
 
 
 def test_every_option_that_a_reason_names_exists() -> None:
     """Options of `holdfast crawl`, settings, and commands; a reason that names another one helps nobody."""
-    crawl = typer.main.get_command(program()).commands["crawl"]  # type: ignore[attr-defined]
+    crawl = typer.main.get_command(build_app()).commands["crawl"]  # type: ignore[attr-defined]
     options = {option for parameter in crawl.params for option in parameter.opts}
     for reason in REASONS.values():
         for named in re.findall(r"`([^`]+)`", f"{reason.change or ''} {reason.step} {reason.meaning}"):
@@ -233,9 +233,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             {},
             {"work_state": "spent", "crawl_state": None},
             {},
-            Wait(
-                "the pages of the last crawl are used", None, "`holdfast crawl --job default` goes on with a new crawl"
-            ),
+            Wait("the pages of the last crawl are used", None, "`holdfast crawl --job default` starts a new crawl"),
         ),
         (
             {},
@@ -250,7 +248,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             Wait(
                 "the 50 pages of the crawl are used (`--max-pages`)",
                 None,
-                "`holdfast crawl --job default` goes on with a new crawl",
+                "`holdfast crawl --job default` starts a new crawl",
             ),
         ),
         (
@@ -260,7 +258,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             Wait(
                 "its limit of 2,000 pages is reached (`--max-pages-per-domain`)",
                 None,
-                "`holdfast crawl --job default` goes on with a new crawl",
+                "`holdfast crawl --job default` starts a new crawl",
             ),
         ),
         (
@@ -270,7 +268,7 @@ def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | N
             Wait(
                 "the domain's own limit of 9 pages a crawl is reached",
                 None,
-                "`holdfast domain-set example.com budget=` lifts it",
+                "`holdfast domains set example.com budget=` lifts it",
             ),
         ),
         (
@@ -346,23 +344,23 @@ def test_robots_that_could_not_be_had() -> None:
 @pytest.mark.parametrize(
     ("rules", "usable", "can_not", "expected"),
     [
-        (ProxyRules(Use.POOL), 1, {"off": 3}, []),
-        (ProxyRules(Use.POOL, direct=True), 0, {"off": 3}, []),
-        (ProxyRules(Use.DIRECT), 0, {}, []),
+        (ProxyRules(ProxyMode.POOL), 1, {"off": 3}, []),
+        (ProxyRules(ProxyMode.POOL, direct=True), 0, {"off": 3}, []),
+        (ProxyRules(ProxyMode.DIRECT), 0, {}, []),
         (
-            ProxyRules(Use.POOL),
+            ProxyRules(ProxyMode.POOL),
             0,
             {"failed": 1, "used_up": 2},
             [Wait("no proxy of its pool can be used: 2 have used up their limit, 1 rests after failures", LATER)],
         ),
-        (ProxyRules(Use.ANY), 0, {"off": 1}, [Wait("no proxy can be used: 1 is switched off", LATER)]),
+        (ProxyRules(ProxyMode.ANY), 0, {"off": 1}, [Wait("no proxy can be used: 1 is switched off", LATER)]),
         (
-            ProxyRules(Use.POOL),
+            ProxyRules(ProxyMode.POOL),
             0,
             {},
             [Wait("no proxy is assigned to it", None, "`holdfast proxies assign example.com PROXY`")],
         ),
-        (ProxyRules(Use.ANY), 0, {}, [Wait("there is no proxy", None, "`holdfast proxies add` makes one known")]),
+        (ProxyRules(ProxyMode.ANY), 0, {}, [Wait("there is no proxy", None, "`holdfast proxies add` makes one known")]),
     ],
     ids=["one can be used", "it goes without", "it uses none", "of its pool", "of all", "empty pool", "none at all"],
 )
@@ -403,7 +401,7 @@ def test_what_a_library_says_stands_inside_a_sentence(detail: str, told: str) ->
     ],
 )
 def test_a_trap_is_named_by_its_kind_with_its_limit(url: str, label: str, change: str | None) -> None:
-    detail = trap(url, Crawl(), 2026)
+    detail = trap_reason(url, Crawl(), 2026)
     assert detail is not None
     found = why_not(f"trap: {detail}")
     assert (found.label, found.change) == (label, change)

@@ -85,7 +85,7 @@ def test_a_wrong_key_is_a_sentence_that_says_what_to_do(tmp_path: Path, keys: tu
     assert str(refused.value) == (
         "The secret was sealed with a key that is not in HOLDFAST_SECRET_KEY: set HOLDFAST_SECRET_KEY to the new key and, behind a "
         "comma, the one that it was sealed with, or give it again (`holdfast proxies edit PROXY --password-stdin`, "
-        "`crawl --header …`, `domain-set DOMAIN header=…`)."
+        "`crawl --header …`, `domains set DOMAIN header=…`)."
     )
     assert not safe(tmp_path, *keys).is_newest(token)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.signing import Signing
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, load
+from holdfast.webhooks.signing import Signing
 
 GIVEN = "a-secret-of-the-environment"
 

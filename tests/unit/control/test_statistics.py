@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.control.statistics import SHARE, Cached, Counters, by_class, step_of, success_rate
+from holdfast.db.stats import Count
 from holdfast.errors import UsageError
-from holdfast.model.figures import COMMIT_MS, FETCH_MS, bucket, quantile
-from holdfast.store.stats import Count
+from holdfast.model.histograms import COMMIT_MS, FETCH_MS, bucket_index, quantile
 
 
 class Clock:
@@ -125,7 +125,7 @@ def test_counters_are_added_by_name_and_outcome() -> None:
 
 
 def test_buckets_hold_what_is_not_above_their_bound() -> None:
-    assert [bucket(FETCH_MS, ms) for ms in (0, 5, 5.1, 6, 30_000, 30_001)] == [0, 0, 1, 1, 11, 12]
+    assert [bucket_index(FETCH_MS, ms) for ms in (0, 5, 5.1, 6, 30_000, 30_001)] == [0, 0, 1, 1, 11, 12]
     assert list(FETCH_MS) == sorted(set(FETCH_MS))
     assert list(COMMIT_MS) == sorted(set(COMMIT_MS))
 
