@@ -1,7 +1,7 @@
-"""What goes wrong, as RFC 9457 problems: one table from errors to status codes.
+"""Error responses as RFC 9457 problems: one table from exceptions to status codes.
 
-The rule: whatever is raised becomes a problem with a sentence that says what to do. What nobody foresaw says nothing about our insides;
-the log has that.
+The rule: every exception becomes a problem whose `detail` says what to do. The response to an unexpected exception
+says nothing about the inside of the server; the log has it.
 """
 
 import logging
@@ -20,14 +20,14 @@ from holdfast import errors
 log: Final = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
-_LATER: Final = 5
-"""Seconds after which a database that is away is asked for again."""
-_MOST_ERRORS: Final = 20
-_LONGEST_PATH: Final = 200
-"""Characters of a path that an answer repeats."""
+_RETRY_AFTER: Final = 5
+"""Seconds in `Retry-After` while the database is unavailable."""
+_MAX_ERRORS: Final = 20
+_MAX_PATH_LENGTH: Final = 200
+"""Characters of a path that a response repeats."""
 _CHALLENGE: Final = 'Bearer realm="holdfast"'
 
-KINDS: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
+BY_ERROR: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
     errors.HoldfastError: (500, "failed", "It failed"),
     errors.UsageError: (422, "unusable", "The request is not valid"),
     errors.StoreError: (500, "store", "The database refused"),
@@ -42,8 +42,8 @@ KINDS: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
     errors.Unauthenticated: (401, "unauthenticated", "Not logged in"),
     errors.TooMany: (429, "too-many", "Too many requests"),
 }
-"""Status, name and title of each error; one that is not named is what its parent is."""
-PLAIN: Final[Mapping[int, tuple[str, str]]] = {
+"""Status, name and title of each exception; one that is not listed is treated as its parent class."""
+BY_STATUS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("bad-request", "The request cannot be read"),
     401: ("unauthenticated", "Not logged in"),
     403: ("denied", "You may not do this"),
@@ -62,15 +62,15 @@ PLAIN: Final[Mapping[int, tuple[str, str]]] = {
     503: ("unavailable", "Not available now"),
     504: ("timeout", "It took too long"),
 }
-"""Name and title of what the web layer itself says."""
+"""Name and title of the statuses that the HTTP layer itself answers with."""
 
 
-_IN_SHORT: Final[Mapping[type[errors.HoldfastError], str]] = {
+_PUBLIC_DETAILS: Final[Mapping[type[errors.HoldfastError], str]] = {
     errors.StoreError: "The database refused this; the server's log says why.",
     errors.StoreUnavailable: "The database is away, busy, or took too long for this; try again in a moment, or ask for less.",
     errors.SchemaMismatch: "The database has another schema than this server knows; its operator has to upgrade one of them.",
 }
-"""What is said of our own insides to whoever asks; the sentences themselves name addresses."""
+"""Details for callers; the messages of these exceptions name internal addresses."""
 
 
 class Fault(BaseModel):
@@ -104,7 +104,7 @@ class Problem(BaseModel):
     errors: list[Fault] | None = Field(default=None, description="What is wrong with which part of the request.")
 
 
-def answer(
+def problem_response(
     status: int,
     name: str,
     title: str,
@@ -124,62 +124,62 @@ def answer(
         retry_after=seconds,
         errors=faults,
     )
-    given = dict(headers or {})
+    all_headers = dict(headers or {})
     if seconds is not None:
-        given["Retry-After"] = str(seconds)
+        all_headers["Retry-After"] = str(seconds)
     if status == 401:
-        given["WWW-Authenticate"] = _CHALLENGE
-    return JSONResponse(problem.model_dump(exclude_none=True), status, media_type=MEDIA_TYPE, headers=given)
+        all_headers["WWW-Authenticate"] = _CHALLENGE
+    return JSONResponse(problem.model_dump(exclude_none=True), status, media_type=MEDIA_TYPE, headers=all_headers)
 
 
-def of_error(problem: errors.HoldfastError) -> Response:
-    """The problem that one of our errors is."""
-    kind = next(kind for kind in type(problem).__mro__ if kind in KINDS)
-    status, name, title = KINDS[kind]
+def from_error(problem: errors.HoldfastError) -> Response:
+    """The problem for one of our exceptions."""
+    error = next(error for error in type(problem).__mro__ if error in BY_ERROR)
+    status, name, title = BY_ERROR[error]
     retry_after = problem.retry_after if isinstance(problem, errors.TooMany | errors.UnderWay) else None
-    detail = _IN_SHORT.get(kind, str(problem))
-    return answer(status, name, title, detail, retry_after=_LATER if status == 503 else retry_after)
+    detail = _PUBLIC_DETAILS.get(error, str(problem))
+    return problem_response(status, name, title, detail, retry_after=_RETRY_AFTER if status == 503 else retry_after)
 
 
-def plain(
+def from_status(
     status: int, detail: str, headers: Mapping[str, str] | None = None, retry_after: float | None = None
 ) -> Response:
-    """A problem that the web layer itself has found."""
-    name, title = PLAIN.get(status, ("http", "It cannot be done"))
-    return answer(status, name, title, detail, headers=headers, retry_after=retry_after)
+    """A problem that the HTTP layer itself has found."""
+    name, title = BY_STATUS.get(status, ("http", "It cannot be done"))
+    return problem_response(status, name, title, detail, headers=headers, retry_after=retry_after)
 
 
 def install(app: FastAPI) -> None:
-    """Have everything that is raised answered as a problem."""
+    """Register exception handlers that answer with problems."""
 
     @app.exception_handler(errors.HoldfastError)
-    async def ours(_: Request, problem: errors.HoldfastError) -> Response:
-        if KINDS[next(kind for kind in type(problem).__mro__ if kind in KINDS)][0] >= 500:
+    async def holdfast_error(_: Request, problem: errors.HoldfastError) -> Response:
+        if BY_ERROR[next(error for error in type(problem).__mro__ if error in BY_ERROR)][0] >= 500:
             log.warning("%s: %s", type(problem).__name__, problem)
-        return of_error(problem)
+        return from_error(problem)
 
     @app.exception_handler(RequestValidationError)
-    async def unusable(_: Request, problem: RequestValidationError) -> Response:
-        faults = [_fault(found) for found in problem.errors()[:_MOST_ERRORS]]
+    async def validation_error(_: Request, problem: RequestValidationError) -> Response:
+        faults = [_fault(found) for found in problem.errors()[:_MAX_ERRORS]]
         detail = f"{faults[0].where}: {faults[0].what}." if faults else "The request cannot be understood."
-        status, name, title = KINDS[errors.UsageError]
-        return answer(status, name, title, detail, faults=faults)
+        status, name, title = BY_ERROR[errors.UsageError]
+        return problem_response(status, name, title, detail, faults=faults)
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, problem: HTTPException) -> Response:
-        words = {
-            404: f"There is nothing at {request.url.path[:_LONGEST_PATH]}; /api/openapi.json lists what there is.",
-            405: f"{request.method} is not for {request.url.path[:_LONGEST_PATH]}; the Allow header says what is.",
+    async def http_error(request: Request, problem: HTTPException) -> Response:
+        details = {
+            404: f"There is nothing at {request.url.path[:_MAX_PATH_LENGTH]}; /api/openapi.json lists what there is.",
+            405: f"{request.method} is not for {request.url.path[:_MAX_PATH_LENGTH]}; the Allow header says what is.",
         }
-        detail = words.get(problem.status_code, str(problem.detail))
-        return plain(problem.status_code, detail, headers=problem.headers)
+        detail = details.get(problem.status_code, str(problem.detail))
+        return from_status(problem.status_code, detail, headers=problem.headers)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These problems, for the description of a route."""
+    """The `responses` of a route: these statuses, with the schema of a problem."""
     return {
         status: {
-            "description": PLAIN[status][1],
+            "description": BY_STATUS[status][1],
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
         for status in sorted(statuses)

@@ -1,6 +1,6 @@
-"""Figures in the form that Prometheus reads.
+"""Metrics in the text format of Prometheus.
 
-The rule: what is counted and how it is called is `control/measures`' business; here it is only written down.
+The rule: the names and values of metrics come from `control/measures`; this module only formats them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from holdfast.control.measures import Family
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 
 
-class _Families(Collector):
+class _FamilyCollector(Collector):
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
-            # The library gives counters their ending; one that is called otherwise has no type in this format.
+            # The library appends `_total` to counters; a counter without that suffix has no type in this format.
             name = family.name.removesuffix("_total")
             kind = "unknown" if family.kind == "counter" and name == family.name else family.kind
             metric = Metric(name, family.help, kind)
@@ -30,8 +30,8 @@ class _Families(Collector):
             yield metric
 
 
-def written(families: Iterable[Family]) -> bytes:
-    """The text of these families."""
+def render(families: Iterable[Family]) -> bytes:
+    """The text of these metric families."""
     registry = CollectorRegistry()
-    registry.register(_Families(list(families)))
+    registry.register(_FamilyCollector(list(families)))
     return generate_latest(registry)

@@ -1,6 +1,8 @@
-"""Around every request and answer: what is too long or no text is turned away, and every answer has the headers that keep it safe.
+"""ASGI middleware: refuses bodies that are too long and URLs that are not text, and adds security headers to every
+response.
 
-The rule: it touches no body that it lets through, so that streams stay streams. What it turns away counts for the rate limits.
+The rule: it does not touch a body that it lets through, so that streams stay streams. A request that it refuses
+counts for the rate limits.
 """
 
 import logging
@@ -11,9 +13,9 @@ from fastapi import HTTPException, Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web import guard, problems
-from holdfast.web.limits import Standing
-from holdfast.web.line import UNREADABLE
+from holdfast.api import auth, errors
+from holdfast.api.http_protocol import MALFORMED
+from holdfast.api.rate_limit import RateLimitStatus
 
 log: Final = logging.getLogger(__name__)
 
@@ -26,63 +28,63 @@ HEADERS: Final = {
 }
 
 
-class Envelope:
-    """An ASGI middleware."""
+class SecurityMiddleware:
+    """Limits request bodies, and adds security and rate limit headers."""
 
-    def __init__(self, app: ASGIApp, *, most: int) -> None:
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
         self._app = app
-        self._most = most
+        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
         received = 0
-        begun = False
+        started = False
 
-        async def counted() -> Message:
+        async def receive_limited() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._most:
-                raise HTTPException(413, f"A body may have {self._most} bytes at most.")
+            if received > self._max_body_bytes:
+                raise HTTPException(413, f"A body may have {self._max_body_bytes} bytes at most.")
             return message
 
-        async def sealed(message: Message) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                begun = True
+                started = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
-                for standing in state.get("standings", ()):
-                    _say(headers, standing)
+                for rate_limit in state.get("rate_limit_statuses", ()):
+                    _add_rate_limit_headers(headers, rate_limit)
             await send(message)
 
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            status, detail = refusal
-            await (await guard.counted_refusal(Request(scope), status, detail))(scope, receive, sealed)
+        rejection = self._rejection(scope)
+        if rejection is not None:
+            status, detail = rejection
+            await (await auth.counted_error(Request(scope), status, detail))(scope, receive, send_with_headers)
             return
         try:
-            await self._app(scope, counted, sealed)
+            await self._app(scope, receive_limited, send_with_headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            if begun:
-                raise  # the connection is cut, so that nobody takes what was sent for all of it
-            failed = problems.plain(500, "Something went wrong on our side; the server's log says what.")
-            await failed(scope, receive, sealed)
+            if started:
+                raise  # the connection is cut, so that no client takes a part of the body for all of it
+            failed = errors.from_status(500, "The server failed unexpectedly; its log says why.")
+            await failed(scope, receive, send_with_headers)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        if (unreadable := scope["state"].get(UNREADABLE)) is not None:
-            status, sentence = unreadable
-            return status, sentence
+    def _rejection(self, scope: Scope) -> tuple[int, str] | None:
+        if (malformed := scope["state"].get(MALFORMED)) is not None:
+            status, detail = malformed
+            return status, detail
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self._most:
-            return 413, f"A body may have {self._most} bytes at most."
+        if not length.isdigit() or int(length) > self._max_body_bytes:
+            return 413, f"A body may have {self._max_body_bytes} bytes at most."
         try:
             text = scope["path"] + scope["query_string"].decode("ascii")
             unquote_to_bytes(scope["query_string"]).decode()
@@ -93,6 +95,6 @@ class Envelope:
         return None
 
 
-def _say(headers: MutableHeaders, standing: Standing) -> None:
-    for name, value in standing.headers().items():
+def _add_rate_limit_headers(headers: MutableHeaders, status: RateLimitStatus) -> None:
+    for name, value in status.headers().items():
         headers[name] = f"{headers[name]}, {value}" if name in headers else value

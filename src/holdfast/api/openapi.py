@@ -1,6 +1,6 @@
-"""The OpenAPI document: what FastAPI knows of the routes, and what only the table of `access` does.
+"""The OpenAPI document: FastAPI's description of the routes, completed from `permissions.ROUTES`.
 
-The rule: who may use a route is written here from that table, never by hand.
+The rule: the role and scope of a route are written from that table, never by hand.
 """
 
 from typing import Any, Final
@@ -9,11 +9,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from holdfast import __version__
-from holdfast.model.account import Role
-from holdfast.web import problems
-from holdfast.web.access import ROUTES, Access, Counted
-from holdfast.web.guard import COOKIE, CSRF_HEADER
-from holdfast.web.idempotency import HEADER, REPLAYED
+from holdfast.api import errors
+from holdfast.api.auth import COOKIE, CSRF_HEADER
+from holdfast.api.idempotency import HEADER, REPLAYED
+from holdfast.api.permissions import ROUTES, LimitedBy, RoutePolicy
+from holdfast.model.auth import Role
 
 TAGS: Final = {
     "site": "Pages for people.",
@@ -32,7 +32,7 @@ TAGS: Final = {
     "operating": "Claims, runs, workers, webhooks, verification and long work.",
 }
 _METHODS: Final = frozenset({"get", "post", "put", "patch", "delete"})
-_ABOUT: Final = f"""
+_DESCRIPTION: Final = f"""
 Everything that a program can do with Holdfast. Errors are problems of RFC 9457. Lists come in pages: follow `next` or the `Link` header.
 What can be edited has an `ETag`; send it back as `If-Match`. A `POST` with an `{HEADER}` may be repeated: the answer of the first one
 comes back (`{REPLAYED}: true`). Times are UTC. Who changes something with a session's cookie repeats its `csrf` in `{CSRF_HEADER}`.
@@ -40,7 +40,7 @@ comes back (`{REPLAYED}: true`). Times are UTC. Who changes something with a ses
 
 
 def install(app: FastAPI) -> None:
-    """Have the app describe itself so."""
+    """Replace `app.openapi` with this description."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -54,13 +54,13 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title="Holdfast",
         version=__version__,
-        description=_ABOUT.strip(),
+        description=_DESCRIPTION.strip(),
         routes=app.routes,
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    schemas["Problem"] = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Problem"] = errors.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(schemas["Problem"].pop("$defs", {}))
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -71,27 +71,27 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if method in _METHODS:
-                _complete(operation, ROUTES[f"{method.upper()} {path}"], method)
+                _add_policy(operation, ROUTES[f"{method.upper()} {path}"], method)
     return document
 
 
-def _complete(operation: dict[str, Any], access: Access, method: str) -> None:
-    anybody = access.role is Role.ANONYMOUS
-    operation["security"] = [] if anybody else [{"session": []}, *([{"key": []}] if access.scope else [])]
-    operation["x-role"] = str(access.role)
-    if access.scope is not None:
-        operation["x-scope"] = str(access.scope)
-    usual = {400, 408, 413, 500, 503} | (set() if access.counted is Counted.FREE else {429})
-    usual |= set() if anybody else {401, 403}
-    usual |= {403} if method != "get" else set()
+def _add_policy(operation: dict[str, Any], policy: RoutePolicy, method: str) -> None:
+    is_public = policy.role is Role.ANONYMOUS
+    operation["security"] = [] if is_public else [{"session": []}, *([{"key": []}] if policy.scope else [])]
+    operation["x-role"] = str(policy.role)
+    if policy.scope is not None:
+        operation["x-scope"] = str(policy.scope)
+    statuses = {400, 408, 413, 500, 503} | (set() if policy.limited_by is LimitedBy.NOTHING else {429})
+    statuses |= set() if is_public else {401, 403}
+    statuses |= {403} if method != "get" else set()
     has_input = bool(operation.get("parameters") or operation.get("requestBody"))
-    usual |= {422} if has_input or method == "post" else set()
-    usual |= {409} if method != "get" else set()
+    statuses |= {422} if has_input or method == "post" else set()
+    statuses |= {409} if method != "get" else set()
     responses = operation["responses"]
     responses.pop("422", None)
-    for status, documented in problems.documented(*usual).items():
+    for status, documented in errors.documented(*statuses).items():
         responses.setdefault(str(status), documented)
-    if method == "post" and access.keeps:
+    if method == "post" and policy.takes_idempotency_key:
         operation.setdefault("parameters", []).append(
             {
                 "name": HEADER,

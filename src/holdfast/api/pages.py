@@ -1,7 +1,8 @@
-"""What people see in a browser: the first page, the login form, and the API's documentation with Swagger UI.
+"""Pages for a browser: the home page, the login form, and the API reference with Swagger UI.
 
-The rule: nothing comes from a foreign host, and no page has a script or a style inside, so that the Content-Security-Policy can forbid
-both. Files are named in a list; what a request names is looked up there, never in a folder.
+The rule: nothing is loaded from another host, and no page has an inline script or style, so that the
+Content-Security-Policy can forbid both. Static files are listed by name; a name from a request is looked up in the
+list, never in a folder.
 """
 
 import gzip
@@ -18,9 +19,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from holdfast import errors
+from holdfast.api import errors as problems
 from holdfast.errors import NotFound
-from holdfast.model.account import Principal
-from holdfast.web import problems
+from holdfast.model.auth import Principal
 
 DOCS: Final = "/docs"
 _POLICY: Final = {
@@ -38,59 +39,60 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Vary": "Accept, Cookie",
 }
-_KINDS: Final = {
+_MEDIA_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_OURS: Final = ("site.css", "login.js", "docs.js", "favicon.svg")
-_SWAGGER_UI: Final = ("swagger-ui.css", "swagger-ui-bundle.js")
-_HERE: Final = Path(__file__).parent / "static"
+_OWN_FILES: Final = ("site.css", "login.js", "docs.js", "favicon.svg")
+_SWAGGER_FILES: Final = ("swagger-ui.css", "swagger-ui-bundle.js")
+_STATIC: Final = Path(__file__).parent / "static"
 
 
 class Asset(NamedTuple):
-    """A file that a page needs."""
+    """A static file."""
 
-    kind: str
-    packed: bytes
-    """By gzip."""
+    media_type: str
+    gzipped: bytes
+    """Compressed by gzip."""
     plain: bytes
 
 
 def wants_html(request: Request) -> bool:
-    """Whether a browser asks: programs that take anything get JSON."""
+    """Whether the client asks for HTML; programs that accept anything get JSON."""
     return "text/html" in request.headers.get("Accept", "")
 
 
 def home(request: Request) -> Response:
-    """What this server is, and where the rest is."""
+    """The home page: what this server is, with links."""
     address = f"{request.url.scheme}://{request.headers.get('Host', request.url.netloc)}"
     return _page("home.html", address=address)
 
 
-def docs(who: Principal) -> Response:
-    """The documentation, for a user who may see it."""
-    name = "without authentication" if who.via == "no-auth" else f"{who.name} ({who.role})"
+def docs(caller: Principal) -> Response:
+    """The API reference with Swagger UI, for a logged-in user."""
+    name = "without authentication" if caller.via == "no-auth" else f"{caller.name} ({caller.role})"
     return _page("docs.html", who=name)
 
 
 def asset(name: str, request: Request) -> Response:
-    """A file of a page. Raises NotFound."""
-    if name not in _OURS + _SWAGGER_UI:
+    """A static file. Raises NotFound."""
+    if name not in _OWN_FILES + _SWAGGER_FILES:
         raise NotFound("There is no such file.")
     found = _asset(name)
     headers = {"Cache-Control": "public, max-age=3600", "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("Accept-Encoding", ""):
-        return Response(found.packed, media_type=found.kind, headers={**headers, "Content-Encoding": "gzip"})
-    return Response(found.plain, media_type=found.kind, headers=headers)
+        return Response(found.gzipped, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(found.plain, media_type=found.media_type, headers=headers)
 
 
 def install(app: FastAPI) -> None:
-    """Have a browser that asks for the documentation without a login be shown the form; everything else gets the problem."""
+    """Show the login form to a browser that asks for the API reference without a login; all other requests get the
+    problem."""
 
     @app.exception_handler(errors.Unauthenticated)
     async def unauthenticated(request: Request, problem: errors.Unauthenticated) -> Response:
-        answer = problems.of_error(problem)
+        answer = problems.from_error(problem)
         if request.url.path != DOCS or not wants_html(request):
             return answer
         challenge = {"WWW-Authenticate": answer.headers["WWW-Authenticate"]}
@@ -106,17 +108,17 @@ def _page(
 
 @cache
 def _template(name: str) -> Template:
-    return Template((_HERE / name).read_text("utf-8"))
+    return Template((_STATIC / name).read_text("utf-8"))
 
 
 @cache
 def _asset(name: str) -> Asset:
-    data = (_swagger_ui() / name if name in _SWAGGER_UI else _HERE / name).read_bytes()
-    return Asset(_KINDS[Path(name).suffix], gzip.compress(data, 9, mtime=0), data)
+    data = (_swagger_ui() / name if name in _SWAGGER_FILES else _STATIC / name).read_bytes()
+    return Asset(_MEDIA_TYPES[Path(name).suffix], gzip.compress(data, 9, mtime=0), data)
 
 
 def _swagger_ui() -> Path:
-    """The folder of the wheel that brings Swagger UI. The wheel's own code is not run."""
+    """The folder of the wheel that contains Swagger UI. The wheel's own code is not run."""
     spec = find_spec("fastapi_swagger")
     assert spec is not None  # noqa: S101 — it is a dependency
     assert spec.origin is not None  # noqa: S101 — it has an __init__

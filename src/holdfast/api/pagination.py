@@ -1,7 +1,7 @@
-"""Lists in pages: cursors that say where to go on, and `Link` headers for who follows them.
+"""Keyset pagination: cursors, pages, and `Link` headers.
 
-The rule: a cursor is the key of the last row that was seen, for one list and its order. It is no secret and not trusted: what cannot be
-one is refused, and its values are bound like any other.
+The rule: a cursor is the key of the last row of a page, for one list and its order. It is neither secret nor trusted:
+an invalid one is refused, and its values are bound as SQL parameters like any other.
 """
 
 import base64
@@ -18,11 +18,11 @@ from pydantic import BaseModel, Field
 from holdfast.control import browsing
 from holdfast.errors import UsageError
 
-_NO_CURSOR: Final = "This is no cursor of this list; take the `next` of a page of it, or leave it out to begin."
-MOST: Final = 500
-USUAL: Final = 100
+_INVALID_CURSOR: Final = "This is no cursor of this list; take the `next` of a page of it, or leave it out to begin."
+MAX_LIMIT: Final = 500
+DEFAULT_LIMIT: Final = 100
 
-Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at the most.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at the most.")]
 CursorText = Annotated[
     str | None,
     Query(
@@ -31,7 +31,7 @@ CursorText = Annotated[
     ),
 ]
 Key = Sequence[object]
-"""What a list goes on behind: numbers, texts, bytes, times, None."""
+"""The key of a row that the next page starts after: numbers, texts, bytes, times, None."""
 
 Row = TypeVar("Row")
 
@@ -47,64 +47,64 @@ class Page(BaseModel, Generic[Row]):
     )
 
 
-def pack(key: Key) -> str:
-    """A key as a cursor."""
-    text = json.dumps([_packed(part) for part in key], separators=(",", ":"))
+def encode_cursor(key: Key) -> str:
+    """Encode a key as a cursor."""
+    text = json.dumps([_encode_part(part) for part in key], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
-def unpack(cursor: str | None, *kinds: type) -> tuple[object, ...] | None:
-    """The key that a cursor stands for, of values of these kinds; None: the list begins at its beginning."""
+def decode_cursor(cursor: str | None, *kinds: type) -> tuple[object, ...] | None:
+    """Decode the key of a cursor, with values of these types; None: the first page. Raises UsageError."""
     if cursor is None:
         return None
-    problem = UsageError(_NO_CURSOR)
+    problem = UsageError(_INVALID_CURSOR)
     try:
         parts = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)))
         if not isinstance(parts, list) or len(parts) != len(kinds):
             raise problem
-        return tuple(_unpacked(part, kind) for part, kind in zip(parts, kinds, strict=True))
+        return tuple(_decode_part(part, kind) for part, kind in zip(parts, kinds, strict=True))
     except (ValueError, binascii.Error, UnicodeError, RecursionError, OverflowError, TypeError) as cause:
         raise problem from cause
 
 
-def behind(which: str, order: str, cursor: str | None) -> tuple[object, ...] | None:
-    """The key that a cursor of one of the lists of `control/browsing` stands for."""
-    return unpack(cursor, *browsing.kinds(which, order))
+def decode_list_cursor(listing: str, order: str, cursor: str | None) -> tuple[object, ...] | None:
+    """Decode the cursor of one of the lists of `control/browsing`. Raises UsageError."""
+    return decode_cursor(cursor, *browsing.kinds(listing, order))
 
 
-def unpack_id(cursor: str | None) -> int | None:
-    """The id that a cursor of a list by ids stands for."""
-    key = unpack(cursor, int)
+def decode_id_cursor(cursor: str | None) -> int | None:
+    """Decode the cursor of a list that is sorted by id. Raises UsageError."""
+    key = decode_cursor(cursor, int)
     if key is None:
         return None
     (number,) = key
     if not isinstance(number, int):
-        raise UsageError(_NO_CURSOR)
+        raise UsageError(_INVALID_CURSOR)
     return number
 
 
-def page_of(request: Request, response: Response, rows: Sequence[Row], limit: int) -> Page[Row]:
-    """A page of a list that goes by ids: there may be more if it is full."""
+def id_page(request: Request, response: Response, rows: Sequence[Row], limit: int) -> Page[Row]:
+    """A page of a list that is sorted by id: if it is full, there may be a next one."""
     last: Any = rows[-1] if len(rows) == limit else None
-    return keyed(request, response, rows, None if last is None else (last.id,))
+    return keyset_page(request, response, rows, None if last is None else (last.id,))
 
 
-def keyed(request: Request, response: Response, rows: Sequence[Row], key: Key | None) -> Page[Row]:
-    """A page that goes on behind `key`; None: it is the last one."""
-    cursor = None if key is None else pack(key)
-    link(request, response, cursor)
+def keyset_page(request: Request, response: Response, rows: Sequence[Row], key: Key | None) -> Page[Row]:
+    """A page whose next page starts after `key`; None: it is the last one."""
+    cursor = None if key is None else encode_cursor(key)
+    add_link_header(request, response, cursor)
     return Page(items=list(rows), next=cursor)
 
 
-def link(request: Request, response: Response, cursor: str | None) -> None:
-    """Say in the response's headers where the next page is."""
+def add_link_header(request: Request, response: Response, cursor: str | None) -> None:
+    """Add the `Link` header with the URL of the next page."""
     if cursor is not None:
         query = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
         target = f"{request.url.path}?{urlencode([*query, ('cursor', cursor)])}"
         response.headers["Link"] = f'<{target}>; rel="next"'
 
 
-def _packed(part: object) -> object:
+def _encode_part(part: object) -> object:
     if isinstance(part, bytes):
         return part.hex()
     if isinstance(part, datetime):
@@ -113,14 +113,14 @@ def _packed(part: object) -> object:
     return part
 
 
-def _unpacked(part: object, kind: type) -> object:
+def _decode_part(part: object, kind: type) -> object:
     if part is None:
         return None
     if kind is bytes and isinstance(part, str):
         return bytes.fromhex(part)
     if kind is datetime and isinstance(part, str):
-        moment = datetime.fromisoformat(part)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        time = datetime.fromisoformat(part)
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
     if kind is float and isinstance(part, int | float) and not isinstance(part, bool):
         return float(part)
     if kind is int and isinstance(part, int) and not isinstance(part, bool) and -(2**63) <= part < 2**63:

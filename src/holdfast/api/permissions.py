@@ -1,7 +1,7 @@
-"""Who may ask for what: the one table of all routes.
+"""The permission table: role, scope, rate limit and idempotency of every route.
 
-The rule: a route that is not here cannot be served, and what is here and not served is a mistake, too; the app does not start with either.
-Reads need a user, writes an admin; a key needs the scope as well.
+The rule: the app does not start with a route that is not in the table, nor with an entry that has no route. Reads
+need a user, writes an admin; an API key needs the scope as well.
 """
 
 from collections.abc import Mapping
@@ -9,58 +9,59 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from holdfast.model.account import Principal, Role, Scope
+from holdfast.model.auth import Principal, Role, Scope
 
 
-class Counted(StrEnum):
-    """Which limit a request counts for."""
+class LimitedBy(StrEnum):
+    """The rate limit that a request counts for."""
 
     ROLE = "role"
-    """That of whoever asks."""
+    """The limit of the caller's role."""
     SEED = "seed"
-    """That, and the one of adding seeds."""
+    """The limit of the caller's role, and the one of adding seeds."""
     LOGIN = "login"
-    """That of logins from an address, and no other: other requests from there must not keep a user from logging in."""
+    """The limit of logins from an address, and no other: other requests from there must not keep a user from logging
+    in."""
     LOGOUT = "logout"
-    """The rate limit of the caller, but a session that has none left is let through: it ends with this request."""
-    FREE = "free"
-    """None: who watches a server must not be turned away by it."""
+    """The limit of the caller's role, but a session that is over it is let through: it ends with this request."""
+    NOTHING = "free"
+    """No limit: a monitor must not be refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """Who may use a route."""
+class RoutePolicy:
+    """Who may use a route, and what it counts for."""
 
     role: Role
     scope: Scope | None
-    """Of a key; None: no key opens it (only a session does), unless everybody may use it."""
-    counted: Counted = Counted.ROLE
-    keeps: bool = True
-    """Whether a POST takes an Idempotency-Key. What takes many locks, waits for others than the database, or counts failures, cannot be
-    one transaction; and of a body with a password not even a hash is kept."""
+    """The scope that an API key needs; None: no key is accepted (only a session), unless the route is public."""
+    limited_by: LimitedBy = LimitedBy.ROLE
+    takes_idempotency_key: bool = True
+    """Whether a POST takes an Idempotency-Key. A request that takes many locks, waits for other servers than the
+    database, or counts failures cannot be one transaction; and of a body with a password not even a hash is stored."""
 
-    def allows(self, who: Principal) -> bool:
-        """Whether somebody may."""
+    def allows(self, caller: Principal) -> bool:
+        """Whether the caller may use the route."""
         if self.role is Role.ANONYMOUS:
             return True
-        if not who.role.includes(self.role):
+        if not caller.role.includes(self.role):
             return False
-        return who.scopes is None or (self.scope is not None and self.scope in who.scopes)
+        return caller.scopes is None or (self.scope is not None and self.scope in caller.scopes)
 
 
-_ANYBODY: Final = Access(Role.ANONYMOUS, None)
-_WATCH: Final = Access(Role.ANONYMOUS, None, Counted.FREE)
-_SELF: Final = Access(Role.USER, None)
-_READ: Final = Access(Role.USER, Scope.READ)
-_METRICS: Final = Access(Role.USER, Scope.METRICS)
-_CRAWL: Final = Access(Role.ADMIN, Scope.CRAWL)
-_SEED: Final = Access(Role.ADMIN, Scope.CRAWL, Counted.SEED)
-_DOMAINS: Final = Access(Role.ADMIN, Scope.DOMAINS)
-_PROXIES: Final = Access(Role.ADMIN, Scope.PROXIES)
-_OPERATE: Final = Access(Role.ADMIN, Scope.OPERATE)
-_ACCOUNTS: Final = Access(Role.ADMIN, Scope.ACCOUNTS)
+_ANYBODY: Final = RoutePolicy(Role.ANONYMOUS, None)
+_WATCH: Final = RoutePolicy(Role.ANONYMOUS, None, LimitedBy.NOTHING)
+_SELF: Final = RoutePolicy(Role.USER, None)
+_READ: Final = RoutePolicy(Role.USER, Scope.READ)
+_METRICS: Final = RoutePolicy(Role.USER, Scope.METRICS)
+_CRAWL: Final = RoutePolicy(Role.ADMIN, Scope.CRAWL)
+_SEED: Final = RoutePolicy(Role.ADMIN, Scope.CRAWL, LimitedBy.SEED)
+_DOMAINS: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS)
+_PROXIES: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES)
+_OPERATE: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE)
+_ACCOUNTS: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS)
 
-ROUTES: Final[Mapping[str, Access]] = {
+ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Pages for people
     "GET /": _WATCH,
     "GET /docs": _READ,
@@ -71,17 +72,17 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /metrics": _METRICS,
     "GET /api/openapi.json": _READ,
     # Who asks
-    "POST /api/auth/login": Access(Role.ANONYMOUS, None, Counted.LOGIN, keeps=False),
-    "POST /api/auth/logout": Access(Role.USER, None, Counted.LOGOUT, keeps=False),
+    "POST /api/auth/login": RoutePolicy(Role.ANONYMOUS, None, LimitedBy.LOGIN, takes_idempotency_key=False),
+    "POST /api/auth/logout": RoutePolicy(Role.USER, None, LimitedBy.LOGOUT, takes_idempotency_key=False),
     "GET /api/auth/me": _READ,
-    "POST /api/auth/password": Access(Role.USER, None, keeps=False),
+    "POST /api/auth/password": RoutePolicy(Role.USER, None, takes_idempotency_key=False),
     "GET /api/auth/sessions": _SELF,
     "DELETE /api/auth/sessions/{id}": _SELF,
     "GET /api/auth/keys": _SELF,
     "POST /api/auth/keys": _SELF,
     "DELETE /api/auth/keys/{id}": _SELF,
     "GET /api/admin/users": _ACCOUNTS,
-    "POST /api/admin/users": Access(Role.ADMIN, Scope.ACCOUNTS, keeps=False),
+    "POST /api/admin/users": RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, takes_idempotency_key=False),
     "GET /api/admin/users/{name}": _ACCOUNTS,
     "PATCH /api/admin/users/{name}": _ACCOUNTS,
     "DELETE /api/admin/users/{name}": _ACCOUNTS,
@@ -117,7 +118,7 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /api/frontier/urls": _READ,
     "POST /api/frontier/add": _CRAWL,
     "POST /api/frontier/seed": _SEED,
-    "POST /api/frontier/recover": Access(Role.ADMIN, Scope.CRAWL, keeps=False),
+    "POST /api/frontier/recover": RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False),
     "DELETE /api/frontier": _CRAWL,
     "GET /api/pages": _READ,
     "GET /api/pages/page": _READ,
@@ -165,12 +166,12 @@ ROUTES: Final[Mapping[str, Access]] = {
     "GET /api/proxies/health": _READ,
     "GET /api/proxies/cost": _READ,
     "GET /api/proxies/{id}": _READ,
-    "POST /api/admin/proxies": Access(Role.ADMIN, Scope.PROXIES, keeps=False),
+    "POST /api/admin/proxies": RoutePolicy(Role.ADMIN, Scope.PROXIES, takes_idempotency_key=False),
     "PATCH /api/admin/proxies/{id}": _PROXIES,
     "DELETE /api/admin/proxies/{id}": _PROXIES,
     "POST /api/admin/proxies/{id}/enable": _PROXIES,
     "POST /api/admin/proxies/{id}/disable": _PROXIES,
-    "POST /api/admin/proxies/{id}/test": Access(Role.ADMIN, Scope.PROXIES, keeps=False),
+    "POST /api/admin/proxies/{id}/test": RoutePolicy(Role.ADMIN, Scope.PROXIES, takes_idempotency_key=False),
     "GET /api/domains/{domain}/proxies": _READ,
     "GET /api/domains/{domain}/proxies/health": _READ,
     "GET /api/domains/{domain}/proxies/next": _READ,

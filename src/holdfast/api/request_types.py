@@ -1,7 +1,7 @@
-"""What bodies and parameters are made of: checks that all requests share, and kinds of values that many have.
+"""Types of request bodies and parameters, with the checks that all requests share.
 
-The rule: what PostgreSQL could not store (NUL, half a character, numbers beyond its integers) is refused here, so that no request
-fails for it further down.
+The rule: values that PostgreSQL cannot store (NUL, lone surrogates, integers out of range) are refused here, so that
+no request fails for them further down.
 """
 
 import dataclasses
@@ -22,28 +22,28 @@ from pydantic import (
 )
 
 from holdfast.errors import UsageError
-from holdfast.model.request_secrets import RequestSecrets, user_agent
+from holdfast.model.request_secrets import RequestSecrets, check_user_agent
 
 BIGINT: Final = 2**63 - 1
 INTEGER: Final = 2**31 - 1
-_LONGEST_NAME: Final = 255
-_NOT_STORED: Final = "must not have NUL characters or lone surrogates"
+_MAX_NAME_LENGTH: Final = 255
+_NOT_STORABLE: Final = "must not have NUL characters or lone surrogates"
 
 
-def _moment(moment: datetime) -> datetime:
-    """In UTC; years beyond what the database takes are refused."""
-    if not 1970 <= moment.year <= 9998:
+def _utc_time(time: datetime) -> datetime:
+    """The time in UTC; years that the database cannot store are refused."""
+    if not 1970 <= time.year <= 9998:
         raise ValueError("must be a time from 1970 to 9998")
-    return moment.astimezone(UTC)
+    return time.astimezone(UTC)
 
 
-def _text(text: str) -> str:
-    if not _can_be_stored(text):
-        raise ValueError(_NOT_STORED)
+def _storable_text(text: str) -> str:
+    if not _is_storable_text(text):
+        raise ValueError(_NOT_STORABLE)
     return text
 
 
-def _can_be_stored(text: str) -> bool:
+def _is_storable_text(text: str) -> bool:
     if text.isascii():
         return "\0" not in text
     try:
@@ -53,22 +53,24 @@ def _can_be_stored(text: str) -> bool:
 
 
 Id = Annotated[int, Path(ge=1, le=BIGINT, description="Its id.")]
-Domain = Annotated[str, Path(max_length=_LONGEST_NAME, description="The domain's name.", examples=["example.com"])]
-JobName = Annotated[str, Path(max_length=_LONGEST_NAME, description="The job's name or id.", examples=["shop"])]
-UserName = Annotated[str, Path(max_length=_LONGEST_NAME, description="The user's name.", examples=["ann"])]
-Moment = Annotated[AwareDatetime, AfterValidator(_moment)]
+Domain = Annotated[str, Path(max_length=_MAX_NAME_LENGTH, description="The domain's name.", examples=["example.com"])]
+JobName = Annotated[str, Path(max_length=_MAX_NAME_LENGTH, description="The job's name or id.", examples=["shop"])]
+UserName = Annotated[str, Path(max_length=_MAX_NAME_LENGTH, description="The user's name.", examples=["ann"])]
+Moment = Annotated[AwareDatetime, AfterValidator(_utc_time)]
 """A time with its time zone."""
-Text = Annotated[str, AfterValidator(_text), Field(max_length=4096)]
-Word = Annotated[str, AfterValidator(_text), Field(min_length=1, max_length=_LONGEST_NAME)]
+Text = Annotated[str, AfterValidator(_storable_text), Field(max_length=4096)]
+ShortText = Annotated[str, AfterValidator(_storable_text), Field(min_length=1, max_length=_MAX_NAME_LENGTH)]
 Filter = Annotated[
-    str | None, AfterValidator(lambda text: text if text is None else _text(text)), Query(max_length=_LONGEST_NAME)
+    str | None,
+    AfterValidator(lambda text: text if text is None else _storable_text(text)),
+    Query(max_length=_MAX_NAME_LENGTH),
 ]
 Confirm = Annotated[
     Literal["all"] | None, Query(description="`all`: everything is meant. It must be said if nothing else is.")
 ]
-Hex = Annotated[str, BeforeValidator(lambda given: given.hex() if isinstance(given, bytes) else given)]
+Hex = Annotated[str, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]
 """Bytes, in hexadecimal digits."""
-UserAgent = Annotated[Text, AfterValidator(user_agent), Field(max_length=255, examples=["ExampleBot/1.0"])]
+UserAgent = Annotated[Text, AfterValidator(check_user_agent), Field(max_length=255, examples=["ExampleBot/1.0"])]
 Since = Annotated[Moment | None, Query(description="From this time on.", examples=["2031-12-24T18:00:00Z"])]
 Until = Annotated[Moment | None, Query(description="Before this time.")]
 
@@ -80,10 +82,10 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _storable(cls, given: Any) -> Any:
-        if not _is_storable(given):
-            raise ValueError(_NOT_STORED)
-        return given
+    def _check_storable(cls, value: Any) -> Any:
+        if not _is_storable_json(value):
+            raise ValueError(_NOT_STORABLE)
+        return value
 
 
 _Secret = Annotated[SecretStr, Field(max_length=10_000)]
@@ -99,25 +101,25 @@ class SecretFields(Body):
     basic_auth: Annotated[_Secret, Field(examples=["bob:s3cret"])] | None = None
     """`user:password`, sent as an Authorization header."""
 
-    def given(self) -> RequestSecrets | None:
-        """What was said; None: nothing. Raises UsageError, without quoting a value."""
-        said = self.model_fields_set
+    def to_request_secrets(self) -> RequestSecrets | None:
+        """The secrets in the body; None: there are none. Raises UsageError, without quoting a value."""
+        fields_set = self.model_fields_set
         secrets = RequestSecrets.parse(
-            [text.get_secret_value() for text in self.headers or ()] if "headers" in said else None,
-            [text.get_secret_value() for text in self.cookies or ()] if "cookies" in said else None,
-            (self.basic_auth.get_secret_value() if self.basic_auth else "") if "basic_auth" in said else None,
+            [text.get_secret_value() for text in self.headers or ()] if "headers" in fields_set else None,
+            [text.get_secret_value() for text in self.cookies or ()] if "cookies" in fields_set else None,
+            (self.basic_auth.get_secret_value() if self.basic_auth else "") if "basic_auth" in fields_set else None,
         )
         return secrets or None
 
 
 class View(BaseModel):
-    """A part of an answer."""
+    """A part of a response."""
 
     model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
 
     @classmethod
     def of(cls, row: object, **more: object) -> Self:
-        """As control gives it: attributes or keys; `more` replaces or adds to them."""
+        """From a row of `control`: attributes or keys; `more` replaces or adds to them."""
         if isinstance(row, Mapping):
             return cls.model_validate({**row, **more})
         if not more:
@@ -137,8 +139,8 @@ IfMatch = Annotated[
 ]
 
 
-def wanted_version(if_match: str | None) -> int | None:
-    """The version that an If-Match header means; None: any."""
+def parse_if_match(if_match: str | None) -> int | None:
+    """The version in an If-Match header; None: any."""
     if if_match is None or if_match.strip() == "*":
         return None
     text = if_match.strip().removeprefix("W/").strip('"')
@@ -147,19 +149,19 @@ def wanted_version(if_match: str | None) -> int | None:
     return int(text)
 
 
-def tag(response: Response, version: int) -> None:
-    """Say which version an answer is of."""
+def set_etag(response: Response, version: int) -> None:
+    """Set the ETag of the response."""
     response.headers["ETag"] = f'"{version}"'
 
 
-def plain(value: object) -> Any:
-    """What control tells, as JSON can have it."""
+def to_json(value: object) -> Any:
+    """A value of `control` as JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {item.name: to_json(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one) for one in value]
+        return [to_json(item) for item in value]
     if isinstance(value, bytes | memoryview):
         return bytes(value).hex()
     if isinstance(value, datetime):
@@ -169,15 +171,16 @@ def plain(value: object) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _is_storable(given: object) -> bool:
-    """Without recursion: how deep a body is nested is the sender's choice."""
-    left = [given]
-    while left:
-        one = left.pop()
-        if isinstance(one, str) and not _can_be_stored(one):
+def _is_storable_json(value: object) -> bool:
+    """Whether all texts in a JSON value can be stored. Without recursion: the depth of a body is chosen by its
+    sender."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str) and not _is_storable_text(item):
             return False
-        if isinstance(one, Mapping):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple):
-            left += one
+        if isinstance(item, Mapping):
+            pending += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            pending += item
     return True

@@ -1,4 +1,4 @@
-"""Parts of answers that more than one route gives."""
+"""Parts of responses that several routes share."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from fastapi import Response
 
+from holdfast.api.request_types import View
 from holdfast.control.lists import BadLine
+from holdfast.db.operations import Operation
 from holdfast.model.job import JobState
-from holdfast.store.operations import Operation
-from holdfast.web.shapes import View
 
 
 class Stats(View):
@@ -121,7 +121,7 @@ class OperationView(View):
 
 
 def accepted(response: Response, operation: Operation) -> OperationView:
-    """Long work that will be done: look at it where the Location header says."""
+    """The response of a route that starts an operation; the Location header names it."""
     response.headers["Location"] = f"/api/operations/{operation.id}"
     return OperationView.of(operation)
 
@@ -135,5 +135,5 @@ class BadSeed(View):
 
 
 def bad_seeds(lines: Iterable[BadLine]) -> list[BadSeed]:
-    """As control found them."""
+    """Invalid seeds, as `control` found them."""
     return [BadSeed(line=one.line, problem=one.problem) for one in lines]

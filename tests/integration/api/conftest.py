@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.connect import Database
+from holdfast.db.connection import Database
 from tests.conftest import MakeDatabase
 from tests.support.api import Api, Shared, serving, settings
 

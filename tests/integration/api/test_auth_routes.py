@@ -1,6 +1,6 @@
 """Logging in and out, sessions, keys: over a real socket."""
 
-from holdfast.model.account import Role, Scope
+from holdfast.model.auth import Role, Scope
 from tests.support.api import PASSWORD, Api
 
 

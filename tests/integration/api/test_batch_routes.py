@@ -51,7 +51,7 @@ def test_a_batch_from_its_making_to_its_restart(api: Api, tasks: Tasks, name: st
     assert asked.status_code == 202, asked.text
     operation = asked.json()
     assert asked.headers["Location"] == f"/api/operations/{operation['id']}"
-    kept = OperationDesk(api.office.database).show(operation["id"])
+    kept = OperationDesk(api.services.database).show(operation["id"])
     assert (kept.kind, kept.arguments, kept.asked_by) == ("restart-batch", {"name": name}, ADMIN)
     assert deeds(tasks.connection)[-1] == (ADMIN, "restart-batch", "operation", str(operation["id"]))
 

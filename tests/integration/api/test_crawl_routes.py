@@ -12,10 +12,10 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast import wiring
+from holdfast import factories
+from holdfast.api import exports
 from holdfast.control.operations import Operator
-from holdfast.store.connect import Database
-from holdfast.web import exports
+from holdfast.db.connection import Database
 from tests.support.api import Api, Shared
 from tests.support.crawls import wait_for
 from tests.support.factories import Store
@@ -27,7 +27,7 @@ JOB = {"name": "shop", "urls": ["https://a.example/", "https://a.example/b", "no
 
 def _operate(api: Api, database: Database) -> None:
     """Do what waits to be done, as a background would."""
-    operator = Operator(database, wiring.deeds(api.office.settings, database).by_kind())
+    operator = Operator(database, factories.operation_handlers(api.services.settings, database).by_kind())
     while operator.work():
         pass
 
@@ -218,9 +218,9 @@ def test_slow_readers_keep_no_export_from_others(
     with ExitStack() as readers:
         begun = [readers.enter_context(slow.stream("GET", "/api/exports/urls")) for _ in range(4)]
         assert [answer.status_code for answer in begun] == [200, 200, 200, 429]
-        assert "You have 3 exports under way" in begun[-1].read().decode()
+        assert "You have 3 exports running" in begun[-1].read().decode()
         assert other.get("/api/exports/items").status_code == 200, "others are served"
-    wait_for(lambda: not exports._places._taken, what="their places are free again")
+    wait_for(lambda: not exports._slots._slots_by_user, what="their places are free again")
     assert slow.get("/api/exports/items").status_code == 200
 
 

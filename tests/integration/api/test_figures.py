@@ -6,22 +6,22 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from holdfast.api import event_hub
+from holdfast.api.event_hub import Missing, SnapshotPoller
 from holdfast.errors import StoreUnavailable
-from holdfast.web import hub
-from holdfast.web.hub import Figures, Unknown
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "TICK", 0.02)
+    monkeypatch.setattr(event_hub, "SNAPSHOT_INTERVAL", 0.02)
 
 
-async def shown(figures: Figures, key: int) -> object:
+async def shown(figures: SnapshotPoller, key: int) -> object:
     """What somebody is shown first who begins to watch."""
-    with figures.watching(key) as watch:
-        while watch.now() is Unknown.YET:
-            await watch.first()
-        return watch.now()
+    with figures.subscribe(key) as watch:
+        while watch.value() is Missing.NOT_POLLED:
+            await watch.wait_for_first()
+        return watch.value()
 
 
 def test_who_comes_again_is_shown_how_it_is_now() -> None:
@@ -30,11 +30,11 @@ def test_who_comes_again_is_shown_how_it_is_now() -> None:
 
     async def go() -> None:
         nonlocal state
-        figures = Figures(lambda keys: dict.fromkeys(keys, state))
+        figures = SnapshotPoller(lambda keys: dict.fromkeys(keys, state))
         assert await shown(figures, 7) == "completed"
         state = "processing"
         assert await shown(figures, 7) == "processing"
-        with figures.watching(8):  # others watch: there always is a look under way, or one that has just been
+        with figures.subscribe(8):  # others watch: there always is a look under way, or one that has just been
             for word in ("paused", "pending", "completed"):
                 await asyncio.sleep(0.03)
                 state = word
@@ -54,17 +54,17 @@ def test_nothing_is_gone_because_a_look_began_before_it_was_watched() -> None:
         return dict.fromkeys(keys, "there")
 
     async def go() -> None:
-        figures = Figures(look)
-        with figures.watching(1), figures.watching(2) as second:
+        figures = SnapshotPoller(look)
+        with figures.subscribe(1), figures.subscribe(2) as second:
             await asyncio.to_thread(has_begun.wait, 5)
-            with figures.watching(3) as late:
+            with figures.subscribe(3) as late:
                 may_end.set()
-                await second.first()
-                assert second.now() == "there"
-                assert late.now() is Unknown.YET, "the look was not for it"
-                while late.now() is Unknown.YET:
-                    await late.first()
-                assert late.now() == "there"
+                await second.wait_for_first()
+                assert second.value() == "there"
+                assert late.value() is Missing.NOT_POLLED, "the look was not for it"
+                while late.value() is Missing.NOT_POLLED:
+                    await late.wait_for_first()
+                assert late.value() == "there"
 
     asyncio.run(go())
     assert 3 not in asked[0]
@@ -80,17 +80,17 @@ def test_nothing_is_gone_because_nobody_can_look() -> None:
 
     async def go() -> None:
         nonlocal is_away, is_there
-        figures = Figures(look)
-        with figures.watching(1) as watch:
-            await watch.first()
-            assert watch.now() is Unknown.YET
+        figures = SnapshotPoller(look)
+        with figures.subscribe(1) as watch:
+            await watch.wait_for_first()
+            assert watch.value() is Missing.NOT_POLLED
             is_away = False
-            while watch.now() is Unknown.YET:
-                await watch.first()
-            assert watch.now() == "there"
+            while watch.value() is Missing.NOT_POLLED:
+                await watch.wait_for_first()
+            assert watch.value() == "there"
             is_there = False
-            while watch.now() is not None:  # that is what gone is
-                await watch.first()
+            while watch.value() is not None:  # that is what gone is
+                await watch.wait_for_first()
                 await asyncio.sleep(0.001)
 
     asyncio.run(go())

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.account import Role, Scope
-from holdfast.store.connect import Database
-from holdfast.web.line import LONGEST_HEAD
+from holdfast.api.http_protocol import MAX_HEAD_BYTES
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role, Scope
 from tests.support.api import Api, serving, settings
 from tests.support.crawls import wait_for
 
@@ -75,7 +75,7 @@ def test_nor_may_the_next_request_keep_us_waiting(api: Api) -> None:
 def test_a_head_without_end_is_not_read_to_its_end(api: Api) -> None:
     with _connected(api) as line:
         line.sendall(WHOLE[:-2] + b"X-Long: ")
-        for _ in range(LONGEST_HEAD // 1024 + 1):
+        for _ in range(MAX_HEAD_BYTES // 1024 + 1):
             line.sendall(b"x" * 1024)
         assert _answer(line).startswith(b"HTTP/1.1 431 ")
 
@@ -88,7 +88,7 @@ def _head(length: int) -> bytes:
 
 @pytest.mark.parametrize("before", [b"", WHOLE], ids=["alone", "after another request"])
 def test_the_limit_of_a_head_is_exact_when_it_comes_in_one_piece(api: Api, before: bytes) -> None:
-    for length, status in ((LONGEST_HEAD, b"200"), (LONGEST_HEAD + 1, b"431"), (70_000, b"431")):
+    for length, status in ((MAX_HEAD_BYTES, b"200"), (MAX_HEAD_BYTES + 1, b"431"), (70_000, b"431")):
         with _connected(api) as line:
             line.sendall(before + _head(length))
             if before:
@@ -98,7 +98,7 @@ def test_the_limit_of_a_head_is_exact_when_it_comes_in_one_piece(api: Api, befor
 
 def test_a_long_body_is_no_long_head(api: Api) -> None:
     client = api.admin
-    name = "x" * (2 * LONGEST_HEAD)
+    name = "x" * (2 * MAX_HEAD_BYTES)
     answer = client.post("/api/admin/batches", json={"name": name})
     assert (answer.status_code, answer.json()["errors"][0]["where"]) == (422, "body.name")
 
@@ -117,7 +117,7 @@ def test_a_trailer_is_no_header(api: Api) -> None:
 def test_trailers_without_end_are_not_read_to_their_end(api: Api, trailer: bytes) -> None:
     with _connected(api) as line:
         line.sendall(CHUNKED)
-        pieces = 100 * LONGEST_HEAD // len(trailer)
+        pieces = 100 * MAX_HEAD_BYTES // len(trailer)
         with pytest.raises(ConnectionError):
             _send(line, trailer, pieces)
 
@@ -133,7 +133,7 @@ ODD = {
     "HTTP/2": (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "CONNECT": (400, b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"),
     "asterisk": (404, b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"),
-    "long head": (431, b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * LONGEST_HEAD + b"\r\n\r\n"),
+    "long head": (431, b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n"),
     "two lengths": (400, b"POST /api/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
     "unknown path": (404, b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"),
     "unknown method": (405, b"DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n"),

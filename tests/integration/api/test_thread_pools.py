@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.api import thread_pools as thread_pools
+from holdfast.api.thread_pools import ThreadPool, run_without_loop
+from holdfast.db.connection import Database
 from holdfast.errors import StoreUnavailable
-from holdfast.model.account import Role
-from holdfast.store.connect import Database
-from holdfast.web import gate as gates
-from holdfast.web.gate import Gate, finished
+from holdfast.model.auth import Role
 from tests.support.api import Api, serving, settings
 from tests.support.servers import wait_until
 
@@ -53,7 +53,7 @@ def test_who_reads_does_not_stand_behind_those_who_wait_for_a_lock(api: Api, con
 
 
 def _waiting_for_locks(api: Api) -> int:
-    with api.office.unpooled.session() as other:
+    with api.services.unpooled.session() as other:
         row = other.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()
     assert row is not None
     return int(row[0])
@@ -63,18 +63,18 @@ class _Crowd:
     """Requests at a gate that lets one work at a time; the first one is at work until it is told to end."""
 
     def __init__(self) -> None:
-        self.gate = Gate(1, "test")
+        self.pool = ThreadPool(1, "test")
         self.order: list[int] = []
         self._begun, self._over = threading.Event(), threading.Event()
 
     async def first(self) -> asyncio.Task[bool]:
         """It is at work."""
 
-        def work() -> bool:
+        def run() -> bool:
             self._begun.set()
             return self._over.wait(30)
 
-        task = asyncio.create_task(self.gate.work(work))
+        task = asyncio.create_task(self.pool.run(run))
         assert await asyncio.to_thread(self._begun.wait, 30)
         return task
 
@@ -82,11 +82,11 @@ class _Crowd:
         self._over.set()
 
     async def come(self, number: int) -> None:
-        await self.gate.work(lambda: self.order.append(number))
+        await self.pool.run(lambda: self.order.append(number))
 
 
 def test_the_others_wait_in_their_order_and_those_that_are_too_many_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "_QUEUE", 25)
+    monkeypatch.setattr(thread_pools, "_MAX_QUEUED", 25)
 
     async def crowd() -> list[int]:
         all_of_them = _Crowd()
@@ -106,7 +106,7 @@ def test_the_others_wait_in_their_order_and_those_that_are_too_many_do_not(monke
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "_PATIENCE", 0.01)
+    monkeypatch.setattr(thread_pools, "_QUEUE_TIMEOUT", 0.01)
 
     async def impatient() -> list[int]:
         crowd = _Crowd()
@@ -125,14 +125,14 @@ def test_what_would_wait_in_a_thread_is_a_mistake() -> None:
     async def waits() -> None:
         await asyncio.sleep(0)
 
-    with pytest.raises(AssertionError, match="waits for an event loop"):
-        finished(waits())
+    with pytest.raises(AssertionError, match="its thread has no event loop"):
+        run_without_loop(waits())
 
 
 def test_who_watches_needs_no_connection(api: Api) -> None:
     """Whatever a program sends along, and while all connections are in use."""
     with ExitStack() as taken:
-        for _ in range(api.office.settings.web.connections):
-            taken.enter_context(api.office.database.session())
+        for _ in range(api.services.settings.web.connections):
+            taken.enter_context(api.services.database.session())
         answer = api.client("hfk_of_somebody").get("/health")
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")

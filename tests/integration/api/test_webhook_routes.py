@@ -6,9 +6,10 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.model.webhook import Next
-from holdfast.store import webhooks
-from holdfast.store.webhooks import Attempt
+from holdfast.model.webhook import NextStep
+from holdfast.webhooks import queries
+from holdfast.webhooks.queries import Attempt
+from holdfast.webhooks.records import Delivery, DeliveryFilter
 from tests.support.accounts import deeds
 from tests.support.api import Api
 from tests.support.tasks import Tasks
@@ -29,19 +30,19 @@ class Outbox:
         """A message: a task has failed."""
         self._number += 1
         task_id = self.tasks.failed(f"a.example/{self._number}", webhook_url=receiver)
-        (delivery,) = webhooks.listing(self.connection, task_id=task_id)
+        (delivery,) = queries.page(self.connection, DeliveryFilter(task=task_id)).rows
         return delivery.id
 
-    def take(self) -> list[webhooks.Taken]:
-        return webhooks.take(self.connection, count=10, lease=timedelta(minutes=5), most=5)
+    def take(self) -> list[queries.Taken]:
+        return queries.take(self.connection, count=10, lease=timedelta(minutes=5), most=5)
 
     def send(self, *ends: Attempt) -> None:
         """Everything that is due, with these ends."""
         for taken, end in zip(self.take(), ends, strict=True):
-            assert webhooks.record(self.connection, taken, end)
+            assert queries.record(self.connection, taken, end)
 
-    def get(self, delivery_id: int) -> webhooks.Delivery:
-        return webhooks.get(self.connection, delivery_id)
+    def get(self, delivery_id: int) -> Delivery:
+        return queries.get(self.connection, delivery_id)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_the_list_and_the_numbers(api: Api, outbox: Outbox) -> None:
     empty = client.get("/api/webhooks/stats").json()
     assert empty == {"waiting": 0, "delivered": 0, "given_up": 0, "oldest_waiting": None, "endpoints_off": 0}
     first, second = outbox.put(), outbox.put()
-    outbox.send(Attempt(Next.DELIVERED, status=200), Attempt(Next.SWITCH_OFF, status=410, error="gone"))
+    outbox.send(Attempt(NextStep.DELIVERED, status=200), Attempt(NextStep.SWITCH_OFF, status=410, error="gone"))
     third, fourth, fifth = (outbox.put("https://another.example/") for _ in range(3))
     newest = [fifth, fourth, third, second, first]
     assert walked(client, "/api/webhooks?limit=2") == [newest[:2], newest[2:4], newest[4:]]
@@ -82,7 +83,7 @@ def test_the_list_and_the_numbers(api: Api, outbox: Outbox) -> None:
 
 def test_one_message(api: Api, outbox: Outbox) -> None:
     delivery_id = outbox.put()
-    outbox.send(Attempt(Next.AGAIN, wait=timedelta(minutes=1), status=500, error="try later"))
+    outbox.send(Attempt(NextStep.AGAIN, wait=timedelta(minutes=1), status=500, error="try later"))
     found = api.reader.get(f"/api/webhooks/{delivery_id}").json()
     kept = outbox.get(delivery_id)
     assert (found["state"], found["attempts"], found["last_status"]) == ("waiting", 1, 500)
@@ -96,7 +97,7 @@ def test_one_message(api: Api, outbox: Outbox) -> None:
 def test_a_message_is_sent_again(api: Api, outbox: Outbox) -> None:
     client = api.admin
     delivery_id = outbox.put()
-    outbox.send(Attempt(Next.SWITCH_OFF, status=410, error="gone"))
+    outbox.send(Attempt(NextStep.SWITCH_OFF, status=410, error="gone"))
     assert outbox.get(delivery_id).state == "given_up"
     answer = client.post(f"/api/admin/webhooks/{delivery_id}/retry")
     assert answer.status_code == 200, answer.text

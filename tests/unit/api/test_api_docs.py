@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from holdfast.web import reference
-from holdfast.web.app import bare
+from holdfast.api import api_docs
+from holdfast.api.app import create_unserved_app
 from tests.support.routes import is_route
 
 ROOT = Path(__file__).parents[3]
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_page_in_docs_is_what_the_code_says() -> None:
     page = ROOT / "docs" / "api.md"
-    assert page.read_text("utf-8") == reference.page(), "run: python -m holdfast.web.reference > docs/api.md"
+    assert page.read_text("utf-8") == api_docs.render(), "run: python -m holdfast.api.api_docs > docs/api.md"
 
 
 def test_what_is_not_there_is_no_route() -> None:
@@ -21,7 +21,7 @@ def test_what_is_not_there_is_no_route() -> None:
 
 
 def test_every_route_says_what_it_does_and_what_it_takes() -> None:
-    document = bare().openapi()
+    document = create_unserved_app().openapi()
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation["summary"], path

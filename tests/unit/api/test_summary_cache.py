@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from holdfast.api.summary_cache import SummaryCache
 from holdfast.control.summary import CrawlSummary, Ending
 from holdfast.errors import TooMany
-from holdfast.web.summaries import Summaries
 
 
 def summary(name: str) -> CrawlSummary:
@@ -22,7 +22,7 @@ def test_a_summary_that_took_long_serves_all_who_ask_soon() -> None:
         now[0] += 2.0
         return summary(f"{job_id} {len(made)}")
 
-    summaries = Summaries(make, clock=lambda: now[0])
+    summaries = SummaryCache(make, clock=lambda: now[0])
     assert [summaries.of(1).job, summaries.of(1).job, summaries.of(2).job] == ["1 1", "1 1", "2 2"]
     now[0] += 19.0  # of the second one; the first is older than 20 s
     assert [summaries.of(2).job, summaries.of(1).job] == ["2 2", "1 3"]
@@ -36,7 +36,7 @@ def test_a_request_does_not_wait_for_the_summaries_of_others() -> None:
         assert go_on.wait(30)
         return summary(str(job_id))
 
-    summaries = Summaries(make, patience=0.01)
+    summaries = SummaryCache(make, timeout=0.01)
     first = threading.Thread(target=summaries.of, args=(1,))
     first.start()
     try:
@@ -58,7 +58,7 @@ def test_what_goes_wrong_is_not_kept() -> None:
             raise OSError("away")
         return summary("a")
 
-    summaries = Summaries(make)
+    summaries = SummaryCache(make)
     with pytest.raises(OSError, match="away"):
         summaries.of(1)
     assert summaries.of(1).job == "a"

@@ -6,16 +6,25 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import (
+    DEFAULT_LIMIT,
+    CursorText,
+    Limit,
+    Page,
+    decode_id_cursor,
+    decode_list_cursor,
+    id_page,
+    keyset_page,
+)
+from holdfast.api.request_types import Body, Filter, Id, Text, View
+from holdfast.api.responses import OperationView, accepted
 from holdfast.control.claims import ClaimDesk, check_target
 from holdfast.control.queries import ClaimQuery, RunQuery, WorkerQuery
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed, page_of, unpack_id
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Body, Filter, Id, Text, View
-from holdfast.web.views import OperationView, accepted
 
-router = APIRouter(route_class=GuardedRoute, tags=["operating"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["operating"])
 
 
 class ClaimView(View):
@@ -151,103 +160,105 @@ class Verify(Body):
 
 @router.get("/api/claims", summary="Domains that are held")
 def claims(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     worker: Annotated[Filter, Query(description="Only by this worker.")] = None,
     expired: Annotated[bool | None, Query(description="Only those whose lease has ended, or has not.")] = None,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[ClaimView]:
     """By holder."""
     query = ClaimQuery(worker or None, expired)
-    found = office.browser.claims(query, after=behind("claims", "worker", cursor), limit=limit)
-    return keyed(request, response, [ClaimView.of(row) for row in found.rows], found.next)
+    found = services.listings.claims(query, after=decode_list_cursor("claims", "worker", cursor), limit=limit)
+    return keyset_page(request, response, [ClaimView.of(row) for row in found.rows], found.next)
 
 
 @router.get("/api/claims/summary", summary="Claims in figures")
-def summary(office: TheOffice) -> ClaimSummary:
+def summary(services: Services) -> ClaimSummary:
     """Who holds how many, what has expired, what waits."""
-    return ClaimSummary.of(ClaimDesk(office.database).overview())
+    return ClaimSummary.of(ClaimDesk(services.database).overview())
 
 
 @router.post("/api/admin/claims/release", summary="Free claims")
-def release(office: TheOffice, who: Who, given: Release | None = None) -> Released:
+def release(services: Services, caller: Caller, given: Release | None = None) -> Released:
     """Expired ones and those of dead workers, or with `force` those of a worker or of all."""
     wanted = given or Release()
     check_target(force=wanted.force, worker=wanted.worker, all_active=wanted.all_active)
-    desk = ClaimDesk(office.database)
+    desk = ClaimDesk(services.database)
     if wanted.force:
-        return Released(claims=desk.force_release(wanted.worker, actor=who.name))
-    return Released(claims=desk.release_expired(actor=who.name))
+        return Released(claims=desk.force_release(wanted.worker, actor=caller.name))
+    return Released(claims=desk.release_expired(actor=caller.name))
 
 
 @router.get("/api/runs", summary="Runs", responses=documented(404))
 def runs(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     status: Literal["running", "completed", "failed"] | None = None,
     job: Annotated[Filter, Query(description="Only of this job, by name or id.")] = None,
     worker: Filter = None,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[RunView]:
     """Worker processes, the newest first."""
     query = RunQuery(status, job or None, worker or None)
-    found = office.browser.runs(query, after=behind("runs", "newest", cursor), limit=limit)
-    return keyed(request, response, [RunView.of(row) for row in found.rows], found.next)
+    found = services.listings.runs(query, after=decode_list_cursor("runs", "newest", cursor), limit=limit)
+    return keyset_page(request, response, [RunView.of(row) for row in found.rows], found.next)
 
 
 @router.get("/api/runs/{id}", summary="A run", responses=documented(404))
-def run(id: Id, office: TheOffice) -> RunView:  # noqa: A002 — the name of the parameter
+def run(id: Id, services: Services) -> RunView:  # noqa: A002 — the name of the parameter
     """By its id."""
-    return RunView.of(office.browser.run(id))
+    return RunView.of(services.listings.run(id))
 
 
 @router.post("/api/admin/runs/cleanup", summary="Close runs that are dead")
-def cleanup(office: TheOffice, who: Who, given: Cleanup | None = None) -> Closed:
+def cleanup(services: Services, caller: Caller, given: Cleanup | None = None) -> Closed:
     """Those that say they run and were not heard of."""
     wanted = timedelta(minutes=(given or Cleanup()).older_than_minutes)
-    return Closed(runs=ClaimDesk(office.database).close_silent_runs(wanted, actor=who.name))
+    return Closed(runs=ClaimDesk(services.database).close_silent_runs(wanted, actor=caller.name))
 
 
 @router.get("/api/workers", summary="Workers")
 def workers(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     alive: Annotated[bool | None, Query(description="Heard of in the last two minutes, or not.")] = None,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[WorkerView]:
     """By name."""
-    found = office.browser.workers(WorkerQuery(alive), after=behind("workers", "name", cursor), limit=limit)
-    return keyed(request, response, [WorkerView.of(row) for row in found.rows], found.next)
+    found = services.listings.workers(
+        WorkerQuery(alive), after=decode_list_cursor("workers", "name", cursor), limit=limit
+    )
+    return keyset_page(request, response, [WorkerView.of(row) for row in found.rows], found.next)
 
 
 @router.post("/api/admin/verify", summary="Verify the store", status_code=202)
-def verify(office: TheOffice, who: Who, response: Response, given: Verify | None = None) -> OperationView:
+def verify(services: Services, caller: Caller, response: Response, given: Verify | None = None) -> OperationView:
     """As `holdfast verify` does it, in the background. Its result says which checks hold."""
     wanted = given or Verify()
-    return accepted(response, office.operations.ask("verify", {"archive": wanted.archive}, actor=who.name))
+    return accepted(response, services.operations.ask("verify", {"archive": wanted.archive}, actor=caller.name))
 
 
 @router.get("/api/operations", summary="Long work")
 def operations(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     state: Literal["waiting", "running", "done", "failed"] | None = None,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[OperationView]:
     """What was asked for, the newest first; what has ended is kept for a week."""
-    found = office.operations.listing(state=state, before=unpack_id(cursor), limit=limit)
-    return page_of(request, response, [OperationView.of(row) for row in found], limit)
+    found = services.operations.listing(state=state, before=decode_id_cursor(cursor), limit=limit)
+    return id_page(request, response, [OperationView.of(row) for row in found], limit)
 
 
 @router.get("/api/operations/{id}", summary="One of them", responses=documented(404))
-def operation(id: Id, office: TheOffice) -> OperationView:  # noqa: A002 — the name of the parameter
+def operation(id: Id, services: Services) -> OperationView:  # noqa: A002 — the name of the parameter
     """Where it is, and what came of it."""
-    return OperationView.of(office.operations.show(id))
+    return OperationView.of(services.operations.show(id))

@@ -7,17 +7,17 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
+from holdfast.api.request_types import Body, Filter, ShortText, View
+from holdfast.api.responses import OperationView, accepted
 from holdfast.control.deeds import RESTART_BATCH
 from holdfast.control.queries import NameQuery
 from holdfast.model.task import TaskStatus
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Body, Filter, View, Word
-from holdfast.web.views import OperationView, accepted
 
-router = APIRouter(route_class=GuardedRoute, tags=["tasks"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["tasks"])
 
 BatchName = Annotated[str, Path(max_length=255, description="The batch's name.", examples=["black friday"])]
 
@@ -38,36 +38,36 @@ class BatchView(View):
 class NewBatch(Body):
     """A batch to be made."""
 
-    name: Word = Field(examples=["black friday"])
+    name: ShortText = Field(examples=["black friday"])
 
 
 @router.get("/api/batches", summary="Batches")
 def batches(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     prefix: Annotated[Filter, Query(description="Only those whose names begin so.")] = None,
     order: Literal["newest", "oldest"] = "newest",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[BatchView]:
     """With how many of their tasks are in each status."""
-    after = behind("batches", order, cursor)
-    found = office.browser.batches(NameQuery(prefix), order=order, after=after, limit=limit)
-    return keyed(request, response, [BatchView.of(batch) for batch in found.rows], found.next)
+    after = decode_list_cursor("batches", order, cursor)
+    found = services.listings.batches(NameQuery(prefix), order=order, after=after, limit=limit)
+    return keyset_page(request, response, [BatchView.of(batch) for batch in found.rows], found.next)
 
 
 # A name may have slashes in it.
 @router.get("/api/batches/{name:path}", summary="A batch", responses=documented(404))
-def batch(name: BatchName, office: TheOffice) -> BatchView:
+def batch(name: BatchName, services: Services) -> BatchView:
     """How many of its tasks are in each status."""
-    return BatchView.of(office.tasks.batch(name))
+    return BatchView.of(services.tasks.batch(name))
 
 
 @router.post("/api/admin/batches", summary="Make a batch", status_code=201)
-def add(given: NewBatch, response: Response, office: TheOffice, who: Who) -> BatchView:
+def add(given: NewBatch, response: Response, services: Services, caller: Caller) -> BatchView:
     """Tasks are put into it when they are asked for. A name that another one has is a 409."""
-    made = office.tasks.create_batch(given.name, actor=who.name)
+    made = services.tasks.create_batch(given.name, actor=caller.name)
     response.headers["Location"] = f"/api/batches/{quote(made.name, safe='')}"
     return BatchView.of(made)
 
@@ -78,7 +78,7 @@ def add(given: NewBatch, response: Response, office: TheOffice, who: Who) -> Bat
     status_code=202,
     responses=documented(404),
 )
-def restart(name: BatchName, response: Response, office: TheOffice, who: Who) -> OperationView:
+def restart(name: BatchName, response: Response, services: Services, caller: Caller) -> OperationView:
     """Those that are completed, failed, cancelled or paused. There may be many of them: the operation says how far it is."""
-    arguments = {"name": office.tasks.batch(name).name}
-    return accepted(response, office.operations.ask(RESTART_BATCH, arguments, actor=who.name))
+    arguments = {"name": services.tasks.batch(name).name}
+    return accepted(response, services.operations.ask(RESTART_BATCH, arguments, actor=caller.name))

@@ -7,16 +7,12 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from pydantic import Field, model_validator
 
-from holdfast.control.domains import ALIASES, KEYS, parse_assignments
-from holdfast.control.queries import DomainQuery, NameQuery
-from holdfast.errors import UsageError
-from holdfast.model.domain import Status
-from holdfast.web.afterwards import quietly
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
-from holdfast.web.problems import documented
-from holdfast.web.shapes import (
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.background_tasks import log_failures
+from holdfast.api.errors import documented
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
+from holdfast.api.request_types import (
     INTEGER,
     Body,
     Domain,
@@ -25,13 +21,17 @@ from holdfast.web.shapes import (
     SecretFields,
     Text,
     View,
-    plain,
-    tag,
-    wanted_version,
+    parse_if_match,
+    set_etag,
+    to_json,
 )
-from holdfast.web.views import OperationView, accepted
+from holdfast.api.responses import OperationView, accepted
+from holdfast.control.domains import ALIASES, KEYS, parse_assignments
+from holdfast.control.queries import DomainQuery, NameQuery
+from holdfast.errors import UsageError
+from holdfast.model.domain import Status
 
-router = APIRouter(route_class=GuardedRoute, tags=["domains"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["domains"])
 
 _DAY = 86_400
 
@@ -234,7 +234,7 @@ _KNOWN: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("/api/domains", summary="Domains")
 def domains(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     status: Status | None = None,
@@ -245,128 +245,135 @@ def domains(
     parent: Annotated[Filter, Query(description="Only sub-domains of this registrable domain.")] = None,
     order: Literal["name", "crawled", "priority", "newest", "oldest"] = "name",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[DomainView]:
     """All that are known."""
     query = DomainQuery(status, active, claimed, worker or None, name or None, parent or None)
-    found = office.browser.domains(query, order=order, after=behind("domains", order, cursor), limit=limit)
-    return keyed(request, response, [DomainView.of(row) for row in found.rows], found.next)
+    found = services.listings.domains(
+        query, order=order, after=decode_list_cursor("domains", order, cursor), limit=limit
+    )
+    return keyset_page(request, response, [DomainView.of(row) for row in found.rows], found.next)
 
 
 @router.get("/api/domains/{domain}", summary="A domain", responses=documented(404))
-def show(domain: Domain, office: TheOffice, response: Response) -> DomainFacts:
+def show(domain: Domain, services: Services, response: Response) -> DomainFacts:
     """Everything about it."""
-    return _facts(response, office.domains.info(domain))
+    return _facts(response, services.domains.info(domain))
 
 
 @router.get("/api/domains/{domain}/robots", summary="The robots.txt of a domain", responses=documented(404))
-def robots(domain: Domain, office: TheOffice) -> list[Robots]:
+def robots(domain: Domain, services: Services) -> list[Robots]:
     """Of each of its origins, as it was read the last time; empty: nobody has asked yet."""
-    return [Robots.of(row) for row in office.domains.robots(domain)]
+    return [Robots.of(row) for row in services.domains.robots(domain)]
 
 
 @router.get("/api/domains/{domain}/transitions", summary="How a domain's status changed", responses=documented(404))
 def transitions(
     domain: Domain,
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Transition]:
     """The newest first."""
-    after = behind("transitions", "newest", cursor)
-    found = office.browser.transitions(domain, after=after, limit=limit)
-    return keyed(request, response, [Transition.of(row) for row in found.rows], found.next)
+    after = decode_list_cursor("transitions", "newest", cursor)
+    found = services.listings.transitions(domain, after=after, limit=limit)
+    return keyset_page(request, response, [Transition.of(row) for row in found.rows], found.next)
 
 
 @router.get("/api/domains/{domain}/tenures", summary="Who held a domain", responses=documented(404))
 def tenures(
     domain: Domain,
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Tenure]:
     """The newest first."""
-    found = office.browser.tenures(domain, after=behind("tenures", "newest", cursor), limit=limit)
-    return keyed(request, response, [Tenure.of(row) for row in found.rows], found.next)
+    found = services.listings.tenures(domain, after=decode_list_cursor("tenures", "newest", cursor), limit=limit)
+    return keyset_page(request, response, [Tenure.of(row) for row in found.rows], found.next)
 
 
 @router.post("/api/admin/domains", summary="Make a domain known", status_code=201, responses=_KNOWN)
-def add(given: NewDomain, office: TheOffice, who: Who, response: Response) -> DomainFacts:
+def add(given: NewDomain, services: Services, caller: Caller, response: Response) -> DomainFacts:
     """Without a seed nothing is crawled of it. One that is known stays as it is (200)."""
-    added = office.domains.add(
+    added = services.domains.add(
         given.domain,
         _changes(given, exclude={"domain"}),
-        actor=who.name,
-        secrets=given.given(),
+        actor=caller.name,
+        secrets=given.to_request_secrets(),
         plain_http=given.plain_http,
     )
     response.headers["Location"] = f"/api/domains/{added.domain}"
     response.status_code = 201 if added.created else 200
-    return _facts(response, office.domains.info(added.domain))
+    return _facts(response, services.domains.info(added.domain))
 
 
 @router.patch("/api/admin/domains/{domain}", summary="Configure a domain", responses=documented(404, 412))
 def change(
-    domain: Domain, given: DomainChange, office: TheOffice, who: Who, response: Response, if_match: IfMatch = None
+    domain: Domain,
+    given: DomainChange,
+    services: Services,
+    caller: Caller,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> DomainFacts:
-    """As `holdfast domain-set` does it."""
-    changes, secrets = _changes(given), given.given()
+    """As `holdfast domains set` does it."""
+    changes, secrets = _changes(given), given.to_request_secrets()
     if not changes and secrets is None:
         raise UsageError("Say what to change.")
-    version = wanted_version(if_match)
-    office.domains.configure(
-        domain, changes, actor=who.name, version=version, secrets=secrets, plain_http=given.plain_http
+    version = parse_if_match(if_match)
+    services.domains.configure(
+        domain, changes, actor=caller.name, version=version, secrets=secrets, plain_http=given.plain_http
     )
-    return _facts(response, office.domains.info(domain))
+    return _facts(response, services.domains.info(domain))
 
 
 @router.delete("/api/admin/domains/{domain}", summary="Forget a domain", status_code=204, responses=documented(404))
-def remove(domain: Domain, office: TheOffice, who: Who, after: BackgroundTasks) -> None:
+def remove(domain: Domain, services: Services, caller: Caller, after: BackgroundTasks) -> None:
     """With its URLs and pages; the log keeps what was asked of it. One that is held, or has live tasks, is refused (409). What is many
     goes bit by bit afterwards."""
-    after.add_task(quietly(office.domains.forget), office.domains.bury(domain, actor=who.name).id)
+    after.add_task(log_failures(services.domains.forget), services.domains.bury(domain, actor=caller.name).id)
 
 
 @router.post("/api/admin/domains/{domain}/reset", summary="Start a domain over", responses=documented(404))
-def reset(domain: Domain, office: TheOffice, who: Who, given: Reset | None = None) -> ResetView:
+def reset(domain: Domain, services: Services, caller: Caller, given: Reset | None = None) -> ResetView:
     """From any status: blocks, errors and cool-downs are forgotten, all its pages are crawled again; who holds it is fenced off."""
     why = (given or Reset()).reason
-    return ResetView.of(office.domains.reset(domain, why, actor=who.name))
+    return ResetView.of(services.domains.reset(domain, why, actor=caller.name))
 
 
 @router.post(
     "/api/admin/domains/{domain}/unblock", summary="Try a blocked domain again", responses=documented(404, 409)
 )
-def unblock(domain: Domain, office: TheOffice, who: Who, given: Reset | None = None) -> ResetView:
+def unblock(domain: Domain, services: Services, caller: Caller, given: Reset | None = None) -> ResetView:
     """From blocked or unreachable: the cool-down and the number of blocks are forgotten, and URLs that wait, were refused or could not be
     reached are crawled, not all pages. A domain that is neither is refused (409)."""
     why = (given or Reset()).reason
-    return ResetView.of(office.domains.unblock(domain, why, actor=who.name))
+    return ResetView.of(services.domains.unblock(domain, why, actor=caller.name))
 
 
 @router.post("/api/admin/priorities", summary="Rewrite the scores of all domains", status_code=202)
-def recalculate(office: TheOffice, who: Who, response: Response) -> OperationView:
+def recalculate(services: Services, caller: Caller, response: Response) -> OperationView:
     """They are rewritten after each visit anyway."""
-    return accepted(response, office.operations.ask("recalculate-priorities", {}, actor=who.name))
+    return accepted(response, services.operations.ask("recalculate-priorities", {}, actor=caller.name))
 
 
 @router.get("/api/maintenance-windows", summary="Domains that are left alone at times")
 def windows(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     name: Annotated[Filter, Query(description="What the name begins with.")] = None,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[WindowView]:
     """By name, with whether they are open now and when that changes."""
-    after = behind("windows", "name", cursor)
-    found = office.browser.windows(NameQuery(name or None), after=after, limit=limit)
-    return keyed(request, response, [WindowView.of(row) for row in found.rows], found.next)
+    after = decode_list_cursor("windows", "name", cursor)
+    found = services.listings.windows(NameQuery(name or None), after=after, limit=limit)
+    return keyset_page(request, response, [WindowView.of(row) for row in found.rows], found.next)
 
 
 @router.put(
@@ -375,12 +382,12 @@ def windows(
     responses=documented(404, 412),
 )
 def set_window(
-    domain: Domain, given: Window, office: TheOffice, who: Who, response: Response, if_match: IfMatch = None
+    domain: Domain, given: Window, services: Services, caller: Caller, response: Response, if_match: IfMatch = None
 ) -> DomainFacts:
-    """In the words of `holdfast domain-set NAME window=…`."""
+    """In the words of `holdfast domains set NAME window=…`."""
     changes = parse_assignments([f"window={given.window}"])
-    office.domains.configure(domain, changes, actor=who.name, version=wanted_version(if_match))
-    return _facts(response, office.domains.info(domain))
+    services.domains.configure(domain, changes, actor=caller.name, version=parse_if_match(if_match))
+    return _facts(response, services.domains.info(domain))
 
 
 @router.delete(
@@ -389,16 +396,16 @@ def set_window(
     responses=documented(404, 412),
 )
 def clear_window(
-    domain: Domain, office: TheOffice, who: Who, response: Response, if_match: IfMatch = None
+    domain: Domain, services: Services, caller: Caller, response: Response, if_match: IfMatch = None
 ) -> DomainFacts:
     """It may be crawled at any time."""
     changes = parse_assignments(["window="])
-    office.domains.configure(domain, changes, actor=who.name, version=wanted_version(if_match))
-    return _facts(response, office.domains.info(domain))
+    services.domains.configure(domain, changes, actor=caller.name, version=parse_if_match(if_match))
+    return _facts(response, services.domains.info(domain))
 
 
 def _changes(given: DomainChange, exclude: set[str] | None = None) -> dict[str, object]:
-    """What was said, in the words of `domain-set`, which checks them."""
+    """What was said, in the words of `domains set`, which checks them."""
     said = given.model_dump(exclude_unset=True, exclude=exclude)
     words = [f"{name}={_word(said[name])}" for name in KEYS if name in said]
     return parse_assignments(words) if words else {}
@@ -417,9 +424,9 @@ def _word(value: object) -> str:
 
 
 def _facts(response: Response, info: dict[str, Any]) -> DomainFacts:
-    tag(response, info["version"])
-    parts = {name: plain(info[name]) for name in ("work", "transitions", "tenures")}
-    facts = {name: plain(value) for name, value in info.items() if name not in parts}
+    set_etag(response, info["version"])
+    parts = {name: to_json(info[name]) for name in ("work", "transitions", "tenures")}
+    facts = {name: to_json(value) for name, value in info.items() if name not in parts}
     return DomainFacts(
         domain=info["domain"], version=info["version"], status=Status(info["status"]), facts=facts, **parts
     )

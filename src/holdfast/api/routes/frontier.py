@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
+from holdfast.api.request_types import Body, Confirm, Filter, Text, View
+from holdfast.api.responses import BadSeed, OperationView, accepted, bad_seeds
 from holdfast.control.queries import UrlQuery
 from holdfast.control.seeds import Loaded
 from holdfast.model.outcome import UrlState
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Body, Confirm, Filter, Text, View
-from holdfast.web.views import BadSeed, OperationView, accepted, bad_seeds
 
-router = APIRouter(route_class=GuardedRoute, tags=["frontier"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["frontier"])
 
 _Job = Annotated[Filter, Query(description="Only of this job, by name or id.")]
 _Domain = Annotated[Filter, Query(description="Only of this domain.")]
@@ -123,14 +123,14 @@ class Recovered(View):
 
 
 @router.get("/api/frontier/stats", summary="The frontier in figures", responses=documented(404))
-def stats(office: TheOffice, job: _Job = None) -> FrontierStats:
+def stats(services: Services, job: _Job = None) -> FrontierStats:
     """From counters; nothing is counted anew."""
-    return FrontierStats.of(office.frontier.stats(job))
+    return FrontierStats.of(services.frontier.stats(job))
 
 
 @router.get("/api/frontier/urls", summary="URLs of the frontier", responses=documented(404))
 def urls(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     domain: _Domain = None,
@@ -143,36 +143,36 @@ def urls(
         Literal["key", "taken"], Query(description="`taken`: as a worker would; needs a domain and a job.")
     ] = "key",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[UrlView]:
     """Whatever their state."""
     query = UrlQuery(domain or None, job or None, state, kind, priority, due)
-    found = office.browser.urls(query, order=order, after=behind("urls", order, cursor), limit=limit)
-    return keyed(request, response, [UrlView.of(row) for row in found.rows], found.next)
+    found = services.listings.urls(query, order=order, after=decode_list_cursor("urls", order, cursor), limit=limit)
+    return keyset_page(request, response, [UrlView.of(row) for row in found.rows], found.next)
 
 
 @router.post("/api/frontier/add", summary="Add URLs", responses=documented(404))
-def add(given: MoreUrls, office: TheOffice, who: Who) -> Sown:
+def add(given: MoreUrls, services: Services, caller: Caller) -> Sown:
     """Those that the job knows already stay as they are."""
-    return _sown(office.frontier.add(given.urls, given.job, priority=given.priority, actor=who.name))
+    return _sown(services.frontier.add(given.urls, given.job, priority=given.priority, actor=caller.name))
 
 
 @router.post("/api/frontier/seed", summary="Add seeds", responses=documented(404))
-def seed(given: Urls, office: TheOffice, who: Who) -> Sown:
+def seed(given: Urls, services: Services, caller: Caller) -> Sown:
     """URLs with high priority, from which a crawl begins. Domains keep what they have learnt."""
-    return _sown(office.frontier.seed(given.urls, given.job, actor=who.name))
+    return _sown(services.frontier.seed(given.urls, given.job, actor=caller.name))
 
 
 @router.post("/api/frontier/recover", summary="Set free what died workers hold")
-def recover(office: TheOffice, who: Who) -> Recovered:
+def recover(services: Services, caller: Caller) -> Recovered:
     """Workers do this by themselves every few seconds. No URL is ever in progress, so none has to be set back."""
-    return Recovered.of(office.frontier.recover(actor=who.name))
+    return Recovered.of(services.frontier.recover(actor=caller.name))
 
 
 @router.delete("/api/frontier", summary="Forget URLs that wait", status_code=202, responses=documented(404))
 def clear(
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     response: Response,
     domain: _Domain = None,
     job: _Job = None,
@@ -180,8 +180,8 @@ def clear(
     everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
 ) -> OperationView:
     """Those that were never fetched; pages stay. A job that has nothing left to do ends by itself."""
-    asked = office.frontier.check_clear(job or None, domain or None, everything=everything or confirm == "all")
-    return accepted(response, office.operations.ask("clear-frontier", asked, actor=who.name))
+    asked = services.frontier.check_clear(job or None, domain or None, everything=everything or confirm == "all")
+    return accepted(response, services.operations.ask("clear-frontier", asked, actor=caller.name))
 
 
 def _sown(loaded: Loaded) -> Sown:

@@ -5,11 +5,11 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 
 from holdfast import __version__
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice
-from holdfast.web.shapes import View
+from holdfast.api.app_services import Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.request_types import View
 
-router = APIRouter(route_class=GuardedRoute, tags=["health"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["health"])
 
 
 class Alive(View):
@@ -40,10 +40,10 @@ class Readiness(View):
 
 
 @router.get("/health", summary="Whether the server lives, and its database and Redis")
-async def health(office: TheOffice) -> Alive:
+async def health(services: Services) -> Alive:
     """Always 200 as long as the process lives, so that no orchestrator restarts it because something else does not work: a liveness probe.
     What the database and Redis do is looked at once a second at the most."""
-    parts, redis = await office.readiness.get(), await office.redis.get()
+    parts, redis = await services.readiness.get(), await services.redis.get()
     works = all(part.works for part in parts)
     return Alive(
         status="ok" if works and redis is not False else "degraded",
@@ -57,12 +57,12 @@ async def health(office: TheOffice) -> Alive:
     summary="Whether the server can work",
     responses={503: {"model": Readiness, "description": "Something that it needs does not work."}},
 )
-async def ready(office: TheOffice, response: Response) -> Readiness:
+async def ready(services: Services, response: Response) -> Readiness:
     """The database answers, its schema is the right one; Redis, where it is set, answers. Without Redis the API works, but slower. 503 if
     requests would not be answered: a readiness probe."""
-    found = await office.readiness.get()
+    found = await services.readiness.get()
     parts = [Part(name=part.name, works=part.works, cause=part.cause) for part in found]
-    redis = await office.redis.get()
+    redis = await services.redis.get()
     if redis is not None:
         parts.append(
             Part(name="redis", works=redis, cause=None if redis else "It does not answer; the database counts.")

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from holdfast.api.app_services import Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
+from holdfast.api.request_types import Filter, View
 from holdfast.control.queries import ItemQuery
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Filter, View
 
-router = APIRouter(route_class=GuardedRoute, tags=["items"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["items"])
 
 _ORDER: Literal["key"] = "key"
 
@@ -36,7 +36,7 @@ class ItemView(View):
 
 @router.get("/api/items", summary="Items", responses=documented(404))
 def items(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     url: Annotated[Filter, Query(description="Only of this page.", examples=["https://shop.example/p/1"])] = None,
@@ -44,9 +44,9 @@ def items(
     job: Annotated[Filter, Query(description="Only of this job, by name or id.")] = None,
     parser: Annotated[Filter, Query(description="Only what this parser found.")] = None,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[ItemView]:
     """Domain by domain and page by page; those of a page in the order in which its parser gave them."""
     query = ItemQuery(url, domain, job, parser)
-    found = office.browser.items(query, order=_ORDER, after=behind("items", _ORDER, cursor), limit=limit)
-    return keyed(request, response, [ItemView.of(row) for row in found.rows], found.next)
+    found = services.listings.items(query, order=_ORDER, after=decode_list_cursor("items", _ORDER, cursor), limit=limit)
+    return keyset_page(request, response, [ItemView.of(row) for row in found.rows], found.next)

@@ -7,37 +7,37 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, model_validator
 
-from holdfast.control.crawls import Wish
-from holdfast.control.job_edits import check_names, follow_up
-from holdfast.control.parsers import check_known
-from holdfast.control.queries import JobQuery
-from holdfast.control.summary import Ending
-from holdfast.errors import UsageError
-from holdfast.model.job import LONGEST_NAME, JobState, Scope
-from holdfast.web import live
-from holdfast.web.afterwards import quietly
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.hub import Wanted
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
-from holdfast.web.problems import documented
-from holdfast.web.shapes import (
+from holdfast.api import sse
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.background_tasks import log_failures
+from holdfast.api.errors import documented
+from holdfast.api.event_hub import EventFilter
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
+from holdfast.api.request_types import (
     INTEGER,
     Body,
     Filter,
     IfMatch,
     JobName,
     SecretFields,
+    ShortText,
     Text,
     UserAgent,
     View,
-    Word,
-    tag,
-    wanted_version,
+    parse_if_match,
+    set_etag,
 )
-from holdfast.web.views import BadSeed, JobView, bad_seeds
+from holdfast.api.responses import BadSeed, JobView, bad_seeds
+from holdfast.control.crawls import Wish
+from holdfast.control.job_edits import check_names, follow_up
+from holdfast.control.parsers import check_known
+from holdfast.control.queries import JobQuery
+from holdfast.control.summary import Ending
+from holdfast.errors import UsageError
+from holdfast.model.job import MAX_NAME_LENGTH, JobState, Scope
 
-router = APIRouter(route_class=GuardedRoute, tags=["jobs"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 
 _MOST_SEEDS = 10_000
 _PATTERNS = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)]
@@ -112,7 +112,7 @@ class JobChange(Body):
 class NewJob(Body):
     """A job to be made."""
 
-    name: Annotated[Word, Field(max_length=LONGEST_NAME, pattern=r"^[^/\s][^/]*$", examples=["shop"])]
+    name: Annotated[ShortText, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^/\s][^/]*$", examples=["shop"])]
     urls: Annotated[list[Text], Field(min_length=1, max_length=_MOST_SEEDS, examples=[["https://example.com/"]])]
     """Where it begins. One that cannot be one is left out and reported, unless all are."""
     spec: Spec = Field(default_factory=Spec)
@@ -198,7 +198,7 @@ class Schedule(Body):
 
 @router.get("/api/jobs", summary="Jobs")
 def jobs(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
@@ -206,30 +206,30 @@ def jobs(
     scheduled: Annotated[Literal[True] | None, Query(description="Only those that recur.")] = None,
     order: Literal["newest", "oldest"] = "newest",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[JobView]:
     """With what there is to do and what was done."""
-    after = behind("jobs", order, cursor)
-    found = office.browser.jobs(JobQuery(state, prefix, scheduled), order=order, after=after, limit=limit)
-    return keyed(request, response, [JobView.of(row) for row in found.rows], found.next)
+    after = decode_list_cursor("jobs", order, cursor)
+    found = services.listings.jobs(JobQuery(state, prefix, scheduled), order=order, after=after, limit=limit)
+    return keyset_page(request, response, [JobView.of(row) for row in found.rows], found.next)
 
 
 @router.post("/api/jobs", summary="Make a job", status_code=201)
-def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> MadeJob:
+def create(given: NewJob, response: Response, services: Services, caller: Caller) -> MadeJob:
     """Workers begin with it at once. A name that is taken is refused (409)."""
     spec = given.spec
     lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
     options = {**spec.model_dump(), **lists}
     if spec.parser is not None:
-        check_known(spec.parser, office.settings.parsing)
-    desk = office.jobs(who)
-    secrets = None if given.secrets is None else given.secrets.given()
+        check_known(spec.parser, services.settings.parsing)
+    desk = services.jobs(caller)
+    secrets = None if given.secrets is None else given.secrets.to_request_secrets()
     wish = Wish(urls=tuple(given.urls), job=given.name, options=options, secrets=secrets)
-    made = desk.create(office.crawls, wish, lambda _: None, given.schedule)
+    made = desk.create(services.crawls, wish, lambda _: None, given.schedule)
     loaded = made.loaded
     response.headers["Location"] = f"/api/jobs/{made.job.id}"
     return MadeJob(
-        job=JobView.of(office.browser.job(made.job.id)),
+        job=JobView.of(services.listings.job(made.job.id)),
         seeds=loaded.seeds,
         bad=loaded.bad,
         bad_seeds=bad_seeds(loaded.bad_lines),
@@ -237,10 +237,10 @@ def create(given: NewJob, response: Response, office: TheOffice, who: Who) -> Ma
 
 
 @router.get("/api/jobs/{job}", summary="A job", responses=documented(404))
-def show(job: JobName, office: TheOffice, response: Response) -> JobView:
+def show(job: JobName, services: Services, response: Response) -> JobView:
     """By name or id."""
-    found = JobView.of(office.browser.job(job))
-    tag(response, found.version)
+    found = JobView.of(services.listings.job(job))
+    set_etag(response, found.version)
     return found
 
 
@@ -248,8 +248,8 @@ def show(job: JobName, office: TheOffice, response: Response) -> JobView:
 def edit(
     job: JobName,
     given: JobChange,
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     response: Response,
     after: BackgroundTasks,
     if_match: IfMatch = None,
@@ -258,88 +258,90 @@ def edit(
     same crawl once it is raised: what was fetched counts. Headers, cookies and passwords: `PUT …/secrets`."""
     changes = given.model_dump(exclude_unset=True)
     if given.parser is not None:
-        check_known(given.parser, office.settings.parsing)
-    edited = office.jobs(who).edit(job, changes, wanted_version(if_match))
-    after.add_task(quietly(follow_up), office.crawls, edited.job_id, tuple(changes))
-    tag(response, edited.version)
-    return EditedJob.of(office.browser.job(edited.job_id), changed=list(edited.changed), note=edited.note)
+        check_known(given.parser, services.settings.parsing)
+    edited = services.jobs(caller).edit(job, changes, parse_if_match(if_match))
+    after.add_task(log_failures(follow_up), services.crawls, edited.job_id, tuple(changes))
+    set_etag(response, edited.version)
+    return EditedJob.of(services.listings.job(edited.job_id), changed=list(edited.changed), note=edited.note)
 
 
 @router.get("/api/jobs/{job}/summary", summary="How a job stands, and why", responses=documented(404))
-def summary(job: JobName, office: TheOffice) -> JobSummary:
+def summary(job: JobName, services: Services) -> JobSummary:
     """URLs that were not crawled by reason, each with the option that changes it; what waits until when; the next step. It goes over all
     URLs of the job (about a second for a million of them), so it may be some seconds old (`now`), and one is made at a time (429)."""
-    return JobSummary.of(office.summaries.of(office.browser.job(job).id))
+    return JobSummary.of(services.job_summaries.of(services.listings.job(job).id))
 
 
 @router.delete("/api/jobs/{job}", summary="Delete a job", status_code=204, responses=documented(404))
-def delete(job: JobName, office: TheOffice, who: Who, after: BackgroundTasks) -> None:
+def delete(job: JobName, services: Services, caller: Caller, after: BackgroundTasks) -> None:
     """With its URLs and pages. The log and the archive keep what was asked of servers. What is many goes bit by bit afterwards."""
-    desk = office.jobs(who)
-    after.add_task(quietly(desk.forget), desk.bury(job)[0])
+    desk = services.jobs(caller)
+    after.add_task(log_failures(desk.forget), desk.bury(job)[0])
 
 
 @router.post("/api/jobs/{job}/pause", summary="Pause a job", responses=documented(404))
-def pause(job: JobName, office: TheOffice, who: Who) -> JobView:
+def pause(job: JobName, services: Services, caller: Caller) -> JobView:
     """Nothing of it is fetched any more, a second or two from now."""
-    desk = office.jobs(who)
-    return JobView.of(office.browser.job(desk.pause(job).job_id))
+    desk = services.jobs(caller)
+    return JobView.of(services.listings.job(desk.pause(job).job_id))
 
 
 @router.post("/api/jobs/{job}/resume", summary="Resume a job", responses=documented(404))
-def resume(job: JobName, office: TheOffice, who: Who, after: BackgroundTasks) -> JobView:
+def resume(job: JobName, services: Services, caller: Caller, after: BackgroundTasks) -> JobView:
     """It goes on where it was. Domains that were put aside follow in a moment."""
-    desk = office.jobs(who)
+    desk = services.jobs(caller)
     acted = desk.let_go_on(job)
-    after.add_task(quietly(desk.unpark), acted.job_id)
-    return JobView.of(office.browser.job(acted.job_id))
+    after.add_task(log_failures(desk.unpark), acted.job_id)
+    return JobView.of(services.listings.job(acted.job_id))
 
 
 @router.post("/api/jobs/{job}/cancel", summary="Cancel a job", responses=documented(404))
-def cancel(job: JobName, office: TheOffice, who: Who) -> JobView:
+def cancel(job: JobName, services: Services, caller: Caller) -> JobView:
     """It ends where it is. What it found stays."""
-    desk = office.jobs(who)
-    return JobView.of(office.browser.job(desk.cancel(job).job_id))
+    desk = services.jobs(caller)
+    return JobView.of(services.listings.job(desk.cancel(job).job_id))
 
 
 @router.put("/api/jobs/{job}/schedule", summary="Crawl a job again and again", responses=documented(404))
-def schedule(job: JobName, given: Schedule, office: TheOffice, who: Who) -> JobView:
+def schedule(job: JobName, given: Schedule, services: Services, caller: Caller) -> JobView:
     """By an interval or a cron expression in UTC."""
-    desk = office.jobs(who)
+    desk = services.jobs(caller)
     desk.schedule(job, given.schedule)
-    return JobView.of(office.browser.job(job))
+    return JobView.of(services.listings.job(job))
 
 
 @router.delete("/api/jobs/{job}/schedule", summary="Crawl a job no more by itself", responses=documented(404))
-def unschedule(job: JobName, office: TheOffice, who: Who) -> JobView:
+def unschedule(job: JobName, services: Services, caller: Caller) -> JobView:
     """What is under way goes on."""
-    desk = office.jobs(who)
+    desk = services.jobs(caller)
     desk.schedule(job, None)
-    return JobView.of(office.browser.job(job))
+    return JobView.of(services.listings.job(job))
 
 
 @router.put("/api/jobs/{job}/secrets", summary="Change what a job sends to its sites", responses=documented(404))
-def set_secrets(job: JobName, given: SecretFields, office: TheOffice, who: Who) -> JobView:
+def set_secrets(job: JobName, given: SecretFields, services: Services, caller: Caller) -> JobView:
     """Headers, cookies and credentials, within two seconds also for crawls under way, for the origins of the seeds that it has now."""
-    secrets = given.given()
+    secrets = given.to_request_secrets()
     if secrets is None:
         raise UsageError("Say what to change: headers, cookies or basic_auth.")
-    job_id = office.browser.job(job).id
-    office.jobs(who).give_secrets(office.crawls, job_id, secrets)
-    return JobView.of(office.browser.job(job_id))
+    job_id = services.listings.job(job).id
+    services.jobs(caller).give_secrets(services.crawls, job_id, secrets)
+    return JobView.of(services.listings.job(job_id))
 
 
 @router.get(
     "/api/jobs/{job}/events",
     summary="What happens to a job, live",
     response_class=StreamingResponse,
-    responses={**live.RESPONSES, **documented(404)},
+    responses={**sse.RESPONSES, **documented(404)},
 )
 def events(
-    job: JobName, request: Request, office: TheOffice, last_event_id: live.LastEventId = None
+    job: JobName, request: Request, services: Services, last_event_id: sse.LastEventId = None
 ) -> StreamingResponse:
     """Server-Sent Events: `job` when something happens to it, `progress` with its figures whenever they change, at most once a second,
     `gone` when it is deleted."""
-    job_id = office.browser.job(job).id
-    shown = live.Shown(office.job_figures, job_id, "progress")
-    return live.answer(request, office, Wanted(job_id=job_id), live.place(office.database, last_event_id), shown)
+    job_id = services.listings.job(job).id
+    shown = sse.SnapshotSource(services.job_snapshots, job_id, "progress")
+    return sse.stream_response(
+        request, services, EventFilter(job_id=job_id), sse.start_position(services.database, last_event_id), shown
+    )

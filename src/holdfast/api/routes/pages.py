@@ -7,18 +7,18 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from holdfast.api import exports
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
+from holdfast.api.request_types import Confirm, Filter, Hex, Since, Until, View, to_json
+from holdfast.api.responses import OperationView, accepted
 from holdfast.control.explain import UrlStory
 from holdfast.control.queries import PageQuery
 from holdfast.model.outcome import Outcome
-from holdfast.web import exports
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Confirm, Filter, Hex, Since, Until, View, plain
-from holdfast.web.views import OperationView, accepted
 
-router = APIRouter(route_class=GuardedRoute, tags=["pages"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
 
 _Url = Annotated[str, Query(min_length=1, max_length=4096, description="The URL.", examples=["https://example.com/"])]
 _Job = Annotated[Filter, Query(description="Only of this job, by name or id.")]
@@ -102,7 +102,7 @@ class PageFactsView(View):
 
 @router.get("/api/pages", summary="Pages", responses=documented(404))
 def pages(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     domain: _Domain = None,
@@ -118,18 +118,18 @@ def pages(
     until: Until = None,
     order: Literal["newest", "oldest", "key"] = "newest",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[PageView]:
     """What was answered, the newest first unless you say otherwise."""
     query = PageQuery(domain, job, status, status_class, outcome, content_type or None, content_hash, since, until)
-    found = office.browser.pages(query, order=order, after=behind("pages", order, cursor), limit=limit)
-    return keyed(request, response, [PageView.of(row) for row in found.rows], found.next)
+    found = services.listings.pages(query, order=order, after=decode_list_cursor("pages", order, cursor), limit=limit)
+    return keyset_page(request, response, [PageView.of(row) for row in found.rows], found.next)
 
 
 @router.get("/api/pages/page", summary="A page", responses=documented(404))
-def page(url: _Url, office: TheOffice, job: _Job = None) -> list[PageFactsView]:
+def page(url: _Url, services: Services, job: _Job = None) -> list[PageFactsView]:
     """Everything that each job knows of a URL, the newest answer first."""
-    return [PageFactsView.of(row) for row in office.pages.facts(url, job)]
+    return [PageFactsView.of(row) for row in services.pages.facts(url, job)]
 
 
 @router.delete(
@@ -139,8 +139,8 @@ def page(url: _Url, office: TheOffice, job: _Job = None) -> list[PageFactsView]:
     responses=documented(404),
 )
 def purge(
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     response: Response,
     domain: _Domain = None,
     job: _Job = None,
@@ -149,8 +149,8 @@ def purge(
     everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
 ) -> OperationView:
     """Facts and texts of pages; that their URLs are done stays known, and the log and the archive stay as they are."""
-    asked = office.pages.check_purge(job, domain, before, everything=everything or confirm == "all")
-    return accepted(response, office.operations.ask("purge-pages", asked, actor=who.name))
+    asked = services.pages.check_purge(job, domain, before, everything=everything or confirm == "all")
+    return accepted(response, services.operations.ask("purge-pages", asked, actor=caller.name))
 
 
 class Explanation(View):
@@ -163,13 +163,13 @@ class Explanation(View):
 
 @router.get("/api/explain", summary="Why a URL or a domain is where it is", responses=documented(404))
 def explain(
-    subject: Annotated[str, Query(min_length=1, max_length=4096, description="A URL or a domain.")], office: TheOffice
+    subject: Annotated[str, Query(min_length=1, max_length=4096, description="A URL or a domain.")], services: Services
 ) -> Explanation:
     """What it waits for, who said no, what the last answer was."""
     is_url = "/" in subject
-    story = office.explainer.url(subject) if is_url else office.explainer.domain(subject)
+    story = services.explainer.url(subject) if is_url else services.explainer.domain(subject)
     named = story.url if isinstance(story, UrlStory) else story.domain
-    return Explanation(kind="url" if is_url else "domain", subject=named, told=plain(story))
+    return Explanation(kind="url" if is_url else "domain", subject=named, told=to_json(story))
 
 
 @router.get(
@@ -180,12 +180,12 @@ def explain(
 )
 def export(
     kind: Annotated[exports.Kind, Path(description="What: pages, URLs, or the log of all outcomes.")],
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     format: exports.Format = exports.Format.JSONL,  # noqa: A002 — the name of the parameter
     job: _Job = None,
     domain: _Domain = None,
     text: Annotated[bool, Query(description="Pages with their text.")] = False,
 ) -> StreamingResponse:
     """A stream that reads a chunk at a time: what is committed meanwhile may be in it or not."""
-    return exports.answer(office, who, kind, format, job=job, domain=domain, text=text)
+    return exports.export_response(services, caller, kind, format, job=job, domain=domain, text=text)

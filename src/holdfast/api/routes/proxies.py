@@ -8,20 +8,40 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, SecretStr
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import (
+    DEFAULT_LIMIT,
+    CursorText,
+    Limit,
+    Page,
+    decode_cursor,
+    decode_list_cursor,
+    id_page,
+    keyset_page,
+)
+from holdfast.api.request_types import (
+    INTEGER,
+    Body,
+    Filter,
+    Id,
+    IfMatch,
+    ShortText,
+    Text,
+    View,
+    parse_if_match,
+    set_etag,
+)
 from holdfast.control.proxy_test import URL
 from holdfast.control.queries import ProxyQuery
+from holdfast.db.proxies import Facts, Proxy
 from holdfast.errors import Refused, UsageError
 from holdfast.model import proxy as model
-from holdfast.model.proxy import Protocol, Written
-from holdfast.model.url import parse, visitable
-from holdfast.store.proxies import Facts, Proxy
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed, page_of, unpack
-from holdfast.web.problems import documented
-from holdfast.web.shapes import INTEGER, Body, Filter, Id, IfMatch, Text, View, Word, tag, wanted_version
+from holdfast.model.proxy import ParsedProxy, Protocol
+from holdfast.model.url import checked_host, parse_url
 
-router = APIRouter(route_class=GuardedRoute, tags=["proxies"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["proxies"])
 
 Country = Annotated[str | None, Field(pattern="^[A-Z]{2}$", examples=["DE"])]
 Note = Annotated[str | None, Field(min_length=1, max_length=100, examples=["acme"])]
@@ -82,7 +102,7 @@ class NewProxy(Body):
     """SCHEME://USER:PASSWORD@HOST:PORT; scheme, user and password may be left out; %40 is an @."""
     protocol: Protocol | None = None
     """null: http."""
-    host: Word | None = None
+    host: ShortText | None = None
     port: Annotated[int | None, Field(ge=1, le=65_535)] = None
     username: Annotated[str | None, Field(max_length=255)] = None
     password: Annotated[SecretStr | None, Field(max_length=1000)] = None
@@ -95,17 +115,17 @@ class NewProxy(Body):
     allow_private: bool = False
     """It has a private address, and that is meant."""
 
-    def written(self) -> Written:
+    def written(self) -> ParsedProxy:
         """The proxy that is meant. Raises UsageError, with nothing of its password."""
         parts = (self.protocol, self.host, self.port, self.username, self.password)
         if self.url is not None:
             if any(part is not None for part in parts):
                 raise UsageError("Say where the proxy is by `url` or by its parts, not by both.")
-            return model.read(self.url.get_secret_value())
+            return model.parse_proxy(self.url.get_secret_value())
         if self.host is None or self.port is None:
             raise UsageError("Say where the proxy is: by `url`, or by `host` and `port`.")
         password = "" if self.password is None else self.password.get_secret_value()
-        return model.written(self.protocol or Protocol.HTTP, self.host, self.port, self.username or "", password)
+        return model.make_proxy(self.protocol or Protocol.HTTP, self.host, self.port, self.username or "", password)
 
     def facts(self) -> Facts:
         """What is said of it."""
@@ -224,7 +244,7 @@ class Costs(Page[CostView]):
 
 @router.get("/api/proxies", summary="Proxies")
 def proxies(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     active: bool | None = None,
@@ -232,53 +252,55 @@ def proxies(
     country: Annotated[Filter, Query(description="A code of two letters.", examples=["DE"])] = None,
     order: Literal["oldest", "newest"] = "oldest",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[ProxyView]:
     """What is said of them, and what went through them."""
     query = ProxyQuery(active, provider, country)
-    found = office.browser.proxies(query, order=order, after=behind("proxies", order, cursor), limit=limit)
-    return keyed(request, response, [_view(proxy) for proxy in found.rows], found.next)
+    found = services.listings.proxies(
+        query, order=order, after=decode_list_cursor("proxies", order, cursor), limit=limit
+    )
+    return keyset_page(request, response, [_view(proxy) for proxy in found.rows], found.next)
 
 
 @router.get("/api/proxies/health", summary="The pools of all domains in numbers")
 def health(
-    office: TheOffice, request: Request, response: Response, cursor: CursorText = None, limit: Limit = USUAL
+    services: Services, request: Request, response: Response, cursor: CursorText = None, limit: Limit = DEFAULT_LIMIT
 ) -> Page[HealthView]:
     """Of domains that have or want proxies, by name."""
-    key = unpack(cursor, str)
-    found = office.proxies.health(after="" if key is None else str(key[0]), limit=limit)
+    key = decode_cursor(cursor, str)
+    found = services.proxies.health(after="" if key is None else str(key[0]), limit=limit)
     more = (found[-1].domain,) if len(found) == limit else None
-    return keyed(request, response, [HealthView.of(pool) for pool in found], more)
+    return keyset_page(request, response, [HealthView.of(pool) for pool in found], more)
 
 
 @router.get("/api/proxies/cost", summary="What proxies cost")
 def cost(
-    office: TheOffice, request: Request, response: Response, cursor: CursorText = None, limit: Limit = USUAL
+    services: Services, request: Request, response: Response, cursor: CursorText = None, limit: Limit = DEFAULT_LIMIT
 ) -> Costs:
     """In the order of their ids; the first page also says what those of each provider cost."""
-    key = unpack(cursor, int) or (0,)
+    key = decode_cursor(cursor, int) or (0,)
     if not isinstance(key[0], int):
         raise UsageError("This is no cursor of this list; take the `next` of a page of it, or leave it out to begin.")
-    found = office.proxies.costs(after=key[0], limit=limit)
-    page = page_of(request, response, [CostView.of(one) for one in found], limit)
-    providers = office.proxies.provider_costs() if cursor is None else []
+    found = services.proxies.costs(after=key[0], limit=limit)
+    page = id_page(request, response, [CostView.of(one) for one in found], limit)
+    providers = services.proxies.provider_costs() if cursor is None else []
     return Costs(items=page.items, next=page.next, providers=[ProviderCostView.of(one) for one in providers])
 
 
 @router.get("/api/proxies/{id}", summary="A proxy", responses=documented(404))
-def proxy(id: Id, response: Response, office: TheOffice) -> ProxyView:  # noqa: A002 — the name of the parameter
+def proxy(id: Id, response: Response, services: Services) -> ProxyView:  # noqa: A002 — the name of the parameter
     """What is said of it, and what went through it."""
-    return _answer(response, office.proxies.show(id))
+    return _answer(response, services.proxies.show(id))
 
 
 @router.post("/api/admin/proxies", summary="Make a proxy known", status_code=201)
-def add(given: NewProxy, response: Response, office: TheOffice, who: Who) -> ProxyView:
+def add(given: NewProxy, response: Response, services: Services, caller: Caller) -> ProxyView:
     """Its password is stored sealed, and never shown. One that is known with the same user is a 409."""
-    made = office.proxies.add(given.written(), given.facts(), actor=who.name)
+    made = services.proxies.add(given.written(), given.facts(), actor=caller.name)
     if not made.created:
         raise Refused(f"{made.server} is known as proxy {made.id} already, and is as it was; change that one.")
     response.headers["Location"] = f"/api/proxies/{made.id}"
-    return _answer(response, office.proxies.show(made.id))
+    return _answer(response, services.proxies.show(made.id))
 
 
 @router.patch("/api/admin/proxies/{id}", summary="Change what is said of a proxy", responses=documented(404, 412))
@@ -286,50 +308,52 @@ def change(
     id: Id,  # noqa: A002 — the name of the parameter
     given: ProxyChange,
     response: Response,
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     if_match: IfMatch = None,
 ) -> ProxyView:
     """Another password also forgets the failures of the one before."""
     if not given.model_fields_set:
         raise UsageError("Say what is to be different.")
-    version = wanted_version(if_match)
-    changed = office.proxies.edit(id, given.changes(), actor=who.name, password=given.new_password(), version=version)
+    version = parse_if_match(if_match)
+    changed = services.proxies.edit(
+        id, given.changes(), actor=caller.name, password=given.new_password(), version=version
+    )
     return _answer(response, changed)
 
 
 @router.delete("/api/admin/proxies/{id}", summary="Forget a proxy", status_code=204, responses=documented(404))
-def remove(id: Id, office: TheOffice, who: Who) -> None:  # noqa: A002 — the name of the parameter
+def remove(id: Id, services: Services, caller: Caller) -> None:  # noqa: A002 — the name of the parameter
     """Also its place in pools, and what it did there."""
-    office.proxies.remove(id, actor=who.name)
+    services.proxies.remove(id, actor=caller.name)
 
 
 @router.post("/api/admin/proxies/{id}/enable", summary="Let a proxy be used", responses=documented(404))
-def enable(id: Id, response: Response, office: TheOffice, who: Who) -> ProxyView:  # noqa: A002 — the name of the parameter
+def enable(id: Id, response: Response, services: Services, caller: Caller) -> ProxyView:  # noqa: A002 — the name of the parameter
     """Its failures are forgotten. To enable it twice is no error."""
-    office.proxies.switch(id, on=True, actor=who.name)
-    return _answer(response, office.proxies.show(id))
+    services.proxies.switch(id, on=True, actor=caller.name)
+    return _answer(response, services.proxies.show(id))
 
 
 @router.post("/api/admin/proxies/{id}/disable", summary="Let a proxy be used by nobody", responses=documented(404))
-def disable(id: Id, response: Response, office: TheOffice, who: Who) -> ProxyView:  # noqa: A002 — the name of the parameter
+def disable(id: Id, response: Response, services: Services, caller: Caller) -> ProxyView:  # noqa: A002 — the name of the parameter
     """Until somebody enables it. To disable it twice is no error."""
-    office.proxies.switch(id, on=False, actor=who.name)
-    return _answer(response, office.proxies.show(id))
+    services.proxies.switch(id, on=False, actor=caller.name)
+    return _answer(response, services.proxies.show(id))
 
 
 @router.post("/api/admin/proxies/{id}/test", summary="Try a proxy", responses=documented(404))
-def try_out(id: Id, office: TheOffice, who: Who, given: Trial | None = None) -> TestedView:  # noqa: A002 — the name of the parameter
+def try_out(id: Id, services: Services, caller: Caller, given: Trial | None = None) -> TestedView:  # noqa: A002 — the name of the parameter
     """Asks for a page through it, now, and waits for it. One that works is active again if it had failed too often; one that does not
     is as it was. It counts against the limit of the proxy."""
-    url = parse((given or Trial()).url)
-    visitable(url)
-    (tested,) = office.tester.test([id], url.href, actor=who.name)
+    url = parse_url((given or Trial()).url)
+    checked_host(url)
+    (tested,) = services.proxy_tester.test([id], url.href, actor=caller.name)
     return TestedView.of(tested)
 
 
 def _answer(response: Response, proxy: Proxy) -> ProxyView:
-    tag(response, proxy.version)
+    set_etag(response, proxy.version)
     return _view(proxy)
 
 

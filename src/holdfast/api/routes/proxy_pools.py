@@ -8,18 +8,18 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_cursor, keyset_page
+from holdfast.api.request_types import BIGINT, Body, Domain, Id, IfMatch, View, parse_if_match, set_etag
+from holdfast.api.routes.proxies import HealthView
 from holdfast.control.proxies import FIRST_PRIORITY, LAST_PRIORITY
+from holdfast.db.proxy_pools import Mapping
 from holdfast.errors import NotFound, UsageError
 from holdfast.model.proxy import Protocol
-from holdfast.store.proxy_pools import Mapping
-from holdfast.web.api.proxies import HealthView
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, keyed, unpack
-from holdfast.web.problems import documented
-from holdfast.web.shapes import BIGINT, Body, Domain, Id, IfMatch, View, tag, wanted_version
 
-router = APIRouter(route_class=GuardedRoute, tags=["proxies"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["proxies"])
 
 Priority = Annotated[int | None, Field(ge=FIRST_PRIORITY, le=LAST_PRIORITY, examples=[5])]
 
@@ -128,37 +128,37 @@ class NextProxyView(View):
 @router.get("/api/domains/{domain}/proxies", summary="The pool of a domain", responses=documented(404))
 def pool(
     domain: Domain,
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[MemberView]:
     """In the order in which its proxies are used, and behind them what else it has used."""
-    found = _behind(office.proxies.pool(domain), cursor)
+    found = _behind(services.proxies.pool(domain), cursor)
     rows = found[:limit]
     key = _key(rows[-1]) if len(found) > limit else None
-    return keyed(request, response, [_view(mapping) for mapping in rows], key)
+    return keyset_page(request, response, [_view(mapping) for mapping in rows], key)
 
 
 @router.get(
     "/api/domains/{domain}/proxies/health", summary="The pool of a domain in numbers", responses=documented(404)
 )
-def health(domain: Domain, office: TheOffice) -> HealthView:
+def health(domain: Domain, services: Services) -> HealthView:
     """Zeros, if it has none."""
-    return HealthView.of(office.proxy_choice.health(domain))
+    return HealthView.of(services.proxy_preview.health(domain))
 
 
 @router.get("/api/domains/{domain}/proxies/next", summary="Which proxy comes next", responses=documented(404))
-def following(domain: Domain, office: TheOffice) -> NextProxyView:
+def following(domain: Domain, services: Services) -> NextProxyView:
     """As far as the store knows: workers have turns in memory that nobody else sees."""
-    return NextProxyView.of(office.proxy_choice.next(domain))
+    return NextProxyView.of(services.proxy_preview.next(domain))
 
 
 @router.post("/api/admin/domains/{domain}/proxies", summary="Put proxies into a pool", responses=documented(404))
-def assign(domain: Domain, given: Assignment, office: TheOffice, who: Who) -> AssignedView:
+def assign(domain: Domain, given: Assignment, services: Services, caller: Caller) -> AssignedView:
     """A domain that used no proxies uses its pool from now on. A domain or proxy that is not known is a 404."""
-    return AssignedView.of(office.proxies.assign(domain, given.proxy_ids, actor=who.name, priority=given.priority))
+    return AssignedView.of(services.proxies.assign(domain, given.proxy_ids, actor=caller.name, priority=given.priority))
 
 
 @router.patch(
@@ -169,22 +169,22 @@ def change(
     id: Id,  # noqa: A002 — the name of the parameter
     given: MemberChange,
     response: Response,
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     if_match: IfMatch = None,
 ) -> MemberView:
     """Its priority, or whether it is used here."""
     if given.priority is None and given.is_active is None:
         raise UsageError("Say what is to be different: priority, is_active or both.")
-    changed = office.proxies.edit_mapping(
+    changed = services.proxies.edit_mapping(
         domain,
         id,
-        actor=who.name,
+        actor=caller.name,
         priority=given.priority,
         on=given.is_active,
-        version=wanted_version(if_match),
+        version=parse_if_match(if_match),
     )
-    tag(response, changed.version)
+    set_etag(response, changed.version)
     return _view(changed)
 
 
@@ -194,9 +194,9 @@ def change(
     status_code=204,
     responses=documented(404),
 )
-def unassign(domain: Domain, id: Id, office: TheOffice, who: Who) -> None:  # noqa: A002 — the name of the parameter
+def unassign(domain: Domain, id: Id, services: Services, caller: Caller) -> None:  # noqa: A002 — the name of the parameter
     """What it did for the domain stays countable."""
-    done = office.proxies.unassign(domain, [id], actor=who.name)
+    done = services.proxies.unassign(domain, [id], actor=caller.name)
     if done.unknown:
         raise NotFound(f"Proxy {id} is not in the pool of {done.domain}.")
 
@@ -204,7 +204,7 @@ def unassign(domain: Domain, id: Id, office: TheOffice, who: Who) -> None:  # no
 def _behind(members: Sequence[Mapping], cursor: str | None) -> Sequence[Mapping]:
     """Those that come behind the one that a cursor stands for. A pool is short enough to be read at once, and its order is never the
     same for long."""
-    key = unpack(cursor, int, int, datetime, int)
+    key = decode_cursor(cursor, int, int, datetime, int)
     if key is None:
         return members
     try:

@@ -5,12 +5,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from holdfast.web import pages
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import Who
-from holdfast.web.problems import documented
+from holdfast.api import pages
+from holdfast.api.app_services import Caller
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
 
-router = APIRouter(route_class=GuardedRoute, tags=["site"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["site"])
 
 _PAGE: Final = {"text/html": {"schema": {"type": "string"}}}
 _LINKS: Final = {
@@ -44,9 +44,9 @@ async def home(request: Request) -> Response:
     response_class=HTMLResponse,
     responses={200: {"description": "Swagger UI.", "content": _PAGE}},
 )
-async def docs(who: Who) -> Response:
+async def docs(caller: Caller) -> Response:
     """A browser without a login is shown a form to log in (401)."""
-    return pages.docs(who)
+    return pages.docs(caller)
 
 
 @router.get(

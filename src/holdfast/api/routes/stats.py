@@ -1,27 +1,25 @@
-"""Figures: statistics, time series, metrics, live events, alerts."""
+"""Figures: statistics, time series, metrics, live events."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from holdfast.api import metrics, sse
+from holdfast.api.app_services import Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.event_hub import EventFilter
+from holdfast.api.request_types import Filter, Since, Until, View
+from holdfast.api.responses import Stats
 from holdfast.control import measures
 from holdfast.control import outlook as control_outlook
-from holdfast.control.alerts import AlertDesk
 from holdfast.control.statistics import step_of
+from holdfast.db.events import Kind
 from holdfast.model.task import TaskStatus
-from holdfast.store.events import Kind
-from holdfast.web import live, metrics
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.hub import Wanted
-from holdfast.web.office import TheOffice
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, page_of, unpack_id
-from holdfast.web.problems import documented
-from holdfast.web.shapes import Filter, Since, Until, View
-from holdfast.web.views import Stats
 
-router = APIRouter(route_class=GuardedRoute, tags=["figures"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["figures"])
 
 _HOUR = timedelta(hours=1)
 
@@ -89,37 +87,21 @@ class TaskCount(View):
     """How long those took, on average."""
 
 
-class AlertView(View):
-    """Something that is or was wrong."""
-
-    id: int
-    kind: str
-    subject: str
-    """Whom it is about: a worker, a domain; empty: everything."""
-    state: str
-    """`firing` or `resolved`."""
-    value: float
-    since: datetime
-    last_seen_at: datetime
-    resolved_at: datetime | None
-    details: dict[str, Any]
-
-
 @router.get("/api/stats", summary="How things stand")
-def stats(office: TheOffice) -> Stats:
+def stats(services: Services) -> Stats:
     """Public figures of the whole store, a second old at the most."""
-    return Stats.of(office.stats.snapshot())
+    return Stats.of(services.stats.snapshot())
 
 
 @router.get("/api/stats/outlook", summary="What comes next")
-def outlook(office: TheOffice) -> OutlookView:
+def outlook(services: Services) -> OutlookView:
     """When domains are crawled again, and what only a person or the next sweep sets right."""
-    return OutlookView.of(control_outlook.outlook(office.database))
+    return OutlookView.of(control_outlook.outlook(services.database))
 
 
 @router.get("/api/stats/timeseries", summary="What was crawled, over time")
 def timeseries(
-    office: TheOffice,
+    services: Services,
     since: Since = None,
     until: Until = None,
     step: Annotated[
@@ -129,15 +111,15 @@ def timeseries(
 ) -> TimeSeries:
     """The last hour, unless you say since when. Gaps are zeros; 2000 points at the most. Minutes are kept for a week, days for ever."""
     width = step_of(step)
-    begin = since if since is not None else office.stats.snapshot().at - max(_HOUR, 24 * width)
-    points = office.stats.timeseries(begin, until, width)
+    begin = since if since is not None else services.stats.snapshot().at - max(_HOUR, 24 * width)
+    points = services.stats.timeseries(begin, until, width)
     return TimeSeries(step=width, points=[PointView.of(point) for point in points])
 
 
 @router.get("/api/stats/tasks", summary="Tasks by status")
-def tasks(office: TheOffice) -> list[TaskCount]:
+def tasks(services: Services) -> list[TaskCount]:
     """Every status is named."""
-    found = office.tasks.stats()
+    found = services.tasks.stats()
     return [TaskCount.of(found[status], status=status) for status in TaskStatus]
 
 
@@ -145,13 +127,17 @@ def tasks(office: TheOffice) -> list[TaskCount]:
     "/api/stats/events",
     summary="How things stand, live",
     response_class=StreamingResponse,
-    responses=live.RESPONSES,
+    responses=sse.RESPONSES,
 )
-def stats_events(request: Request, office: TheOffice) -> StreamingResponse:
+def stats_events(request: Request, services: Services) -> StreamingResponse:
     """Server-Sent Events: `stats` with the figures of /api/stats whenever they change, at most once a second."""
-    nothing = Wanted(kinds=frozenset())
-    return live.answer(
-        request, office, nothing, live.place(office.database), live.Shown(office.stats_figures, 0, "stats")
+    nothing = EventFilter(kinds=frozenset())
+    return sse.stream_response(
+        request,
+        services,
+        nothing,
+        sse.start_position(services.database),
+        sse.SnapshotSource(services.stats_snapshots, 0, "stats"),
     )
 
 
@@ -159,36 +145,22 @@ def stats_events(request: Request, office: TheOffice) -> StreamingResponse:
     "/api/events",
     summary="What happens, live",
     response_class=StreamingResponse,
-    responses={**live.RESPONSES, **documented(404)},
+    responses={**sse.RESPONSES, **documented(404)},
 )
 def events(
     request: Request,
-    office: TheOffice,
+    services: Services,
     kind: Annotated[list[Kind] | None, Query(description="Only events of these kinds.", max_length=len(Kind))] = None,
     domain: Annotated[Filter, Query(description="Only what happens to this domain.")] = None,
-    last_event_id: live.LastEventId = None,
+    last_event_id: sse.LastEventId = None,
 ) -> StreamingResponse:
     """Server-Sent Events, each named after what it is about: `job`, `domain`, `task`, `worker`, `alert`. They are kept for a day: who
     was away goes on with `Last-Event-ID`, and gets `reset` first after more than that."""
-    wanted = Wanted(
+    wanted = EventFilter(
         kinds=frozenset(kind) if kind else None,
-        domain_id=office.domains.info(domain)["id"] if domain is not None else None,
+        domain_id=services.domains.info(domain)["id"] if domain is not None else None,
     )
-    return live.answer(request, office, wanted, live.place(office.database, last_event_id))
-
-
-@router.get("/api/alerts", summary="What is or was wrong")
-def alerts(
-    office: TheOffice,
-    request: Request,
-    response: Response,
-    active: Annotated[bool | None, Query(description="Only those that fire now, or that do not.")] = None,
-    cursor: CursorText = None,
-    limit: Limit = USUAL,
-) -> Page[AlertView]:
-    """The newest first."""
-    found = AlertDesk(office.database).listing(active=active, before=unpack_id(cursor), limit=limit)
-    return page_of(request, response, [AlertView.of(row) for row in found], limit)
+    return sse.stream_response(request, services, wanted, sse.start_position(services.database, last_event_id))
 
 
 @router.get(
@@ -197,6 +169,6 @@ def alerts(
     response_class=Response,
     responses={200: {"description": "Text of the exposition format.", "content": {metrics.MEDIA_TYPE: {}}}},
 )
-def prometheus(office: TheOffice) -> Response:
+def prometheus(services: Services) -> Response:
     """Let Prometheus ask with an API key of the scope `metrics`."""
-    return Response(metrics.written(measures.collect(office.database)), media_type=metrics.MEDIA_TYPE)
+    return Response(metrics.render(measures.collect(services.database)), media_type=metrics.MEDIA_TYPE)

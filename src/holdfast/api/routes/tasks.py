@@ -6,24 +6,32 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator, Field
 
+from holdfast.api.app_services import Caller, Services
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.errors import documented
+from holdfast.api.pagination import (
+    DEFAULT_LIMIT,
+    CursorText,
+    Limit,
+    Page,
+    decode_id_cursor,
+    decode_list_cursor,
+    keyset_page,
+)
+from holdfast.api.request_types import BIGINT, Body, Filter, Id, Moment, ShortText, Text, View
 from holdfast.control.queries import TaskQuery
 from holdfast.control.tasks import Wish
 from holdfast.model import task as model
 from holdfast.model.task import TaskStatus
-from holdfast.web.guard import GuardedRoute
-from holdfast.web.office import TheOffice, Who
-from holdfast.web.paging import USUAL, CursorText, Limit, Page, behind, keyed, unpack_id
-from holdfast.web.problems import documented
-from holdfast.web.shapes import BIGINT, Body, Filter, Id, Moment, Text, View, Word
 
-router = APIRouter(route_class=GuardedRoute, tags=["tasks"])
+router = APIRouter(route_class=AuthorizedRoute, tags=["tasks"])
 
 _MOST_URLS: Final = 10_000
 _MOST_RESTARTED: Final = 10_000
 _MOST_NAMED: Final = 1000
 """Restarted tasks that an answer lists."""
 
-Priority = Annotated[int, Field(ge=model.FIRST_PRIORITY, le=model.LAST_PRIORITY, examples=[2])]
+Priority = Annotated[int, Field(ge=model.HIGHEST_PRIORITY, le=model.LOWEST_PRIORITY, examples=[2])]
 Hex = Annotated[str, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]
 
 
@@ -154,16 +162,16 @@ class CrawlView(View):
 class WishBody(Body):
     """How tasks are to be."""
 
-    priority: Priority = model.USUAL_PRIORITY
+    priority: Priority = model.DEFAULT_PRIORITY
     scheduled_at: Moment | None = Field(default=None, examples=["2031-12-24T18:00:00Z"])
     """Not before then; null: now."""
     crawl_frequency: timedelta | None = Field(default=None, examples=["PT6H"])
     """How long after its end it is crawled again (ISO 8601, or seconds); null: as the domain says."""
     is_recurring: bool = True
-    max_retries: Annotated[int, Field(ge=0, le=model.MOST_RETRIES)] = model.USUAL_RETRIES
+    max_retries: Annotated[int, Field(ge=0, le=model.MAX_RETRIES)] = model.DEFAULT_RETRIES
     parent_task_id: Annotated[int | None, Field(ge=1, le=BIGINT)] = None
     """Not before this task is completed."""
-    batch: Word | None = Field(default=None, examples=["black friday"])
+    batch: ShortText | None = Field(default=None, examples=["black friday"])
     """By name; it must exist."""
     webhook_url: Text | None = Field(default=None, examples=["https://receiver.example/hook"])
     """Who is told when it ends."""
@@ -239,10 +247,10 @@ class RestartParsing(Body):
 class RestartFailed(Body):
     """Which failed tasks are to be restarted; what is left out restricts nothing."""
 
-    domain: Word | None = Field(default=None, examples=["shop.example"])
+    domain: ShortText | None = Field(default=None, examples=["shop.example"])
     domain_id: Annotated[int | None, Field(ge=1, le=BIGINT)] = None
     """The same by its id."""
-    batch: Word | None = Field(default=None, examples=["black friday"])
+    batch: ShortText | None = Field(default=None, examples=["black friday"])
     failed_after: Moment | None = Field(default=None, examples=["2031-12-24T18:00:00Z"])
     """Those that failed then or later."""
     limit: Annotated[int, Field(ge=1, le=_MOST_RESTARTED)] = 1000
@@ -272,44 +280,44 @@ class NewPriority(Body):
 
 @router.get("/api/tasks", summary="Tasks", responses=documented(404))
 def tasks(
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     status: TaskStatus | None = None,
     domain: Filter = None,
     batch: Annotated[Filter, Query(description="By name.")] = None,
     parent_task_id: Annotated[int | None, Query(ge=1, le=BIGINT)] = None,
-    priority: Annotated[int | None, Query(ge=model.FIRST_PRIORITY, le=model.LAST_PRIORITY)] = None,
+    priority: Annotated[int | None, Query(ge=model.HIGHEST_PRIORITY, le=model.LOWEST_PRIORITY)] = None,
     order: Literal["newest", "oldest"] = "newest",
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[TaskView]:
     """A domain or a batch that is not known is a 404."""
     query = TaskQuery(status, domain, batch, parent_task_id, priority)
-    found = office.browser.tasks(query, order=order, after=behind("tasks", order, cursor), limit=limit)
-    return keyed(request, response, [TaskView.of(task) for task in found.rows], found.next)
+    found = services.listings.tasks(query, order=order, after=decode_list_cursor("tasks", order, cursor), limit=limit)
+    return keyset_page(request, response, [TaskView.of(task) for task in found.rows], found.next)
 
 
 @router.get("/api/tasks/{id}", summary="A task", responses=documented(404))
-def task(id: Id, office: TheOffice) -> StoryView:  # noqa: A002 — the name of the parameter
+def task(id: Id, services: Services) -> StoryView:  # noqa: A002 — the name of the parameter
     """Where it is, why, and what comes next."""
-    story = office.tasks.story(id)
+    story = services.tasks.story(id)
     return StoryView.of(story.task, batch=story.batch, moved_to=story.moved_to, next=story.next, waits=story.waits)
 
 
 @router.get("/api/tasks/{id}/history", summary="All crawls of a task's URL", responses=documented(404))
 def history(
     id: Id,  # noqa: A002 — the name of the parameter
-    office: TheOffice,
+    services: Services,
     request: Request,
     response: Response,
     cursor: CursorText = None,
-    limit: Limit = USUAL,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Page[CrawlView]:
     """The newest first, each with all that happened to it."""
-    found = office.tasks.history(id, before=unpack_id(cursor), limit=limit)
+    found = services.tasks.history(id, before=decode_id_cursor(cursor), limit=limit)
     key = (found[-1].task.id,) if len(found) == limit else None
-    return keyed(request, response, [CrawlView.of(crawled) for crawled in found], key)
+    return keyset_page(request, response, [CrawlView.of(crawled) for crawled in found], key)
 
 
 @router.post(
@@ -318,9 +326,9 @@ def history(
     status_code=201,
     responses={200: {"model": AskedView, "description": "The URL has a task that has not ended"}, **documented(404)},
 )
-def add(given: NewTask, response: Response, office: TheOffice, who: Who) -> AskedView:
+def add(given: NewTask, response: Response, services: Services, caller: Caller) -> AskedView:
     """A URL that has a task which has not ended keeps that one, as it is (200). A batch or parent that is not known is a 404."""
-    asked = office.tasks.add(given.url, given.wish(), actor=who.name)
+    asked = services.tasks.add(given.url, given.wish(), actor=caller.name)
     response.headers["Location"] = f"/api/tasks/{asked.task.id}"
     if not asked.created:
         response.status_code = 200
@@ -328,20 +336,20 @@ def add(given: NewTask, response: Response, office: TheOffice, who: Who) -> Aske
 
 
 @router.post("/api/admin/tasks/bulk", summary="Ask for many tasks", responses=documented(404))
-def add_many(given: NewTasks, office: TheOffice, who: Who) -> BulkView:
+def add_many(given: NewTasks, services: Services, caller: Caller) -> BulkView:
     """What is no URL is reported with its place, and the rest is made. Asking for the same again adds what is missing."""
-    *_, bulk = office.tasks.add_many(given.urls, given.wish(), actor=who.name)
+    *_, bulk = services.tasks.add_many(given.urls, given.wish(), actor=caller.name)
     bad = [BadUrlView(place=place, problem=problem) for place, problem in bulk.bad_urls]
     return BulkView.of(bulk, bad_urls=bad)
 
 
 @router.post("/api/admin/tasks/restart-failed", summary="Restart failed tasks", responses=documented(404))
-def restart_failed(office: TheOffice, who: Who, given: RestartFailed | None = None) -> RestartedMany:
+def restart_failed(services: Services, caller: Caller, given: RestartFailed | None = None) -> RestartedMany:
     """Of each URL the newest task, if it failed. A domain or a batch that is not known is a 404."""
     chosen = given or RestartFailed()
     started: list[RestartedTask] = []
-    count = office.tasks.restart_failed(
-        actor=who.name,
+    count = services.tasks.restart_failed(
+        actor=caller.name,
         domain=chosen.domain,
         domain_id=chosen.domain_id,
         batch=chosen.batch,
@@ -355,16 +363,16 @@ def restart_failed(office: TheOffice, who: Who, given: RestartFailed | None = No
 @router.post("/api/admin/tasks/{id}/restart", summary="Crawl a task again", responses=documented(404))
 def restart(
     id: Id,  # noqa: A002 — the name of the parameter
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     given: Restart | None = None,
 ) -> RestartedView:
     """From the beginning. It is for tasks that are completed, failed, paused or cancelled; one that is pending stays as it is."""
     how = given or Restart()
     changed: list[bool] = []
-    found = office.tasks.restart(
+    found = services.tasks.restart(
         id,
-        actor=who.name,
+        actor=caller.name,
         reset_retries=how.reset_retry_count,
         priority=how.priority,
         scheduled_at=how.scheduled_at,
@@ -376,44 +384,46 @@ def restart(
 @router.post("/api/admin/tasks/{id}/restart-parsing", summary="Parse a task's page again", responses=documented(404))
 def restart_parsing(
     id: Id,  # noqa: A002 — the name of the parameter
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
     given: RestartParsing | None = None,
 ) -> RestartedView:
     """From the archive, without fetching it. A task without a page there is a 409."""
     how = given or RestartParsing()
     changed: list[bool] = []
-    found = office.tasks.restart_parsing(id, actor=who.name, reset_retries=how.reset_retry_count, tell=changed.append)
+    found = services.tasks.restart_parsing(
+        id, actor=caller.name, reset_retries=how.reset_retry_count, tell=changed.append
+    )
     return _restarted(found, changed, "Parsing restarted successfully")
 
 
 @router.post("/api/admin/tasks/{id}/pause", summary="Let a task rest", responses=documented(404))
-def pause(id: Id, office: TheOffice, who: Who) -> TaskView:  # noqa: A002 — the name of the parameter
+def pause(id: Id, services: Services, caller: Caller) -> TaskView:  # noqa: A002 — the name of the parameter
     """What comes of it, if it is being crawled or parsed, does not count. To pause it twice is no error."""
-    return TaskView.of(office.tasks.pause(id, actor=who.name))
+    return TaskView.of(services.tasks.pause(id, actor=caller.name))
 
 
 @router.post("/api/admin/tasks/{id}/resume", summary="Let a paused task go on", responses=documented(404))
-def resume(id: Id, office: TheOffice, who: Who) -> TaskView:  # noqa: A002 — the name of the parameter
+def resume(id: Id, services: Services, caller: Caller) -> TaskView:  # noqa: A002 — the name of the parameter
     """It is pending, and due at once. One that has not ended and is not paused stays as it is."""
-    return TaskView.of(office.tasks.resume(id, actor=who.name))
+    return TaskView.of(services.tasks.resume(id, actor=caller.name))
 
 
 @router.post("/api/admin/tasks/{id}/cancel", summary="Give a task up", responses=documented(404))
-def cancel(id: Id, office: TheOffice, who: Who) -> TaskView:  # noqa: A002 — the name of the parameter
+def cancel(id: Id, services: Services, caller: Caller) -> TaskView:  # noqa: A002 — the name of the parameter
     """Its URL is not crawled again by itself, either. To cancel it twice is no error."""
-    return TaskView.of(office.tasks.cancel(id, actor=who.name))
+    return TaskView.of(services.tasks.cancel(id, actor=caller.name))
 
 
 @router.patch("/api/admin/tasks/{id}/priority", summary="Let a task come sooner or later", responses=documented(404))
 def set_priority(
     id: Id,  # noqa: A002 — the name of the parameter
     given: NewPriority,
-    office: TheOffice,
-    who: Who,
+    services: Services,
+    caller: Caller,
 ) -> TaskView:
     """Also those that follow it. What is being fetched already is not interrupted."""
-    return TaskView.of(office.tasks.set_priority(id, given.priority, actor=who.name))
+    return TaskView.of(services.tasks.set_priority(id, given.priority, actor=caller.name))
 
 
 def _restarted(found: model.Task, changed: list[bool], message: str) -> RestartedView:

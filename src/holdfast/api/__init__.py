@@ -1,0 +1,1 @@
+"""The HTTP API: routes that check permissions and call the services of `control`."""

@@ -1,0 +1,137 @@
+"""The FastAPI app: routes, middleware and error handlers.
+
+The rule: `permissions.ROUTES` and the routes of the app agree, or the app cannot be created.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Final
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from holdfast import __version__
+from holdfast.api import auth, errors, openapi, pages
+from holdfast.api.app_services import AppServices
+from holdfast.api.auth import AuthorizedRoute
+from holdfast.api.middleware import SecurityMiddleware
+from holdfast.api.permissions import ROUTES
+from holdfast.api.thread_pools import ThreadPools
+
+ROUTERS: Final = (
+    "holdfast.api.routes.site",
+    "holdfast.api.routes.health",
+    "holdfast.accounts.api.auth",
+    "holdfast.accounts.api.admin",
+    "holdfast.api.routes.stats",
+    "holdfast.alerts.api",
+    "holdfast.api.routes.jobs",
+    "holdfast.api.routes.frontier",
+    "holdfast.api.routes.pages",
+    "holdfast.api.routes.items",
+    "holdfast.api.routes.domains",
+    "holdfast.api.routes.tasks",
+    "holdfast.api.routes.batches",
+    "holdfast.products.api",
+    "holdfast.api.routes.proxies",
+    "holdfast.api.routes.proxy_pools",
+    "holdfast.webhooks.api",
+    "holdfast.api.routes.admin",
+)
+"""The modules with a `router` whose paths are written in full."""
+
+
+def create_app(services: AppServices) -> FastAPI:
+    """The app of one process. Before: the services are open. After: the caller still closes them."""
+    thread_pools = ThreadPools(services.settings.web.connections)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with services.hub.running():
+            yield
+        thread_pools.close()
+
+    app = create_unserved_app()
+    app.router.lifespan_context = lifespan
+    app.state.services = services
+    app.state.thread_pools = thread_pools
+    app.add_middleware(SecurityMiddleware, max_body_bytes=services.settings.web.body_bytes)
+    return app
+
+
+def create_unserved_app() -> FastAPI:
+    """The app without services: it can be described by OpenAPI, but cannot answer requests."""
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
+    )
+    errors.install(app)
+    pages.install(app)
+    openapi.install(app)
+    for module in ROUTERS:
+        router = import_module(module).router
+        assert isinstance(router, APIRouter)  # noqa: S101 — every module has one
+        # Not by `include_router`, which would wrap the routes and hide their class from `_check_routes`.
+        app.router.routes.extend(router.routes)
+    _check_routes(app)
+    app.router.middleware_stack = _PrefixRouter(app.router)
+    return app
+
+
+class _PrefixRouter:
+    """Routes a request by the first two segments of its path, since matching a hundred routes one after the other
+    costs as much as a database statement. A request that matches none is counted for the rate limits and passed to
+    the default router, which answers 404 or 405."""
+
+    def __init__(self, router: APIRouter) -> None:
+        self._router = router
+        self._routes = defaultdict[str, list[BaseRoute]](list)
+        for route in router.routes:
+            assert isinstance(route, APIRoute)  # noqa: S101 — `_check_routes` has checked it
+            self._routes[_prefix(route.path_format)].append(route)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            for route in self._routes.get(_prefix(scope["path"]), ()):
+                match, matched = route.matches(scope)
+                if match is Match.FULL:
+                    scope["router"] = self._router
+                    scope.update(matched)
+                    await route.handle(scope, receive, send)
+                    return
+            await auth.count_unmatched(Request(scope))
+        await self._router.app(scope, receive, send)
+
+
+def _prefix(path: str) -> str:
+    """The first two segments of a path; no route has a placeholder in them."""
+    return "/".join(path.split("/", 3)[:3])
+
+
+def served_routes(app: FastAPI) -> set[str]:
+    """The routes of the app, as `permissions.ROUTES` writes them: method and path."""
+    return {
+        f"{method} {route.path_format}"
+        for route in app.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+
+
+def _check_routes(app: FastAPI) -> None:
+    routes = served_routes(app)
+    unguarded = [route for route in app.routes if not isinstance(route, AuthorizedRoute)]
+    hidden = [route for route in routes if "{" in _prefix(route.partition(" ")[2])]
+    if routes != set(ROUTES) or unguarded or hidden:
+        raise AssertionError(
+            f"not in the table or not served: {sorted(routes ^ set(ROUTES))}; unguarded: {unguarded + hidden}"
+        )

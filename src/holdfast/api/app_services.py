@@ -1,0 +1,264 @@
+"""The services that routes call: settings, the pooled database and the services of `control`, made once for a
+process.
+
+The rule: a route takes a service from here and calls it; it decides nothing itself.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Annotated, Self
+
+from fastapi import Request
+
+from holdfast import factories
+from holdfast.accounts.service import AccountService
+from holdfast.api.event_hub import EventHub, SnapshotPoller
+from holdfast.api.probe import CachedProbe
+from holdfast.api.rate_limit import RateLimit, RateLimiter
+from holdfast.api.responses import JobProgressView, Stats
+from holdfast.api.summary_cache import SummaryCache
+from holdfast.control.browsing import Browser
+from holdfast.control.crawls import CrawlDesk
+from holdfast.control.domains import DomainDesk
+from holdfast.control.explain import Explainer
+from holdfast.control.frontier import FrontierDesk
+from holdfast.control.jobs import JobDesk
+from holdfast.control.live import glances
+from holdfast.control.operations import OperationDesk
+from holdfast.control.pages import PagesDesk
+from holdfast.control.proxies import ProxyDesk
+from holdfast.control.proxy_choice import ChoiceDesk
+from holdfast.control.proxy_test import Tester
+from holdfast.control.readiness import NO_ANSWER, Part, look
+from holdfast.control.seeds import Sower
+from holdfast.control.statistics import StatsDesk
+from holdfast.control.tasks import TaskDesk
+from holdfast.db.connection import Database
+from holdfast.db.pool import PooledDatabase
+from holdfast.db.request_auth import RateLimits
+from holdfast.model.auth import Principal, Role
+from holdfast.model.proxy import ProxyMode
+from holdfast.products.service import ProductService
+from holdfast.settings import Settings
+from holdfast.webhooks.service import WebhookService
+
+
+@dataclass
+class AppServices:
+    """The settings, connections and services of one API process."""
+
+    settings: Settings
+    unpooled: Database
+    """For work that holds a connection for long: exports and health checks."""
+    database: PooledDatabase
+    accounts: AccountService
+    limiter: RateLimiter
+    hub: EventHub
+    no_auth: bool = False
+    """Every caller is an admin; only for a server that listens on the loopback interface."""
+
+    @classmethod
+    def open(cls, settings: Settings, database: Database, *, no_auth: bool = False) -> Self:
+        """Open the connection pool. Before: the database answers and has the right schema. The caller calls `close`
+        at the end."""
+        pooled = PooledDatabase.from_database(
+            database,
+            size=settings.web.connections,
+            statement_timeout=settings.web.statement_timeout.total_seconds(),
+        )
+        return cls(
+            settings,
+            database.with_application_name("holdfast export"),
+            pooled,
+            AccountService(pooled, settings.web),
+            RateLimiter(pooled, settings),
+            EventHub(pooled, settings.web.listeners, settings.web.user_listeners),
+            no_auth=no_auth,
+        )
+
+    def close(self) -> None:
+        """Close the connection pool. After: no connection is left."""
+        self.database.close()
+
+    @cached_property
+    def role_limits(self) -> Mapping[Role, RateLimit]:
+        """The rate limit of each role."""
+        web = self.settings.web
+        limits = {Role.ANONYMOUS: web.anonymous_limit, Role.USER: web.user_limit, Role.ADMIN: web.admin_limit}
+        return {role: RateLimit(str(role), limits[role], web.window) for role in Role}
+
+    @cached_property
+    def login_limit(self) -> RateLimit:
+        """The rate limit of logins from one address."""
+        return RateLimit("login", self.settings.web.anonymous_limit, self.settings.web.window)
+
+    @cached_property
+    def limits(self) -> RateLimits:
+        """The rate limits of all roles, as `db.request_auth` takes them."""
+        return RateLimits(
+            self.seed_limit.seconds, **{str(role): limit.requests for role, limit in self.role_limits.items()}
+        )
+
+    @cached_property
+    def seed_limit(self) -> RateLimit:
+        """The rate limit of adding seeds."""
+        return RateLimit("seed", self.settings.web.seed_limit, self.settings.web.window)
+
+    def jobs(self, caller: Principal) -> JobDesk:
+        """The service for jobs; the caller is the actor of its changes."""
+        return JobDesk(self.database, caller.name)
+
+    @cached_property
+    def job_summaries(self) -> SummaryCache:
+        """Summaries of jobs, with the URLs that were not crawled by reason."""
+        return SummaryCache(JobDesk(self.database, "").summary)
+
+    @cached_property
+    def seed_importer(self) -> Sower:
+        """Adds seeds to jobs."""
+        return factories.seed_importer(self.settings, self.database)
+
+    @cached_property
+    def readiness(self) -> CachedProbe[list[Part]]:
+        """Whether the database answers with the right schema. It uses a connection of its own, so that it also works
+        when all pooled connections are in use."""
+        return CachedProbe(lambda: look(self.unpooled), NO_ANSWER)
+
+    @cached_property
+    def redis(self) -> CachedProbe[bool | None]:
+        """Whether Redis answers; None: no Redis is configured."""
+        return CachedProbe(self.limiter.redis_answers, default=False)
+
+    @cached_property
+    def stats(self) -> StatsDesk:
+        """Statistics, cached for one second."""
+        return StatsDesk(self.database)
+
+    @cached_property
+    def stats_snapshots(self) -> SnapshotPoller:
+        """Statistics for live streams, looked up once for all of them."""
+        return SnapshotPoller(lambda keys: dict.fromkeys(keys, Stats.of(self.stats.snapshot())))
+
+    @cached_property
+    def job_snapshots(self) -> SnapshotPoller:
+        """The progress of jobs for live streams, looked up once for all of them."""
+
+        def look(keys: Collection[int]) -> Mapping[int, JobProgressView]:
+            rows = JobDesk(self.database, "").some(keys)
+            now = glances(self.database, rows)
+            return {row["id"]: JobProgressView.of(row | asdict(now[row["id"]])) for row in rows}
+
+        return SnapshotPoller(look)
+
+    @cached_property
+    def operations(self) -> OperationDesk:
+        """Operations: long work that runs in the background."""
+        return OperationDesk(self.database)
+
+    @cached_property
+    def crawls(self) -> CrawlDesk:
+        """Creates jobs and starts their crawls."""
+        return CrawlDesk(
+            self.database, self.seed_importer, factories.secret_sealer(self.settings), self.settings.crawl.max_depth
+        )
+
+    @cached_property
+    def listings(self) -> Browser:
+        """Lists, filtered and paginated."""
+        return Browser(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
+
+    @cached_property
+    def proxy_preview(self) -> ChoiceDesk:
+        """Preview of the proxies that one domain would use."""
+        return ChoiceDesk.of(self.settings, self.database)
+
+    @cached_property
+    def frontier(self) -> FrontierDesk:
+        """The frontier: URLs that wait to be crawled."""
+        return FrontierDesk(self.database, self.seed_importer, rest=self.settings.cooldown.exhausted)
+
+    @cached_property
+    def pages(self) -> PagesDesk:
+        """Single pages."""
+        return PagesDesk(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """Explains the state of a URL or a domain."""
+        settings = self.settings
+        return Explainer(
+            self.database,
+            factories.url_rules(settings),
+            settings.domains.registrable,
+            factories.user_agent(settings),
+            ProxyMode(settings.proxies.use),
+            settings.proxies.direct,
+        )
+
+    @cached_property
+    def domains(self) -> DomainDesk:
+        """Domains."""
+        settings = self.settings
+        return DomainDesk(
+            self.database,
+            settings.domains.registrable,
+            factories.new_domains(settings),
+            factories.secret_sealer(settings),
+            settings.parsing,
+        )
+
+    @cached_property
+    def tasks(self) -> TaskDesk:
+        """Tasks and batches."""
+        settings = self.settings
+        return TaskDesk(
+            self.database,
+            factories.url_rules(settings),
+            factories.new_domains(settings),
+            registrable=settings.domains.registrable,
+        )
+
+    @cached_property
+    def products(self) -> ProductService:
+        """Products."""
+        return ProductService(self.database, self.settings.domains.registrable)
+
+    @cached_property
+    def proxies(self) -> ProxyDesk:
+        """Proxies and their pools."""
+        return ProxyDesk.of(self.settings, self.database)
+
+    @cached_property
+    def proxy_tester(self) -> Tester:
+        """Tests proxies by requests to the web."""
+        return Tester(self.database, self.settings, factories.user_agent(self.settings))
+
+    @cached_property
+    def webhooks(self) -> WebhookService:
+        """The outbox of webhooks."""
+        return WebhookService(self.database)
+
+
+def _services(request: Request) -> AppServices:
+    services = request.app.state.services
+    assert isinstance(services, AppServices)  # noqa: S101 — `create_app` sets it
+    return services
+
+
+def _caller(request: Request) -> Principal:
+    caller = request.state.caller
+    assert isinstance(caller, Principal)  # noqa: S101 — `AuthorizedRoute` sets it
+    return caller
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """Marks a parameter of a route that `auth.AuthorizedRoute` fills in. FastAPI's own `Depends` would solve each
+    such parameter as a dependency tree, for every request."""
+
+    provider: Callable[[Request], object]
+
+
+Services = Annotated[AppServices, Injected(_services)]
+Caller = Annotated[Principal, Injected(_caller)]
