@@ -1,6 +1,7 @@
-"""How answers of a server become values.
+"""Decoding of responses into typed values.
 
-The rule: what a newer server says beyond what we know is left out; what it does not say any more is a clear sentence, not a KeyError.
+The rule: fields that only a newer server knows are ignored; a missing field is a HoldfastError that names it, not a
+KeyError.
 """
 
 from functools import cache
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], raw: object) -> T:
-    """The value of this kind that is written in JSON as `raw`: times become datetimes, durations timedeltas, prices Decimals."""
+    """Decode a JSON value as this type: times become datetimes, durations timedeltas, prices Decimals."""
     known: Any = kind
     try:
         value: T = _adapter(known).validate_python(raw)

@@ -1,6 +1,6 @@
-"""The methods of both clients, each written once: what it asks, whoever sends it.
+"""The methods of both clients, declared once.
 
-The rule: a method is a call of `calls` or `task_calls` by the same name; its words and parameters are those of the call.
+The rule: a method has the name, the parameters and the docstring of a function of `endpoints`.
 """
 
 import functools
@@ -8,45 +8,45 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from holdfast.client import calls, task_calls
-from holdfast.client.call import Call, Listing, Stream
+from holdfast.client import endpoints
+from holdfast.client.request_spec import ListSpec, RequestSpec, StreamSpec
 
 if TYPE_CHECKING:
-    from holdfast.client.awaiting import AsyncClient
-    from holdfast.client.blocking import Client
+    from holdfast.client.async_client import AsyncClient
+    from holdfast.client.sync_client import Client
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _Method:
-    """A method whose client sends what `make` makes."""
+    """A method that sends the request that `make_spec` returns."""
 
-    def __init__(self, make: Callable[..., object]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
+    def __init__(self, make_spec: Callable[..., object]) -> None:
+        self._make_spec = make_spec
+        self.__doc__ = make_spec.__doc__
 
-    def bound(self, client: Any) -> Any:
-        """It, for one client."""
-        make = self._make
+    def bind(self, client: Any) -> Any:
+        """The method, bound to a client."""
+        make_spec = self._make_spec
 
-        @functools.wraps(make)
+        @functools.wraps(make_spec)
         def method(*args: Any, **options: Any) -> Any:
-            made = make(*args, **options)
-            if isinstance(made, Listing):
-                return client.each(made)
-            return client.listen(made) if isinstance(made, Stream) else client.ask(made)
+            spec = make_spec(*args, **options)
+            if isinstance(spec, ListSpec):
+                return client.each(spec)
+            return client.listen(spec) if isinstance(spec, StreamSpec) else client.ask(spec)
 
-        known: Any = method
-        known.__signature__ = inspect.signature(make).replace(return_annotation=inspect.Signature.empty)
+        untyped: Any = method
+        untyped.__signature__ = inspect.signature(make_spec).replace(return_annotation=inspect.Signature.empty)
         return method
 
 
-class Answer(_Method, Generic[P, T]):
-    """Sends a call, and returns its answer."""
+class RequestMethod(_Method, Generic[P, T]):
+    """A method that sends a request, and returns its decoded response."""
 
-    def __init__(self, make: Callable[P, Call[T]]) -> None:
-        super().__init__(make)
+    def __init__(self, make_spec: Callable[P, RequestSpec[T]]) -> None:
+        super().__init__(make_spec)
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -55,14 +55,14 @@ class Answer(_Method, Generic[P, T]):
     @overload
     def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, client: object, owner: type) -> Any:
-        return self if client is None else self.bound(client)
+        return self if client is None else self.bind(client)
 
 
-class Items(_Method, Generic[P, T]):
-    """Reads a list page by page, as far as it is asked for, or listens to a stream."""
+class IteratorMethod(_Method, Generic[P, T]):
+    """A method that iterates over a list page by page, or over the events of a stream."""
 
-    def __init__(self, make: Callable[P, Listing[T]] | Callable[P, Stream[T]]) -> None:
-        super().__init__(make)
+    def __init__(self, make_spec: Callable[P, ListSpec[T]] | Callable[P, StreamSpec[T]]) -> None:
+        super().__init__(make_spec)
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -71,80 +71,80 @@ class Items(_Method, Generic[P, T]):
     @overload
     def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, AsyncGenerator[T]]: ...
     def __get__(self, client: object, owner: type) -> Any:
-        return self if client is None else self.bound(client)
+        return self if client is None else self.bind(client)
 
 
-class Methods:
-    """What both clients can be asked. Of `AsyncClient` answers are awaited, and lists and streams are for `async for`."""
+class ClientMethods:
+    """The methods of both clients. Those of `AsyncClient` are awaited, and its lists and streams are for `async for`."""
 
-    # One answer
+    # Single responses
 
-    me = Answer(calls.me)
-    stats = Answer(calls.stats)
-    outlook = Answer(calls.outlook)
-    timeseries = Answer(calls.timeseries)
-    job = Answer(calls.job)
-    create_job = Answer(calls.create_job)
-    edit_job = Answer(calls.edit_job)
-    set_secrets = Answer(calls.set_secrets)
-    pause = Answer(calls.pause)
-    resume = Answer(calls.resume)
-    cancel = Answer(calls.cancel)
-    delete_job = Answer(calls.delete_job)
-    schedule = Answer(calls.schedule)
-    frontier_stats = Answer(calls.frontier_stats)
-    add_urls = Answer(calls.add_urls)
-    seed = Answer(calls.seed)
-    page = Answer(calls.page)
-    explain = Answer(calls.explain)
-    domain = Answer(calls.domain)
-    configure_domain = Answer(calls.configure_domain)
-    reset_domain = Answer(calls.reset_domain)
-    unblock_domain = Answer(calls.unblock_domain)
-    claim_summary = Answer(calls.claim_summary)
-    release_claims = Answer(calls.release_claims)
-    run = Answer(calls.run)
-    verify = Answer(calls.verify)
-    operation = Answer(calls.operation)
-    request = Answer(calls.request)
-    task = Answer(task_calls.task)
-    task_stats = Answer(task_calls.task_stats)
-    create_task = Answer(task_calls.create_task)
-    create_tasks = Answer(task_calls.create_tasks)
-    restart_task = Answer(task_calls.restart_task)
-    restart_parsing = Answer(task_calls.restart_parsing)
-    restart_failed = Answer(task_calls.restart_failed)
-    pause_task = Answer(task_calls.pause_task)
-    resume_task = Answer(task_calls.resume_task)
-    cancel_task = Answer(task_calls.cancel_task)
-    set_priority = Answer(task_calls.set_priority)
-    batch = Answer(task_calls.batch)
-    create_batch = Answer(task_calls.create_batch)
-    restart_batch = Answer(task_calls.restart_batch)
-    product = Answer(task_calls.product)
+    me = RequestMethod(endpoints.me)
+    stats = RequestMethod(endpoints.stats)
+    outlook = RequestMethod(endpoints.outlook)
+    timeseries = RequestMethod(endpoints.timeseries)
+    job = RequestMethod(endpoints.job)
+    create_job = RequestMethod(endpoints.create_job)
+    edit_job = RequestMethod(endpoints.edit_job)
+    set_secrets = RequestMethod(endpoints.set_secrets)
+    pause = RequestMethod(endpoints.pause)
+    resume = RequestMethod(endpoints.resume)
+    cancel = RequestMethod(endpoints.cancel)
+    delete_job = RequestMethod(endpoints.delete_job)
+    schedule = RequestMethod(endpoints.schedule)
+    frontier_stats = RequestMethod(endpoints.frontier_stats)
+    add_urls = RequestMethod(endpoints.add_urls)
+    seed = RequestMethod(endpoints.seed)
+    page = RequestMethod(endpoints.page)
+    explain = RequestMethod(endpoints.explain)
+    domain = RequestMethod(endpoints.domain)
+    configure_domain = RequestMethod(endpoints.configure_domain)
+    reset_domain = RequestMethod(endpoints.reset_domain)
+    unblock_domain = RequestMethod(endpoints.unblock_domain)
+    claim_summary = RequestMethod(endpoints.claim_summary)
+    release_claims = RequestMethod(endpoints.release_claims)
+    run = RequestMethod(endpoints.run)
+    verify = RequestMethod(endpoints.verify)
+    operation = RequestMethod(endpoints.operation)
+    request = RequestMethod(endpoints.request)
+    task = RequestMethod(endpoints.task)
+    task_stats = RequestMethod(endpoints.task_stats)
+    create_task = RequestMethod(endpoints.create_task)
+    create_tasks = RequestMethod(endpoints.create_tasks)
+    restart_task = RequestMethod(endpoints.restart_task)
+    restart_parsing = RequestMethod(endpoints.restart_parsing)
+    restart_failed = RequestMethod(endpoints.restart_failed)
+    pause_task = RequestMethod(endpoints.pause_task)
+    resume_task = RequestMethod(endpoints.resume_task)
+    cancel_task = RequestMethod(endpoints.cancel_task)
+    set_priority = RequestMethod(endpoints.set_priority)
+    batch = RequestMethod(endpoints.batch)
+    create_batch = RequestMethod(endpoints.create_batch)
+    restart_batch = RequestMethod(endpoints.restart_batch)
+    product = RequestMethod(endpoints.product)
 
-    # Lists, from their first item to their last
+    # Lists
 
-    alerts = Items(calls.alerts)
-    jobs = Items(calls.jobs)
-    frontier_urls = Items(calls.frontier_urls)
-    pages = Items(calls.pages)
-    items = Items(calls.items)
-    domains = Items(calls.domains)
-    transitions = Items(calls.transitions)
-    tenures = Items(calls.tenures)
-    claims = Items(calls.claims)
-    runs = Items(calls.runs)
-    workers = Items(calls.workers)
-    operations = Items(calls.operations)
-    tasks = Items(task_calls.tasks)
-    task_history = Items(task_calls.task_history)
-    batches = Items(task_calls.batches)
-    products = Items(task_calls.products)
-    prices = Items(task_calls.prices)
+    alerts = IteratorMethod(endpoints.alerts)
+    jobs = IteratorMethod(endpoints.jobs)
+    frontier_urls = IteratorMethod(endpoints.frontier_urls)
+    pages = IteratorMethod(endpoints.pages)
+    items = IteratorMethod(endpoints.items)
+    domains = IteratorMethod(endpoints.domains)
+    transitions = IteratorMethod(endpoints.transitions)
+    tenures = IteratorMethod(endpoints.tenures)
+    claims = IteratorMethod(endpoints.claims)
+    runs = IteratorMethod(endpoints.runs)
+    workers = IteratorMethod(endpoints.workers)
+    operations = IteratorMethod(endpoints.operations)
+    tasks = IteratorMethod(endpoints.tasks)
+    task_history = IteratorMethod(endpoints.task_history)
+    batches = IteratorMethod(endpoints.batches)
+    products = IteratorMethod(endpoints.products)
+    prices = IteratorMethod(endpoints.prices)
 
-    # Live
+    # Streams of events
 
-    watch = Items(calls.watch)
-    events = Items(calls.events)
-    watch_stats = Items(calls.watch_stats)
+    watch = IteratorMethod(endpoints.watch)
+    events = IteratorMethod(endpoints.events)
+    watch_stats = IteratorMethod(endpoints.watch_stats)

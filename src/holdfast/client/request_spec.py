@@ -1,6 +1,7 @@
-"""What a client asks a server, as values: one request, a list in pages, a stream of events.
+"""Requests as values: a single request, a paginated list, a stream of events.
 
-The rule: a call says everything about a request but who sends it, so that the two clients differ only in how they wait.
+The rule: a specification says everything about a request but who sends it, so that the two clients differ only in how
+they wait.
 """
 
 import re
@@ -12,70 +13,73 @@ from urllib.parse import quote
 
 import httpx
 
-from holdfast.client.reading import read
+from holdfast.client.decoding import read
 from holdfast.errors import HoldfastError, UsageError
 
 T = TypeVar("T")
 
-_ONCE: Final = re.compile(
+_NOT_IDEMPOTENT: Final = re.compile(
     r"/api/auth/(login|logout|password)|/api/admin/(users|proxies|proxies/[^/]+/test)|/api/frontier/recover"
 )
-"""POSTs that the server does not remember by an Idempotency-Key: they have passwords in them, wait for others, or count failures."""
+"""POSTs whose Idempotency-Key the server ignores: they contain passwords, wait for other servers, or count failures."""
 
-_ASKS: Final = frozenset({"/api/frontier", "/api/admin/pages"})
-"""What a DELETE of these asks for is long work, which would be done twice: the second time to what came after the first."""
-_FIRST: Final = 100
-_FOLLOWING: Final = 500
+_STARTS_OPERATION: Final = frozenset({"/api/frontier", "/api/admin/pages"})
+"""A DELETE of these starts an operation; to repeat it would also delete what was added after the first one."""
+_FIRST_PAGE_SIZE: Final = 100
+_NEXT_PAGE_SIZE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One request, and how its answer is read."""
+class RequestSpec(Generic[T]):
+    """One request, and how its response is decoded."""
 
     method: str
     path: str
     read: Callable[[httpx.Response], T]
     query: Mapping[str, object] = field(default_factory=dict)
-    """None is left out, a list is said several times."""
+    """None is left out, a list is repeated."""
     body: object = field(default=None, repr=False)
-    """It may hold a password."""
+    """It may contain a password."""
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: bool = False
-    """The answer is given on before its body is there."""
+    """The response is returned before its body has arrived."""
 
     @property
-    def keyed(self) -> bool:
-        """Whether an Idempotency-Key goes with it, so that the server does it once however often it is sent."""
-        return self.method == "POST" and not _ONCE.fullmatch(self.path)
+    def has_idempotency_key(self) -> bool:
+        """Whether an Idempotency-Key is sent, so that the server processes it once however often it is repeated."""
+        return self.method == "POST" and not _NOT_IDEMPOTENT.fullmatch(self.path)
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again when nobody knows what became of it."""
+        """Whether it is safe to send again when the result of the first attempt is unknown."""
         return (
-            self.keyed or self.method in {"GET", "HEAD", "PUT"} or (self.method == "DELETE" and self.path not in _ASKS)
+            self.has_idempotency_key
+            or self.method in {"GET", "HEAD", "PUT"}
+            or (self.method == "DELETE" and self.path not in _STARTS_OPERATION)
         )
 
     @property
-    def forgets(self) -> bool:
-        """Whether it is done when there is nothing (any more) to do it to."""
-        return self.method == "DELETE" and self.read is nothing
+    def missing_is_success(self) -> bool:
+        """Whether a 404 after a retry is a success: the first attempt has deleted it."""
+        return self.method == "DELETE" and self.read is no_body
 
     def parameters(self) -> list[tuple[str, str]]:
-        """The query as it is sent."""
+        """The query as pairs of texts."""
         pairs = ((name, value if isinstance(value, list | tuple) else [value]) for name, value in self.query.items())
         return [(name, _text(one)) for name, values in pairs for one in values if one is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """A list in pages, each found by the cursor of the one before."""
+class ListSpec(Generic[T]):
+    """A paginated list; each page has the cursor of the next one."""
 
     path: str
     kind: type[T]
     query: Mapping[str, object]
 
-    def page(self, cursor: str | None, limit: int | None = None) -> Call[tuple[list[T], str | None]]:
-        """The page behind a cursor: its items, and the next cursor. Who reads on is given more at once, unless `limit` says how many."""
+    def page(self, cursor: str | None, limit: int | None = None) -> RequestSpec[tuple[list[T], str | None]]:
+        """The page after a cursor: its items, and the next cursor. `limit` is the page size; by default the first
+        page is smaller than the following ones."""
 
         def items(response: httpx.Response) -> tuple[list[T], str | None]:
             page = document(response)
@@ -85,26 +89,26 @@ class Listing(Generic[T]):
                 )
             return [read(self.kind, item) for item in page["items"]], page.get("next")
 
-        most = limit if limit is not None else (_FIRST if cursor is None else _FOLLOWING)
-        return Call("GET", self.path, items, {**self.query, "cursor": cursor, "limit": most})
+        page_size = limit if limit is not None else (_FIRST_PAGE_SIZE if cursor is None else _NEXT_PAGE_SIZE)
+        return RequestSpec("GET", self.path, items, {**self.query, "cursor": cursor, "limit": page_size})
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[T]):
-    """Server-Sent Events, and how each is read."""
+class StreamSpec(Generic[T]):
+    """A stream of Server-Sent Events, and how each is decoded."""
 
     path: str
     read: Callable[[str, str | None, Any], T | None]
-    """Of the name, the id and the data of an event; None: nobody wants to know."""
+    """Decodes an event from its name, id and data; None: the event is skipped."""
     query: Mapping[str, object] = field(default_factory=dict)
     is_last: Callable[[T], bool] = lambda _: False
-    """Whether nothing follows."""
+    """Whether this event is the last one."""
     may_vanish: bool = False
-    """What is watched may be deleted: then the stream ends, and to connect again is a 404."""
+    """The resource may be deleted: then the stream ends, and to reconnect is a 404."""
 
 
 def document(response: httpx.Response) -> Any:
-    """The JSON of an answer."""
+    """The JSON of a response."""
     try:
         return response.json()
     except ValueError as problem:
@@ -113,22 +117,23 @@ def document(response: httpx.Response) -> Any:
         ) from problem
 
 
-def one(kind: type[T]) -> Callable[[httpx.Response], T]:
-    """Reads an answer that is one thing."""
+def decode_one(kind: type[T]) -> Callable[[httpx.Response], T]:
+    """A decoder of a response that is one object."""
     return lambda response: read(kind, document(response))
 
 
-def some(kind: type[T]) -> Callable[[httpx.Response], list[T]]:
-    """Reads an answer that is an array of things."""
+def decode_list(kind: type[T]) -> Callable[[httpx.Response], list[T]]:
+    """A decoder of a response that is an array."""
     return lambda response: read(list[kind], document(response))  # type: ignore[valid-type]
 
 
-def nothing(_: httpx.Response) -> None:
-    """For answers without a body."""
+def no_body(_: httpx.Response) -> None:
+    """The decoder of a response without a body."""
 
 
-def at(path: str, *names: object) -> str:
-    """A path with these names in its places. Raises UsageError for a name that cannot be a part of one."""
+def format_path(path: str, *names: object) -> str:
+    """A path with these names in its placeholders, percent-encoded. Raises UsageError for a name that cannot be a
+    segment of a path."""
     parts = [str(name) for name in names]
     for part in parts:
         if part.strip(".") == "" and len(part) < 3:
@@ -136,27 +141,27 @@ def at(path: str, *names: object) -> str:
     return path.format(*(quote(part, safe="", errors="replace") for part in parts))
 
 
-def plain(value: object) -> object:
-    """What JSON has no word for, as the server takes it."""
+def to_json(value: object) -> object:
+    """A value that JSON does not know, as the server parses it."""
     if isinstance(value, datetime):
-        return _moment(value)
+        return _utc_text(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value)
 
 
 def if_match(version: int | None) -> dict[str, str]:
-    """The header that says which version of a thing is to be changed; None: any."""
+    """The If-Match header of a version; None: any version, no header."""
     return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _moment(value) if isinstance(value, datetime) else str(value)
+    return _utc_text(value) if isinstance(value, datetime) else str(value)
 
 
-def _moment(moment: datetime) -> str:
-    """A time without a time zone is meant in UTC, as everything here is."""
+def _utc_text(moment: datetime) -> str:
+    """A time as ISO 8601; without a time zone it is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,6 +1,6 @@
-"""Server-Sent Events as a client hears them: understood piece by piece, and connected again where they broke off.
+"""Server-Sent Events for a client: an incremental decoder, and a subscription that reconnects.
 
-The rule: who was cut off goes on behind the last event that he has heard, and hears none twice.
+The rule: after a reconnect the stream resumes after the last event that was received, and none is received twice.
 """
 
 import json
@@ -10,31 +10,31 @@ from typing import Final, Generic, TypeVar
 
 import httpx
 
-from holdfast.client.call import Call, Stream
-from holdfast.client.exchange import Manner, backing_off
-from holdfast.client.problems import Unreachable
+from holdfast.client.errors import Unreachable
+from holdfast.client.request_spec import RequestSpec, StreamSpec
+from holdfast.client.retry import ClientConfig, backoff
 from holdfast.errors import HoldfastError, NotFound, StoreUnavailable, TooMany
 
 T = TypeVar("T")
 
-SILENCE: Final = 60.0
-"""Seconds without a word after which a line is dead; a server says four times a minute that it is not."""
-_MOST_FAILURES: Final = 30
-"""Attempts in a row to connect again, in some minutes, after which it is given up."""
+READ_TIMEOUT: Final = 60.0
+"""Seconds of silence after which a connection is dead; a server sends a comment every 15 seconds."""
+_MAX_FAILURES: Final = 30
+"""Consecutive failed attempts to reconnect, over some minutes, before it gives up."""
 _TRANSIENT: Final = (Unreachable, StoreUnavailable, TooMany)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An event as it is written."""
+    """An event before its data is decoded."""
 
     name: str
     id: str | None
     data: str
 
 
-class Decoder:
-    """Makes messages of bytes, however they are cut."""
+class EventDecoder:
+    """Decodes messages from chunks of bytes."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -42,10 +42,10 @@ class Decoder:
         self._data: list[str] = []
         self._id: str | None = None
         self.last_id: str | None = None
-        """Of what was heard whole, also if it had nothing to say but its place."""
+        """The id of the last complete block, also of one without data."""
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
-        """The messages that are whole with these bytes."""
+        """The messages that these bytes complete."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             text = line.removesuffix(b"\r").decode(errors="replace")
@@ -68,69 +68,70 @@ class Decoder:
             self._id = value or None
 
 
-class Seat(Generic[T]):
-    """A place in the audience: what was heard last, and whether and when to connect again."""
+class EventSubscription(Generic[T]):
+    """A subscription to a stream: the last event, and whether and when to reconnect."""
 
-    def __init__(self, stream: Stream[T], manner: Manner) -> None:
+    def __init__(self, stream: StreamSpec[T], config: ClientConfig) -> None:
         self._stream = stream
-        self._manner = manner
-        self._decoder = Decoder()
+        self._config = config
+        self._decoder = EventDecoder()
         self._last_id: str | None = None
         self._failures = 0
-        self._was_open = False
-        self._over = False
+        self._was_connected = False
+        self._ended = False
 
     @property
-    def manner(self) -> Manner:
-        """Once it was open, what to do about failures is decided here."""
-        return replace(self._manner, retries=0) if self._was_open else self._manner
+    def config(self) -> ClientConfig:
+        """The configuration of the next request; once connected, retries are decided here and not in `retry`."""
+        return replace(self._config, retries=0) if self._was_connected else self._config
 
     def is_over(self) -> bool:
-        """Nothing more comes."""
-        return self._over
+        """Whether the stream has ended for good."""
+        return self._ended
 
-    def call(self) -> Call[httpx.Response]:
-        """The request that opens it, or goes on with it."""
+    def request(self) -> RequestSpec[httpx.Response]:
+        """The request that opens or resumes the stream."""
         headers = {"Accept": "text/event-stream"}
         if self._last_id is not None:
             headers["Last-Event-ID"] = self._last_id
-        return Call(
+        return RequestSpec(
             "GET", self._stream.path, lambda response: response, self._stream.query, headers=headers, stream=True
         )
 
-    def opened(self) -> None:
-        """It is open."""
-        self._was_open = True
-        self._decoder = Decoder()
+    def connected(self) -> None:
+        """The stream is connected."""
+        self._was_connected = True
+        self._decoder = EventDecoder()
 
-    def hear(self, chunk: bytes) -> Iterator[T]:
-        """What these bytes say."""
+    def feed(self, chunk: bytes) -> Iterator[T]:
+        """The events that these bytes complete."""
         self._failures = 0
         for message in self._decoder.feed(chunk):
-            if self._over:
+            if self._ended:
                 return
             self._last_id = self._decoder.last_id or self._last_id
-            if message.name == "gone":  # of what is always there, a server that says so means that it cannot look
-                self._over = self._stream.may_vanish
+            if message.name == "gone":  # where the resource cannot vanish, it means that the server cannot read it now
+                self._ended = self._stream.may_vanish
                 continue
-            found = self._stream.read(message.name, message.id, _document(message))
-            if found is not None:
-                self._over = self._stream.is_last(found)
-                yield found
-        self._last_id = self._decoder.last_id or self._last_id  # a place may come without an event
+            value = self._stream.read(message.name, message.id, _document(message))
+            if value is not None:
+                self._ended = self._stream.is_last(value)
+                yield value
+        self._last_id = self._decoder.last_id or self._last_id  # an id may come without an event
 
-    def broke(self, problem: Exception | None) -> float:
-        """It ended, or could not be opened again: seconds until the next attempt. Raises what the caller has to know of."""
-        if isinstance(problem, NotFound) and self._was_open and self._stream.may_vanish:
-            self._over = True
+    def reconnect_delay(self, problem: Exception | None) -> float:
+        """Seconds until the next attempt, after the stream broke or could not be opened. Raises an error that is
+        permanent, or repeated too often."""
+        if isinstance(problem, NotFound) and self._was_connected and self._stream.may_vanish:
+            self._ended = True
             return 0.0
-        error = _error(problem, self._manner.server)
-        if not (self._was_open and self._manner.retries and isinstance(error, _TRANSIENT)):
+        error = _error(problem, self._config.server)
+        if not (self._was_connected and self._config.retries and isinstance(error, _TRANSIENT)):
             raise error
         self._failures += 1
-        if self._failures > _MOST_FAILURES:
+        if self._failures > _MAX_FAILURES:
             raise error
-        return max(backing_off(self._failures), error.retry_after if isinstance(error, TooMany) else 0.0)
+        return max(backoff(self._failures), error.retry_after if isinstance(error, TooMany) else 0.0)
 
 
 def _error(problem: Exception | None, server: str) -> HoldfastError:

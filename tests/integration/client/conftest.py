@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Client
-from holdfast.client import exchange
-from holdfast.model.account import Role
-from holdfast.store.connect import Database
+from holdfast.client import retry
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role
 from tests.support.api import Api, look_often, serving, settings
 
 
@@ -16,7 +16,7 @@ from tests.support.api import Api, look_often, serving, settings
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither side takes its time."""
     look_often(monkeypatch)
-    monkeypatch.setattr(exchange, "_FIRST_PAUSE", exchange._FIRST_PAUSE / 10)
+    monkeypatch.setattr(retry, "_FIRST_BACKOFF", retry._FIRST_BACKOFF / 10)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pyarrow import parquet
 import holdfast
 from holdfast import AsyncClient, Client, Unreachable
 from holdfast.client.values import Event, JobProgress
-from holdfast.store.connect import Database
+from holdfast.db.connection import Database
 from tests.support.api import Api
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store

@@ -16,11 +16,11 @@ from pyarrow import parquet
 
 import holdfast
 from holdfast import Client, Unreachable
-from holdfast.client import calls, exchange, live
-from holdfast.client.call import Call, nothing
+from holdfast.api.permissions import ROUTES
+from holdfast.client import endpoints, retry, sse
+from holdfast.client.request_spec import RequestSpec, no_body
 from holdfast.client.values import Event, JobProgress
-from holdfast.store.connect import Database
-from holdfast.web.access import ROUTES
+from holdfast.db.connection import Database
 from tests.support.api import Api
 from tests.support.client import Handler, asking, problem
 from tests.support.crawled import crawl_a_little
@@ -131,7 +131,7 @@ def test_how_long_to_wait_is_the_servers_word_up_to_a_bound(pauses: list[float])
     assert isinstance(raised(lambda _: problem(429, headers={"Retry-After": "3"})), holdfast.TooMany)
     assert pauses == [3, 3, 3]
     pauses.clear()
-    too_long = exchange.LONGEST_PATIENCE + 1
+    too_long = retry.MAX_RETRY_AFTER + 1
     caught = raised(lambda _: problem(429, headers={"Retry-After": f"{too_long:.0f}"}))
     assert isinstance(caught, holdfast.TooMany)
     assert caught.retry_after == too_long
@@ -140,17 +140,19 @@ def test_how_long_to_wait_is_the_servers_word_up_to_a_bound(pauses: list[float])
 
 def test_what_the_server_does_not_remember_is_sent_once(pauses: list[float]) -> None:
     forgotten = {
-        route.partition(" ")[2] for route, access in ROUTES.items() if route.startswith("POST") and not access.keeps
+        route.partition(" ")[2]
+        for route, access in ROUTES.items()
+        if route.startswith("POST") and not access.takes_idempotency_key
     }
     assert forgotten
     for route in ROUTES:
         method, _, path = route.partition(" ")
-        asked = Call(method, path.replace("{id}", "7"), nothing)
-        assert asked.keyed == (method == "POST" and path not in forgotten), route
+        asked = RequestSpec(method, path.replace("{id}", "7"), no_body)
+        assert asked.has_idempotency_key == (method == "POST" and path not in forgotten), route
         by_nature = method in {"GET", "PUT"} or (
             method == "DELETE" and path not in {"/api/frontier", "/api/admin/pages"}
         )
-        assert asked.repeatable == (by_nature or asked.keyed), route
+        assert asked.repeatable == (by_nature or asked.has_idempotency_key), route
     sent: list[str] = []
 
     def broken(request: httpx.Request) -> httpx.Response:
@@ -159,7 +161,7 @@ def test_what_the_server_does_not_remember_is_sent_once(pauses: list[float]) -> 
         raise httpx.ReadTimeout("late", request=request)
 
     with asking(broken) as client:
-        with pytest.raises(Unreachable, match="It may have been done all the same"):
+        with pytest.raises(Unreachable, match="may have done it nevertheless"):
             client.request("POST", "/api/admin/proxies/7/test")
         with pytest.raises(Unreachable, match="did not answer in time"):
             client.configure_domain("a.example", delay=1)
@@ -288,7 +290,7 @@ def test_a_stream_that_cannot_be_had_again_raises_in_the_end(pauses: list[float]
         assert next(heard).id == "7-1"
         with pytest.raises(holdfast.StoreUnavailable):
             next(heard)
-    assert connections == 1 + live._MOST_FAILURES
+    assert connections == 1 + sse._MAX_FAILURES
     with asking(once, retries=0) as client:
         connections = 0
         heard = client.events()
@@ -301,7 +303,7 @@ def test_a_stream_that_cannot_be_had_again_raises_in_the_end(pauses: list[float]
 def test_events_are_understood_however_they_are_cut() -> None:
     text = 'retry: 2000\r\n\r\n: alive\n\nid: 1-2\nevent: job\ndata: {"a":\ndata:  "é"}\n\nevent: lonely\n\ndata: {}\n\n'.encode()
     for size in (1, 2, 3, 7, 1000):
-        decoder = live.Decoder()
+        decoder = sse.EventDecoder()
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         found = [message for piece in pieces for message in decoder.feed(piece)]
         assert [(message.name, message.id, message.data) for message in found] == [
@@ -325,4 +327,4 @@ def test_threads_may_share_a_client(api: Api, client: Client) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
-    assert len(list(client.each(calls.jobs(prefix="job ")))) == 8
+    assert len(list(client.each(endpoints.jobs(prefix="job ")))) == 8

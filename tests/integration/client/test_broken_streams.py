@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Unreachable
-from holdfast.client import live
+from holdfast.client import sse
 from tests.support.client import Handler, asking
 
 HTML = "<h1>Service Unavailable</h1>"
@@ -53,7 +53,7 @@ def test_half_an_event_was_not_heard() -> None:
 
 def test_a_quiet_stream_may_be_cut_off_any_number_of_times() -> None:
     seen: list[str | None] = []
-    quiet = [stream(b"id: 100-0\n\n", b": alive\n\n") for _ in range(live._MOST_FAILURES + 5)]
+    quiet = [stream(b"id: 100-0\n\n", b": alive\n\n") for _ in range(sse._MAX_FAILURES + 5)]
     with asking(answering([*quiet, stream(event("101-1"))], seen)) as client:
         assert next(client.events(kinds=["job"])).id == "101-1"
     assert len(seen) == len(quiet) + 1
@@ -98,7 +98,7 @@ def test_a_write_that_may_have_been_done_is_said_to_be_in_doubt() -> None:
 
     with (
         asking(dying) as client,
-        pytest.raises(Unreachable, match=r"No Holdfast server.*may have been done all the same"),
+        pytest.raises(Unreachable, match=r"No Holdfast server.*may have done it nevertheless"),
     ):
         client.create_job("shop", ["https://a.example/"])
     assert sent == 4
@@ -117,7 +117,7 @@ def test_what_asks_for_long_work_by_a_delete_is_sent_once(path: str) -> None:
         seen.append(request.method)
         raise httpx.ReadError("reset by peer", request=request)
 
-    with asking(broken) as client, pytest.raises(Unreachable, match="may have been done all the same"):
+    with asking(broken) as client, pytest.raises(Unreachable, match="may have done it nevertheless"):
         client.request("DELETE", path)
     assert seen == ["DELETE"]
 

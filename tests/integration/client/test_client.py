@@ -14,14 +14,14 @@ import pytest
 from pyarrow import parquet
 
 import holdfast
-from holdfast import Client, wiring
-from holdfast.client import call
-from holdfast.client.reading import read
+from holdfast import Client, factories
+from holdfast.client import request_spec
+from holdfast.client.decoding import read
 from holdfast.client.values import Event, JobProgress
 from holdfast.control.operations import Operator
-from holdfast.model.account import Role, Scope
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
-from holdfast.store.connect import Database
 from tests.support.api import Api, settings
 from tests.support.crawled import HOME, NASTY, crawl_a_little
 from tests.support.factories import Store
@@ -31,7 +31,7 @@ from tests.support.shop import Shop, product
 @contextmanager
 def background(database: Database, folder: Path) -> Iterator[None]:
     """Somebody who does long work."""
-    operator = Operator(database, wiring.deeds(settings(folder), database).by_kind())
+    operator = Operator(database, factories.operation_handlers(settings(folder), database).by_kind())
     over = threading.Event()
 
     def work() -> None:
@@ -50,8 +50,8 @@ def background(database: Database, folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_FIRST", 2)
-    monkeypatch.setattr(call, "_FOLLOWING", 3)
+    monkeypatch.setattr(request_spec, "_FIRST_PAGE_SIZE", 2)
+    monkeypatch.setattr(request_spec, "_NEXT_PAGE_SIZE", 3)
 
 
 def test_the_package_does_not_load_what_only_clients_need() -> None:
@@ -292,7 +292,7 @@ def test_everything_else_by_its_path(client: Client) -> None:
     assert made["name"] == "ann"
     assert client.request("DELETE", f"/api/admin/users/{made['name']}") is None
     for path in ("https://evil.example/api", "//evil.example/api", "api/stats", "/api/stats?x=1"):
-        with pytest.raises(holdfast.UsageError, match="is no path of the API"):
+        with pytest.raises(holdfast.UsageError, match="is not a path of the API"):
             client.request("GET", path)
 
 
@@ -332,7 +332,7 @@ def test_the_key_comes_from_the_settings_and_is_not_shown(
         ("http://[bad", "", "A server's address is a URL"),
         ("http://a.example:99999", "", "A server's address is a URL"),
         ("https://", "", "A server's address is a URL"),
-        ("http://user:pass@a.example", "", "no user and password"),
+        ("http://user:pass@a.example", "", "must not contain a user and password"),
         ("http://a.example", "with space", "An API key is a word"),
         ("http://a.example", "line\nbreak", "An API key is a word"),
     ],

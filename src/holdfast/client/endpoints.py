@@ -1,0 +1,601 @@
+"""Requests to the routes of the API, each declared once for both clients.
+
+The rule: names and parameters are those of the API. A job is given by its name, its id, or a `Job`.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final, Unpack
+
+import httpx
+
+from holdfast.alerts.records import Alert
+from holdfast.client.decoding import read
+from holdfast.client.request_spec import (
+    ListSpec,
+    RequestSpec,
+    StreamSpec,
+    decode_list,
+    decode_one,
+    document,
+    format_path,
+    if_match,
+    no_body,
+)
+from holdfast.client.values import (
+    AskedTask,
+    Batch,
+    Bulk,
+    Claim,
+    ClaimSummary,
+    Domain,
+    DomainChanges,
+    DomainFacts,
+    DomainReset,
+    EditedJob,
+    Event,
+    Explanation,
+    FrontierStats,
+    FrontierUrl,
+    Item,
+    Job,
+    JobChanges,
+    JobProgress,
+    JobSpec,
+    JobUpdate,
+    Me,
+    NewJob,
+    Operation,
+    Outlook,
+    Page,
+    PageFacts,
+    RestartedTasks,
+    Run,
+    Secrets,
+    Sown,
+    Stats,
+    Task,
+    TaskCount,
+    TaskCrawl,
+    TaskOptions,
+    TaskStory,
+    Tenure,
+    TimeSeries,
+    Transition,
+    Worker,
+)
+from holdfast.errors import UsageError
+from holdfast.products.records import Price, Product
+
+JobRef = str | int | Job
+
+# The caller, and statistics
+
+
+def me() -> RequestSpec[Me]:
+    """The user that the server takes you for."""
+    return RequestSpec("GET", "/api/auth/me", decode_one(Me))
+
+
+def stats() -> RequestSpec[Stats]:
+    """Statistics of the whole crawl."""
+    return RequestSpec("GET", "/api/stats", decode_one(Stats))
+
+
+def outlook() -> RequestSpec[Outlook]:
+    """When domains are crawled again, and what waits for an operator or a sweep."""
+    return RequestSpec("GET", "/api/stats/outlook", decode_one(Outlook))
+
+
+def timeseries(
+    *, since: datetime | None = None, until: datetime | None = None, step: str = "minute"
+) -> RequestSpec[TimeSeries]:
+    """A time series of what was crawled, by default of the last hour. `step`: `minute`, `hour`, `day`, or whole
+    minutes such as `5m`."""
+    return RequestSpec(
+        "GET", "/api/stats/timeseries", decode_one(TimeSeries), {"since": since, "until": until, "step": step}
+    )
+
+
+def alerts(*, active: bool | None = None) -> ListSpec[Alert]:
+    """Alerts, the newest first."""
+    return ListSpec("/api/alerts", Alert, {"active": active})
+
+
+# Jobs
+
+
+def jobs(
+    *, state: str | None = None, prefix: str | None = None, scheduled: bool | None = None, order: str = "newest"
+) -> ListSpec[Job]:
+    """Jobs; those whose names begin with `prefix`, or that have a schedule. The order is `newest` or `oldest`."""
+    if scheduled is False:
+        raise UsageError(
+            "There is no list of jobs without a schedule: leave `scheduled` out, and look at each job's `schedule`."
+        )
+    return ListSpec("/api/jobs", Job, {"state": state, "prefix": prefix, "scheduled": scheduled, "order": order})
+
+
+def job(job: JobRef) -> RequestSpec[Job]:
+    """One job, by its name or id."""
+    return RequestSpec("GET", format_path("/api/jobs/{}", _job_segment(job)), decode_one(Job))
+
+
+def create_job(
+    name: str,
+    urls: Sequence[str],
+    *,
+    schedule: str | None = None,
+    secrets: Secrets | None = None,
+    **spec: Unpack[JobSpec],
+) -> RequestSpec[NewJob]:
+    """Create a job; workers start it at once. `schedule`: repeat it (`6h`, or five fields of cron). `secrets`:
+    headers, cookies and credentials that are sent to the origins of `urls`, and nowhere else."""
+    body: dict[str, Any] = {"name": name, "urls": list(urls), "spec": spec, "schedule": schedule}
+    if secrets is not None:
+        body["secrets"] = secrets
+
+    def read_new_job(response: httpx.Response) -> NewJob:
+        raw = document(response)
+        return read(NewJob, {**raw["job"], **{name: value for name, value in raw.items() if name != "job"}})
+
+    return RequestSpec("POST", "/api/jobs", read_new_job, body=body)
+
+
+def edit_job(job: JobRef, *, version: int | None = None, **changes: Unpack[JobChanges]) -> RequestSpec[EditedJob]:
+    """Change limits, request rate, parser and other options of a job; running visits apply them within two seconds.
+    With `version`: only if there was no other change since that version."""
+    return RequestSpec(
+        "PATCH",
+        format_path("/api/jobs/{}", _job_segment(job)),
+        decode_one(EditedJob),
+        body=changes,
+        headers=if_match(version),
+    )
+
+
+def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> RequestSpec[Job]:
+    """Change the headers, cookies and credentials that are sent to the origins of a job's seeds, also by running
+    crawls."""
+    return RequestSpec("PUT", format_path("/api/jobs/{}/secrets", _job_segment(job)), decode_one(Job), body=secrets)
+
+
+def pause(job: JobRef) -> RequestSpec[Job]:
+    """Pause a job: within two seconds nothing of it is fetched any more."""
+    return RequestSpec("POST", format_path("/api/jobs/{}/pause", _job_segment(job)), decode_one(Job))
+
+
+def resume(job: JobRef) -> RequestSpec[Job]:
+    """Resume a paused job where it was."""
+    return RequestSpec("POST", format_path("/api/jobs/{}/resume", _job_segment(job)), decode_one(Job))
+
+
+def cancel(job: JobRef) -> RequestSpec[Job]:
+    """Cancel a job. Its pages stay."""
+    return RequestSpec("POST", format_path("/api/jobs/{}/cancel", _job_segment(job)), decode_one(Job))
+
+
+def delete_job(job: JobRef) -> RequestSpec[None]:
+    """Delete a job with its URLs and pages."""
+    return RequestSpec("DELETE", format_path("/api/jobs/{}", _job_segment(job)), no_body)
+
+
+def schedule(job: JobRef, when: str | None) -> RequestSpec[Job]:
+    """Schedule a job: an interval, or five fields of cron. None removes the schedule."""
+    path = format_path("/api/jobs/{}/schedule", _job_segment(job))
+    return (
+        RequestSpec("DELETE", path, decode_one(Job))
+        if when is None
+        else RequestSpec("PUT", path, decode_one(Job), body={"schedule": when})
+    )
+
+
+def watch(job: JobRef) -> StreamSpec[JobUpdate]:
+    """Events of a job, and its progress whenever it changes, until it is completed, cancelled, failed, deleted or at
+    a limit.
+
+    The last progress ends the stream; events of the same moment may be missing.
+    """
+
+    def is_last(update: JobUpdate) -> bool:
+        return isinstance(update, JobProgress) and update.is_over
+
+    return StreamSpec(
+        format_path("/api/jobs/{}/events", _job_segment(job)), _job_update, is_last=is_last, may_vanish=True
+    )
+
+
+def events(*, kinds: Sequence[str] = (), domain: str | None = None) -> StreamSpec[Event]:
+    """Events from now on, of jobs, domains, tasks, workers and alerts (`kinds`); the stream does not end."""
+    return StreamSpec("/api/events", _event, {"kind": list(kinds), "domain": domain})
+
+
+def watch_stats() -> StreamSpec[Stats]:
+    """Statistics, whenever they change; the stream does not end."""
+    return StreamSpec("/api/stats/events", lambda name, _, data: read(Stats, data) if name == "stats" else None)
+
+
+# The frontier and pages
+
+
+def frontier_stats(*, job: JobRef | None = None) -> RequestSpec[FrontierStats]:
+    """Statistics of the frontier."""
+    return RequestSpec("GET", "/api/frontier/stats", decode_one(FrontierStats), {"job": _optional_job(job)})
+
+
+def frontier_urls(
+    *,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    state: str | None = None,
+    kind: str | None = None,
+    priority: int | None = None,
+    due: bool | None = None,
+    order: str = "key",
+) -> ListSpec[FrontierUrl]:
+    """URLs of the frontier, in any state. The order `taken` is the order in which a worker takes them, and needs a
+    domain and a job."""
+    filters = {"domain": domain, "job": _optional_job(job), "state": state, "kind": kind, "priority": priority}
+    return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "order": order})
+
+
+def add_urls(urls: Sequence[str], *, job: JobRef | None = None, priority: str = "medium") -> RequestSpec[Sown]:
+    """Add URLs to a job, with a priority of `high`, `medium` or `low`; those that it knows stay as they are."""
+    body = {"urls": list(urls), "job": _optional_job(job), "priority": priority}
+    return RequestSpec("POST", "/api/frontier/add", decode_one(Sown), body=body)
+
+
+def seed(urls: Sequence[str], *, job: JobRef | None = None) -> RequestSpec[Sown]:
+    """Add seeds, from which a crawl begins."""
+    return RequestSpec(
+        "POST", "/api/frontier/seed", decode_one(Sown), body={"urls": list(urls), "job": _optional_job(job)}
+    )
+
+
+def pages(
+    *,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    status: int | None = None,
+    status_class: int | None = None,
+    outcome: str | None = None,
+    content_type: str | None = None,
+    content_hash: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    order: str = "newest",
+) -> ListSpec[Page]:
+    """The last response for each URL. The order is `newest`, `oldest` or `key`."""
+    answer = {"status": status, "status_class": status_class, "outcome": outcome}
+    content = {"content_type": content_type, "content_hash": content_hash, "since": since, "until": until}
+    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, "order": order}
+    return ListSpec("/api/pages", Page, filters)
+
+
+def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
+    """All that each job knows about a URL, the newest response first."""
+    return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def items(
+    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+) -> ListSpec[Item]:
+    """Items that parsers found on the pages of crawls."""
+    return ListSpec("/api/items", Item, {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser})
+
+
+def explain(subject: str) -> RequestSpec[Explanation]:
+    """Explain the state of a URL (with its scheme, or a path) or of a domain."""
+    return RequestSpec("GET", "/api/explain", decode_one(Explanation), {"subject": subject})
+
+
+# Domains
+
+
+def domains(
+    *,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    order: str = "name",
+) -> ListSpec[Domain]:
+    """Domains; those whose names begin with `name`. The order is `name`, `crawled`, `priority`, `newest` or `oldest`."""
+    held = {"claimed": claimed, "worker": worker}
+    filters = {"status": status, "active": active, **held, "name": name, "parent": parent, "order": order}
+    return ListSpec("/api/domains", Domain, filters)
+
+
+def domain(domain: str) -> RequestSpec[DomainFacts]:
+    """A domain with its configuration, work, transitions and tenures."""
+    return RequestSpec("GET", format_path("/api/domains/{}", domain), decode_one(DomainFacts))
+
+
+def transitions(domain: str) -> ListSpec[Transition]:
+    """Changes of the status of a domain, the newest first."""
+    return ListSpec(format_path("/api/domains/{}/transitions", domain), Transition, {})
+
+
+def tenures(domain: str) -> ListSpec[Tenure]:
+    """Workers that held a domain, the newest first."""
+    return ListSpec(format_path("/api/domains/{}/tenures", domain), Tenure, {})
+
+
+def configure_domain(
+    domain: str, *, version: int | None = None, **changes: Unpack[DomainChanges]
+) -> RequestSpec[DomainFacts]:
+    """Change how a domain is crawled. With `version`: only if there was no other change since that version."""
+    path = format_path("/api/admin/domains/{}", domain)
+    return RequestSpec("PATCH", path, decode_one(DomainFacts), body=changes, headers=if_match(version))
+
+
+def reset_domain(domain: str, *, reason: str | None = None) -> RequestSpec[DomainReset]:
+    """Reset a domain, from any status; a worker that holds it is fenced off."""
+    body = None if reason is None else {"reason": reason}
+    return RequestSpec("POST", format_path("/api/admin/domains/{}/reset", domain), decode_one(DomainReset), body=body)
+
+
+def unblock_domain(domain: str, *, reason: str | None = None) -> RequestSpec[DomainReset]:
+    """Unblock a blocked or unreachable domain; only URLs that wait, were refused or could not be reached are crawled."""
+    body = None if reason is None else {"reason": reason}
+    return RequestSpec("POST", format_path("/api/admin/domains/{}/unblock", domain), decode_one(DomainReset), body=body)
+
+
+# Operations
+
+
+def claims(*, worker: str | None = None, expired: bool | None = None) -> ListSpec[Claim]:
+    """Claimed domains, by worker."""
+    return ListSpec("/api/claims", Claim, {"worker": worker, "expired": expired})
+
+
+def claim_summary() -> RequestSpec[ClaimSummary]:
+    """How many domains each worker holds, expired claims, and domains that wait."""
+    return RequestSpec("GET", "/api/claims/summary", decode_one(ClaimSummary))
+
+
+def release_claims(*, force: bool = False, worker: str | None = None, all_active: bool = False) -> RequestSpec[int]:
+    """Release claims that have expired, or with `force` those of a worker or of all. Returns how many."""
+    body = {"force": force, "worker": worker, "all_active": all_active}
+    return RequestSpec("POST", "/api/admin/claims/release", lambda answer: int(document(answer)["claims"]), body=body)
+
+
+def runs(*, status: str | None = None, job: JobRef | None = None, worker: str | None = None) -> ListSpec[Run]:
+    """Worker processes, the newest first."""
+    return ListSpec("/api/runs", Run, {"status": status, "job": _optional_job(job), "worker": worker})
+
+
+def run(run: int) -> RequestSpec[Run]:
+    """One worker process."""
+    return RequestSpec("GET", format_path("/api/runs/{}", run), decode_one(Run))
+
+
+def workers(*, alive: bool | None = None) -> ListSpec[Worker]:
+    """Workers, by name."""
+    return ListSpec("/api/workers", Worker, {"alive": alive})
+
+
+def verify(*, archive: bool = True) -> RequestSpec[Operation]:
+    """Verify the database in the background; `wait` for the operation."""
+    return RequestSpec("POST", "/api/admin/verify", decode_one(Operation), body={"archive": archive})
+
+
+def operations(*, state: str | None = None) -> ListSpec[Operation]:
+    """Operations, the newest first."""
+    return ListSpec("/api/operations", Operation, {"state": state})
+
+
+def operation(operation: int | Operation) -> RequestSpec[Operation]:
+    """The state and the result of an operation."""
+    operation_id = operation.id if isinstance(operation, Operation) else operation
+    return RequestSpec("GET", format_path("/api/operations/{}", operation_id), decode_one(Operation))
+
+
+# Tasks
+
+
+def tasks(
+    *,
+    status: str | None = None,
+    domain: str | None = None,
+    batch: str | None = None,
+    parent_task_id: int | None = None,
+    priority: int | None = None,
+) -> ListSpec[Task]:
+    """Tasks, the newest first."""
+    filters = {"status": status, "domain": domain, "batch": batch}
+    return ListSpec("/api/tasks", Task, {**filters, "parent_task_id": parent_task_id, "priority": priority})
+
+
+def task(task: int) -> RequestSpec[TaskStory]:
+    """A task: its state, the reason, and what comes next."""
+    return RequestSpec("GET", format_path("/api/tasks/{}", task), decode_one(TaskStory))
+
+
+def task_history(task: int) -> ListSpec[TaskCrawl]:
+    """All crawls of a task's URL, the newest first."""
+    return ListSpec(format_path("/api/tasks/{}/history", task), TaskCrawl, {})
+
+
+def task_stats() -> RequestSpec[list[TaskCount]]:
+    """Tasks by status, and the mean durations of the last day."""
+    return RequestSpec("GET", "/api/stats/tasks", decode_list(TaskCount))
+
+
+def create_task(url: str, **options: Unpack[TaskOptions]) -> RequestSpec[AskedTask]:
+    """Create a task that crawls a URL, by default again and again. If the URL has a task that has not ended, that one
+    is returned."""
+    return RequestSpec("POST", "/api/admin/tasks", decode_one(AskedTask), body={"url": url, **options})
+
+
+def create_tasks(urls: Sequence[str], **options: Unpack[TaskOptions]) -> RequestSpec[Bulk]:
+    """Create many tasks with the same options; at most 10 000."""
+    return RequestSpec("POST", "/api/admin/tasks/bulk", decode_one(Bulk), body={"urls": list(urls), **options})
+
+
+def restart_task(
+    task: int, *, reset_retry_count: bool = True, priority: int | None = None, scheduled_at: datetime | None = None
+) -> RequestSpec[Task]:
+    """Crawl a task again from the beginning."""
+    body = {"reset_retry_count": reset_retry_count, "priority": priority, "scheduled_at": scheduled_at}
+    return RequestSpec("POST", format_path("/api/admin/tasks/{}/restart", task), decode_one(Task), body=body)
+
+
+def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec[Task]:
+    """Parse a task's page again, from the archive."""
+    body = {"reset_retry_count": reset_retry_count}
+    return RequestSpec("POST", format_path("/api/admin/tasks/{}/restart-parsing", task), decode_one(Task), body=body)
+
+
+def restart_failed(
+    *,
+    domain: str | None = None,
+    domain_id: int | None = None,
+    batch: str | None = None,
+    failed_after: datetime | None = None,
+    limit: int = 1000,
+) -> RequestSpec[RestartedTasks]:
+    """Restart failed tasks, at most 10 000. Returns how many, and the first 1000 of them; if there are as many as
+    `limit`, there may be more."""
+    body = {"domain": domain, "domain_id": domain_id, "batch": batch, "failed_after": failed_after, "limit": limit}
+    return RequestSpec("POST", "/api/admin/tasks/restart-failed", decode_one(RestartedTasks), body=body)
+
+
+def pause_task(task: int) -> RequestSpec[Task]:
+    """Pause a task."""
+    return RequestSpec("POST", format_path("/api/admin/tasks/{}/pause", task), decode_one(Task))
+
+
+def resume_task(task: int) -> RequestSpec[Task]:
+    """Resume a paused task."""
+    return RequestSpec("POST", format_path("/api/admin/tasks/{}/resume", task), decode_one(Task))
+
+
+def cancel_task(task: int) -> RequestSpec[Task]:
+    """Cancel a task, and the crawls that would follow it."""
+    return RequestSpec("POST", format_path("/api/admin/tasks/{}/cancel", task), decode_one(Task))
+
+
+def set_priority(task: int, priority: int) -> RequestSpec[Task]:
+    """Set the priority of a task, from 1 (first) to 10 (last)."""
+    return RequestSpec(
+        "PATCH", format_path("/api/admin/tasks/{}/priority", task), decode_one(Task), body={"priority": priority}
+    )
+
+
+# Batches and products
+
+
+def batches(*, prefix: str | None = None, order: str = "newest") -> ListSpec[Batch]:
+    """Batches; those whose names begin with `prefix`. The order is `newest` or `oldest`."""
+    return ListSpec("/api/batches", Batch, {"prefix": prefix, "order": order})
+
+
+def batch(name: str) -> RequestSpec[Batch]:
+    """A batch, with how many of its tasks are in each status."""
+    return RequestSpec("GET", format_path("/api/batches/{}", name), decode_one(Batch))
+
+
+def create_batch(name: str) -> RequestSpec[Batch]:
+    """Create a batch; tasks are added to it when they are created."""
+    return RequestSpec("POST", "/api/admin/batches", decode_one(Batch), body={"name": name})
+
+
+def restart_batch(name: str) -> RequestSpec[Operation]:
+    """Restart all tasks of a batch that have ended or are paused, in the background; `wait` for the operation."""
+    return RequestSpec("POST", format_path("/api/admin/batches/{}/restart", name), decode_one(Operation))
+
+
+def products(
+    *,
+    search: str | None = None,
+    brand: str | None = None,
+    min_price: Decimal | None = None,
+    max_price: Decimal | None = None,
+    currency: str | None = None,
+    domain: str | None = None,
+    available: bool | None = None,
+) -> ListSpec[Product]:
+    """Products that were found on pages, the last seen first."""
+    price = {"min_price": min_price, "max_price": max_price, "currency": currency}
+    filters = {"search": search, "brand": brand, **price, "domain": domain, "available": available}
+    return ListSpec("/api/products", Product, filters)
+
+
+def product(product: int) -> RequestSpec[Product]:
+    """A product, as it was seen last."""
+    return RequestSpec("GET", format_path("/api/products/{}", product), decode_one(Product))
+
+
+def prices(product: int) -> ListSpec[Price]:
+    """The prices of a product over time, the newest first."""
+    return ListSpec(format_path("/api/products/{}/history", product), Price, {})
+
+
+# Everything else
+
+
+def export(
+    kind: str,
+    format: str,  # noqa: A002 — as the API has it
+    *,
+    job: JobRef | None = None,
+    domain: str | None = None,
+    text: bool = False,
+) -> RequestSpec[httpx.Response]:
+    """Export `pages`, `items`, `products`, `urls` or the `log`, as `jsonl`, `csv` or `parquet`."""
+    query = {"format": format, "job": _optional_job(job), "domain": domain, "text": text}
+    return RequestSpec(
+        "GET",
+        format_path("/api/exports/{}", kind),
+        lambda answer: answer,
+        query,
+        headers={"Accept": "*/*"},
+        stream=True,
+    )
+
+
+def request(
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, object] | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+) -> RequestSpec[Any]:
+    """Send a request to any path of the API. Returns the JSON of the response, or None without a body."""
+    if not path.startswith("/") or path.startswith("//") or any(mark in path for mark in "?#\\"):
+        raise UsageError(f"{path!r} is not a path of the API, such as /api/stats; parameters go into `query`.")
+
+    def answer(response: httpx.Response) -> Any:
+        return document(response) if response.content else None
+
+    return RequestSpec(method.upper(), path, answer, query or {}, body, headers or {})
+
+
+_DOT_SEGMENTS: Final = frozenset({".", ".."})
+"""Segments that clients and servers remove from paths."""
+
+
+def _job_segment(job: JobRef) -> str:
+    """The segment of a path for a job: its id if its name cannot be a segment."""
+    if isinstance(job, Job):
+        return str(job.id) if "/" in job.name or job.name in _DOT_SEGMENTS else job.name
+    return str(job)
+
+
+def _optional_job(job: JobRef | None) -> str | None:
+    return None if job is None else _job_segment(job)
+
+
+def _event(name: str, event_id: str | None, data: Any) -> Event:
+    if not isinstance(data, dict) or "data" not in data:
+        return Event(name, None, data if isinstance(data, dict) else {"data": data})
+    return read(Event, {**data, "kind": name, "id": event_id})
+
+
+def _job_update(name: str, event_id: str | None, data: Any) -> JobUpdate:
+    return read(JobProgress, data) if name == "progress" else _event(name, event_id, data)
