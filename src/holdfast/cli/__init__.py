@@ -1,7 +1,7 @@
-"""The command line: thin, one file a group. Everything it does is in `control/`.
+"""The command line: one module a group of commands. The work is done in `control/`.
 
-Exit codes: 0 done; 1 done in part, or a fault was found; 2 invalid usage; 3 the database cannot be used; 4 not found; 5 the present
-state forbids it, or the person said no; 6 the server (`--server`) does not allow it; 7 rate limited by the server; 130 interrupted.
+Exit codes: 0 done; 1 done in part, or a check failed; 2 invalid usage; 3 the database cannot be used; 4 not found; 5 not possible in the
+present state, or not confirmed; 6 not allowed by the server (`--server`); 7 rate limited by the server; 130 interrupted.
 """
 
 import sys
@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Run the command line; every expected failure ends with a sentence and an exit code."""
     try:
-        from holdfast.cli.program import run  # here, so that Ctrl-C while it loads is no traceback either
+        from holdfast.cli.app import run  # here, so that Ctrl-C during the import prints no traceback
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:

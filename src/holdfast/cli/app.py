@@ -1,4 +1,4 @@
-"""The program `holdfast`: its commands, the options of all of them, and how an invocation ends."""
+"""The program `holdfast`: its commands, its global options, and the exit code of an invocation."""
 
 import io
 import re
@@ -13,32 +13,32 @@ import typer
 
 from holdfast import __version__, cli
 from holdfast.cli import output
-from holdfast.cli.help import Overview
-from holdfast.cli.session import INTERRUPTED, Session, Stopped, say
+from holdfast.cli.command_context import EXIT_INTERRUPTED, CommandContext, Interrupted, say
+from holdfast.cli.help import SectionedGroup
 from holdfast.errors import HoldfastError, UsageError
 
 
-class Part(NamedTuple):
-    """A file of this package and the commands in it."""
+class CommandModule(NamedTuple):
+    """A module with commands, and their names."""
 
-    file: str
+    module: str
     commands: tuple[str, ...]
 
 
-PARTS: Final = (
-    Part("crawl", ("crawl", "worker")),
-    Part("background", ("background", "serve", "front")),
-    Part("seeds", ("seeds",)),
-    Part("jobs", ("jobs",)),
-    Part("tasks", ("tasks",)),
-    Part("batches", ("batches",)),
-    Part("products", ("products",)),
-    Part("webhooks", ("webhooks",)),
-    Part("proxies", ("proxies",)),
-    Part("users", ("users",)),
-    Part("keys", ("keys",)),
-    Part(
-        "domains",
+COMMAND_MODULES: Final = (
+    CommandModule("holdfast.cli.crawl", ("crawl", "worker")),
+    CommandModule("holdfast.cli.serve", ("background", "serve", "front")),
+    CommandModule("holdfast.cli.seeds", ("seeds",)),
+    CommandModule("holdfast.cli.jobs", ("jobs",)),
+    CommandModule("holdfast.cli.tasks", ("tasks",)),
+    CommandModule("holdfast.cli.batches", ("batches",)),
+    CommandModule("holdfast.products.cli", ("products",)),
+    CommandModule("holdfast.webhooks.cli", ("webhooks",)),
+    CommandModule("holdfast.cli.proxies", ("proxies",)),
+    CommandModule("holdfast.accounts.cli.users", ("users",)),
+    CommandModule("holdfast.accounts.cli.keys", ("keys",)),
+    CommandModule(
+        "holdfast.cli.domains",
         (
             "domain-status",
             "domain-info",
@@ -50,22 +50,22 @@ PARTS: Final = (
             "domains",
         ),
     ),
-    Part("claims", ("claims", "release-stuck-claims", "cleanup-stale-runs")),
-    Part("status", ("status",)),
-    Part("stats", ("stats",)),
-    Part("alerts", ("alerts",)),
-    Part("explain", ("explain",)),
-    Part("export", ("export",)),
-    Part("parse", ("parse",)),
-    Part("verify", ("verify",)),
-    Part("audit", ("audit",)),
-    Part("torture", ("torture", "demo")),
-    Part("db", ("db",)),
-    Part("config", ("config",)),
+    CommandModule("holdfast.cli.claims", ("claims", "release-stuck-claims", "cleanup-stale-runs")),
+    CommandModule("holdfast.cli.status", ("status",)),
+    CommandModule("holdfast.cli.stats", ("stats",)),
+    CommandModule("holdfast.alerts.cli", ("alerts",)),
+    CommandModule("holdfast.cli.explain", ("explain",)),
+    CommandModule("holdfast.cli.export", ("export",)),
+    CommandModule("holdfast.cli.parse", ("parse",)),
+    CommandModule("holdfast.cli.verify", ("verify",)),
+    CommandModule("holdfast.cli.audit", ("audit",)),
+    CommandModule("holdfast.cli.torture", ("torture", "demo")),
+    CommandModule("holdfast.cli.db", ("db",)),
+    CommandModule("holdfast.cli.config", ("config",)),
 )
-"""All files with commands; an invocation loads only the one that it needs."""
+"""All modules with commands; an invocation imports only the one that it needs."""
 
-TIERS: Final[Mapping[str, Mapping[str, str]]] = {
+HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Every day": {
         "crawl": "Crawl a site; the same command again continues.",
         "status": "Jobs, workers, domains, pages/s, what is due next.",
@@ -82,7 +82,7 @@ TIERS: Final[Mapping[str, Mapping[str, str]]] = {
         "stats": "Pages and errors per minute, hour or day.",
     },
     "Domains": {
-        "domains": "List, show, configure, unblock and reset domains.",
+        "domains": "Status, settings, unblock and reset of domains.",
         "claims": "Which worker holds which domain.",
     },
     "Tasks, proxies, webhooks": {
@@ -98,17 +98,17 @@ TIERS: Final[Mapping[str, Mapping[str, str]]] = {
         "alerts": "Problems that need attention.",
         "users": "Users of the API: add, passwords, roles, sessions.",
         "keys": "API keys: add, list, revoke.",
-        "audit": "Who changed what.",
+        "audit": "Log of changes: who changed what.",
         "config": "Settings in force, and where each comes from.",
         "db": "Database: schema, address, psql, stop.",
         "release-stuck-claims": "Free the claims of dead workers.",
         "cleanup-stale-runs": "Mark silent runs as failed.",
-        "torture": "Kill a crawl again and again; prove that it is whole.",
+        "torture": "Kill a crawl again and again; check the result.",
     },
 }
-"""The commands of `holdfast --help`, everyday ones first, each with one short line."""
+"""The sections of `holdfast --help`: commands with one short line each."""
 
-OTHER_NAMES: Final = {
+ALIASES: Final = {
     "domain-status": "status",
     "domain-info": "info",
     "domain-set": "set",
@@ -117,9 +117,9 @@ OTHER_NAMES: Final = {
     "top-domains": "top",
     "recalculate-priorities": "priorities",
 }
-"""Commands that are also below `domains`, by their names there."""
+"""Aliases of commands of the group `domains`, with their names there."""
 
-FAR: Final = frozenset(
+REMOTE_COMMANDS: Final = frozenset(
     {
         "claims",
         "config",
@@ -138,54 +138,54 @@ FAR: Final = frozenset(
         "verify",
     }
 )
-"""The commands that may ask a server, all of them or some below them."""
+"""The commands that work with `--server`, wholly or in part."""
 
-_EVERYWHERE: Final = {"--data", "--config", "--server"}
-_LOGIN: Final = re.compile(r":.*@")
-"""What may be a password in something that was typed in the wrong place."""
+_GLOBAL_OPTIONS: Final = {"--data", "--config", "--server"}
+_CREDENTIALS: Final = re.compile(r":.*@")
+"""A possible password in a misplaced argument."""
 
 
-_PLAIN: Final = {
+_PLAIN_MESSAGES: Final = {
     "Input should be greater than or equal to": "It must be at least",
     "Input should be less than or equal to": "It must be at most",
     "Input should be a valid integer.*": "It must be a whole number",
     "Input should be a valid number.*": "It must be a number",
 }
-"""What the library says of a wrong number, and the words for it."""
+"""Messages of the library about a wrong number, and ours."""
 
 
-def in_front(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options of the whole program, which people also write behind the command, and all other words."""
+def split_global_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split off the global options, which may stand before or after the command, from all other words."""
     front: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
     for word in words:
         if word == "--":
             rest += [word, *words]
-        elif word in _EVERYWHERE:
-            front += [word, _value_of(word, words)]
-        elif word.partition("=")[0] in _EVERYWHERE:
+        elif word in _GLOBAL_OPTIONS:
+            front += [word, _option_value(word, words)]
+        elif word.partition("=")[0] in _GLOBAL_OPTIONS:
             front.append(word)
         else:
             rest.append(word)
     return front, rest
 
 
-def _value_of(option: str, words: Iterator[str]) -> str:
+def _option_value(option: str, words: Iterator[str]) -> str:
     try:
         return next(words)
     except StopIteration:
-        raise UsageError(f"{option} needs a value behind it.") from None
+        raise UsageError(f"{option} needs a value.") from None
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         output.print_line(f"holdfast {__version__}")
         raise typer.Exit
 
 
 def root(
-    context: typer.Context,
+    ctx: typer.Context,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Folder of the crawl and its database (.holdfast)."),
@@ -195,29 +195,29 @@ def root(
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="Ask this server; needs HOLDFAST_API_KEY."),
+        typer.Option("--server", metavar="URL", help="Send the command to this server; needs HOLDFAST_API_KEY."),
     ] = None,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Options for every command; they may also stand behind it."""
-    context.obj = Session(data, config_file, server)
-    context.call_on_close(context.obj.close)
-    command = context.invoked_subcommand
-    if server is not None and command is not None and command not in FAR:
-        context.obj.check_local(f"`holdfast {command}`")
+    """Options of every command; they may also stand after it."""
+    ctx.obj = CommandContext(data, config_file, server)
+    ctx.call_on_close(ctx.obj.close)
+    command = ctx.invoked_subcommand
+    if server is not None and command is not None and command not in REMOTE_COMMANDS:
+        ctx.obj.require_local(f"`holdfast {command}`")
 
 
-class Program(Overview):
-    """The root of all commands."""
+class RootGroup(SectionedGroup):
+    """The root group of Holdfast."""
 
-    tiers = TIERS
-    note = f"{', '.join(OTHER_NAMES)} are also named domains {', '.join(OTHER_NAMES.values())}."
+    sections = HELP_SECTIONS
+    note = f"{', '.join(ALIASES)} are also named domains {', '.join(ALIASES.values())}."
 
 
-def program(parts: Sequence[Part] = PARTS) -> typer.Typer:
-    """The program with these parts."""
+def build_app(modules: Sequence[CommandModule] = COMMAND_MODULES) -> typer.Typer:
+    """The program with the commands of these modules."""
     app = typer.Typer(
-        cls=Program,
+        cls=RootGroup,
         name="holdfast",
         help="A web crawler that never loses its place.",
         epilog=" ".join((cli.__doc__ or "").partition("\n\n")[2].split()),
@@ -227,55 +227,55 @@ def program(parts: Sequence[Part] = PARTS) -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(root)
-    for part in parts:
-        module = import_module(f"holdfast.cli.{part.file}")
+    for entry in modules:
+        module = import_module(entry.module)
         if hasattr(module, "app"):
-            app.add_typer(module.app, name=part.file)
+            app.add_typer(module.app, name=entry.commands[-1])
         else:
             module.register(app)
     return app
 
 
 @cache
-def _runnable(name: str) -> Any:
-    """The program as Typer runs it. All parts together take half as long again to load as one: only what `name` needs is."""
-    only = [part for part in PARTS if name in part.commands]
-    return typer.main.get_command(program(only or PARTS))
+def _command_for(name: str) -> Any:
+    """The command that Typer runs. Only the module of `name` is imported: all of them take half as long again to load."""
+    needed = [module for module in COMMAND_MODULES if name in module.commands]
+    return typer.main.get_command(build_app(needed or COMMAND_MODULES))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one invocation; its exit code. Every expected failure ends with a sentence."""
+    """Run one invocation; returns its exit code. Every expected failure prints one sentence."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a character that the terminal lacks is no failure
+            stream.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
     try:
-        # Not Typer's standalone mode: it would end silently after Ctrl-C, and draw a box around what went wrong.
-        front, rest = in_front(arguments)
-        program = _runnable(rest[0] if rest else "")
-        code = int(program.main(front + rest, prog_name="holdfast", standalone_mode=False) or 0)
-    except Stopped:
-        return INTERRUPTED
+        # Not Typer's standalone mode: it would end silently after Ctrl-C, and draw a box around errors.
+        front, rest = split_global_options(arguments)
+        command = _command_for(rest[0] if rest else "")
+        code = int(command.main(front + rest, prog_name="holdfast", standalone_mode=False) or 0)
+    except Interrupted:
+        return EXIT_INTERRUPTED
     except HoldfastError as problem:
         for line in str(problem).split("\n"):
             output.print_error(line)
         code = problem.exit_code
     except typer.TyperException as problem:
-        _complain_of_usage(problem)
+        _print_usage_error(problem)
         code = 2
-    if code == INTERRUPTED:
+    if code == EXIT_INTERRUPTED:
         if output.is_terminal(sys.stderr):
-            say("")  # behind the ^C
+            say("")  # end the line of the ^C
         say("Interrupted; what was done so far is in the store.")
     return code
 
 
-def _complain_of_usage(problem: typer.TyperException) -> None:
+def _print_usage_error(problem: typer.TyperException) -> None:
     sentence = re.sub(r"\s+", " ", problem.format_message().replace("Value error, ", "", 1)).strip()
-    if not sentence:  # no command was named, and the help has been shown instead
+    if not sentence:  # no command was given; the help has been shown
         return
-    context = getattr(problem, "ctx", None)
-    hint = f" See `{context.command_path} --help`." if context else ""
-    for pattern, words in _PLAIN.items():
+    ctx = getattr(problem, "ctx", None)
+    hint = f" See `{ctx.command_path} --help`." if ctx else ""
+    for pattern, words in _PLAIN_MESSAGES.items():
         sentence = re.sub(pattern, words, sentence)
-    sentence = _LOGIN.sub(":***@", sentence)
+    sentence = _CREDENTIALS.sub(":***@", sentence)
     output.print_error(f"{sentence}{'' if sentence[-1] in '.?!' else '.'}{hint}")

@@ -1,13 +1,13 @@
-"""`holdfast audit`: who created or changed what, when."""
+"""`holdfast audit`: the log of changes: who, what, when."""
 
 from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import output, session, written
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
 from holdfast.control.audit import AuditDesk
-from holdfast.store.audit import Entry
+from holdfast.db.audit import Entry
 
 _PLURALS: Final = {"batch": "batches", "frontier": "frontier", "proxy": "proxies"}
 
@@ -18,19 +18,32 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(
-    context: typer.Context,
+    ctx: typer.Context,
     actor: Annotated[
-        str | None, typer.Option(metavar="NAME", callback=session.readable, help="Only what this one did.")
+        str | None,
+        typer.Option(
+            metavar="NAME", callback=command_context.valid_text, help="Only changes by this user, key or cli:USER."
+        ),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", callback=session.readable, help="Only what was done to a job, task, batch …"),
+        typer.Option(
+            metavar="KIND",
+            callback=command_context.valid_text,
+            help="Only changes to this kind of object: job, task, batch …",
+        ),
     ] = None,
     object_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", callback=session.readable, help="Of that kind, only this one.")
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            callback=command_context.valid_text,
+            help="Only changes to the object with this id; needs --kind.",
+        ),
     ] = None,
-    before: written.Before = None,
-    limit: written.Limit = 50,
+    before: option_types.Before = None,
+    limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
     """Show who created or changed what, the newest first. Times are in UTC.
@@ -40,19 +53,19 @@ def audit(
         holdfast audit --actor cli:ann
         holdfast audit --kind task --id 12 --json
     """
-    desk = AuditDesk(session.of(context).store())
+    desk = AuditDesk(command_context.get(ctx).store())
     found = desk.listing(actor=actor, kind=kind, object_id=object_id, before=before, limit=limit)
     last = found[-1].id if len(found) == limit else None
     if as_json:
         output.print_json({"entries": found, "before": last})
         return
     if not found:
-        session.say("Nothing like that was done.")
+        command_context.say("There are no such entries in the audit log.")
         return
     rows = [
         (
             entry.id,
-            output.when(entry.at),
+            output.format_time(entry.at),
             entry.actor,
             entry.action,
             _object(entry),
@@ -62,12 +75,12 @@ def audit(
     ]
     output.print_table(["ID", "WHEN (UTC)", "WHO", "DID", "TO", "DETAILS"], rows, right="ID")
     if last:
-        session.say(f"--before {last} goes on.")
+        command_context.say(f"More rows: --before {last}.")
 
 
 def _object(entry: Entry) -> str:
     kind = entry.object_kind
-    # Several at once; the details say which.
+    # Several objects at once; the details name them.
     return (
         _PLURALS.get(kind, kind if kind.endswith("s") else f"{kind}s")
         if entry.object_id == "*"
@@ -76,5 +89,5 @@ def _object(entry: Entry) -> str:
 
 
 def _details(details: dict[str, Any]) -> str:
-    told = {name.replace("_", " "): value for name, value in sorted(details.items()) if value is not None}
-    return ", ".join(f"{name} {value}" for name, value in told.items())
+    shown = {name.replace("_", " "): value for name, value in sorted(details.items()) if value is not None}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())

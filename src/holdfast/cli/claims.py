@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import output, session
+from holdfast.cli import command_context, output
+from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command
-from holdfast.cli.output import counted
-from holdfast.cli.session import actor
+from holdfast.cli.output import pluralize
 from holdfast.control.claims import ClaimDesk, Overview, check_target
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
@@ -24,47 +24,47 @@ def register(app: typer.Typer) -> None:
         app.command(name, cls=Command)(command)
 
 
-def _desk(context: typer.Context) -> ClaimDesk:
-    return ClaimDesk(session.of(context).store())
+def _desk(ctx: typer.Context) -> ClaimDesk:
+    return ClaimDesk(command_context.get(ctx).store())
 
 
-def _overview(of: session.Session) -> Overview:
-    if of.remote:
+def _overview(context: command_context.CommandContext) -> Overview:
+    if context.remote:
         from holdfast.cli.remote import store
 
-        return store.claims(of.client)
-    return ClaimDesk(of.store()).overview()
+        return store.claims(context.client)
+    return ClaimDesk(context.store()).overview()
 
 
-def claims(context: typer.Context, as_json: output.Json = False) -> None:
+def claims(ctx: typer.Context, as_json: output.Json = False) -> None:
     """Show which worker holds which domain, which claims have expired, and what waits to be claimed.
 
     Examples:
         holdfast claims
         holdfast claims --json
     """
-    overview = _overview(session.of(context))
+    overview = _overview(command_context.get(ctx))
     if as_json:
         output.print_json(overview)
         return
     if overview.workers:
-        rows = [(w.worker, w.claims, w.expired, output.when(w.earliest_expiry)) for w in overview.workers]
+        rows = [(w.worker, w.claims, w.expired, output.format_time(w.earliest_expiry)) for w in overview.workers]
         output.print_table(["WORKER", "CLAIMS", "EXPIRED", "FIRST EXPIRY"], rows, right="CLAIMS EXPIRED")
     else:
         output.print_line("No domain is held.")
     if overview.expired:
         output.print_line("\nExpired claims; the next sweep frees them, or `holdfast release-stuck-claims`")
-        expired = [(c["domain"], c["worker"], output.when(c["expires_at"])) for c in overview.expired]
+        expired = [(c["domain"], c["worker"], output.format_time(c["expires_at"])) for c in overview.expired]
         output.print_table(["DOMAIN", "WORKER", "EXPIRED"], expired)
         missing = sum(w.expired for w in overview.workers) - len(expired)
         if missing > 0:
-            session.say(f"… and {missing:,} more")
+            command_context.say(f"… and {missing:,} more")
     waiting = ", ".join(f"{count:,} {status}" for status, count in overview.waiting.items()) or "none"
     output.print_line(f"\nWaiting to be claimed: {waiting}. Cooling down: {overview.cooling:,}.")
 
 
 def release_stuck_claims(
-    context: typer.Context,
+    ctx: typer.Context,
     dry_run: DryRun = False,
     force: Annotated[bool, typer.Option("--force", help="Also claims that have not expired; needs a target.")] = False,
     worker_id: Annotated[
@@ -72,7 +72,7 @@ def release_stuck_claims(
         typer.Option(
             "--worker-id",
             metavar="ID",
-            callback=session.readable,
+            callback=command_context.valid_text,
             help="The claims of this worker (with --force).",
         ),
     ] = None,
@@ -92,27 +92,27 @@ def release_stuck_claims(
         holdfast release-stuck-claims --force --all-active --yes
     """
     check_target(force=force, worker=worker_id, all_active=all_active)
-    desk = _desk(context)
+    desk = _desk(ctx)
     targets = desk.targets(force=force, worker=worker_id)
     count = sum(row.claims if force else row.expired for row in targets)
-    what = counted(count, "claim" if force else "stuck claim")
-    whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {counted(len(targets), 'worker')}"
+    what = pluralize(count, "claim" if force else "stuck claim")
+    whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {pluralize(len(targets), 'worker')}"
     if dry_run:
         _answer(as_json, f"Would release {what} {whose}.", released=0, would_release=count, workers=targets)
         return
     if force and count and not yes:
-        session.confirm(f"Release {what} {whose}?", "Nothing was released.")
+        command_context.confirm(f"Release {what} {whose}?", "Nothing was released.")
     released = desk.force_release(worker_id, actor=actor()) if force else desk.release_expired(actor=actor())
     _answer(
         as_json,
-        f"Released {counted(released, 'claim' if force else 'stuck claim')}.",
+        f"Released {pluralize(released, 'claim' if force else 'stuck claim')}.",
         released=released,
         workers=targets,
     )
 
 
 def cleanup_stale_runs(
-    context: typer.Context,
+    ctx: typer.Context,
     older_than_minutes: Annotated[
         int, typer.Option(metavar="N", min=1, max=_LONGEST_SILENCE, help="Silent for at least that long.")
     ] = 60,
@@ -126,23 +126,29 @@ def cleanup_stale_runs(
         holdfast cleanup-stale-runs --dry-run
         holdfast cleanup-stale-runs --older-than-minutes 10 --yes
     """
-    desk = _desk(context)
+    desk = _desk(ctx)
     older_than = timedelta(minutes=older_than_minutes)
     stale = desk.silent_runs(older_than)
     if not as_json and stale:
         rows = [
-            (run.id, run.worker, output.when(run.started_at), output.when(run.heartbeat_at), run.pages_crawled)
+            (
+                run.id,
+                run.worker,
+                output.format_time(run.started_at),
+                output.format_time(run.heartbeat_at),
+                run.pages_crawled,
+            )
             for run in stale
         ]
         output.print_table(["RUN", "WORKER", "STARTED", "LAST HEARD", "PAGES"], rows, right="RUN PAGES")
     if dry_run or not stale:
-        words = f"Would mark {counted(len(stale), 'run')} as failed." if stale else "No stale runs found."
+        words = f"Would mark {pluralize(len(stale), 'run')} as failed." if stale else "No stale runs found."
         _answer(as_json, words, marked=[], would_mark=[run.id for run in stale])
         return
     if not yes:
-        session.confirm(f"Mark {counted(len(stale), 'run')} as failed?", "Nothing was changed.")
+        command_context.confirm(f"Mark {pluralize(len(stale), 'run')} as failed?", "Nothing was changed.")
     marked = desk.close_silent_runs(older_than, actor=actor())
-    _answer(as_json, f"Marked {counted(len(marked), 'run')} as failed.", marked=marked)
+    _answer(as_json, f"Marked {pluralize(len(marked), 'run')} as failed.", marked=marked)
 
 
 def _answer(as_json: bool, sentence: str, **facts: object) -> None:

@@ -1,43 +1,45 @@
-"""`holdfast db`: the database itself."""
+"""`holdfast db`: schema, address, psql and stop."""
 
 import os
 from typing import Annotated
 
 import typer
 
-from holdfast.cli import output, session
+from holdfast.cli import command_context, output
 from holdfast.cli.claims import Yes
 from holdfast.cli.help import Command, Group
 from holdfast.control import server
 
-app = typer.Typer(cls=Group, help="The database: schema, address, a prompt, stop.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="The database: schema, address, psql, stop.", no_args_is_help=True)
 
 
 @app.command("upgrade", cls=Command)
 def upgrade(
-    context: typer.Context,
-    revision: Annotated[str, typer.Argument(metavar="REVISION", help="How far; head is all the way.")] = "head",
+    ctx: typer.Context,
+    revision: Annotated[
+        str, typer.Argument(metavar="REVISION", help="Revision to upgrade to; head is the newest.")
+    ] = "head",
     as_json: output.Json = False,
 ) -> None:
-    """Bring the schema up to the one that this version needs.
+    """Upgrade the schema to the revision that this version needs.
 
     Examples:
         holdfast db upgrade
     """
-    _report(server.upgrade(session.of(context).database(), revision), as_json)
+    _report(server.upgrade(command_context.get(ctx).database(), revision), as_json)
 
 
-# Unknown options pass, so that -1 is a revision.
+# Unknown options are allowed, so that -1 is a revision.
 @app.command("downgrade", cls=Command, context_settings={"ignore_unknown_options": True})
 def downgrade(
-    context: typer.Context,
+    ctx: typer.Context,
     revision: Annotated[
-        str, typer.Argument(metavar="REVISION", help="A revision, -1 for the one before, or base for none.")
+        str, typer.Argument(metavar="REVISION", help="Revision to go back to; -1 is the one before, base is no schema.")
     ],
     yes: Yes = False,
     as_json: output.Json = False,
 ) -> None:
-    """Take the schema back. What only the newer one can hold is lost; `base` removes everything.
+    """Downgrade the schema. Data that the older schema cannot hold is deleted; `base` deletes everything.
 
     Examples:
         holdfast db downgrade -1
@@ -45,19 +47,19 @@ def downgrade(
     """
     if not yes:
         loss = "All data is deleted." if revision == "base" else "Data that it cannot hold is deleted."
-        session.confirm(f"Take the schema back to {output.safe(revision)}? {loss}", "Nothing was changed.")
-    _report(server.downgrade(session.of(context).database(), revision), as_json)
+        command_context.confirm(f"Downgrade the schema to {output.safe(revision)}? {loss}", "Nothing was changed.")
+    _report(server.downgrade(command_context.get(ctx).database(), revision), as_json)
 
 
 @app.command("current", cls=Command)
-def current(context: typer.Context, as_json: output.Json = False) -> None:
+def current(ctx: typer.Context, as_json: output.Json = False) -> None:
     """Show the schema's revision and the one that this version needs. Exit code 1 if they differ.
 
     Examples:
         holdfast db current
         holdfast db current --json
     """
-    at, needed = server.revisions(session.of(context).database())
+    at, needed = server.revisions(command_context.get(ctx).database())
     if as_json:
         output.print_json({"current": at, "needed": needed})
     else:
@@ -67,13 +69,13 @@ def current(context: typer.Context, as_json: output.Json = False) -> None:
 
 
 @app.command("url", cls=Command)
-def url(context: typer.Context, as_json: output.Json = False) -> None:
-    """Show the database's address, for psql and other programs. A password in it is shown: it is what they need.
+def url(ctx: typer.Context, as_json: output.Json = False) -> None:
+    """Show the connection URL of the database, for psql and other programs. It includes the password, if there is one.
 
     Examples:
         pg_dump "$(holdfast db url)"
     """
-    address = session.of(context).database().url
+    address = command_context.get(ctx).database().url
     if as_json:
         output.print_json({"url": address})
     else:
@@ -86,30 +88,30 @@ def url(context: typer.Context, as_json: output.Json = False) -> None:
     options_metavar="[ARGUMENTS OF PSQL]",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
-def psql(context: typer.Context) -> None:
-    """Open a prompt on the database; further arguments go to psql.
+def psql(ctx: typer.Context) -> None:
+    """Open psql on the database; further arguments are passed to psql.
 
     Examples:
         holdfast db psql
         holdfast db psql -c "SELECT count(*) FROM domains"
     """
-    of = session.of(context)
-    program, environment = server.psql(of.database(), of.settings)
-    os.execve(program, [program, *context.args], os.environ | environment)  # noqa: S606 — the prompt takes this process's place
+    context = command_context.get(ctx)
+    program, environment = server.psql(context.database(), context.settings)
+    os.execve(program, [program, *ctx.args], os.environ | environment)  # noqa: S606 — psql replaces this process
 
 
 @app.command("stop", cls=Command)
-def stop(context: typer.Context, as_json: output.Json = False) -> None:
-    """Stop the bundled server. The next command starts it again; nothing that was committed is lost.
+def stop(ctx: typer.Context, as_json: output.Json = False) -> None:
+    """Stop the bundled database server. The next command starts it again; nothing that was committed is lost.
 
     Examples:
         holdfast db stop
     """
-    stopped = server.stop(session.of(context).settings, session.say)
+    stopped = server.stop(command_context.get(ctx).settings, command_context.say)
     if as_json:
         output.print_json({"stopped": stopped})
     else:
-        output.print_line("Stopped." if stopped else "It was not running.")
+        output.print_line("The database server is stopped." if stopped else "The database server was not running.")
 
 
 def _report(change: tuple[str | None, str | None], as_json: bool) -> None:

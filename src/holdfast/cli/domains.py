@@ -6,14 +6,14 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import output, secret_options, session
+from holdfast import factories
+from holdfast.cli import command_context, output, secret_options
+from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
-from holdfast.cli.output import counted
-from holdfast.cli.session import actor
+from holdfast.cli.output import pluralize
 from holdfast.control.domains import ALL_KEYS, DomainDesk, ResetReport, parse_assignments
 from holdfast.model.domain import Status
-from holdfast.model.host import canonical_domain
+from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.settings import render_duration
 
@@ -68,33 +68,33 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="domains")
 
 
-def _desk(context: typer.Context, name: str | None = None) -> Domains:
+def _desk(ctx: typer.Context, name: str | None = None) -> Domains:
     """The desk; a `name` that is no domain is refused before a server is started or asked for it."""
-    of = session.of(context)
+    context = command_context.get(ctx)
     if name is not None:
-        canonical_domain(name, registrable=of.settings.domains.registrable)
-    if of.remote:
+        canonical_domain(name, registrable=context.settings.domains.registrable)
+    if context.remote:
         from holdfast.cli.remote.domains import RemoteDomains
 
-        return RemoteDomains(of.client)
-    return _store_desk(context)
+        return RemoteDomains(context.client)
+    return _store_desk(ctx)
 
 
-def _store_desk(context: typer.Context) -> DomainDesk:
+def _store_desk(ctx: typer.Context) -> DomainDesk:
     """What only the store itself can do."""
-    of = session.of(context)
-    settings = of.settings
+    context = command_context.get(ctx)
+    settings = context.settings
     return DomainDesk(
-        of.store(),
+        context.store(),
         settings.domains.registrable,
-        wiring.new_domains(settings),
-        wiring.sealer(settings),
+        factories.new_domains(settings),
+        factories.secret_sealer(settings),
         settings.parsing,
     )
 
 
 def domain_status(
-    context: typer.Context,
+    ctx: typer.Context,
     status: Annotated[
         Status | None, typer.Option(metavar="STATUS", help=f"Only domains that are {', '.join(Status)}.")
     ] = None,
@@ -107,7 +107,7 @@ def domain_status(
         holdfast domain-status --status blocked
         holdfast domain-status --limit 1000 --json
     """
-    desk = _desk(context)
+    desk = _desk(ctx)
     rows = desk.listing(status, limit)
     counts = desk.counts()
     if as_json:
@@ -116,26 +116,26 @@ def domain_status(
     _print_domains(rows)
     known = counts[status] if status else sum(counts.values())
     if known > len(rows):
-        session.say(f"{len(rows):,} of {known:,} domains; --limit shows more.")
+        command_context.say(f"{len(rows):,} of {known:,} domains; --limit shows more.")
     elif not rows:
-        session.say(
-            f"No domain is {status}." if status else "No domains yet; `holdfast seeds add URL` makes some known."
+        command_context.say(
+            f"No domain is {status}." if status else "No domains yet; `holdfast seeds add URL` adds some."
         )
 
 
-def top_domains(context: typer.Context, limit: Limit = 20, as_json: output.Json = False) -> None:
+def top_domains(ctx: typer.Context, limit: Limit = 20, as_json: output.Json = False) -> None:
     """Show the domains that yield most images a page.
 
     Examples:
         holdfast top-domains --limit 5
     """
-    rows = _store_desk(context).top(limit)
+    rows = _store_desk(ctx).top(limit)
     if as_json:
         output.print_json({"domains": rows})
     elif rows:
         _print_domains(rows)
     else:
-        session.say("No domain has been crawled yet.")
+        command_context.say("No domain has been crawled yet.")
 
 
 def _print_domains(rows: list[dict[str, Any]]) -> None:
@@ -149,7 +149,7 @@ def _print_domains(rows: list[dict[str, Any]]) -> None:
             f"{row['pages_done']}/{row['pages_known']}",
             row["images_stored"] if row["images_stored"] is not None else "-",
             _rate(row["image_yield_rate"]),
-            output.when(row["last_crawled_at"]),
+            output.format_time(row["last_crawled_at"]),
         )
         for row in rows
     ]
@@ -169,18 +169,18 @@ def _rate(rate: float | None) -> str:
     return f"{rate:.2f}" if 0 < rate < 1 else f"{rate:.1f}"
 
 
-def domain_info(context: typer.Context, name: Name, as_json: output.Json = False) -> None:
+def domain_info(ctx: typer.Context, name: Name, as_json: output.Json = False) -> None:
     """Show everything about a domain.
 
     Examples:
         holdfast domain-info example.com
         holdfast domain-info https://example.com/some/page --json
     """
-    info = _desk(context, name).info(name)
+    info = _desk(ctx, name).info(name)
     if as_json:
         output.print_json(info)
         return
-    output.print_facts(_facts(info))
+    output.print_fields(_facts(info))
     if info["work"]:
         output.print_line("\nWork")
         columns = ["JOB", "STATE", "READY", "WAITING", "DONE", "DENIED", "FAILED"]
@@ -192,22 +192,28 @@ def domain_info(context: typer.Context, name: Name, as_json: output.Json = False
     if info["transitions"]:
         output.print_line("\nChanges of status, newest first")
         changes = [
-            (output.when(t["at"]), f"{t['from_status']} → {t['to_status']}", t["reason"], t["worker"] or "-")
+            (output.format_time(t["at"]), f"{t['from_status']} → {t['to_status']}", t["reason"], t["worker"] or "-")
             for t in info["transitions"]
         ]
         output.print_table(["WHEN", "CHANGE", "REASON", "WORKER"], changes)
     if info["tenures"]:
         output.print_line("\nHeld by, newest first")
         tenures = [
-            (t["epoch"], t["worker"], output.when(t["claimed_at"]), output.when(t["ended_at"]), t["why"] or "-")
+            (
+                t["epoch"],
+                t["worker"],
+                output.format_time(t["claimed_at"]),
+                output.format_time(t["ended_at"]),
+                t["why"] or "-",
+            )
             for t in info["tenures"]
         ]
         output.print_table(["EPOCH", "WORKER", "FROM", "UNTIL", "ENDED"], tenures, right="EPOCH")
 
 
 def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
-    held = f"{info['claimed_by']} until {output.when(info['claim_expires_at'])}{' (expired)' if info['claim_expired'] else ''}"
-    again = "only after a reset" if info["stays_blocked"] else output.when(info["next_crawl_after"])
+    held = f"{info['claimed_by']} until {output.format_time(info['claim_expires_at'])}{' (expired)' if info['claim_expired'] else ''}"
+    again = "only after a reset" if info["stays_blocked"] else output.format_time(info["next_crawl_after"])
     if info["status"] == Status.EXHAUSTED and not any(work.get("refresh", True) for work in info["work"]):
         again = "never by itself: no job of it asked for refresh (`--refresh`)"
     facts: list[tuple[str, object]] = [
@@ -222,8 +228,8 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
         ),
         ("Errors", _errors(info)),
         ("Priority", f"{info['priority']}" + (f" (rank {info['seed_rank']})" if info["seed_rank"] else "")),
-        ("Seen first", f"{output.when(info['first_seen_at'])}, from {info['source'] or 'a link'}"),
-        ("Last crawled", output.when(info["last_crawled_at"])),
+        ("Seen first", f"{output.format_time(info['first_seen_at'])}, from {info['source'] or 'a link'}"),
+        ("Last crawled", output.format_time(info["last_crawled_at"])),
         ("Again after", again),
         ("Active", "yes" if info["is_active"] else "no: switched off"),
         (
@@ -231,7 +237,7 @@ def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
             ", ".join(
                 [
                     _delay(info),
-                    f"{counted(info['max_concurrent_requests'], 'request')} at once",
+                    f"{pluralize(info['max_concurrent_requests'], 'request')} at once",
                     f"at most {info['max_pages_per_run']:,} pages a crawl"
                     if info["max_pages_is_limit"]
                     else "no page limit",
@@ -262,9 +268,9 @@ def _errors(info: dict[str, Any]) -> str:
     """How many there were, and how near the domain is to being given up."""
     shown = [f"{info['total_error_count']:,} in all", f"{info['consecutive_error_count']:,} in a row"]
     if streak := info.get("refusal_streak"):
-        shown.append(f"{counted(streak, 'refusal')} or failures to reach it in a row")
+        shown.append(f"{pluralize(streak, 'refusal')} or failures to reach it in a row")
     if stops := info["retry_count"]:
-        shown.append(f"blocked or unreachable {counted(stops, 'time')} in a row")
+        shown.append(f"blocked or unreachable {pluralize(stops, 'time')} in a row")
     return ", ".join(shown)
 
 
@@ -289,21 +295,21 @@ def _proxies(info: dict[str, Any]) -> list[str]:
 
 
 def domain_set(
-    context: typer.Context,
+    ctx: typer.Context,
     name: Name,
     assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help=f"One or more of: {ALL_KEYS}.")],
     as_json: output.Json = False,
 ) -> None:
     """Configure how a domain is crawled.
 
-    Keys have the names that `holdfast domain-info --json` shows; each short form means the same. A change acts within two seconds,
-    also on crawls under way.
+    Keys have the names that `holdfast domains info --json` shows; each short form means the same. A change takes effect within two seconds,
+    also in running crawls.
 
-    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (the most pages in a crawl) whole numbers,
-    active is yes or no, window the time of day when it is left alone, base_url the scheme, host and port of its home page,
-    strip_params the names of parameters to drop from its URLs. proxy is direct, pool or any; proxy_direct (it may be asked
-    without one) and proxy_resolves (the proxy looks up names) are yes or no; proxy_country is a code, proxy_sticky a duration.
-    With nothing after the =, budget is no limit; user_agent, window and all of proxies are as the settings say.
+    delay and frequency are durations (2, 0.5s, 7d), concurrency and budget (maximum of pages in a crawl) whole numbers,
+    active is yes or no, window the time of day without requests, base_url the scheme, host and port of its home page,
+    strip_params the names of parameters to drop from its URLs. proxy is direct, pool or any; proxy_direct (requests without
+    a proxy are allowed) and proxy_resolves (the proxy resolves names) are yes or no; proxy_country is a code, proxy_sticky a
+    duration. With nothing after the =, budget is unlimited, and user_agent, window and all keys of proxies follow the settings.
 
     header ("Name: value"), cookie (name=value) and basic_auth (user:password) are sent with every request to the domain,
     over https only unless it is named as http://DOMAIN. @FILE or env:NAME after the = reads the value from there, header
@@ -318,29 +324,31 @@ def domain_set(
         holdfast domain-set example.com proxy=pool proxy_sticky=10m
         holdfast domain-set example.com basic_auth=@login.txt header='X-Team: a'
     """
-    words, secrets = secret_options.of_assignments(assignments)
+    words, secrets = secret_options.split_secrets(assignments)
     changes = parse_assignments(words) if words or not secrets else {}
     plain_http = name.lower().startswith("http://")
-    row = _desk(context, name).configure(name, changes, actor=actor(), secrets=secrets, plain_http=plain_http)
+    row = _desk(ctx, name).configure(name, changes, actor=actor(), secrets=secrets, plain_http=plain_http)
     if as_json:
         output.print_json(row)
         return
-    said = ", ".join(output.safe(secret_options.shown(word)) for word in assignments)
-    output.print_line(f"{row['domain']}: set {said}.")
+    changed = ", ".join(output.safe(secret_options.mask(word)) for word in assignments if word.partition("=")[2])
+    cleared = ", ".join(output.safe(word[:-1]) for word in assignments if not word.partition("=")[2])
+    done = [f"set {changed}"] * bool(changed) + [f"cleared {cleared}"] * bool(cleared)
+    output.print_line(f"{row['domain']}: {'; '.join(done)}.")
     if secrets and row["secrets"]:
         where = "https and http" if plain_http else "https only"
         output.print_line(f"Sent to {row['domain']} by {where}, to no subdomain but www: {', '.join(row['secrets'])}.")
         if not plain_http and row["base_url"].startswith("http://"):
-            session.say(
-                f"{row['domain']} is known by http; `holdfast domain-set http://{row['domain']} …` sends them over http, too."
+            command_context.say(
+                f"{row['domain']} is known by http; `holdfast domains set http://{row['domain']} …` sends them over http, too."
             )
 
 
 def domain_reset(
-    context: typer.Context,
+    ctx: typer.Context,
     name: Name,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", callback=session.readable, help="Why; it is kept with the domain.")
+        str, typer.Option(metavar="TEXT", callback=command_context.valid_text, help="Why; it is kept with the domain.")
     ] = "by hand",
     as_json: output.Json = False,
 ) -> None:
@@ -353,21 +361,21 @@ def domain_reset(
     Examples:
         holdfast domain-reset example.com --reason "site was moved"
     """
-    report = _desk(context, name).reset(name, reason, actor=actor())
+    report = _desk(ctx, name).reset(name, reason, actor=actor())
     if as_json:
         output.print_json(report)
         return
     taken = f"; taken from {report.was_held_by}" if report.was_held_by else ""
     output.print_line(
-        f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl{output.safe(taken)}."
+        f"{report.domain}: {report.was} → pending, {pluralize(report.waiting, 'URL')} to crawl{output.safe(taken)}."
     )
 
 
 def domain_unblock(
-    context: typer.Context,
+    ctx: typer.Context,
     names: Annotated[list[str], typer.Argument(metavar="DOMAIN", help="Domains, or URLs on them.")],
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", callback=session.readable, help="Why; it is kept with the domain.")
+        str, typer.Option(metavar="TEXT", callback=command_context.valid_text, help="Why; it is kept with the domain.")
     ] = "by hand",
     as_json: output.Json = False,
 ) -> None:
@@ -381,7 +389,7 @@ def domain_unblock(
         holdfast domain-unblock example.com example.org --reason "allowed now"
     """
     for name in names:  # an unknown domain is refused before any is changed
-        desk = _desk(context, name)
+        desk = _desk(ctx, name)
         desk.info(name)
     reports: list[ResetReport] = []
     try:
@@ -390,16 +398,16 @@ def domain_unblock(
         if as_json:
             output.print_json(reports)
         for report in () if as_json else reports:
-            output.print_line(f"{report.domain}: {report.was} → pending, {counted(report.waiting, 'URL')} to crawl.")
+            output.print_line(f"{report.domain}: {report.was} → pending, {pluralize(report.waiting, 'URL')} to crawl.")
 
 
-def recalculate_priorities(context: typer.Context, as_json: output.Json = False) -> None:
+def recalculate_priorities(ctx: typer.Context, as_json: output.Json = False) -> None:
     """Compute every domain's priority anew, a few thousand at a time.
 
     Examples:
         holdfast recalculate-priorities
     """
-    desk = _store_desk(context)
+    desk = _store_desk(ctx)
     seen = changed = 0
     with output.ProgressBar("Recalculating", None, "domain") as bar:
         for step in desk.recalculate():
@@ -409,4 +417,4 @@ def recalculate_priorities(context: typer.Context, as_json: output.Json = False)
         output.print_json({"domains": seen, "changed": changed})
     else:
         priorities = "1 priority" if changed == 1 else f"{changed:,} priorities"
-        output.print_line(f"{counted(seen, 'domain')}, {priorities} changed.")
+        output.print_line(f"{pluralize(seen, 'domain')}, {priorities} changed.")

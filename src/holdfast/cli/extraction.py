@@ -1,14 +1,14 @@
-"""Parsers of crawls on the command line: the option --parser, and what is parsed and said at the end of a crawl."""
+"""Parsers of crawls on the command line: the option --parser, and parsing at the end of a crawl."""
 
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.cli import output
-from holdfast.cli.output import counted, safe
-from holdfast.cli.session import Session, say
+from holdfast.cli.command_context import CommandContext, say
+from holdfast.cli.output import pluralize, safe
 from holdfast.control import export as exports
 from holdfast.control.export import Exporter, Wanted
 from holdfast.errors import UsageError
@@ -30,17 +30,17 @@ ItemsFile = Annotated[
 ]
 
 
-def chosen(of: Session, text: str | None, *, no_archive: bool) -> "ChosenParser | None":
-    """The parser that --parser names, once it can be loaded. Raises UsageError."""
+def load_parser(context: CommandContext, text: str | None, *, no_archive: bool) -> "ChosenParser | None":
+    """The parser that --parser names. Raises UsageError if it cannot be loaded."""
     if text is None:
         return None
     if no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
-    # Imported here: a crawl without a parser need not wait for it.
+    # Imported here: a crawl without a parser does not need it.
     from holdfast.control.parsers import check_loads, choose
 
-    parser = choose(text, of.settings.parsing)
-    check_loads(parser, of.settings.parsing)
+    parser = choose(text, context.settings.parsing)
+    check_loads(parser, context.settings.parsing)
     return parser
 
 
@@ -50,8 +50,8 @@ def check_file(file: str | None) -> None:
         exports.check(file, Wanted("items"))
 
 
-def check_job(of: Session, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
-    """Raise UsageError if a job that was made before is for a parser that is not known here, or has none to find items for `file`."""
+def check_job(context: CommandContext, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
+    """Raise UsageError if the job's parser is not installed here, or if items go to `file` and the job has no parser."""
     if file is not None and job.spec.parser is None:
         raise UsageError("--output writes the items that a parser finds; name the parser with --parser.")
     if job.spec.parser is None or parser is not None:
@@ -59,25 +59,27 @@ def check_job(of: Session, job: Job, parser: "ChosenParser | None", file: str | 
     from holdfast.control.parsers import check_known
 
     try:
-        check_known(job.spec.parser, of.settings.parsing)
+        check_known(job.spec.parser, context.settings.parsing)
     except UsageError as problem:
         raise UsageError(f"Job {job.name} is for the parser {job.spec.parser!r}. {problem}") from problem
 
 
-def service(of: Session, parser: "ChosenParser | None" = None) -> "ExtractionService":
-    """Parses what is due in the archive of this invocation."""
+def service(context: CommandContext, parser: "ChosenParser | None" = None) -> "ExtractionService":
+    """The service that parses due pages of the archive of this invocation."""
     from holdfast.control.extraction import ExtractionService
 
     file = None if parser is None else parser.file
-    return ExtractionService(of.store(), wiring.archive_folder(of.settings), of.settings.parsing, file)
+    return ExtractionService(
+        context.store(), factories.archive_folder(context.settings), context.settings.parsing, file
+    )
 
 
-def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | None = None) -> dict[str, int]:
-    """Parse what is still due for the job on this machine, write its items to `file`, and say what its parser found.
+def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", file: str | None = None) -> dict[str, int]:
+    """Parse the due pages of the job on this machine, write its items to `file`, and print how many there are.
 
-    The figures are for programs; without a parser there are none.
+    Returns counters for --json; empty without a parser.
     """
-    parsing = service(of, parser)
+    parsing = service(context, parser)
     if parser is not None:
         parsing.make_due(job.id, parser.name)
     due = parsing.due_here(job_id=job.id)
@@ -90,23 +92,25 @@ def finish(of: Session, job: Job, parser: "ChosenParser | None", file: str | Non
     name = safe(quote(job.name))
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
     if file is not None:
-        *_, written = Exporter(of.store(), of.settings.domains.registrable).write(file, Wanted("items", job=job.name))
-        then = f"{counted(written, 'line')} in {safe(file)}"
-    say(f"{counted(standing.items, 'item')} from {counted(standing.parsed, 'page')}; {then}.")
+        *_, written = Exporter(context.store(), context.settings.domains.registrable).write(
+            file, Wanted("items", job=job.name)
+        )
+        then = f"{pluralize(written, 'line')} in {safe(file)}"
+    say(f"{pluralize(standing.items, 'item')} from {pluralize(standing.parsed, 'page')}; {then}.")
     if standing.failed:
         by = f" --with {safe(quote(str(parser.file)))}" if parser is not None and parser.file is not None else ""
         example = safe(standing.error or "the reason is unknown").rstrip(".")
         say(
-            f"{counted(standing.failed, 'page')} could not be parsed; for example: {example}. "
+            f"{pluralize(standing.failed, 'page')} could not be parsed; for example: {example}. "
             f"`holdfast parse --again --job {name}{by} --apply` parses all pages again."
         )
     if standing.due:
         left = parsing.left(job_id=job.id)
         for parser_name, count in left.unknown.items():
-            say(f"{counted(count, 'page')} wait for the parser {safe(parser_name)!r}, which is not known here.")
+            say(f"{pluralize(count, 'page')} wait for the parser {safe(parser_name)!r}, which is not known here.")
         if left.elsewhere:
             say(
-                f"{counted(left.elsewhere, 'page')} wait in archives of other machines; `holdfast parse` there parses them."
+                f"{pluralize(left.elsewhere, 'page')} wait in archives of other machines; `holdfast parse` there parses them."
             )
     return {
         "items": standing.items,

@@ -1,6 +1,6 @@
-"""How `--help` looks: commands in tiers, prose that fills the line, examples as they are typed, number ranges in words.
+"""The layout of `--help`: commands in sections, wrapped prose, examples as they are typed, number ranges in words.
 
-The rule: a command's docstring is its help. Indented lines in it are kept as they are; all others are prose.
+The rule: the docstring of a command is its help. Indented lines are kept as they are; all others are prose.
 """
 
 import re
@@ -17,9 +17,9 @@ from rich.text import Text
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 _INDENT: Final = "    "
-_IDS: Final = {"ID", "TASK", "PRODUCT"}
-"""Names of values that are ids: their range says nothing."""
-_PANELS: Final = {
+_ID_METAVARS: Final = {"ID", "TASK", "PRODUCT"}
+"""Metavars of ids: their range is not shown."""
+_OPTION_GROUPS: Final = {
     "What to crawl": ("seeds", "job", "again", "refresh", "scope", "include", "exclude", "strip_param", "schedule"),
     "Limits": ("max_pages", "max_pages_per_domain", "rounds", "max_depth"),
     "Pace": ("delay", "concurrency", "workers"),
@@ -27,54 +27,54 @@ _PANELS: Final = {
     "Results": ("no_archive", "text", "parser", "items_file"),
     "Output": ("verbose", "quiet", "as_json", "help"),
 }
-"""The options of a command with many of them, by subject."""
-_MANY: Final = 12
-"""Options of a command that are shown by subject."""
-_COMPLETION: Final = {"install_completion", "show_completion"}
+"""The help panels of a command with many options, and the options in each."""
+_GROUP_FROM: Final = 12
+"""A command with more options than this has its options in panels."""
+_COMPLETION_OPTIONS: Final = {"install_completion", "show_completion"}
 _NO_MAXIMUM: Final = 2**31
 
 
-def tidy(text: str) -> str:
+def format_docstring(text: str) -> str:
     """A docstring as Rich markup: each paragraph of prose on one line, indented lines as they are."""
     first, *others = re.split(r"\n\s*\n", text.strip())
-    return "\n\n".join([escape(" ".join(first.split())), *map(_flow, others)])
+    return "\n\n".join([escape(" ".join(first.split())), *map(_format_paragraph, others)])
 
 
-def _flow(paragraph: str) -> str:
+def _format_paragraph(paragraph: str) -> str:
     lines = paragraph.splitlines()
     prose = " ".join(line for line in lines if not line.startswith(_INDENT))
     examples = [f"  {line.removeprefix(_INDENT)}" for line in lines if line.startswith(_INDENT)]
-    # Tags around every line: Typer dims what follows the first paragraph, and takes away indentation that all lines share.
+    # Tags around every line: Typer dims everything after the first paragraph, and strips common indentation.
     return "\n".join(f"[not dim]{escape(line)}[/]" for line in [prose, *examples])
 
 
-def _without_types(parameters: list[Any]) -> list[Any]:
-    """Parameters without the types that say nothing: of a switch, and of an argument."""
+def _hide_types(parameters: list[Any]) -> list[Any]:
+    """Hide the types of flags and arguments."""
     for parameter in parameters:
         if isinstance(parameter, TyperArgument) or parameter.is_flag:
             parameter.display_type_rich = lambda **_: None
     return parameters
 
 
-def by_subject(parameters: list[Any]) -> list[Any]:
-    """Parameters with a panel for each subject, if they are many; those of no subject stay in the panel `Options`."""
+def group_options(parameters: list[Any]) -> list[Any]:
+    """Assign options to panels if there are many; the others stay in the panel `Options`."""
     options = [
         parameter for parameter in parameters if not isinstance(parameter, TyperArgument) and not parameter.hidden
     ]
-    for panel, names in _PANELS.items() if len(options) > _MANY else ():
+    for panel, names in _OPTION_GROUPS.items() if len(options) > _GROUP_FROM else ():
         for option in options:
             if option.name in names:
                 option.rich_help_panel = panel
     return parameters
 
 
-def _describe_numbers(parameters: list[Any]) -> None:
+def _describe_ranges(parameters: list[Any]) -> None:
     """Show `N` and "1 or more" instead of `<int range> [x>=1]`, and the choices of a list without its type."""
     for parameter in parameters:
-        words = range_in_words(parameter.min, parameter.max)
-        if words and parameter.metavar not in _IDS and not _says(parameter.help or "", parameter):
+        words = describe_range(parameter.min, parameter.max)
+        if words and parameter.metavar not in _ID_METAVARS and not _mentions_range(parameter.help or "", parameter):
             parameter.help = f"{parameter.help or ''} [dim]\\[{words}][/dim]".strip()
-        parameter.min = parameter.max = None  # only shown; the type checks the value
+        parameter.min = parameter.max = None  # only displayed; the type checks the value
         shown = None if parameter.metavar else str(parameter.display_type_rich(ctx=None))
         if shown and re.match("<(int|float)", shown):
             parameter.metavar = "N"
@@ -82,22 +82,22 @@ def _describe_numbers(parameters: list[Any]) -> None:
             parameter.metavar = f"<{choices[1]}>"
 
 
-def range_in_words(minimum: float | None, maximum: float | None) -> str:
-    """The numbers that are allowed; empty if all are."""
+def describe_range(minimum: float | None, maximum: float | None) -> str:
+    """The allowed numbers in words; empty if all are allowed."""
     low = "" if minimum is None else f"{minimum:,}"
     if maximum is None or maximum >= _NO_MAXIMUM:
         return f"{low} or more" if low else ""
     return f"{low} to {maximum:,}" if low else f"up to {maximum:,}"
 
 
-def _says(text: str, parameter: Any) -> bool:
-    """Whether the text of a parameter names both ends of its range already."""
+def _mentions_range(text: str, parameter: Any) -> bool:
+    """Whether the help text already names both ends of the range."""
     ends = (parameter.min, parameter.max)
     return all(end is not None and re.search(rf"\b{end}\b", text) for end in ends)
 
 
-def _usual(pieces: list[str]) -> list[str]:
-    """FILE, not {FILE}, which in a usage line would mean a choice."""
+def _without_braces(pieces: list[str]) -> list[str]:
+    """FILE instead of {FILE}, which in a usage line would mean a choice."""
     return [re.sub(r"\{(.*)\}", r"\1", piece) for piece in pieces]
 
 
@@ -106,40 +106,40 @@ class Command(TyperCommand):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.help = tidy(self.help or "")
-        _describe_numbers(self.params)
+        self.help = format_docstring(self.help or "")
+        _describe_ranges(self.params)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return by_subject(_without_types(super().get_params(ctx)))
+        return group_options(_hide_types(super().get_params(ctx)))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return _usual(super().collect_usage_pieces(ctx))
+        return _without_braces(super().collect_usage_pieces(ctx))
 
 
 class Group(TyperGroup):
-    """A group of commands, likewise."""
+    """A group of commands whose arguments are shown without types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+        return _hide_types(super().get_params(ctx))
 
 
-class Overview(Group):
-    """The group of all commands: its help shows them in tiers, a short line each, and the options after them."""
+class SectionedGroup(Group):
+    """The root group: its help shows the commands in sections, a short line each, then the global options."""
 
-    tiers: ClassVar[Mapping[str, Mapping[str, str]]]
+    sections: ClassVar[Mapping[str, Mapping[str, str]]]
     note: ClassVar[str]
-    """A sentence about commands that are in no tier."""
+    """A sentence about commands that are in no section."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — the signature of the library
         """Print the help."""
         console = Console(highlight=False)
         console.print(Padding(Text(f"Usage: {ctx.command_path} COMMAND …", style="bold"), (1, 1)))
         console.print(Padding(Text(self.help or ""), (0, 1, 1, 1)))
-        width = max(map(len, chain.from_iterable(self.tiers.values())))
-        for title, commands in self.tiers.items():
+        width = max(map(len, chain.from_iterable(self.sections.values())))
+        for title, commands in self.sections.items():
             shown = [(name, line) for name, line in commands.items() if name in self.commands]
             console.print(_panel(title, shown, width))
-        options = [option for option in self.get_params(ctx) if option.name not in _COMPLETION]
+        options = [option for option in self.get_params(ctx) if option.name not in _COMPLETION_OPTIONS]
         records = [record for option in options if (record := option.get_help_record(ctx))]
         console.print(_panel("Options, before or after the command", records, width))
         hint = "`holdfast COMMAND --help` has examples; `--install-completion` completes commands in your shell."

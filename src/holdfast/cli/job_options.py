@@ -1,42 +1,44 @@
-"""What a person may say about a job, as options: the same for every command that makes or changes one."""
+"""Options of a job, shared by every command that creates or changes one."""
 
 from typing import Annotated, Any
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import session
+from holdfast import factories
+from holdfast.cli import command_context
 from holdfast.control.crawls import CrawlDesk
 from holdfast.errors import UsageError
 from holdfast.model.job import Scope
-from holdfast.model.request_secrets import user_agent as checked_user_agent
+from holdfast.model.request_secrets import check_user_agent as checked_user_agent
 
-Urls = Annotated[list[str] | None, typer.Argument(metavar="URL", help="Where to begin: URLs or domains.")]
-Seeds = Annotated[str | None, typer.Option(metavar="FILE", help="More of them, a line each; - is standard input.")]
+Urls = Annotated[list[str] | None, typer.Argument(metavar="URL", help="Seeds: URLs or domains to start from.")]
+Seeds = Annotated[
+    str | None, typer.Option(metavar="FILE", help="File with more seeds, one a line; - is standard input.")
+]
 Name = Annotated[
     str | None,
-    typer.Option(metavar="NAME", callback=session.readable, help="Give the job a name, or go on with it by its name."),
+    typer.Option(
+        metavar="NAME", callback=command_context.valid_text, help="Name of the job; an existing job continues."
+    ),
 ]
-MaxPages = Annotated[int | None, typer.Option(min=1, help="Stop after N pages in all; domains share them.")]
+MaxPages = Annotated[int | None, typer.Option(min=1, help="Stop after N pages in total, over all domains.")]
 MaxPagesPerDomain = Annotated[int | None, typer.Option(min=1, help="Stop after N pages of each domain.")]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="Stop after N shares (domains.max_pages_per_run) of each domain.")
 ]
-MaxDepth = Annotated[int | None, typer.Option(min=0, max=32_000, help="Links to follow from a seed.")]
+MaxDepth = Annotated[int | None, typer.Option(min=0, max=32_000, help="Follow links up to N levels from a seed.")]
 Delay = Annotated[float | None, typer.Option(min=0, max=86400, help="Seconds between two requests to a domain.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, max=1000, help="Requests to a domain at the same time.")]
-InScope = Annotated[
-    Scope | None, typer.Option(metavar="SCOPE", help="Which links to follow: of the same host, domain, or any.")
-]
+LinkScope = Annotated[Scope | None, typer.Option(metavar="SCOPE", help="Which links to follow: host, domain or any.")]
 Include = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="Only URLs that match (may be repeated).")]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="REGEX", help="No URLs that match (may be repeated).")]
 StripParam = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Drop this parameter from URLs; x* is a prefix (may be repeated)."),
 ]
-AllowPrivate = Annotated[bool, typer.Option("--allow-private", help="Visit private and loopback addresses, too.")]
-NoRobots = Annotated[bool, typer.Option("--no-robots", help="Do not ask for robots.txt (your own sites only).")]
-NoArchive = Annotated[bool, typer.Option("--no-archive", help="Do not keep the bytes of pages.")]
+AllowPrivate = Annotated[bool, typer.Option("--allow-private", help="Also fetch from private and loopback addresses.")]
+NoRobots = Annotated[bool, typer.Option("--no-robots", help="Ignore robots.txt (your own sites only).")]
+NoArchive = Annotated[bool, typer.Option("--no-archive", help="Do not store pages in the archive (WARC).")]
 UserAgent = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="The User-Agent of requests, also for robots.txt. Not a secret."),
@@ -46,8 +48,8 @@ Parser = Annotated[
     typer.Option(
         "--parser",
         metavar="NAME",
-        callback=session.readable,
-        help="Find items on every page by this parser: a name, or the path of a Python file.",
+        callback=command_context.valid_text,
+        help="Extract items from every page with this parser: a name, or the path of a Python file.",
     ),
 ]
 JobParser = Annotated[
@@ -55,8 +57,8 @@ JobParser = Annotated[
     typer.Option(
         "--parser",
         metavar="NAME",
-        callback=session.readable,
-        help="Find items on every page by this parser, which the workers must know.",
+        callback=command_context.valid_text,
+        help="Extract items from every page with this parser, which must be installed where workers run.",
     ),
 ]
 Refresh = Annotated[
@@ -66,10 +68,10 @@ Refresh = Annotated[
         help="Fetch pages again when their refresh is due (cooldown.exhausted), by any worker.",
     ),
 ]
-WithText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
+KeepText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
-def spec(
+def spec_fields(
     *,
     max_pages: int | None,
     max_pages_per_domain: int | None,
@@ -89,8 +91,8 @@ def spec(
     parser: str | None = None,
     refresh: bool | None = None,
 ) -> dict[str, Any]:
-    """The fields of a JobSpec that were given; the others stay as they are."""
-    said = {
+    """The fields of a JobSpec whose options were given; the others keep their value."""
+    fields = {
         "max_pages": max_pages,
         "max_pages_per_domain": max_pages_per_domain,
         "rounds": rounds,
@@ -109,7 +111,7 @@ def spec(
         "parser": parser,
         "refresh": refresh,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _user_agent(text: str | None) -> str | None:
@@ -119,9 +121,9 @@ def _user_agent(text: str | None) -> str | None:
         raise UsageError(f"--user-agent {problem}.") from None
 
 
-def desk(of: session.Session) -> CrawlDesk:
-    """The crawls of this invocation's store."""
-    settings = of.settings
-    database = of.store()
-    sower = wiring.sower(settings, database)
-    return CrawlDesk(database, sower, wiring.sealer(settings), settings.crawl.max_depth)
+def crawl_service(context: command_context.CommandContext) -> CrawlDesk:
+    """The service for crawls, on the store of this invocation."""
+    settings = context.settings
+    database = context.store()
+    sower = factories.seed_importer(settings, database)
+    return CrawlDesk(database, sower, factories.secret_sealer(settings), settings.crawl.max_depth)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from holdfast.cli import output, secret_options, session, wishes
-from holdfast.cli.crawl import watched
-from holdfast.cli.display import LIVE_EVERY, Display
+from holdfast.cli import command_context, job_options, output, secret_options
+from holdfast.cli.crawl import live_job_reader
 from holdfast.cli.help import Command, Group
-from holdfast.cli.output import counted, size
+from holdfast.cli.output import format_bytes, pluralize
+from holdfast.cli.progress import READ_INTERVAL, ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
 from holdfast.control.crawls import Wish
 from holdfast.control.job_edits import ALL_KEYS, Edited, follow_up, parse
@@ -21,8 +21,8 @@ from holdfast.control.jobs import JobDesk, Made, Watch
 from holdfast.control.seeds import Loaded
 from holdfast.control.summary import CrawlSummary
 from holdfast.control.summary import lines as summary_lines
+from holdfast.db.jobs import Acted
 from holdfast.errors import UsageError
-from holdfast.store.jobs import Acted
 
 app = typer.Typer(
     cls=Group, help="Jobs: look at them, make, edit, pause, resume, cancel and delete them.", no_args_is_help=True
@@ -56,37 +56,39 @@ class Jobs(Protocol):
     def delete(self, text: str | int, watch: Watch) -> str: ...
 
 
-def _desk(context: typer.Context) -> Jobs:
-    of = session.of(context)
-    if of.remote:
+def _desk(ctx: typer.Context) -> Jobs:
+    context = command_context.get(ctx)
+    if context.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
 
-        return RemoteJobs(of.client)
-    return JobDesk(of.store(), session.actor())
+        return RemoteJobs(context.client)
+    return JobDesk(context.store(), command_context.actor())
 
 
-def _create(context: typer.Context, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None) -> Made:
-    of = session.of(context)
-    if of.remote:
+def _create(ctx: typer.Context, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None) -> Made:
+    context = command_context.get(ctx)
+    if context.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
 
-        return RemoteJobs(of.client).create(wish, watch, schedule)
+        return RemoteJobs(context.client).create(wish, watch, schedule)
     if (parser := (wish.options or {}).get("parser")) is not None:
         from holdfast.control.parsers import check_known
 
-        check_known(parser, of.settings.parsing)
-    return JobDesk(of.store(), session.actor()).create(wishes.desk(of), wish, watch, schedule)
+        check_known(parser, context.settings.parsing)
+    return JobDesk(context.store(), command_context.actor()).create(
+        job_options.crawl_service(context), wish, watch, schedule
+    )
 
 
 @app.command("list", cls=Command)
-def listed(context: typer.Context, as_json: output.Json = False) -> None:
+def listed(ctx: typer.Context, as_json: output.Json = False) -> None:
     """List all jobs.
 
     Examples:
         holdfast jobs list
         holdfast jobs list --json
     """
-    found = _desk(context).all()
+    found = _desk(ctx).all()
     if as_json:
         output.print_json(found)
         return
@@ -108,20 +110,20 @@ def listed(context: typer.Context, as_json: output.Json = False) -> None:
 
 
 @app.command("show", cls=Command)
-def show(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     """Show one job: where it is, what it has done, which URLs were not crawled and why, and what it waits for.
 
     Examples:
         holdfast jobs show news
         holdfast jobs show 3 --json
     """
-    desk = _desk(context)
+    desk = _desk(ctx)
     found = desk.show(job)
     summary = desk.summary(found["id"])
     if as_json:
         output.print_json(found | {"summary": asdict(summary)})
         return
-    output.print_facts(_facts(found))
+    output.print_fields(_facts(found))
     output.print_line()
     for line in summary_lines(summary):
         output.print_line(output.safe(line))
@@ -129,30 +131,30 @@ def show(context: typer.Context, job: Which, as_json: output.Json = False) -> No
 
 @app.command("create", cls=Command)
 def create(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", callback=session.readable, help="A name for it.")],
-    urls: wishes.Urls = None,
-    seeds: wishes.Seeds = None,
-    max_pages: wishes.MaxPages = None,
-    max_pages_per_domain: wishes.MaxPagesPerDomain = None,
-    rounds: wishes.Rounds = None,
-    max_depth: wishes.MaxDepth = None,
-    delay: wishes.Delay = None,
-    concurrency: wishes.Concurrency = None,
-    scope: wishes.InScope = None,
-    include: wishes.Include = None,
-    exclude: wishes.Exclude = None,
-    strip_param: wishes.StripParam = None,
-    refresh: wishes.Refresh = None,
-    allow_private: wishes.AllowPrivate = False,
-    no_robots: wishes.NoRobots = False,
-    no_archive: wishes.NoArchive = False,
-    text: wishes.WithText = False,
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", callback=command_context.valid_text, help="A name for it.")],
+    urls: job_options.Urls = None,
+    seeds: job_options.Seeds = None,
+    max_pages: job_options.MaxPages = None,
+    max_pages_per_domain: job_options.MaxPagesPerDomain = None,
+    rounds: job_options.Rounds = None,
+    max_depth: job_options.MaxDepth = None,
+    delay: job_options.Delay = None,
+    concurrency: job_options.Concurrency = None,
+    scope: job_options.LinkScope = None,
+    include: job_options.Include = None,
+    exclude: job_options.Exclude = None,
+    strip_param: job_options.StripParam = None,
+    refresh: job_options.Refresh = None,
+    allow_private: job_options.AllowPrivate = False,
+    no_robots: job_options.NoRobots = False,
+    no_archive: job_options.NoArchive = False,
+    text: job_options.KeepText = False,
     header: secret_options.Header = None,
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
-    user_agent: wishes.UserAgent = None,
-    parser: wishes.JobParser = None,
+    user_agent: job_options.UserAgent = None,
+    parser: job_options.JobParser = None,
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -161,7 +163,7 @@ def create(
     ] = None,
     as_json: output.Json = False,
 ) -> None:
-    """Make a job, for workers that are running or will be. `holdfast crawl` makes one and works on it.
+    """Create a job for running or later workers. `holdfast crawl` creates one and crawls it at once.
 
     Examples:
         holdfast jobs create news https://example.com --max-pages 500
@@ -170,7 +172,7 @@ def create(
     """
     if not urls and seeds is None:
         raise UsageError("Name what to crawl: URLs, or --seeds FILE.")
-    options = wishes.spec(
+    options = job_options.spec_fields(
         max_pages=max_pages,
         max_pages_per_domain=max_pages_per_domain,
         rounds=rounds,
@@ -189,47 +191,47 @@ def create(
         refresh=refresh,
         parser=parser,
     )
-    secrets = secret_options.secrets(header, cookie, basic_auth)
+    secrets = secret_options.parse_secrets(header, cookie, basic_auth)
     if parser is not None and no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         made = _create(
-            context,
+            ctx,
             Wish(tuple(urls or ()), seeds, name, options, secrets=secrets),
             lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
             schedule,
         )
     for line in bad_seeds(made.loaded, seeds):
-        session.say(line)
+        command_context.say(line)
     if as_json:
         output.print_json({"id": made.job.id, "job": made.job.name, "seeds": made.loaded.seeds, "bad": made.loaded.bad})
     else:
         output.print_line(
-            f"Made job {output.safe(made.job.name)} with {counted(made.loaded.seeds, 'seed')}; workers take it up, "
+            f"Made job {output.safe(made.job.name)} with {pluralize(made.loaded.seeds, 'seed')}; workers take it up, "
             f"or `holdfast crawl --job {output.safe(quote(made.job.name))}`."
         )
     if made.loaded.bad:
         raise typer.Exit(1)
 
 
-def _edit(context: typer.Context, job: str, changes: dict[str, object]) -> Edited:
-    of = session.of(context)
-    if of.remote:
+def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> Edited:
+    context = command_context.get(ctx)
+    if context.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
 
-        return RemoteJobs(of.client).edit(job, changes)
+        return RemoteJobs(context.client).edit(job, changes)
     if isinstance(parser := changes.get("parser"), str):
         from holdfast.control.parsers import check_known
 
-        check_known(parser, of.settings.parsing)
-    edited = JobDesk(of.store(), session.actor()).edit(job, changes)
-    follow_up(wishes.desk(of), edited.job_id, tuple(changes))
+        check_known(parser, context.settings.parsing)
+    edited = JobDesk(context.store(), command_context.actor()).edit(job, changes)
+    follow_up(job_options.crawl_service(context), edited.job_id, tuple(changes))
     return edited
 
 
 @app.command("set", cls=Command)
 def edit(
-    context: typer.Context,
+    ctx: typer.Context,
     job: Which,
     assignments: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE...", help=f"What to set; empty lifts it. Keys: {ALL_KEYS}.")
@@ -246,7 +248,7 @@ def edit(
         holdfast jobs set news max_pages= max_depth=20
         holdfast jobs set shop parser=product refresh=yes
     """
-    edited = _edit(context, job, parse(assignments))
+    edited = _edit(ctx, job, parse(assignments))
     if as_json:
         facts = {"id": edited.job_id, "job": edited.name, "version": edited.version}
         output.print_json(facts | {"changed": edited.changed, "note": edited.note})
@@ -257,7 +259,7 @@ def edit(
 
 @app.command("schedule", cls=Command)
 def schedule(
-    context: typer.Context,
+    ctx: typer.Context,
     job: Which,
     when: Annotated[
         str | None,
@@ -277,60 +279,60 @@ def schedule(
     """
     if (when is None) != off:
         raise UsageError('Say when ("6h", "0 3 * * *"), or --off.')
-    following = _desk(context).schedule(job, when)
+    following = _desk(ctx).schedule(job, when)
     if as_json:
         output.print_json({"job": job, "next_run_at": following})
     elif following is None:
         output.print_line("It is not crawled again by itself any more.")
     else:
-        output.print_line(f"It is crawled again at {output.when(following)} UTC.")
+        output.print_line(f"It is crawled again at {output.format_time(following)} UTC.")
 
 
 @app.command("pause", cls=Command)
-def pause(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+def pause(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     """Stop work on a job, on all machines. Nothing of it is fetched any more within two seconds, and nothing is lost.
 
     Examples:
         holdfast jobs pause news
     """
-    _tell(_desk(context).pause(job), "paused", as_json)
+    _tell(_desk(ctx).pause(job), "paused", as_json)
 
 
 @app.command("resume", cls=Command)
-def resume(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
-    """Go on with a paused job where it was. Workers that run take it up; a `crawl` of it that waits goes on.
+def resume(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Resume a paused job where it was: running workers continue it, and so does a `crawl` of it that waits.
 
     Examples:
         holdfast jobs resume news
     """
     with output.ProgressBar("Finding its work again", None, "domain", hidden=as_json) as bar:
-        acted = _desk(context).resume(job, lambda domains: bar.show(domains, domains))
+        acted = _desk(ctx).resume(job, lambda domains: bar.show(domains, domains))
     _tell(acted, "to be worked on again", as_json)
 
 
 @app.command("cancel", cls=Command)
-def cancel(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+def cancel(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     """End a job where it is. What it found stays; `holdfast crawl --job NAME --again` would start it anew.
 
     Examples:
         holdfast jobs cancel news
     """
-    _tell(_desk(context).cancel(job), "cancelled", as_json)
+    _tell(_desk(ctx).cancel(job), "cancelled", as_json)
 
 
 @app.command("delete", cls=Command)
-def delete(context: typer.Context, job: Which, yes: Yes = False, as_json: output.Json = False) -> None:
+def delete(ctx: typer.Context, job: Which, yes: Yes = False, as_json: output.Json = False) -> None:
     """Delete a job with its URLs and pages. The crawl log and the archive keep what was asked of servers, and their answers.
 
     Examples:
         holdfast jobs delete news
         holdfast jobs delete 3 --yes
     """
-    desk = _desk(context)
+    desk = _desk(ctx)
     found = desk.show(job)
     if not yes:
-        what = f"{counted(found['discovered'], 'URL')} on {counted(found['domains'], 'domain')}"
-        session.confirm(f"Delete job {output.safe(found['name'])} with {what}?", "Nothing was deleted.")
+        what = f"{pluralize(found['discovered'], 'URL')} on {pluralize(found['domains'], 'domain')}"
+        command_context.confirm(f"Delete job {output.safe(found['name'])} with {what}?", "Nothing was deleted.")
     with output.ProgressBar("Deleting", found["discovered"] or None, "URL", hidden=as_json) as bar:
         name = desk.delete(found["id"], lambda rows: bar.show(rows, rows))
     if as_json:
@@ -340,7 +342,7 @@ def delete(context: typer.Context, job: Which, yes: Yes = False, as_json: output
 
 
 @app.command("watch", cls=Command)
-def watch(context: typer.Context, job: Which, as_json: output.Json = False) -> None:
+def watch(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     """Watch a job that any process works on, until it ends. Ctrl-C stops watching, not the job.
 
     It shows pages, URLs in flight, and what the job waits for: a worker, a server that does not answer, another job on its domain.
@@ -350,30 +352,30 @@ def watch(context: typer.Context, job: Which, as_json: output.Json = False) -> N
         holdfast jobs watch news
         holdfast jobs watch news --json
     """
-    of = session.of(context)
-    of.check_local("`holdfast jobs watch`")
-    desk = _desk(context)
+    context = command_context.get(ctx)
+    context.require_local("`holdfast jobs watch`")
+    desk = _desk(ctx)
     found = desk.show(job)
-    look = watched(of, found["id"])
+    look = live_job_reader(context, found["id"])
     if as_json:
         while _goes_on(desk.show(found["id"])):
             output.print_json_line(look())
-            time.sleep(LIVE_EVERY)
+            time.sleep(READ_INTERVAL)
         output.print_json_line(look())
         return
     if _goes_on(found):
         try:
-            with Display(look, f"Job {output.safe(found['name'])}"):
+            with ProgressDisplay(look, f"Job {output.safe(found['name'])}"):
                 while _goes_on(found := desk.show(found["id"])):
                     time.sleep(_LOOK)
         except KeyboardInterrupt:
-            session.say(f"Stopped watching; job {output.safe(found['name'])} itself was not stopped.")
-            raise session.Stopped from None
-    crawl_desk = wishes.desk(of)
+            command_context.say(f"Stopped watching; job {output.safe(found['name'])} itself was not stopped.")
+            raise command_context.Interrupted from None
+    crawl_desk = job_options.crawl_service(context)
     completed = found["state"] == "completed" and not found["waiting"]
     summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=completed)
-    pages = f"{counted(summary.pages, 'page')}, {size(found['bytes'])}, {counted(found['errors'], 'error')}"
-    again = f"`holdfast crawl --job {quote(found['name'])} --again` starts it anew"
+    pages = f"{pluralize(summary.pages, 'page')}, {format_bytes(found['bytes'])}, {pluralize(found['errors'], 'error')}"
+    again = f"`holdfast crawl --job {quote(found['name'])} --again` starts it again"
     cancelled = [f"Job {found['name']} was cancelled; {again}."] if found["state"] == "cancelled" else None
     for line in (f"{pages}.", *(cancelled or summary_lines(summary))):
         output.print_line(output.safe(line))
@@ -385,25 +387,28 @@ def _goes_on(job: dict[str, Any]) -> bool:
 
 
 def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
-    spec = ", ".join(
-        f"{name} {_said(value)}" for name, value in job["spec"].items() if value not in (None, [], False, "")
+    options = ", ".join(
+        f"{name} {_option(value)}" for name, value in job["spec"].items() if value not in (None, [], "")
     )
-    pages = f"{job['pages']:,} of {job['max_pages']:,} pages" if job["max_pages"] else counted(job["pages"], "page")
+    pages = f"{job['pages']:,} of {job['max_pages']:,} pages" if job["max_pages"] else pluralize(job["pages"], "page")
     ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
     return [
         ("Job", f"{job['name']} ({job['id']})"),
         ("State", _state(job)),
-        ("Made", output.when(job["created_at"])),
-        ("Completed", output.when(job["completed_at"])),
+        ("Created", output.format_time(job["created_at"])),
+        ("Completed", output.format_time(job["completed_at"])),
         ("URLs", f"{job['discovered']:,}: {ends}"),
         (
             "Fetched",
-            f"{pages}, {size(job['bytes'])}, {counted(job['errors'], 'error')}",
+            f"{pages}, {format_bytes(job['bytes'])}, {pluralize(job['errors'], 'error')}",
         ),
         ("Domains", f"{job['domains']:,}: {_of_domains(job)}"),
         ("Depth", job["depth"]),
-        ("Again", f"{job['schedule']}, next at {output.when(job['next_run_at'])} UTC" if job["schedule"] else "-"),
-        ("Asked for", spec or "nothing but the defaults"),
+        (
+            "Schedule",
+            f"{job['schedule']}, next at {output.format_time(job['next_run_at'])} UTC" if job["schedule"] else "-",
+        ),
+        ("Options", options or "defaults"),
         *(
             [("Sends", f"{', '.join(job['secrets'])} to the sites of its seeds (values are not shown)")]
             if job["secrets"]
@@ -430,7 +435,9 @@ def _count(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
 
-def _said(value: object) -> str:
+def _option(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -1,7 +1,7 @@
-"""Answers on the terminal: tables for people, plain columns for pipes, JSON for programs.
+"""Output of commands: coloured tables on a terminal, plain columns in a pipe, JSON for programs.
 
-The rule: what came from the web never reaches the terminal raw. Control characters are shown, not obeyed, and nothing is markup.
-Answers go to standard output, everything else to standard error.
+The rule: text from the web never reaches the terminal raw. Control characters are escaped, and nothing is interpreted as markup.
+Results go to standard output, everything else to standard error.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 from holdfast.settings import render_duration
 
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
-# C0, C1, what is invisible or turns the direction of text, and halves of surrogate pairs.
-_CONTROL: Final = re.compile(
+# C0, C1, invisible characters, direction marks, and halves of surrogate pairs.
+_CONTROL_CHARACTERS: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-_STYLES: Final = {
+_STATUS_STYLES: Final = {
     "pending": "cyan",
     "active": "green",
     "exhausted": "blue",
@@ -37,30 +37,30 @@ _STYLES: Final = {
     "unreachable": "magenta",
 }
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
-_GAP: Final = 2
-_NARROWEST: Final = 12
-"""Columns are not folded to less than that, however narrow the terminal."""
+_COLUMN_GAP: Final = 2
+_MIN_COLUMN_WIDTH: Final = 12
+"""Columns of text to which a table column may shrink on a narrow terminal."""
 
 
 def safe(text: object) -> str:
-    """Text that cannot steer a terminal: control and direction characters are written as escapes."""
-    return _CONTROL.sub(
+    """Text with control and direction characters escaped, so that it cannot control a terminal."""
+    return _CONTROL_CHARACTERS.sub(
         lambda found: f"\\u{ord(found[0]):04x}" if ord(found[0]) > 255 else f"\\x{ord(found[0]):02x}", str(text)
     )
 
 
-def when(moment: datetime | None) -> str:
-    """A time for people, in UTC."""
+def format_time(moment: datetime | None) -> str:
+    """The time in UTC to the minute; - for None."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if moment else "-"
 
 
-def counted(number: int, thing: str) -> str:
+def pluralize(number: int, thing: str) -> str:
     """`1 claim`, `2,000 claims`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def size(count: float) -> str:
-    """Bytes as people read them."""
+def format_bytes(count: float) -> str:
+    """A number of bytes with its unit, in powers of 1000."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -69,43 +69,43 @@ def size(count: float) -> str:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    write(sys.stdout, chain(json.JSONEncoder(default=_plain, indent=2).iterencode(value), "\n"))
+    """Print one JSON document to standard output."""
+    write(sys.stdout, chain(json.JSONEncoder(default=_to_json, indent=2).iterencode(value), "\n"))
 
 
 def print_json_line(value: object) -> None:
-    """One JSON document on a line of standard output, for programs that read as it comes."""
-    write(sys.stdout, (json.dumps(value, default=_plain), "\n"))
+    """Print one JSON document on one line, for programs that read a stream."""
+    write(sys.stdout, (json.dumps(value, default=_to_json), "\n"))
 
 
 def print_line(text: str = "") -> None:
-    """A line of an answer; whatever is not our own word in it went through `safe`."""
+    """Print a line of the result. Before: foreign text in it went through `safe`."""
     write(sys.stdout, (text, "\n"))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], notes: Mapping[int, str] | None = None, *, right: str = ""
 ) -> None:
-    """A table. `notes` are lines below rows, by their number; `right` names the columns that are aligned right."""
+    """Print a table. `notes` are lines below rows, by row index; `right` names the right-aligned columns, separated by spaces."""
     cells = [[safe(cell) for cell in row] for row in rows]
-    console = _terminal(sys.stdout)
-    widths = _widths([columns, *cells], console.width if console else None)
+    console = _console_for(sys.stdout)
+    widths = _column_widths([columns, *cells], console.width if console else None)
     rights = [column in right.split() for column in columns]
-    _print(sys.stdout, _lines(columns, cells, notes or {}, widths, rights))
+    _print_lines(sys.stdout, _table_lines(columns, cells, notes or {}, widths, rights))
 
 
-def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """What is known about one thing, a line each."""
-    _print(sys.stdout, (Text.assemble((f"{label:<16}", "bold"), safe(value)) for label, value in facts))
+def print_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Print labels with a value each, a line each."""
+    _print_lines(sys.stdout, (Text.assemble((f"{label:<16}", "bold"), safe(value)) for label, value in fields))
 
 
 def print_error(sentence: str) -> None:
-    """What went wrong, on standard error."""
-    _print(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
+    """Print an error message to standard error."""
+    _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
 
 
 class ProgressBar:
-    """A bar where standard error is a terminal, nothing elsewhere or if it is `hidden`; gone when it is done."""
+    """A progress bar on standard error, erased at its end. Shows nothing if `hidden`, or if standard error is no terminal."""
 
     def __init__(self, what: str, total: int | None, unit: str, *, hidden: bool = False) -> None:
         console = Console(stderr=True)
@@ -129,40 +129,40 @@ class ProgressBar:
         self._progress.stop()
 
     def show(self, completed: int, so_far: int, total: int | None = None) -> None:
-        """Move the bar to `completed`, and say how many units that are."""
-        self._progress.update(self._task, completed=completed, total=total, so_far=counted(so_far, self._unit))
+        """Move the bar to `completed` of `total`, and show `so_far` units."""
+        self._progress.update(self._task, completed=completed, total=total, so_far=pluralize(so_far, self._unit))
 
 
 def write(stream: TextIO | None, pieces: Iterable[str]) -> None:
-    """Write all of it now. A reader who has gone (head, less) is no failure: the rest goes nowhere, the work goes on."""
-    if stream is None:  # closed by whoever started us
+    """Write and flush. A reader that has closed the pipe (head, less) is no failure: the rest is discarded, the command goes on."""
+    if stream is None:  # closed by the parent process
         return
     try:
         stream.writelines(pieces)
         stream.flush()
     except BrokenPipeError:
-        _go_nowhere(stream)
+        _discard_rest(stream)
     except OSError as problem:
-        _go_nowhere(stream)
+        _discard_rest(stream)
         raise HoldfastError(f"The answer cannot be written: {problem.strerror}.") from problem
 
 
-def _go_nowhere(stream: TextIO) -> None:
-    """What is still in the buffer would be tried again when Python ends, and fail again."""
+def _discard_rest(stream: TextIO) -> None:
+    """Redirect the stream to /dev/null: Python would flush its buffer again at exit, and fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person sees it."""
+    """Whether the stream is a terminal."""
     return stream is not None and stream.isatty()
 
 
-def _terminal(stream: TextIO | None) -> Console | None:
+def _console_for(stream: TextIO | None) -> Console | None:
     return Console(file=stream, highlight=False, markup=False, emoji=False) if is_terminal(stream) else None
 
 
-def _print(stream: TextIO | None, lines: Iterable[Text]) -> None:
-    console = _terminal(stream)
+def _print_lines(stream: TextIO | None, lines: Iterable[Text]) -> None:
+    console = _console_for(stream)
     if console is None:
         write(stream, (f"{line.plain.rstrip()}\n" for line in lines))
         return
@@ -172,54 +172,54 @@ def _print(stream: TextIO | None, lines: Iterable[Text]) -> None:
     write(stream, [captured.get()])
 
 
-def _widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
-    """How wide each column is; the widest ones give way until all fit in `room`."""
+def _column_widths(rows: Sequence[Sequence[str]], available: int | None) -> list[int]:
+    """The width of each column; the widest columns shrink until all fit in `available` columns of text."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    if room is not None:
-        excess = sum(widths) + _GAP * (len(widths) - 1) - room
-        while excess > 0 and max(widths) > _NARROWEST:
+    if available is not None:
+        excess = sum(widths) + _COLUMN_GAP * (len(widths) - 1) - available
+        while excess > 0 and max(widths) > _MIN_COLUMN_WIDTH:
             widths[widths.index(max(widths))] -= 1
             excess -= 1
     return widths
 
 
-def _lines(
+def _table_lines(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     notes: Mapping[int, str],
     widths: Sequence[int],
     rights: Sequence[bool],
 ) -> Iterator[Text]:
-    yield from _row([Text(column, "bold") for column in columns], widths, rights)
-    yield Text("─" * (sum(widths) + _GAP * (len(widths) - 1)), "dim")
+    yield from _row_lines([Text(column, "bold") for column in columns], widths, rights)
+    yield Text("─" * (sum(widths) + _COLUMN_GAP * (len(widths) - 1)), "dim")
     for number, row in enumerate(rows):
-        yield from _row([Text(cell, _STYLES.get(cell, "")) for cell in row], widths, rights)
+        yield from _row_lines([Text(cell, _STATUS_STYLES.get(cell, "")) for cell in row], widths, rights)
         if number in notes:
             yield Text(f"  └─ {safe(notes[number])}", "dim")
 
 
-def _row(cells: Sequence[Text], widths: Sequence[int], rights: Sequence[bool]) -> Iterator[Text]:
-    """A row of a table; more than one line if a cell is wider than its column."""
+def _row_lines(cells: Sequence[Text], widths: Sequence[int], rights: Sequence[bool]) -> Iterator[Text]:
+    """The lines of a row: more than one if a cell is wider than its column."""
     if all(cell.cell_len <= width for cell, width in zip(cells, widths, strict=True)):
-        yield _line(cells, widths, rights)
+        yield _join_cells(cells, widths, rights)
         return
     console = Console()
     folded = [cell.wrap(console, width, overflow="fold") for cell, width in zip(cells, widths, strict=True)]
     for number in range(max(map(len, folded))):
-        yield _line([lines[number] if number < len(lines) else Text() for lines in folded], widths, rights)
+        yield _join_cells([lines[number] if number < len(lines) else Text() for lines in folded], widths, rights)
 
 
-def _line(cells: Sequence[Text], widths: Sequence[int], rights: Sequence[bool]) -> Text:
+def _join_cells(cells: Sequence[Text], widths: Sequence[int], rights: Sequence[bool]) -> Text:
     line = Text()
     for number, (cell, width, right) in enumerate(zip(cells, widths, rights, strict=True)):
         pad = " " * (width - cell.cell_len)
-        line.append(" " * _GAP if number else "")
+        line.append(" " * _COLUMN_GAP if number else "")
         line.append(pad if right else "").append_text(cell).append("" if right else pad)
     line.rstrip()
     return line
 
 
-def _plain(value: Any) -> object:
+def _to_json(value: Any) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, timedelta):

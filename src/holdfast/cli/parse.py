@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import output, session, written
+from holdfast import factories
+from holdfast.cli import command_context, option_types, output
+from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command
-from holdfast.cli.output import counted, safe
-from holdfast.cli.session import actor
+from holdfast.cli.output import pluralize, safe
 from holdfast.errors import UsageError
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.control.parsers import ChosenParser
     from holdfast.control.parsing import Again
-    from holdfast.parse.registry import Broken, Source
-    from holdfast.parse.runner import Described, Runner
+    from holdfast.parse.plugin_pool import ParserInfo, PluginPool
+    from holdfast.parse.plugin_registry import ParserSource, UnusableParser
 
 _MOST_EXAMPLES: Final = 1000
 
@@ -30,12 +30,12 @@ def register(app: typer.Typer) -> None:
 
 
 def parse(
-    context: typer.Context,
+    ctx: typer.Context,
     again: Annotated[bool, typer.Option("--again", help="Parse pages again that were parsed before.")] = False,
     parsers: Annotated[bool, typer.Option("--parsers", help="List the parsers that there are.")] = False,
     job: Annotated[
         str | None,
-        typer.Option(metavar="NAME", callback=session.readable, help="Only pages that this job crawled."),
+        typer.Option(metavar="NAME", callback=command_context.valid_text, help="Only pages that this job crawled."),
     ] = None,
     domain: Annotated[str | None, typer.Option(metavar="DOMAIN", help="Only of this domain.")] = None,
     since: Annotated[
@@ -43,20 +43,21 @@ def parse(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Fetched before then; or how long ago.")] = None,
     parser: Annotated[
-        str | None, typer.Option(metavar="NAME", callback=session.readable, help="Only what this parser parsed.")
+        str | None,
+        typer.Option(metavar="NAME", callback=command_context.valid_text, help="Only what this parser parsed."),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(
             "--with",
             metavar="NAME",
-            callback=session.readable,
+            callback=command_context.valid_text,
             help="Parse crawled pages by this parser, or the Python file at this path, also for the first time.",
         ),
     ] = None,
     below: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", callback=session.readable, help="Only what an older version parsed."),
+        typer.Option(metavar="VERSION", callback=command_context.valid_text, help="Only what an older version parsed."),
     ] = None,
     after: Annotated[int, typer.Option(metavar="TASK", min=0, help="Go on behind this task.")] = 0,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most N pages.")] = None,
@@ -83,9 +84,9 @@ def parse(
     if not again:
         _check_plain(parsers=parsers, for_again=for_again, chosen=job is not None or domain is not None)
         if parsers:
-            _list_parsers(session.of(context), as_json)
+            _list_parsers(command_context.get(ctx), as_json)
         else:
-            _parse_due(session.of(context), job, domain, as_json)
+            _parse_due(command_context.get(ctx), job, domain, as_json)
         return
     if parsers:
         raise UsageError("Say what to do: --again parses pages again, --parsers lists the parsers.")
@@ -95,8 +96,8 @@ def parse(
 
     selection = Selection(
         domain=domain,
-        since=None if since is None else written.moment_or_ago("--since", since),
-        until=None if until is None else written.moment_or_ago("--until", until),
+        since=None if since is None else option_types.parse_time_or_age("--since", since),
+        until=None if until is None else option_types.parse_time_or_age("--until", until),
         parser=parser,
         below=below,
         after=after,
@@ -104,10 +105,10 @@ def parse(
         job=job,
     )
     selection.check()
-    of = session.of(context)
-    chosen = _chosen(of.settings, by)
+    context = command_context.get(ctx)
+    chosen = _chosen(context.settings, by)
     selection = replace(selection, by=None if chosen is None else chosen.name)
-    database, settings = of.store(), of.settings
+    database, settings = context.store(), context.settings
     so_far = Again(apply, last_id=after)
 
     async def whole(bar: output.ProgressBar) -> Again:
@@ -120,7 +121,7 @@ def parse(
         runner = _runner(settings, None if chosen is None else chosen.file)
         registrable = settings.domains.registrable
         try:
-            folder = wiring.archive_folder(settings)
+            folder = factories.archive_folder(settings)
             done = so_far
             if selection.tasks:
                 reparser = Reparser(database, runner, folder, actor(), registrable, examples)
@@ -135,7 +136,7 @@ def parse(
             so_far = asyncio.run(whole(bar))
     except KeyboardInterrupt:
         if selection.tasks:
-            session.say(f"All tasks up to {so_far.last_id} are done; --after {so_far.last_id} goes on.")
+            command_context.say(f"All tasks up to {so_far.last_id} are done; --after {so_far.last_id} continues.")
         raise
     if as_json:
         output.print_json(_as_json(so_far))
@@ -160,12 +161,12 @@ def _chosen(settings: Settings, text: str | None) -> "ChosenParser | None":
     return choose(text, settings.parsing)
 
 
-def _parse_due(of: session.Session, job: str | None, domain: str | None, as_json: bool) -> None:
+def _parse_due(context: command_context.CommandContext, job: str | None, domain: str | None, as_json: bool) -> None:
     """Parse what is due on this machine, and say what is left."""
     from holdfast.cli import extraction
 
-    service = extraction.service(of)
-    only = service.only(job, domain, registrable=of.settings.domains.registrable)
+    service = extraction.service(context)
+    only = service.only(job, domain, registrable=context.settings.domains.registrable)
     due = service.due_here(**only)
     with output.ProgressBar("Parsing", due, "page", hidden=not due) as bar:
         done = service.parse_due(**only, watch=lambda now: bar.show(now.pages + now.failed, now.pages, due))
@@ -173,45 +174,47 @@ def _parse_due(of: session.Session, job: str | None, domain: str | None, as_json
     if as_json:
         output.print_json(asdict(done) | asdict(left))
     else:
-        output.print_line(f"{counted(done.pages, 'page')} parsed, {counted(done.items, 'item')} found.")
+        output.print_line(f"{pluralize(done.pages, 'page')} parsed, {pluralize(done.items, 'item')} found.")
         if done.failed:
             output.print_line(
-                f"{counted(done.failed, 'page')} could not be parsed; for example: {safe(done.error or '')}"
+                f"{pluralize(done.failed, 'page')} could not be parsed; for example: {safe(done.error or '')}"
             )
         for name, count in left.unknown.items():
-            output.print_line(f"{counted(count, 'page')} wait for the parser {safe(name)!r}, which is not known here.")
+            output.print_line(
+                f"{pluralize(count, 'page')} wait for the parser {safe(name)!r}, which is not known here."
+            )
         if left.elsewhere:
-            output.print_line(f"{counted(left.elsewhere, 'page')} wait in archives of other machines.")
+            output.print_line(f"{pluralize(left.elsewhere, 'page')} wait in archives of other machines.")
     if done.failed:
         raise typer.Exit(1)
 
 
-def _runner(settings: Settings, file: Path | None = None) -> "Runner":
-    from holdfast.parse.registry import scan
-    from holdfast.parse.runner import Runner
+def _runner(settings: Settings, file: Path | None = None) -> "PluginPool":
+    from holdfast.parse.plugin_pool import PluginPool
+    from holdfast.parse.plugin_registry import discover
 
     parsing = settings.parsing
-    return Runner(
-        scan(parsing.folder, file),
+    return PluginPool(
+        discover(parsing.folder, file),
         processes=parsing.processes,
-        seconds=parsing.timeout.total_seconds(),
-        memory=parsing.memory,
+        timeout=parsing.timeout.total_seconds(),
+        memory_limit=parsing.memory,
     )
 
 
-def _list_parsers(of: session.Session, as_json: bool) -> None:
-    from holdfast.parse.registry import Broken
+def _list_parsers(context: command_context.CommandContext, as_json: bool) -> None:
+    from holdfast.parse.plugin_registry import UnusableParser
 
-    async def whole() -> "list[Described | Broken]":
-        runner = _runner(of.settings)
+    async def whole() -> "list[ParserInfo | UnusableParser]":
+        runner = _runner(context.settings)
         try:
-            return await runner.survey()
+            return await runner.list_parsers()
         finally:
             await runner.aclose()
 
     rows = [
         {"name": one.name, "version": None, "from": None, "problem": one.reason}
-        if isinstance(one, Broken)
+        if isinstance(one, UnusableParser)
         else {"name": one.source.name, "version": one.version, "from": _origin(one.source), "problem": None}
         for one in asyncio.run(whole())
     ]
@@ -225,7 +228,7 @@ def _list_parsers(of: session.Session, as_json: bool) -> None:
             output.print_line(f"{safe(row['name'])} cannot be used: {safe(row['problem'])}.")
 
 
-def _origin(source: "Source") -> str:
+def _origin(source: "ParserSource") -> str:
     where = {"package": f" {source.package}", "file": f" {source.target}"}.get(source.kind, "")
     return f"{source.kind}{where}"
 
@@ -254,11 +257,11 @@ def _whose(task_id: int | None) -> str:
 
 def _sum(found: "Again") -> str:
     parts = [f"{found.same:,} say the same", f"{found.different:,} differ", f"{found.first:,} had no result before"]
-    text = f"{counted(found.parsed, 'page')} parsed again: {', '.join(parts)}."
+    text = f"{pluralize(found.parsed, 'page')} parsed again: {', '.join(parts)}."
     if found.failed:
-        text += f" {counted(found.failed, 'page')} could not be parsed; what was found in them before stays."
+        text += f" {pluralize(found.failed, 'page')} could not be parsed; what was found in them before stays."
     if found.taken:
-        text += f" {counted(found.taken, 'task')} had been given to somebody meanwhile."
+        text += f" {pluralize(found.taken, 'task')} had been reassigned meanwhile."
     if not found.applied and found.different + found.first:
         text += " Nothing was changed; --apply keeps what is found now."
     return text

@@ -6,17 +6,17 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.cli import output, proxy_pools, proxy_upkeep, proxy_words, session, written
+from holdfast.cli import command_context, option_types, output, proxy_output, proxy_pools, proxy_upkeep
+from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
-from holdfast.cli.output import counted
-from holdfast.cli.proxy_words import City, Cost, Country, PerHour, Provider, Stdin, desk
-from holdfast.cli.session import actor
+from holdfast.cli.output import pluralize
+from holdfast.cli.proxy_output import City, Cost, Country, PerHour, Provider, Stdin, proxy_service
 from holdfast.control import lists, proxy_import
 from holdfast.control.proxies import ProxyDesk, check, check_place, named
 from holdfast.control.proxy_import import Imported
+from holdfast.db.proxies import Facts
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import proxy as model
-from holdfast.store.proxies import Facts
 
 app = typer.Typer(
     cls=Group, help="Proxies: make them known, try them, put them into the pools of domains.", no_args_is_help=True
@@ -35,7 +35,7 @@ InDomain = Annotated[str | None, typer.Option("--domain", metavar="DOMAIN", help
 
 @app.command("add", cls=Command)
 def add(
-    context: typer.Context,
+    ctx: typer.Context,
     proxy: Annotated[str, typer.Argument(metavar="PROXY", help="SCHEME://USER@HOST:PORT, without its password.")],
     country: Country = None,
     city: City = None,
@@ -56,7 +56,7 @@ def add(
         pass one | holdfast proxies add socks5://bob@a.example --password-stdin
         holdfast proxies add http://10.0.0.7:3128 --allow-private --limit none
     """
-    said = model.read(proxy)
+    said = model.parse_proxy(proxy)
     if said.password is not None:
         raise UsageError(_NOT_HERE)
     server, username = said.server, said.server.username or ""
@@ -64,9 +64,9 @@ def add(
     check_place(server, allow_private=allow_private)
     secret = ""
     if password_stdin or (username and output.is_terminal(sys.stdin)):
-        secret = proxy_words.password(_ASK)
-    whole = model.written(server.protocol, server.host, server.port, username, secret)
-    added = desk(context).add(whole, facts, actor=actor())
+        secret = proxy_output.read_password(_ASK)
+    whole = model.make_proxy(server.protocol, server.host, server.port, username, secret)
+    added = proxy_service(ctx).add(whole, facts, actor=actor())
     if as_json:
         output.print_json(added)
     else:
@@ -76,7 +76,7 @@ def add(
 
 @app.command("import", cls=Command)
 def load(
-    context: typer.Context,
+    ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file, plain or gzip; - is standard input.")],
     country: Country = None,
     city: City = None,
@@ -102,8 +102,8 @@ def load(
     with stream:
         typed = stream.isatty()
         if typed:
-            session.say("Type a proxy a line; Ctrl-D ends.")
-        steps = proxy_import.load(desk(context), stream, facts, actor=actor())
+            command_context.say("Type a proxy a line; Ctrl-D ends.")
+        steps = proxy_import.load(proxy_service(ctx), stream, facts, actor=actor())
         # Closed in any case, so that a batch that is under way when Ctrl-C comes is in the store before we say so.
         with output.ProgressBar("Importing", size, "line", hidden=typed) as bar, closing(steps):
             for done in steps:
@@ -113,15 +113,15 @@ def load(
 
 def _tell_imported(done: Imported, as_json: bool) -> None:
     for bad in done.bad_lines[:_BAD_SHOWN]:
-        session.say(f"line {bad.line}: {output.safe(bad.problem)}")
+        command_context.say(f"line {bad.line}: {output.safe(bad.problem)}")
     if done.bad > _BAD_SHOWN:
-        session.say(f"… and {done.bad - _BAD_SHOWN:,} more")
+        command_context.say(f"… and {done.bad - _BAD_SHOWN:,} more")
     if as_json:
         output.print_json(done)
     else:
         refused = f", {done.bad:,} bad" if done.bad else ""
         new = "1 new proxy" if done.added == 1 else f"{done.added:,} new proxies"
-        output.print_line(f"{counted(done.lines, 'line')}: {new}, {done.known:,} known already{refused}.")
+        output.print_line(f"{pluralize(done.lines, 'line')}: {new}, {done.known:,} known already{refused}.")
     if done.stopped:
         raise HoldfastError(done.stopped)
     if done.bad:
@@ -130,16 +130,17 @@ def _tell_imported(done: Imported, as_json: bool) -> None:
 
 @app.command("list", cls=Command)
 def listed(
-    context: typer.Context,
+    ctx: typer.Context,
     active: Annotated[
         bool | None, typer.Option("--active/--not-active", help="Only those that are, or only the others.")
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(metavar="NAME", callback=session.readable, help="Only those of this provider.")
+        str | None,
+        typer.Option(metavar="NAME", callback=command_context.valid_text, help="Only those of this provider."),
     ] = None,
     country: Annotated[str | None, typer.Option(metavar="CODE", help="Only those in this country.")] = None,
-    after: proxy_words.AfterId = 0,
-    limit: written.Limit = 50,
+    after: proxy_output.AfterId = 0,
+    limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
     """List proxies, in the order of their ids, and how they fare.
@@ -150,36 +151,36 @@ def listed(
         holdfast proxies list --provider acme --country DE
     """
     code = country and country.upper()
-    found = desk(context).listing(active=active, provider=provider, country=code, after=after, limit=limit)
+    found = proxy_service(ctx).listing(active=active, provider=provider, country=code, after=after, limit=limit)
     if as_json:
         output.print_json(found)
         return
     if not found:
-        session.say("No such proxy; `holdfast proxies add` or `holdfast proxies import` makes some known.")
+        command_context.say("No such proxy; `holdfast proxies add` or `holdfast proxies import` adds some.")
         return
     rows = [
         (
             one.id,
             one.server,
             one.username or "-",
-            proxy_words.state(one),
+            proxy_output.proxy_state(one),
             one.country_code or "-",
             one.provider or "-",
             one.domains,
             f"{one.requests + one.other_requests:,}",
-            proxy_words.percent(proxy_words.success(one)),
-            proxy_words.milliseconds(one.avg_response_time_ms),
+            proxy_output.format_percent(proxy_output.success_rate(one)),
+            proxy_output.format_milliseconds(one.avg_response_time_ms),
         )
         for one in found
     ]
     notes = {number: one.last_error for number, one in enumerate(found) if one.last_error}
     columns = ["ID", "PROXY", "USER", "STATE", "COUNTRY", "PROVIDER", "DOMAINS", "REQUESTS", "SUCCESS", "TOOK"]
     output.print_table(columns, rows, notes, right="ID DOMAINS REQUESTS SUCCESS TOOK")
-    proxy_words.page_end(len(found), limit, found[-1].id)
+    proxy_output.print_next_page(len(found), limit, found[-1].id)
 
 
 @app.command("show", cls=Command)
-def show(context: typer.Context, proxy: proxy_words.Name, as_json: output.Json = False) -> None:
+def show(ctx: typer.Context, proxy: proxy_output.Name, as_json: output.Json = False) -> None:
     """Show one proxy: whether it is used, and what went through it.
 
     Examples:
@@ -187,18 +188,18 @@ def show(context: typer.Context, proxy: proxy_words.Name, as_json: output.Json =
         holdfast proxies show http://bob@proxy.example:8080 --json
     """
     wanted = named(proxy)
-    proxies = desk(context)
+    proxies = proxy_service(ctx)
     found = proxies.show(proxies.find(wanted))
     if as_json:
         output.print_json(found)
     else:
-        output.print_facts(proxy_words.facts(found))
+        output.print_fields(proxy_output.proxy_fields(found))
 
 
 @app.command("edit", cls=Command)
 def edit(
-    context: typer.Context,
-    proxy: proxy_words.Name,
+    ctx: typer.Context,
+    proxy: proxy_output.Name,
     country: Country = None,
     city: City = None,
     provider: Provider = None,
@@ -209,9 +210,7 @@ def edit(
     ] = None,
     password_stdin: Stdin = False,
     no_password: Annotated[bool, typer.Option("--no-password", help="It has none any more.")] = False,
-    version: Annotated[
-        int | None, typer.Option(metavar="N", help="Only if nobody has changed it since it had this version.")
-    ] = None,
+    version: Annotated[int | None, typer.Option(metavar="N", help="Only if it still has this version.")] = None,
     as_json: output.Json = False,
 ) -> None:
     """Change what is said of a proxy, or its password. An empty word says nothing.
@@ -236,8 +235,8 @@ def edit(
         raise UsageError("Say what to change: --country, --city, --provider, --cost, --limit, or --password-stdin.")
     secret = "" if no_password else None
     if password_stdin:
-        secret = proxy_words.password(_ASK)
-    proxies = desk(context)
+        secret = proxy_output.read_password(_ASK)
+    proxies = proxy_service(ctx)
     changed = proxies.edit(proxies.find(wanted), changes, actor=actor(), password=secret, version=version)
     if as_json:
         output.print_json(changed)
@@ -247,7 +246,7 @@ def edit(
 
 @app.command("enable", cls=Command)
 def enable(
-    context: typer.Context, proxies: proxy_words.Names, domain: InDomain = None, as_json: output.Json = False
+    ctx: typer.Context, proxies: proxy_output.Names, domain: InDomain = None, as_json: output.Json = False
 ) -> None:
     """Let proxies be used, for all domains or for one; what they failed is forgotten.
 
@@ -255,12 +254,12 @@ def enable(
         holdfast proxies enable 7 8
         holdfast proxies enable 7 --domain example.com
     """
-    _switch(context, proxies, domain, as_json, on=True)
+    _switch(ctx, proxies, domain, as_json, on=True)
 
 
 @app.command("disable", cls=Command)
 def disable(
-    context: typer.Context, proxies: proxy_words.Names, domain: InDomain = None, as_json: output.Json = False
+    ctx: typer.Context, proxies: proxy_output.Names, domain: InDomain = None, as_json: output.Json = False
 ) -> None:
     """Let proxies be used no more, for all domains or for one, until somebody enables them.
 
@@ -268,11 +267,11 @@ def disable(
         holdfast proxies disable 7 8
         holdfast proxies disable 7 --domain example.com
     """
-    _switch(context, proxies, domain, as_json, on=False)
+    _switch(ctx, proxies, domain, as_json, on=False)
 
 
-def _switch(context: typer.Context, names: list[str], domain: str | None, as_json: bool, *, on: bool) -> None:
-    site = None if domain is None else proxy_words.domain(context, domain)
+def _switch(ctx: typer.Context, names: list[str], domain: str | None, as_json: bool, *, on: bool) -> None:
+    site = None if domain is None else proxy_output.parse_domain(ctx, domain)
     state = "active" if on else "off"
 
     def deed(proxies: ProxyDesk, proxy_id: int) -> str:
@@ -281,12 +280,12 @@ def _switch(context: typer.Context, names: list[str], domain: str | None, as_jso
         proxies.edit_mapping(site, proxy_id, on=on, actor=actor())
         return f"is {state} for {site}"
 
-    proxy_words.each(context, names, deed, as_json)
+    proxy_output.for_each_proxy(ctx, names, deed, as_json)
 
 
 @app.command("remove", cls=Command)
 def remove(
-    context: typer.Context, proxies: proxy_words.Names, yes: written.Yes = False, as_json: output.Json = False
+    ctx: typer.Context, proxies: proxy_output.Names, yes: option_types.Yes = False, as_json: output.Json = False
 ) -> None:
     """Forget proxies, their places in pools and what they did there. `disable` keeps all that.
 
@@ -296,13 +295,13 @@ def remove(
     """
     if not yes:
         question = f"Forget {'1 proxy' if len(proxies) == 1 else f'{len(proxies)} proxies'} and all that they did?"
-        session.confirm(question, "Nothing was removed.")
+        command_context.confirm(question, "Nothing was removed.")
 
     def deed(found: ProxyDesk, proxy_id: int) -> str:
         found.remove(proxy_id, actor=actor())
         return "is forgotten"
 
-    proxy_words.each(context, proxies, deed, as_json)
+    proxy_output.for_each_proxy(ctx, proxies, deed, as_json)
 
 
 def _facts(

@@ -5,26 +5,26 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import output, proxy_words, session, written
-from holdfast.cli.output import counted, size
-from holdfast.cli.proxy_words import desk, domain, money, page_end, percent
-from holdfast.cli.session import actor
+from holdfast.cli import command_context, option_types, output, proxy_output
+from holdfast.cli.command_context import actor
+from holdfast.cli.output import format_bytes, pluralize
+from holdfast.cli.proxy_output import format_money, format_percent, parse_domain, print_next_page, proxy_service
 from holdfast.control.proxies import EACH, FIRST_PRIORITY, LAST_PRIORITY, Advice, advise, named
+from holdfast.db.proxy_pools import Mapping as PoolMapping
+from holdfast.db.proxy_reports import ENOUGH, FEWEST, MOST_FAILURES
 from holdfast.errors import UsageError
-from holdfast.model.proxy import BUFFER
-from holdfast.store.proxy_pools import Mapping as PoolMapping
-from holdfast.store.proxy_reports import ENOUGH, FEWEST, MOST_FAILURES
+from holdfast.model.proxy import DEFAULT_BUFFER
 
 Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
 Named = Annotated[list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")]
 
 
 def assign(
-    context: typer.Context,
+    ctx: typer.Context,
     site: Domain,
     proxies: Named = None,
     provider: Annotated[
-        str | None, typer.Option(metavar="NAME", callback=session.readable, help="All of this provider.")
+        str | None, typer.Option(metavar="NAME", callback=command_context.valid_text, help="All of this provider.")
     ] = None,
     country: Annotated[str | None, typer.Option(metavar="CODE", help="All in this country.")] = None,
     priority: Annotated[
@@ -45,9 +45,9 @@ def assign(
     chosen = provider is not None or country is not None
     if bool(proxies) == chosen:
         raise UsageError("Say which to assign: proxies by their names, or --provider, --country or both.")
-    name = domain(context, site)
+    name = parse_domain(ctx, site)
     wanted = [named(proxy) for proxy in proxies or ()]
-    found = desk(context)
+    found = proxy_service(ctx)
     code = country and country.upper()
     ids = found.matching(provider=provider, country=code) if chosen else [found.find(one) for one in wanted]
     done = found.assign(name, list(dict.fromkeys(ids)), actor=actor(), priority=priority)
@@ -57,13 +57,13 @@ def assign(
     changed = f", {len(done.changed):,} with another priority" if done.changed else ""
     output.print_line(f"{name}: {len(done.added):,} added to its pool{changed}, {len(done.unchanged):,} as before.")
     if done.now_uses_pool:
-        output.print_line(f"It uses its pool from now on; `holdfast domain-set {name} proxy=direct` ends that.")
+        output.print_line(f"It uses its pool from now on; `holdfast domains set {name} proxy=direct` ends that.")
     elif done.use == "direct":
-        session.say(f"It uses no proxies all the same: `holdfast domain-set {name} proxy=pool` lets it.")
+        command_context.say(f"It uses no proxies all the same: `holdfast domains set {name} proxy=pool` lets it.")
 
 
 def unassign(
-    context: typer.Context,
+    ctx: typer.Context,
     site: Domain,
     proxies: Named = None,
     every: Annotated[bool, typer.Option("--all", help="All that are in it.")] = False,
@@ -77,9 +77,9 @@ def unassign(
     """
     if bool(proxies) == every:
         raise UsageError("Say which to take out: proxies by their names, or --all.")
-    name = domain(context, site)
+    name = parse_domain(ctx, site)
     wanted = [named(proxy) for proxy in proxies or ()]
-    found = desk(context)
+    found = proxy_service(ctx)
     ids = None if every else [found.find(one) for one in wanted]
     done = found.unassign(name, ids, actor=actor())
     if as_json:
@@ -89,14 +89,14 @@ def unassign(
     unknown = f", {missing:,} {'was' if missing == 1 else 'were'} not in it" if missing else ""
     output.print_line(f"{name}: {len(done.removed):,} taken out of its pool{unknown}, {done.left:,} left.")
     if not done.left:
-        session.say(f"Its pool is empty; `holdfast explain {name}` says whether it waits for one.")
+        command_context.say(f"Its pool is empty; `holdfast explain {name}` says whether it waits for one.")
 
 
 def health(
-    context: typer.Context,
+    ctx: typer.Context,
     site: Annotated[str | None, typer.Argument(metavar="DOMAIN", help="Show the pool of this domain.")] = None,
-    after: proxy_words.AfterDomain = "",
-    limit: written.Limit = 50,
+    after: proxy_output.AfterDomain = "",
+    limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
     """Show how the pools of all domains fare, or each proxy in the pool of one.
@@ -106,18 +106,18 @@ def health(
         holdfast proxies health example.com --json
     """
     if site is not None:
-        pool = desk(context).pool(domain(context, site))
+        pool = proxy_service(ctx).pool(parse_domain(ctx, site))
         if as_json:
             output.print_json(pool)
         else:
             _print_pool(pool)
         return
-    found = desk(context).health(after=after, limit=limit)
+    found = proxy_service(ctx).health(after=after, limit=limit)
     if as_json:
         output.print_json(found)
         return
     if not found:
-        session.say("No domain uses proxies; `holdfast proxies assign DOMAIN PROXY` lets one.")
+        command_context.say("No domain uses proxies; `holdfast proxies assign DOMAIN PROXY` lets one.")
         return
     rows = [
         (
@@ -130,13 +130,13 @@ def health(
             f"{one.success_count:,}",
             f"{one.total_failures:,}",
             f"{one.proxy_failures:,}",
-            proxy_words.milliseconds(one.avg_response_time_ms),
+            proxy_output.format_milliseconds(one.avg_response_time_ms),
         )
         for one in found
     ]
     columns = ["DOMAIN", "USES", "PROXIES", "ACTIVE", "FAILING", "REQUESTS", "SUCCESS", "REFUSED", "FAILED", "TOOK"]
     output.print_table(columns, rows, right="PROXIES ACTIVE FAILING REQUESTS SUCCESS REFUSED FAILED TOOK")
-    page_end(len(found), limit, found[-1].domain)
+    print_next_page(len(found), limit, found[-1].domain)
 
 
 def _print_pool(pool: list[PoolMapping]) -> None:
@@ -145,31 +145,31 @@ def _print_pool(pool: list[PoolMapping]) -> None:
             one.proxy_id,
             one.server,
             one.priority if one.assigned else "-",
-            proxy_words.place_state(one),
+            proxy_output.mapping_state(one),
             f"{one.requests:,}",
-            percent(one.success_percent),
+            format_percent(one.success_percent),
             f"{one.total_failures:,}",
             f"{one.proxy_failures:,}",
-            proxy_words.milliseconds(one.avg_response_time_ms),
-            output.when(one.last_used_at),
+            proxy_output.format_milliseconds(one.avg_response_time_ms),
+            output.format_time(one.last_used_at),
         )
         for one in pool
     ]
-    notes = {number: reason for number, one in enumerate(pool) if (reason := proxy_words.reason(one))}
+    notes = {number: reason for number, one in enumerate(pool) if (reason := proxy_output.mapping_reason(one))}
     columns = ["ID", "PROXY", "PRIORITY", "STATE", "REQUESTS", "SUCCESS", "REFUSED", "FAILED", "TOOK", "LAST USED"]
     output.print_table(columns, rows, notes, right="ID PRIORITY REQUESTS SUCCESS REFUSED FAILED TOOK")
 
 
 def alerts(
-    context: typer.Context,
+    ctx: typer.Context,
     fewer_than: Annotated[
         int, typer.Option("--fewer-than", metavar="N", min=1, help="Active proxies that a domain should have.")
     ] = FEWEST,
     failures: Annotated[
         float, typer.Option("--failures", metavar="PERCENT", min=0, max=100, help="Failures that are too many.")
     ] = MOST_FAILURES,
-    after: proxy_words.AfterDomain = "",
-    limit: written.Limit = 50,
+    after: proxy_output.AfterDomain = "",
+    limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
     """Show the domains whose pools want looking after: too few active proxies, or too many failures.
@@ -178,7 +178,7 @@ def alerts(
         holdfast proxies alerts
         holdfast proxies alerts --fewer-than 5 --failures 20 --json
     """
-    found = desk(context).alerts(fewest=fewer_than, most=failures, after=after, limit=limit)
+    found = proxy_service(ctx).alerts(fewest=fewer_than, most=failures, after=after, limit=limit)
     if as_json:
         output.print_json(found)
         return
@@ -190,23 +190,29 @@ def alerts(
         few = [(one.domain, one.active, one.proxies) for one in found.few_active]
         output.print_table(["DOMAIN", "ACTIVE", "PROXIES"], few, right="ACTIVE PROXIES")
     if found.many_failures:
-        output.print_line(f"\nMore than {failures:g} % failures, of at least {counted(ENOUGH, 'request')}")
+        output.print_line(f"\nMore than {failures:g} % failures, of at least {pluralize(ENOUGH, 'request')}")
         many = [
-            (one.domain, percent(one.failure_percent), f"{one.requests:,}", one.total_failures, one.proxy_failures)
+            (
+                one.domain,
+                format_percent(one.failure_percent),
+                f"{one.requests:,}",
+                one.total_failures,
+                one.proxy_failures,
+            )
             for one in found.many_failures
         ]
         columns = ["DOMAIN", "FAILURES", "REQUESTS", "REFUSED", "FAILED"]
         output.print_table(columns, many, right="FAILURES REQUESTS REFUSED FAILED")
     ends = [part[-1].domain for part in (found.few_active, found.many_failures) if len(part) == limit]
     if ends:
-        page_end(limit, limit, min(ends))
+        print_next_page(limit, limit, min(ends))
 
 
 def cost(
-    context: typer.Context,
+    ctx: typer.Context,
     each: Annotated[bool, typer.Option("--each", help="Each proxy, not each provider.")] = False,
-    after: proxy_words.AfterId = 0,
-    limit: written.Limit = 50,
+    after: proxy_output.AfterId = 0,
+    limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
     """Show what proxies cost, and what for: by provider, or one by one.
@@ -218,7 +224,7 @@ def cost(
         holdfast proxies cost --each --json
     """
     if each:
-        ones = desk(context).costs(after=after, limit=limit)
+        ones = proxy_service(ctx).costs(after=after, limit=limit)
         if as_json:
             output.print_json(ones)
             return
@@ -228,17 +234,17 @@ def cost(
                 one.server,
                 one.provider or "-",
                 f"{one.requests:,}",
-                size(one.bytes),
-                money(one.monthly_cost),
-                money(one.cost_per_1000, 4),
+                format_bytes(one.bytes),
+                format_money(one.monthly_cost),
+                format_money(one.cost_per_1000, 4),
             )
             for one in ones
         ]
         columns = ["ID", "PROXY", "PROVIDER", "REQUESTS", "BYTES", "MONTHLY", "PER-1000"]
         output.print_table(columns, rows, right="ID REQUESTS BYTES MONTHLY PER-1000")
-        page_end(len(ones), limit, ones[-1].id if ones else 0)
+        print_next_page(len(ones), limit, ones[-1].id if ones else 0)
         return
-    found = desk(context).provider_costs()
+    found = proxy_service(ctx).provider_costs()
     if as_json:
         output.print_json(found)
         return
@@ -248,9 +254,9 @@ def cost(
             one.proxies,
             one.active,
             f"{one.requests:,}",
-            size(one.bytes),
-            money(one.monthly_cost),
-            money(one.cost_per_1000, 4),
+            format_bytes(one.bytes),
+            format_money(one.monthly_cost),
+            format_money(one.cost_per_1000, 4),
         )
         for one in found
     ]
@@ -259,14 +265,14 @@ def cost(
 
 
 def advice(
-    context: typer.Context,
+    ctx: typer.Context,
     urls: Annotated[float, typer.Argument(metavar="URLS", min=0, help="URLs an hour.")],
     each: Annotated[
         float, typer.Option(metavar="N", help="Requests an hour that the site bears from one proxy.")
     ] = EACH,
     buffer: Annotated[
         float, typer.Option(metavar="PERCENT", min=0, max=1000, help="More of them, for those that fail.")
-    ] = 100 * BUFFER,
+    ] = 100 * DEFAULT_BUFFER,
     site: Annotated[str | None, typer.Option("--domain", metavar="DOMAIN", help="Say how many this one lacks.")] = None,
     as_json: output.Json = False,
 ) -> None:
@@ -278,8 +284,8 @@ def advice(
     """
     found = advise(urls, each, buffer / 100)
     if site is not None:
-        name = domain(context, site)
-        found = desk(context).advise(urls, domain=name, each_per_hour=each, buffer=buffer / 100)
+        name = parse_domain(ctx, site)
+        found = proxy_service(ctx).advise(urls, domain=name, each_per_hour=each, buffer=buffer / 100)
     if as_json:
         output.print_json(found)
         return

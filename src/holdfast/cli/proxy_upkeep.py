@@ -5,15 +5,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import output, session
-from holdfast.cli.output import counted
-from holdfast.cli.proxy_words import desk
-from holdfast.cli.session import actor
+from holdfast import factories
+from holdfast.cli import command_context, output
+from holdfast.cli.command_context import actor
+from holdfast.cli.output import pluralize
+from holdfast.cli.proxy_output import proxy_service
 from holdfast.control.proxies import Rotated, named
 from holdfast.control.secrets import Safe
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.model.url import parse, visitable
+from holdfast.model.url import checked_host, parse_url
 
 _SHOWN: Final = 10
 _FAULTS: Final = {
@@ -24,7 +24,7 @@ _FAULTS: Final = {
 
 
 def tried(
-    context: typer.Context,
+    ctx: typer.Context,
     proxies: Annotated[
         list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")
     ] = None,
@@ -43,14 +43,14 @@ def tried(
     """
     if bool(proxies) == every:
         raise UsageError("Say which to try: proxies by their names, or --all.")
-    visitable(parse(url))
+    checked_host(parse_url(url))
     wanted = [named(name) for name in proxies or ()]
-    found = desk(context)
+    found = proxy_service(ctx)
     ids = found.matching() if every else list(dict.fromkeys(map(found.find, wanted)))
 
     from holdfast.control.proxy_test import Tested, Tester  # here, for only this command needs the web
 
-    settings = session.of(context).settings
+    settings = command_context.get(ctx).settings
     done = 0
 
     def progress(_: Tested) -> None:
@@ -59,7 +59,7 @@ def tried(
         bar.show(done, done)
 
     with output.ProgressBar("Trying", len(ids), "test", hidden=as_json) as bar:
-        tester = Tester(found.database, settings, wiring.user_agent(settings))
+        tester = Tester(found.database, settings, factories.user_agent(settings))
         tested = tester.test(ids, url, actor=actor(), progress=progress)
     if as_json:
         output.print_json(tested)
@@ -98,7 +98,7 @@ def new_key(as_json: output.Json = False) -> None:
         output.print_line(key)
 
 
-def rotate(context: typer.Context, as_json: output.Json = False) -> None:
+def rotate(ctx: typer.Context, as_json: output.Json = False) -> None:
     """Seal all secrets with the newest key, the first in HOLDFAST_SECRET_KEY. Afterwards the others are not needed.
 
     These are the passwords of proxies, and the headers, cookies and logins of jobs and domains. It can be interrupted; the
@@ -107,7 +107,7 @@ def rotate(context: typer.Context, as_json: output.Json = False) -> None:
     Examples:
         HOLDFAST_SECRET_KEY="$NEW,$OLD" holdfast proxies rotate
     """
-    proxies = desk(context)
+    proxies = proxy_service(ctx)
 
     def progress(so_far: Rotated) -> None:
         bar.show(so_far.seen, so_far.seen)
@@ -118,11 +118,11 @@ def rotate(context: typer.Context, as_json: output.Json = False) -> None:
         output.print_json(done)
     else:
         rest = done.seen - done.resealed - len(done.failed) - len(done.failed_secrets)
-        output.print_line(f"{counted(done.resealed, 'secret')} sealed anew, {rest:,} had the newest key already.")
+        output.print_line(f"{pluralize(done.resealed, 'secret')} re-encrypted, {rest:,} had the newest key already.")
     failed = [*(f"proxy {proxy_id}" for proxy_id in done.failed), *done.failed_secrets]
     if failed:
         which = ", ".join(failed[:_SHOWN]) + ("" if len(failed) <= _SHOWN else ", …")
-        raise HoldfastError(f"{counted(len(failed), 'secret')} could not be opened (of {which}). {done.problem}")
+        raise HoldfastError(f"{pluralize(len(failed), 'secret')} could not be opened (of {which}). {done.problem}")
 
 
 COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {"test": tried, "rotate": rotate, "new-key": new_key}

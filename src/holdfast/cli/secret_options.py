@@ -1,6 +1,6 @@
-"""Headers, cookies and credentials on a command line: written there, or read from a file, standard input or the environment.
+"""Options for headers, cookies and credentials: given on the command line, or read from a file, standard input or the environment.
 
-The rule: what other users of the machine can see in a list of processes is the person's choice, so there is always a way around it. No
+The rule: other users of the machine can see arguments in the list of processes, so every secret can also come from elsewhere. No
 message repeats a value.
 """
 
@@ -16,38 +16,40 @@ from holdfast.errors import UsageError
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.settings import variable
 
-_FROM: Final = "@FILE or env:NAME reads it from there"
-_LARGEST: Final = 1 << 20
+_SOURCES: Final = "@FILE or env:NAME reads it from there"
+_MAX_BYTES: Final = 1 << 20
 
 Header = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="'NAME: VALUE'", help=f"Send this header to the sites of the seeds (may be repeated); {_FROM}."
+        metavar="'NAME: VALUE'", help=f"Send this header to the sites of the seeds (may be repeated); {_SOURCES}."
     ),
 ]
 Cookie = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help=f"Send this cookie to the sites of the seeds (may be repeated); {_FROM}."),
+    typer.Option(
+        metavar="NAME=VALUE", help=f"Send this cookie to the sites of the seeds (may be repeated); {_SOURCES}."
+    ),
 ]
 BasicAuth = Annotated[
-    str | None, typer.Option(metavar="USER:PASSWORD", help=f"Log in to the sites of the seeds; {_FROM}.")
+    str | None, typer.Option(metavar="USER:PASSWORD", help=f"Log in to the sites of the seeds; {_SOURCES}.")
 ]
 
 
-def secrets(
+def parse_secrets(
     header: Sequence[str] | None, cookie: Sequence[str] | None, basic_auth: str | None
 ) -> RequestSecrets | None:
-    """What the options say; None: nothing."""
+    """The secrets of these options; None: there are none."""
     given = RequestSecrets.parse(
-        None if header is None else _lines(header, "--header"),
-        None if cookie is None else _lines(cookie, "--cookie"),
-        None if basic_auth is None else _line(basic_auth, "--basic-auth"),
+        None if header is None else _read_lines(header, "--header"),
+        None if cookie is None else _read_lines(cookie, "--cookie"),
+        None if basic_auth is None else _read_line(basic_auth, "--basic-auth"),
     )
     return given or None
 
 
-def of_assignments(words: Sequence[str]) -> tuple[list[str], RequestSecrets | None]:
-    """The words of `domain-set` that are no secrets, and the secrets."""
+def split_secrets(words: Sequence[str]) -> tuple[list[str], RequestSecrets | None]:
+    """Split the assignments of `domains set` into ordinary ones and secrets."""
     found: dict[str, list[str]] = {}
     rest = []
     for word in words:
@@ -59,20 +61,20 @@ def of_assignments(words: Sequence[str]) -> tuple[list[str], RequestSecrets | No
     logins = found.get("basic_auth", [None])
     if len(logins) > 1:
         raise UsageError("basic_auth is given twice.")
-    return rest, secrets(found.get("header"), found.get("cookie"), logins[0])
+    return rest, parse_secrets(found.get("header"), found.get("cookie"), logins[0])
 
 
-def shown(word: str) -> str:
-    """A word of `domain-set` without what is secret in it."""
+def mask(word: str) -> str:
+    """An assignment of `domains set` with its secret value masked."""
     key, equals, value = word.partition("=")
     return f"{key}=***" if equals and key in SECRET_KEYS and value else word
 
 
-def _lines(given: Sequence[str], option: str) -> list[str]:
-    """Each text, or the lines of what it refers to, without empty ones and comments."""
+def _read_lines(given: Sequence[str], option: str) -> list[str]:
+    """Each value, or the lines that its reference (@FILE, env:NAME) holds, without empty lines and comments."""
     found: list[str] = []
     for text in given:
-        content = _content(text, option)
+        content = _read_reference(text, option)
         if content is None:
             found.append(text)
         else:
@@ -80,8 +82,8 @@ def _lines(given: Sequence[str], option: str) -> list[str]:
     return found
 
 
-def _line(text: str, option: str) -> str:
-    content = _content(text, option)
+def _read_line(text: str, option: str) -> str:
+    content = _read_reference(text, option)
     if content is None:
         return text
     lines = content.splitlines() or [""]
@@ -90,8 +92,8 @@ def _line(text: str, option: str) -> str:
     return lines[0]
 
 
-def _content(text: str, option: str) -> str | None:
-    """What a reference refers to; None: the text is no reference."""
+def _read_reference(text: str, option: str) -> str | None:
+    """The content of a reference (@FILE, @-, env:NAME); None: the text is no reference."""
     if text.startswith("env:"):
         name = text.removeprefix("env:")
         value = variable(name)
@@ -103,13 +105,13 @@ def _content(text: str, option: str) -> str | None:
     path = text.removeprefix("@")
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(_LARGEST + 1)
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         else:
             with Path(path).open("rb") as file:
-                data = file.read(_LARGEST + 1)
+                data = file.read(_MAX_BYTES + 1)
     except OSError as problem:
         raise UsageError(f"{option}: {path} cannot be read: {problem.strerror}.") from None
-    if len(data) > _LARGEST:
+    if len(data) > _MAX_BYTES:
         raise UsageError(f"{option}: {path} is too large to be a list of headers, cookies or a password.")
     try:
         return data.decode("utf-8-sig")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import output, session
+from holdfast import factories
+from holdfast.cli import command_context, output
 from holdfast.cli.help import Command, Group
 from holdfast.control.seeds import Loaded, Sower, open_seeds
 from holdfast.errors import HoldfastError
@@ -17,14 +17,14 @@ app = typer.Typer(cls=Group, help="Add start URLs, or load a list of them.", no_
 _BAD_LINES_SHOWN = 20
 
 
-def _sower(of: session.Session) -> Sower:
-    settings = of.settings
-    return wiring.sower(settings, of.store())
+def _sower(context: command_context.CommandContext) -> Sower:
+    settings = context.settings
+    return factories.seed_importer(settings, context.store())
 
 
 @app.command("add", cls=Command)
 def add(
-    context: typer.Context,
+    ctx: typer.Context,
     urls: Annotated[list[str], typer.Argument(metavar="URL", help="URLs or domains.")],
     as_json: output.Json = False,
 ) -> None:
@@ -36,18 +36,18 @@ def add(
         holdfast seeds add https://example.com/start
         holdfast seeds add example.com example.org
     """
-    _report(_sower(session.of(context)).add(urls), "argument", as_json)
+    _report(_sower(command_context.get(ctx)).add(urls), "argument", as_json)
 
 
 @app.command("load", cls=Command)
 def load(
-    context: typer.Context,
+    ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file, plain or gzip; - is standard input.")],
     source: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            callback=session.readable,
+            callback=command_context.valid_text,
             help="What to call where these came from (default: the file's name).",
         ),
     ] = None,
@@ -68,8 +68,8 @@ def load(
     with stream:
         typed = stream.isatty()
         if typed:
-            session.say("Type a URL or a domain a line; Ctrl-D ends.")
-        steps = _sower(session.of(context)).load(stream, source or name)
+            command_context.say("Type a URL or a domain a line; Ctrl-D ends.")
+        steps = _sower(command_context.get(ctx)).load(stream, source or name)
         # Closed in any case, so that a batch that is under way when Ctrl-C comes is in the store before we say so.
         with output.ProgressBar("Loading seeds", size, "line", hidden=typed) as bar, closing(steps):
             for loaded in steps:
@@ -88,13 +88,13 @@ def bad_seeds(loaded: Loaded, file: str | None) -> Iterator[str]:
 
 def _report(loaded: Loaded, unit: str, as_json: bool) -> None:
     for bad in loaded.bad_lines[:_BAD_LINES_SHOWN]:
-        session.say(f"{unit} {bad.line}: {output.safe(bad.problem)}")
+        command_context.say(f"{unit} {bad.line}: {output.safe(bad.problem)}")
     if loaded.bad > _BAD_LINES_SHOWN:
-        session.say(f"… and {loaded.bad - _BAD_LINES_SHOWN:,} more")
+        command_context.say(f"… and {loaded.bad - _BAD_LINES_SHOWN:,} more")
     if as_json:
         output.print_json(loaded)
     else:
-        counted = output.counted
+        counted = output.pluralize
         new = f"{counted(loaded.domains, 'new domain')}, {counted(loaded.urls, 'new URL')}"
         refused = f", {loaded.bad:,} bad" if loaded.bad else ""
         output.print_line(f"{counted(loaded.lines, unit)}: {counted(loaded.seeds, 'seed')} ({new}){refused}.")

@@ -1,12 +1,12 @@
-"""`holdfast stats`: what was crawled when."""
+"""`holdfast stats`: pages, errors and latency over time."""
 
 from typing import Annotated
 
 import typer
 
-from holdfast.cli import output, session, written
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
-from holdfast.cli.status import size
+from holdfast.cli.output import format_bytes
 from holdfast.control.statistics import Point, Snapshot, StatsDesk, step_of
 
 
@@ -16,22 +16,24 @@ def register(app: typer.Typer) -> None:
 
 
 def stats(
-    context: typer.Context,
-    since: Annotated[str, typer.Option(metavar="TIME", help="Begin then: a time, or how long ago.")] = "1h",
+    ctx: typer.Context,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Start of the table: a time, or an age such as 6h.")
+    ] = "1h",
     step: Annotated[
-        str, typer.Option(metavar="STEP", help="A line for each minute, hour, day, or so many minutes.")
+        str, typer.Option(metavar="STEP", help="Length of a row: minute, hour, day, or a number of minutes such as 5m.")
     ] = "1m",
     as_json: output.Json = False,
 ) -> None:
-    """Show what was crawled from minute to minute. Times are in UTC; minutes are kept for a week, days for ever.
+    """Show pages, errors, bytes and latency per minute, hour or day. Times are in UTC; minutes are kept for a week, days for ever.
 
     Examples:
         holdfast stats
         holdfast stats --since 24h --step hour
         holdfast stats --since 2026-01-01 --step day --json
     """
-    begin = written.moment_or_ago("--since", since)
-    desk = StatsDesk(session.of(context).store())
+    begin = option_types.parse_time_or_age("--since", since)
+    desk = StatsDesk(command_context.get(ctx).store())
     points = desk.timeseries(begin, step=step_of(step))
     now = desk.snapshot()
     if as_json:
@@ -56,18 +58,18 @@ def stats(
         output.print_table(columns, rows, right=" ".join(columns[1:]))
         output.print_line()
     else:
-        session.say("Nothing was crawled in that time.")
-    output.print_facts(_facts(now))
+        command_context.say("Nothing was crawled since then.")
+    output.print_fields(_facts(now))
 
 
 def _row(point: Point) -> tuple[str, ...]:
     classes = (f"{point.statuses[name]:,}" for name in ("2xx", "3xx", "4xx", "5xx"))
     return (
-        output.when(point.at),
+        output.format_time(point.at),
         f"{point.pages:,}",
         f"{point.pages_per_second:,.1f}",
         f"{point.errors:,}",
-        size(point.bytes),
+        format_bytes(point.bytes),
         *classes,
         _time(point.latency_p50_ms),
         _time(point.latency_p95_ms),
@@ -80,11 +82,11 @@ def _time(ms: float | None) -> str:
 
 
 def _facts(now: Snapshot) -> list[tuple[str, object]]:
-    success = "nothing was asked for" if now.success_rate is None else f"{now.success_rate:.1%} without an error"
+    success = "no requests" if now.success_rate is None else f"{now.success_rate:.1%} without an error"
     return [
         (
             "Pages",
-            f"{now.pages_total:,} of {now.requests_total:,} requests, {now.errors_total:,} errors, {size(now.bytes_total)}",
+            f"{now.pages_total:,} of {now.requests_total:,} requests, {now.errors_total:,} errors, {format_bytes(now.bytes_total)}",
         ),
         ("Last minute", f"{now.pages_per_second:,.1f} pages/s, {now.errors_per_second:,.1f} errors/s; {success}"),
         ("Frontier", f"{now.frontier_size:,} waiting"),

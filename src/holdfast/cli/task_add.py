@@ -7,25 +7,25 @@ from typing import Annotated, BinaryIO, Final, Protocol
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import output, session, task_words, written
-from holdfast.cli.output import counted
-from holdfast.cli.session import actor
+from holdfast import factories
+from holdfast.cli import command_context, option_types, output, task_output
+from holdfast.cli.command_context import actor
+from holdfast.cli.output import pluralize
 from holdfast.control.seeds import open_seeds
 from holdfast.control.task_story import Story
 from holdfast.control.tasks import Asked, Bulk, TaskDesk, Wish, check
+from holdfast.db.task_control import RestartedTask
+from holdfast.db.task_reports import Crawled, StatusCount
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.task import (
-    FIRST_PRIORITY,
-    LAST_PRIORITY,
-    MOST_RETRIES,
-    USUAL_PRIORITY,
-    USUAL_RETRIES,
+    DEFAULT_PRIORITY,
+    DEFAULT_RETRIES,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MAX_RETRIES,
     Task,
     TaskStatus,
 )
-from holdfast.store.task_control import RestartedTask
-from holdfast.store.task_reports import Crawled, StatusCount
 
 _BAD_SHOWN: Final = 20
 
@@ -87,25 +87,27 @@ class Tasks(Protocol):
     def set_priority(self, task_id: int, priority: int, *, actor: str) -> Task: ...
 
 
-def tasks_of(context: typer.Context) -> Tasks:
+def tasks_of(ctx: typer.Context) -> Tasks:
     """The tasks of this invocation's store, or server."""
-    of = session.of(context)
-    if of.remote:
+    context = command_context.get(ctx)
+    if context.remote:
         from holdfast.cli.remote.tasks import RemoteTasks
 
-        return RemoteTasks(of.client)
-    return desk(context)
+        return RemoteTasks(context.client)
+    return desk(ctx)
 
 
-def desk(context: typer.Context) -> TaskDesk:
+def desk(ctx: typer.Context) -> TaskDesk:
     """The tasks of this invocation's store."""
-    of = session.of(context)
-    settings = of.settings
-    return TaskDesk(of.store(), wiring.url_rules(settings), wiring.new_domains(settings), settings.domains.registrable)
+    context = command_context.get(ctx)
+    settings = context.settings
+    return TaskDesk(
+        context.store(), factories.url_rules(settings), factories.new_domains(settings), settings.domains.registrable
+    )
 
 
 def add(
-    context: typer.Context,
+    ctx: typer.Context,
     urls: Annotated[list[str] | None, typer.Argument(metavar="URL", help="URLs or domains.")] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="More of them, a line each; - is standard input.")
@@ -115,23 +117,25 @@ def add(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Do not crawl again.")] = False,
     priority: Annotated[
-        int, typer.Option(metavar="N", min=FIRST_PRIORITY, max=LAST_PRIORITY, help="From 1 (first) to 10.")
-    ] = USUAL_PRIORITY,
+        int, typer.Option(metavar="N", min=HIGHEST_PRIORITY, max=LOWEST_PRIORITY, help="From 1 (first) to 10.")
+    ] = DEFAULT_PRIORITY,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Not before then: 2031-12-24T18:00, in UTC (default: now).")
     ] = None,
     batch: Annotated[
-        str | None, typer.Option(metavar="NAME", callback=session.readable, help="Put them into this batch.")
+        str | None, typer.Option(metavar="NAME", callback=command_context.valid_text, help="Put them into this batch.")
     ] = None,
     parser: Annotated[
         str | None,
-        typer.Option(metavar="NAME", callback=session.readable, help="Who parses them (default: the domain's parser)."),
+        typer.Option(
+            metavar="NAME", callback=command_context.valid_text, help="Who parses them (default: the domain's parser)."
+        ),
     ] = None,
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="Who is told when they end.")] = None,
     after: Annotated[int | None, typer.Option(metavar="TASK", min=1, help="Not before this task is completed.")] = None,
     retries: Annotated[
-        int, typer.Option(metavar="N", min=0, max=MOST_RETRIES, help="How often to try again what fails.")
-    ] = USUAL_RETRIES,
+        int, typer.Option(metavar="N", min=0, max=MAX_RETRIES, help="How often to try again what fails.")
+    ] = DEFAULT_RETRIES,
     as_json: output.Json = False,
 ) -> None:
     """Ask for URLs to be crawled, once or again and again.
@@ -150,8 +154,8 @@ def add(
         raise UsageError("--every and --once cannot both be meant.")
     wish = Wish(
         priority=priority,
-        scheduled_at=None if at is None else written.moment("--at", at),
-        frequency=None if every is None else written.span("--every", every),
+        scheduled_at=None if at is None else option_types.parse_time("--at", at),
+        frequency=None if every is None else option_types.parse_duration("--every", every),
         recurring=not once,
         max_retries=retries,
         parent_task_id=after,
@@ -162,13 +166,13 @@ def add(
     check(wish)
     opened = None if file is None else open_seeds(file)
     with opened[0] if opened else nullcontext():
-        tasks = tasks_of(context)
+        tasks = tasks_of(ctx)
         asked, bad = _add_named(tasks, urls or (), wish)
         bulk = _add_lines(tasks, opened[0], opened[1], wish) if opened else Bulk()
     for place, problem in bulk.bad_urls[:_BAD_SHOWN]:
-        session.say(f"line {place}: {output.safe(problem)}")
+        command_context.say(f"line {place}: {output.safe(problem)}")
     if bulk.bad > _BAD_SHOWN:
-        session.say(f"… and {bulk.bad - _BAD_SHOWN:,} more")
+        command_context.say(f"… and {bulk.bad - _BAD_SHOWN:,} more")
     _tell_added(asked, bulk, bad, as_json)
     if bad or bulk.bad:
         raise typer.Exit(1)
@@ -182,7 +186,7 @@ def _add_named(tasks: Tasks, urls: Sequence[str], wish: Wish) -> tuple[list[Aske
         try:
             asked.append(tasks.add(url, wish, actor=actor()))
         except BadUrl as problem:
-            session.say(f"argument {place}: {output.safe(problem)}")
+            command_context.say(f"argument {place}: {output.safe(problem)}")
             bad += 1
     return asked, bad
 
@@ -192,7 +196,7 @@ def _add_lines(tasks: Tasks, stream: BinaryIO, size: int | None, wish: Wish) -> 
     bulk = Bulk()
     typed = stream.isatty()
     if typed:
-        session.say("Type a URL or a domain a line; Ctrl-D ends.")
+        command_context.say("Type a URL or a domain a line; Ctrl-D ends.")
     steps = tasks.load(stream, wish, actor=actor())
     with output.ProgressBar("Adding tasks", size, "line", hidden=typed) as bar, closing(steps):
         for bulk in steps:
@@ -216,10 +220,10 @@ def _tell_added(asked: Sequence[Asked], bulk: Bulk, bad: int, as_json: bool) -> 
         return
     for one in asked:
         words = "is" if one.created else "was there already and is"
-        how = f"{task_words.state(one.task)}; {task_words.rhythm(one.task)}"
+        how = f"{task_output.describe_state(one.task)}; {task_output.frequency(one.task)}"
         output.print_line(f"Task {one.task.id} for {output.safe(one.task.url)} {words} {how}.")
     if bulk.seen:
         refused = f", {bulk.bad:,} bad" if bulk.bad else ""
         output.print_line(
-            f"{counted(bulk.seen, 'line')}: {counted(bulk.created, 'new task')}, {bulk.known:,} there already{refused}."
+            f"{pluralize(bulk.seen, 'line')}: {pluralize(bulk.created, 'new task')}, {bulk.known:,} there already{refused}."
         )

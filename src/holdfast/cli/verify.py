@@ -1,20 +1,20 @@
-"""`holdfast verify`: whether the store is what it promises to be."""
+"""`holdfast verify`: check the invariants of the database and the archive."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Protocol
 
 import typer
 
-from holdfast import wiring
-from holdfast.cli import output, session
+from holdfast import factories
+from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
-from holdfast.cli.output import counted
+from holdfast.cli.output import pluralize
 from holdfast.control.verify import Step, Verifier
-from holdfast.store.verify import Finding
+from holdfast.db.verify import Finding
 
 
-class Verifies(Protocol):
-    """Checks a store, here or on a server."""
+class StoreVerifier(Protocol):
+    """Checks a store, directly or through a server."""
 
     @property
     def archive(self) -> object | None: ...
@@ -30,23 +30,23 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    context: typer.Context,
+    ctx: typer.Context,
     archive: Annotated[
-        bool, typer.Option("--archive/--no-archive", help="Also read every page in the archive of this machine.")
+        bool, typer.Option("--archive/--no-archive", help="Also read every page of the archive of this machine.")
     ] = True,
     as_json: output.Json = False,
 ) -> None:
-    """Check that nothing is lost, doubled or miscounted. Exit code 1 if something is.
+    """Check that nothing is lost, doubled or miscounted. Exit code 1 if a check fails.
 
-    All of the database is compared with itself: every URL is accounted for, no domain has two holders, every counter is
-    what the log says. Then every page is looked up in the archive, if it is on this machine, and compared with its hash.
-    Nothing is changed, and workers may go on meanwhile; on a large store better when few do.
+    The database is compared with itself: every URL has a state, no domain is held by two workers, every counter equals
+    the log. Then every page is read from the archive, if it is on this machine, and compared with its hash. Nothing is
+    changed, and workers may run meanwhile; on a large database it is faster when few do.
 
     Examples:
         holdfast verify
         holdfast verify --no-archive --json
     """
-    verifier = _verifier(session.of(context), archive=archive)
+    verifier = _verifier(command_context.get(ctx), archive=archive)
     findings: list[Finding] = []
     with output.ProgressBar("Verifying", None, "page") as bar:
         for step in verifier.run():
@@ -63,19 +63,21 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verifier(of: session.Session, *, archive: bool) -> Verifies:
-    if of.remote:
+def _verifier(context: command_context.CommandContext, *, archive: bool) -> StoreVerifier:
+    if context.remote:
         from holdfast.cli.remote.store import RemoteVerifier
 
-        return RemoteVerifier(of.client, archive=archive, say=session.say)
-    folder = wiring.archive_folder(of.settings)
+        return RemoteVerifier(context.client, archive=archive, say=command_context.say)
+    folder = factories.archive_folder(context.settings)
     wanted = folder if archive and folder.is_dir() else None
-    return Verifier(of.store(), of.settings.politeness.retries, wanted, of.settings.database_url is not None)
+    return Verifier(
+        context.store(), context.settings.politeness.retries, wanted, context.settings.database_url is not None
+    )
 
 
 def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> None:
     rows = [
-        (*finding.check.split(" ", 1), counted(finding.faults, "fault") if finding.faults else "ok")
+        (*finding.check.split(" ", 1), pluralize(finding.faults, "fault") if finding.faults else "ok")
         for finding in findings
     ]
     output.print_table(["#", "CHECK", "RESULT"], rows)
@@ -83,7 +85,7 @@ def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> 
     for finding in bad:
         output.print_line(f"\n{finding.check}:")
         for row in finding.rows:
-            output.print_line(f"  {output.safe(_words(row, names))}")
+            output.print_line(f"  {output.safe(_row_text(row, names))}")
         if finding.faults > len(finding.rows):
             output.print_line(f"  … {finding.faults:,} in all")
     skipped = sum(finding.skipped for finding in findings)
@@ -93,15 +95,15 @@ def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> 
             if skipped == 1
             else ("were", "their archives are on other machines")
         )
-        session.say(f"{counted(skipped, 'page')} {were} not read: {machines}.")
+        command_context.say(f"{pluralize(skipped, 'page')} {were} not read: {machines}.")
     if not archive:
-        session.say("The archive was not read.")
-    total = counted(len(findings), "check")
-    output.print_line(f"\n{len(bad)} of {total} failed." if bad else f"\n{total}: all hold.")
+        command_context.say("The archive was not read.")
+    total = pluralize(len(findings), "check")
+    output.print_line(f"\n{len(bad)} of {total} failed." if bad else f"\n{total}: all passed.")
 
 
-def _words(row: dict[str, Any], names: dict[int, str]) -> str:
-    """A row of a finding: the domain by its name, keys in hexadecimal."""
+def _row_text(row: dict[str, Any], names: dict[int, str]) -> str:
+    """A row of a finding as text: the domain by its name, keys in hexadecimal."""
     shown = dict(row)
     domain_id = shown.pop("domain_id", None)
     front = [names.get(domain_id) or f"domain {domain_id}"] if domain_id is not None else []

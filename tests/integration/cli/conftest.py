@@ -6,8 +6,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.store import embedded
-from holdfast.store.connect import Database
+from holdfast.db import embedded
+from holdfast.db.connection import Database
 from tests.support.cli import Cli, only_ours
 from tests.support.factories import Store
 

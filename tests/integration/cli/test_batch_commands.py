@@ -5,8 +5,8 @@ import re
 import psycopg
 import pytest
 
+from holdfast.db import audit
 from holdfast.model.task import TaskStatus
-from holdfast.store import audit
 from tests.support.cli import Cli
 from tests.support.tasks import Tasks
 
@@ -47,10 +47,10 @@ def test_batches_are_listed_the_newest_first_and_shown(friday: Cli) -> None:
 def test_a_list_goes_on_behind_the_last_one_seen(friday: Cli) -> None:
     friday("batches", "create", "other")
     first = friday("batches", "list", "--limit", "1")
-    assert first.err == "--before 2 goes on.\n"
+    assert first.err == "More rows: --before 2.\n"
     page = friday("batches", "list", "--limit", "1", "--before", "2", "--json").json
     assert ([batch["name"] for batch in page["batches"]], page["before"]) == ([NAME], 1)
-    assert friday("batches", "list", "--before", "1").err == "No batches; `holdfast batches create NAME` makes one.\n"
+    assert friday("batches", "list", "--before", "1").err == "No batches; `holdfast batches create NAME` creates one.\n"
 
 
 def test_restarting_a_batch_is_asked_about(friday: Cli, at: Tasks) -> None:

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from holdfast.store import runs
+from holdfast.db import runs
 from tests.support.cli import Cli
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
 FORCE = ["release-stuck-claims", "--force"]
-NOBODY_TO_ASK = "There is no terminal to ask on: say --yes to do it without being asked."
+NOBODY_TO_ASK = "There is no terminal to ask on; --yes confirms."
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ import pytest
 
 from holdfast.control.crawls import Wish
 from holdfast.control.jobs import JobDesk
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import crawls as store_crawls
-from holdfast.store import sweep
+from holdfast.db import crawls as store_crawls
+from holdfast.db import sweeper
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 from tests.support.cli import Answer
 from tests.support.crawls import Crawls, Program, wait_for
 
-PAGES = 20
+PAGES = 12
 SLOWLY = ("--delay", "0.2")
 """Seconds are left to do something about a crawl that has got its first page."""
 CRAWL = ("crawl", "--job", "news", "--workers", "1", "--json")
-PAUSED = "Job news is paused: `holdfast jobs resume news` goes on, Ctrl-C leaves it as it is.\n"
+PAUSED = "Job news is paused: `holdfast jobs resume news` resumes it, Ctrl-C leaves it paused.\n"
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_crawl_ends_when_a_sweep_has_completed_its_job(crawls: Crawls, web: We
     with start_with_a_worker_apart(crawls, web.url(), "--delay", "0") as program:
         with between_two_looks(program):
             wait_for(lambda: ended_runs(crawls) == 1, "its worker to end")
-            sweep.sweep(crawls.connection, run_silence=timedelta(hours=1))
+            sweeper.sweep(crawls.connection, run_silence=timedelta(hours=1))
             assert state(crawls) == "completed"
         answer = has_ended(program)
     assert_complete(crawls, answer)
@@ -112,8 +112,7 @@ def test_a_crawl_ends_when_a_sweep_has_completed_its_job(crawls: Crawls, web: We
 def test_a_worker_of_one_job_completes_it(crawls: Crawls, web: WebProcess) -> None:
     """No other worker may run, whose sweep would find the job done."""
     crawls.begin(web.url(), job="news", delay=0.0)
-    answer = crawls.run("worker", "--job", "news")
-    assert (answer.code, state(crawls)) == (0, "completed"), answer
+    assert (crawls.command("worker", "--job", "news"), state(crawls)) == (0, "completed")
     crawls.verify()
 
 
@@ -195,7 +194,7 @@ def test_a_crawl_that_waits_for_its_paused_job_ends_when_it_is_cancelled(
     answer = has_ended(waiting)
     assert (answer.code, answer.out) == (5, "")
     assert answer.err.startswith(f"{PAUSED}Error: Job ")
-    assert answer.err.endswith(" is cancelled; --again starts it anew.\n")
+    assert answer.err.endswith(" is cancelled; --again starts it again.\n")
     assert (state(crawls), crawls.total()) == ("cancelled", 0)
 
 
@@ -217,7 +216,7 @@ def test_a_crawl_that_is_paused_under_way_ends_when_its_job_is_cancelled(
         answer = has_ended(program)
     assert (answer.code, answer.out) == (5, "")
     assert answer.err.endswith(
-        f"{PAUSED}Error: Job news was cancelled. What it has got so far is in the store; --again starts it anew.\n"
+        f"{PAUSED}Error: Job news was cancelled. Its pages are in the store; --again starts it again.\n"
     )
     assert 0 < crawls.total() < PAGES
     crawls.verify()

@@ -6,26 +6,26 @@ import psycopg
 import pytest
 
 from holdfast.control import server
+from holdfast.db import migrate
+from holdfast.db.connection import Database
 from holdfast.settings import load
-from holdfast.store import migrate
-from holdfast.store.connect import Database
 from tests.support.cli import Cli, program
 from tests.support.factories import Store
 
 
 def test_the_schema_goes_down_and_up(cli: Cli, database: Database) -> None:
-    head, before = migrate.HEAD, max(filter(None, migrate.OLDER))
+    head = migrate.HEAD
     assert (cli("db", "current").out, cli("db", "current").code) == (f"{head}\n", 0)
     assert cli("db", "upgrade").out == f"{head}: nothing to do.\n"
-    refusal = "Nothing was changed. There is no terminal to ask on: say --yes to do it without being asked."
+    refusal = "Nothing was changed. There is no terminal to ask on; --yes confirms."
     assert cli("db", "downgrade", "-1").refused(5) == refusal
     no = cli("db", "downgrade", "base", stdin="n\n")
     assert (no.code, no.err) == (
         5,
-        "Take the schema back to base? All data is deleted. [y/N] Error: Nothing was changed.\n",
+        "Downgrade the schema to base? All data is deleted. [y/N] Error: Nothing was changed.\n",
     )
-    assert cli("db", "downgrade", "-1", "--yes", "--json").json == {"before": head, "after": before}
-    assert cli("db", "downgrade", "base", "--yes", "--json").json == {"before": before, "after": None}
+    assert cli("db", "downgrade", migrate.BASELINE, "--yes", "--json").json == {"before": head, "after": "0026"}
+    assert cli("db", "downgrade", "base", "--yes", "--json").json == {"before": "0026", "after": None}
     current = cli("db", "current")
     assert (current.code, current.out) == (1, f"no schema (this version needs {head})\n")
     current = cli("db", "current", "--json")
@@ -38,8 +38,17 @@ def test_the_schema_goes_down_and_up(cli: Cli, database: Database) -> None:
 
 
 def test_revisions_that_do_not_exist(cli: Cli) -> None:
-    assert cli("db", "upgrade", "9999").refused(2).startswith("The schema cannot go there: Can't locate revision")
+    assert cli("db", "upgrade", "9999").refused(2).startswith("The schema cannot go there: there is no revision 9999;")
     assert cli("db", "downgrade", "--nope", "--yes").refused(2).startswith("The schema cannot go there: ")
+    below = cli("db", "downgrade", "0012", "--yes").refused(2)
+    assert below.startswith("The schema cannot go there: 0026 is the oldest revision of this Holdfast.")
+
+
+def test_a_schema_of_before_the_baseline(cli: Cli, connection: psycopg.Connection) -> None:
+    connection.execute("UPDATE schema_version SET version_num = '0025'")
+    for command in (["claims"], ["db", "upgrade"], ["db", "downgrade", "base", "--yes"]):
+        assert "Upgrade it first with an earlier Holdfast: `git checkout 108b5aa`" in cli(*command).refused(3)
+    assert cli("db", "current").out == f"0025 (this version needs {migrate.HEAD})\n"
 
 
 def test_a_schema_of_the_future(cli: Cli, connection: psycopg.Connection) -> None:

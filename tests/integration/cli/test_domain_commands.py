@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.model.batch import Clocks
+from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Event, Status
 from tests.support.cli import Cli
 from tests.support.factories import Store
@@ -75,7 +75,7 @@ def test_domain_status_by_status_and_top_domains(cli: Cli, story: Store) -> None
 
 def test_domain_status_says_what_is_not_shown(cli: Cli, store: Store) -> None:
     answer = cli("domain-status")
-    assert answer.err == "No domains yet; `holdfast seeds add URL` makes some known.\n"
+    assert answer.err == "No domains yet; `holdfast seeds add URL` adds some.\n"
     assert (answer.code, len(answer.out.splitlines())) == (0, 2)
     answer = cli("top-domains")
     assert (answer.code, answer.out, answer.err) == (0, "", "No domain has been crawled yet.\n")
@@ -140,7 +140,7 @@ def test_domain_info_of_a_held_and_of_a_given_up_domain(cli: Cli, store: Store) 
 def test_the_delay_in_force_is_shown_with_its_source(cli: Cli, store: Store) -> None:
     store.seed("example.com")
     claim = store.claim_one()
-    assert store.flush(claim, outcomes=1, clocks=Clocks(1.0, delay=7.0, delay_source="robots"))
+    assert store.flush(claim, outcomes=1, clocks=PolitenessClocks(1.0, delay=7.0, delay_source="robots"))
     shown = cli("domain-info", "example.com")
     assert "delay 7 s (Crawl-delay of robots.txt; its own is 1 s)" in shown.out
     info = cli("domain-info", "example.com", "--json").json
@@ -260,7 +260,7 @@ def test_an_unknown_domain_is_a_sentence(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["domain-info", "http://bad host/"], "'http://bad host/' is not a URL that can be read."),
+        (["domain-info", "http://bad host/"], "'http://bad host/' is not a valid URL."),
         (["domain-reset", "ftp://example.com"], "'ftp://example.com' is neither an http or https URL nor a domain."),
         (["domain-set", "", "delay=1"], "'' names no host."),
         (["domain-set", "example.com", "delay=x"], "'delay=x' cannot be set: delay must be a duration"),

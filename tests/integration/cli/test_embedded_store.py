@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import embedded, migrate
+from holdfast.db import embedded, migrate
 from tests.support.cli import Cli, command, only_ours, program
 from tests.support.servers import data_in_memory
 
@@ -67,8 +67,8 @@ def test_a_killed_server_comes_back_by_itself_with_all_that_was_committed(own: C
 
 def test_stop_and_start(own: Cli, data: Path) -> None:
     own("claims")
-    assert (own("db", "stop").out, embedded.find(data)) == ("Stopped.\n", None)
-    assert own("db", "stop").out == "It was not running.\n"
+    assert (own("db", "stop").out, embedded.find(data)) == ("The database server is stopped.\n", None)
+    assert own("db", "stop").out == "The database server was not running.\n"
     assert own("db", "stop", "--json").json == {"stopped": False}
     current = own("db", "current", "--json")
     assert (current.code, current.json["needed"]) == (0, migrate.HEAD)

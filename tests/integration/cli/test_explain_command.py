@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from holdfast.db.connection import Database
 from holdfast.model.domain import Event
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.store.connect import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.crawls import Crawls
@@ -40,7 +40,7 @@ def test_a_page_that_was_crawled(cli: Cli, crawl: Crawl) -> None:
     told = facts(answer.out)
     assert told["Domain"] == "example.com (active)"
     assert told["State"] == "done: it was fetched, and is a page."
-    assert re.fullmatch(rf"{TIME} UTC, depth 0, priority 3, a seed", told["Met"])
+    assert re.fullmatch(rf"{TIME} UTC, depth 0, priority 3, a seed", told["Discovered"])
     assert re.fullmatch(rf"{TIME} UTC, ok, status 200, 1,234 bytes, text/html; charset=utf-8", told["Last answer"])
     assert told["Title"].startswith('=HYPERLINK("x")\\x1b[2J')
     assert re.search(rf"^{TIME}  default  ok +200  42 ms  w1$", answer.out, re.MULTILINE)
@@ -50,7 +50,7 @@ def test_a_page_that_was_crawled(cli: Cli, crawl: Crawl) -> None:
 
 def test_the_chain_of_pages_that_led_there(cli: Cli, crawl: Crawl) -> None:
     told = facts(cli("explain", f"{HOME}a/b").out)
-    assert told["Met"].endswith(f"a link on {HOME}a | from {HOME} | which is a seed")
+    assert told["Discovered"].endswith(f"a link on {HOME}a | from {HOME} | which is a seed")
     foreign = cli("explain", "https://other.example/deep", "--json").json
     (entry,) = foreign["entries"]
     assert (entry["came_from"], entry["from_seed"]) == ([HOME], True)
@@ -113,7 +113,7 @@ def test_out_of_scope_is_an_answer(cli: Cli, crawl: Crawl) -> None:
     assert told["Domain"] == "outside.example (not crawled by any job)"
     assert told["State"] == "denied: it is outside of the job's scope."
     assert told["Changed by"] == "`--scope domain` or `--scope any`"
-    assert told["Met"].endswith(f"a link on {HOME} | which is a seed")
+    assert told["Discovered"].endswith(f"a link on {HOME} | which is a seed")
     assert cli("explain", "https://outside.example/", "--json").json["entries"][0]["job"] == "default"
 
 
@@ -126,22 +126,22 @@ def test_a_denied_link_to_a_known_domain_is_an_answer(cli: Cli, crawl: Crawl) ->
     told = facts(cli("explain", f"{HOME}other").out)
     assert told["Domain"] == "example.com (active)"
     assert told["State"] == "denied: it is outside of the job's scope."
-    assert told["Met"].startswith("20")
-    assert f"a link on {page}" in told["Met"]
+    assert told["Discovered"].startswith("20")
+    assert f"a link on {page}" in told["Discovered"]
 
 
 def test_a_url_that_nobody_met(cli: Cli, crawl: Crawl) -> None:
     assert cli("explain", "http://www.example.com/a/").refused(4) == (
-        "No job has met http://www.example.com/a/, but https://example.com/a is known: `holdfast explain https://example.com/a`."
+        "No job has discovered http://www.example.com/a/, but https://example.com/a is known: `holdfast explain https://example.com/a`."
     )
     assert cli("explain", "example.com/never").refused(4) == (
-        "No job has met https://example.com/never: no link to it was found on the pages that were crawled so far (of each page "
+        "No job has discovered https://example.com/never: no link to it was found on the pages that were crawled so far (of each page "
         "the first `crawl.links_per_page` links are read). `holdfast seeds add https://example.com/never` makes it known."
     )
     assert (
         cli("explain", "https://never.example/")
         .refused(4)
-        .startswith("No job has met https://never.example/, nor its domain")
+        .startswith("No job has discovered https://never.example/, nor its domain")
     )
     assert cli("explain", "never.example").refused(4).startswith("There is no domain 'never.example'")
 
@@ -150,7 +150,7 @@ def test_addresses_are_normalized_like_seeds(cli: Cli, crawl: Crawl) -> None:
     asked = "HTTPS://Example.com:443/a?utm_source=x#part"
     story = cli("explain", asked, "--json").json
     assert (story["url"], story["asked"]) == (f"{HOME}a", asked)
-    assert facts(cli("explain", asked).out)["Asked for"] == (
+    assert facts(cli("explain", asked).out)["Given"] == (
         f"{asked}, which is crawled as the URL above, without utm_source (`urls.tracking_parameters`)"
     )
     assert cli("explain", f"{HOME}a", "--json").json["asked"] is None
@@ -254,5 +254,5 @@ def test_links_that_were_not_followed_are_explained_truly(crawls: Crawls, capsys
     for path in ("/advert", "/behind"):
         assert "nofollow" in states[path][1]["State"]
     assert "scope" in states["elsewhere"][1]["State"]
-    assert f"a link on {site.url('/plain')}" in states["/frame"][1]["Met"]
-    assert f"a link on {site.url('/frame')}" in states["/fresh"][1]["Met"]
+    assert f"a link on {site.url('/plain')}" in states["/frame"][1]["Discovered"]
+    assert f"a link on {site.url('/frame')}" in states["/fresh"][1]["Discovered"]

@@ -12,7 +12,7 @@ import pytest
 from holdfast import private
 from holdfast.control import export as exports
 from holdfast.control.export import COLUMNS
-from holdfast.store.connect import Database
+from holdfast.db.connection import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little, warc
 from tests.support.factories import Store
@@ -180,8 +180,8 @@ def test_parquet_has_the_same_schema_whatever_is_in_it(cli: Cli, crawl: Crawl) -
 
 def test_many_rows_come_in_chunks_and_none_twice(cli: Cli, crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
     crawl.store.seed(*(f"many.example/{i}" for i in range(23)), *(f"d{i}.example" for i in range(5)))
-    monkeypatch.setattr("holdfast.store.exports.CHUNK", 4)
-    monkeypatch.setattr("holdfast.store.exports.TEXT_CHUNK", 1)
+    monkeypatch.setattr("holdfast.db.exports.CHUNK", 4)
+    monkeypatch.setattr("holdfast.db.exports.TEXT_CHUNK", 1)
     monkeypatch.setattr("holdfast.control.export._GROUP_ROWS", 3)
     assert cli("export", "urls", "urls.parquet").out == "36 rows in urls.parquet.\n"
     urls = pq.ParquetFile(cli.folder / "urls.parquet")
@@ -230,14 +230,14 @@ def test_a_link_is_followed_not_replaced(cli: Cli, crawl: Crawl) -> None:
     [
         (
             ["pages", "pages.xml"],
-            "The name of 'pages.xml' says how to write it, and must end in .jsonl, .csv or .parquet;",
+            "'pages.xml' must end in .jsonl, .csv or .parquet, the format of the file;",
         ),
-        (["pages", "pages"], "The name of 'pages' says how to write it"),
-        (["images", "x.csv"], "'images' cannot be exported; what can: pages, urls, items, products, log."),
+        (["pages", "pages"], "'pages' must end in .jsonl"),
+        (["images", "x.csv"], "'images' cannot be exported; choose one of: pages, urls, items, products, log."),
         (["urls", "x.csv", "--text"], "A text is for pages only; nothing else has one."),
         (["pages", "nowhere/x.csv"], "There is no folder 'nowhere' to write to."),
         (["pages", "folder.csv"], "'folder.csv' is not a file that could be replaced."),
-        (["pages", "x.csv", "--domain", "http://bad host"], "'http://bad host' is not a URL that can be read."),
+        (["pages", "x.csv", "--domain", "http://bad host"], "'http://bad host' is not a valid URL."),
     ],
 )
 def test_what_cannot_be_meant_is_refused_without_a_database(bare_cli: Cli, arguments: list[str], sentence: str) -> None:

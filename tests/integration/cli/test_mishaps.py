@@ -26,7 +26,7 @@ def test_every_mishap_names_its_cause_and_the_next_step(
     crawls: Crawls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One database for all of them, as they are on different hosts: a test for each would take most of its time to make one."""
-    monkeypatch.setattr("holdfast.engine.robots.RETRIES", (0.01, 0.01))
+    monkeypatch.setattr("holdfast.crawler.robots_cache.RETRIES", (0.01, 0.01))
     crawls.set(fetch={"allow_private": False})
     with town(tmp_path) as made:
         problems = [problem_with(mishap, crawls, made, capsys) for mishap in MISHAPS if not mishap.slow]

@@ -10,8 +10,8 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from holdfast.model.parsed import Availability, Rating
-from holdfast.store import parse_results
+from holdfast.db import parse_results
+from holdfast.model.parse_result import Availability, Rating
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.cli import Cli, command
 from tests.support.shop import Shop, day, done, product
@@ -79,7 +79,7 @@ def test_a_list_page_by_page(cli: Cli, shop: Shop) -> None:
     shop.see(1, *(product(f"{n} thing") for n in range(3)))
     first = cli("products", "list", "--limit", "2", "--json").json
     assert [row["name"] for row in first["products"]] == ["2 thing", "1 thing"]
-    assert cli("products", "list", "--limit", "2").err == f"--before {first['before']} goes on.\n"
+    assert cli("products", "list", "--limit", "2").err == f"More rows: --before {first['before']}.\n"
     rest = cli("products", "list", "--limit", "2", "--before", str(first["before"]), "--json").json
     assert ([row["name"] for row in rest["products"]], rest["before"]) == (["0 thing"], None)
 
@@ -133,7 +133,7 @@ def test_what_a_product_cost(cli: Cli, shop: Shop) -> None:
         ["2026-01-01", "00:00", "2026-01-02", "00:00", "10", "EUR", "in"],
     ]
     first = cli("products", "history", product_id, "--limit", "2")
-    assert first.err == "--before 2026-01-03T00:00:00Z goes on.\n"
+    assert first.err == "More rows: --before 2026-01-03T00:00:00Z.\n"
     rest = cli("products", "history", product_id, "--before", "2026-01-03T00:00:00Z", "--json").json
     assert [(row["price"], row["since"], row["until"]) for row in rest] == [
         ("10", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
@@ -149,9 +149,8 @@ def test_what_shops_write_cannot_steer_a_terminal(cli: Cli, shop: Shop) -> None:
     assert "Lamp \\x1b[2J\\u202e =1+1" in cli("products", "list").out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
+def test_what_is_refused(cli: Cli) -> None:
+    for words, code, sentence in [
         (["show", "7"], 4, "There is no product 7."),
         (["history", "7"], 4, "There is no product 7."),
         (
@@ -171,10 +170,8 @@ def test_what_shops_write_cannot_steer_a_terminal(cli: Cli, shop: Shop) -> None:
             2,
             "--before must be a time such as 2031-12-24 or 2031-12-24T18:00+01:00.",
         ),
-    ],
-)
-def test_what_is_refused(cli: Cli, words: list[str], code: int, sentence: str) -> None:
-    assert cli("products", *words).refused(code) == sentence
+    ]:
+        assert cli("products", *words).refused(code) == sentence
 
 
 # Parsing again --------------------------------------------------------------------------------------------------------
@@ -271,7 +268,7 @@ def test_ctrl_c_says_where_to_go_on(cli: Cli, at: Archived) -> None:
         os.kill(program.pid, signal.SIGINT)
         _, said = program.communicate(timeout=60)
     assert program.returncode == 130
-    assert said.splitlines()[0] == f"All tasks up to {tasks[3]} are done; --after {tasks[3]} goes on."
+    assert said.splitlines()[0] == f"All tasks up to {tasks[3]} are done; --after {tasks[3]} continues."
     assert "Interrupted; what was done so far is in the store." in said
     assert [at.shop.tasks.get(one).parser_version for one in tasks] == ["3"] * 4 + ["1"]
 

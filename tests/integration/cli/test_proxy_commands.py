@@ -65,7 +65,7 @@ def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli) -> None:
         (["add", f"bob:{PASSWORD}@h.example:1"], "A password has no place on a command line, where everybody on"),
         (["add", f"http://bob:{PASSWORD}@h.example"], "A proxy is written SCHEME://USER:PASSWORD@HOST:PORT; "),
         (["add", "h.example:1", f"u:{PASSWORD}@h.example:2"], "Got unexpected extra argument(s) (u:***@h.example:2)."),
-        (["add", "ftp://h.example:21"], "A proxy speaks http, https, socks5, socks5h, and nothing else."),
+        (["add", "ftp://h.example:21"], "The scheme of a proxy is one of http, https, socks5, socks5h."),
         (
             ["add", "http://10.0.0.7:80"],
             "10.0.0.7 is not an address of the public internet (private); `allow_private` says",
@@ -90,7 +90,7 @@ def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli) -> None:
         (["edit", "1"], "Say what to change: --country, --city, --provider, --cost, --limit, or --password-stdin."),
         (
             ["assign", f"http://bob:{PASSWORD}@h.example:1", "1"],
-            "There is no @ in the name of a domain; the domain comes",
+            "A domain has no @ in its name; give the domain first,",
         ),
         (["assign", SITE], "Say which to assign: proxies by their names, or --provider, --country or both."),
         (
@@ -102,8 +102,11 @@ def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli) -> None:
         (["test"], "Say which to try: proxies by their names, or --all."),
         (["test", "1", "--url", "ftp://x"], "'ftp://x' is not an http or https URL."),
         (["import", "nowhere.txt"], "nowhere.txt cannot be read: No such file or directory. Check the path."),
-        (["advise", "inf"], "URLs an hour and a buffer cannot be negative, and a proxy must be good for something."),
-        (["advise", "100", "--each", "0"], "URLs an hour and a buffer cannot be negative, and a proxy must be good"),
+        (
+            ["advise", "inf"],
+            "URLs an hour and the buffer cannot be negative, and the requests an hour of a proxy must be more than 0.",
+        ),
+        (["advise", "100", "--each", "0"], "URLs an hour and the buffer cannot be negative, and the requests an hour"),
     ],
     ids=range(28),
 )
@@ -139,12 +142,12 @@ def test_list_and_show(cli: Cli, pools: Pools) -> None:
     assert table[0][6:9] == ["1", "12", "75.0 %"]
     assert table[2] == ["└─ refused"]
     assert "\x1b" not in answer.out
-    assert cli("proxies", "list", "--limit", "2").err == f"--after {b} goes on.\n"
+    assert cli("proxies", "list", "--limit", "2").err == f"More rows: --after {b}.\n"
     assert [one["id"] for one in cli("proxies", "list", "--after", str(b), "--not-active", "--json").json] == [c, d]
     assert cli("proxies", "list", "--provider", "nobody").err.startswith("No such proxy; `holdfast proxies add` or ")
     shown = dict(line.split(maxsplit=1) for line in cli("proxies", "show", str(b)).out.splitlines())
     assert shown["Proxy"] == "http://proxy.example:2 (2)"
-    assert re.fullmatch(r"yes; it failed too often, and is tried again \S+ \S+ UTC", shown["Active"])
+    assert re.fullmatch(r"yes; it failed too often; next attempt \S+ \S+ UTC", shown["Active"])
     assert re.fullmatch(r"6 times in a row, last \S+ \S+: refused", shown["Failed"])
     assert shown["Limit"] == "1,000 requests an hour"
     assert cli("proxies", "show", "815").refused(4) == "There is no proxy 815."

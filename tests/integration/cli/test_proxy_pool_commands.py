@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.simweb.proxy_process import ProxyProcess
+from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.cli import Cli
 from tests.support.factories import Store
 from tests.support.pools import Pools
@@ -34,13 +34,13 @@ def test_assign_and_unassign(cli: Cli, pools: Pools) -> None:
     answer = cli("proxies", "assign", f"https://www.{SITE}/page", "1", "http://proxy.example:2")
     assert answer.out == (
         f"{SITE}: 2 added to its pool, 0 as before.\n"
-        f"It uses its pool from now on; `holdfast domain-set {SITE} proxy=direct` ends that.\n"
+        f"It uses its pool from now on; `holdfast domains set {SITE} proxy=direct` ends that.\n"
     )
     assert cli("proxies", "assign", SITE, "--provider", "acme").out == f"{SITE}: 1 added to its pool, 2 as before.\n"
     moved = cli("proxies", "assign", SITE, "--country", "de", "--priority", "1")
     assert moved.out == f"{SITE}: 0 added to its pool, 2 with another priority, 0 as before.\n"
     cli("domain-set", SITE, "proxy=direct")
-    assert "domain-set example.com proxy=pool` lets it" in cli("proxies", "assign", SITE, "3").err
+    assert "domains set example.com proxy=pool` lets it" in cli("proxies", "assign", SITE, "3").err
     out = cli("proxies", "unassign", SITE, "1", "815")
     assert (out.code, out.out) == (0, f"{SITE}: 1 taken out of its pool, 1 was not in it, 2 left.\n")
     last = cli("proxies", "unassign", SITE, "--all")

@@ -1,4 +1,4 @@
-"""Passwords of proxies: sealed on their way in, in no output and no table, opened by the right key only, sealed anew by another."""
+"""Passwords of proxies: sealed on their way in, in no output and no table, opened by the right key only, re-encrypted by another."""
 
 import os
 import pty
@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from holdfast.control.secrets import Safe
+from holdfast.db import proxies
 from holdfast.settings import load
-from holdfast.store import proxies
 from tests.support.cli import Answer, Cli, command
 from tests.support.factories import Store
 
@@ -118,7 +118,7 @@ def test_keys_are_rotated(cli: Cli, store: Store, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", f"{NEW}, {OLD}")
     add(4)
     assert opened(store.connection, cli.folder) == [f"{CANARY}{port}" for port in (1, 2, 4)]
-    assert cli("proxies", "rotate").out == "3 secrets sealed anew, 1 had the newest key already.\n"
+    assert cli("proxies", "rotate").out == "3 secrets re-encrypted, 1 had the newest key already.\n"
     told = {"seen": 4, "resealed": 0, "failed": [], "failed_secrets": [], "problem": None}
     assert cli("proxies", "rotate", "--json").json == told
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", NEW)
@@ -138,12 +138,12 @@ def test_a_wrong_key_is_said_and_costs_nothing(cli: Cli, store: Store, monkeypat
     lost = (
         "The secret was sealed with a key that is not in HOLDFAST_SECRET_KEY: set HOLDFAST_SECRET_KEY to the new key and, behind a "
         "comma, the one that it was sealed with, or give it again (`holdfast proxies edit PROXY --password-stdin`, "
-        "`crawl --header …`, `domain-set DOMAIN header=…`)."
+        "`crawl --header …`, `domains set DOMAIN header=…`)."
     )
     tried = cli("proxies", "test", "1", "--url", "http://127.0.0.1:1/", "--json")
     assert (tried.code, tried.json[0]["problem"], tried.json[0]["works"]) == (1, lost, False)
     rotated = cli("proxies", "rotate")
-    assert (rotated.code, rotated.out) == (1, "0 secrets sealed anew, 0 had the newest key already.\n")
+    assert (rotated.code, rotated.out) == (1, "0 secrets re-encrypted, 0 had the newest key already.\n")
     assert rotated.err == f"Error: 2 secrets could not be opened (of proxy 1, proxy 2). {lost}\n"
     assert proxies.tokens(store.connection, after=0, limit=9) == before
     assert cli("proxies", "list").code == 0, "nobody needs a key to look"
@@ -172,7 +172,7 @@ def test_a_rotation_takes_many_steps_and_respects_others(
         return found
 
     monkeypatch.setattr(proxies, "tokens", meanwhile)
-    assert cli("proxies", "rotate").out.startswith("600 secrets sealed anew, 1 had")
+    assert cli("proxies", "rotate").out.startswith("600 secrets re-encrypted, 1 had")
     monkeypatch.setattr(proxies, "tokens", original)
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", NEW)
     after = Safe.of(load(environ=dict(os.environ)))
@@ -185,7 +185,7 @@ def test_a_new_key_is_a_key(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert (first.code, first.err) == (0, "")
     assert first.out.strip() != second
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", f"{first.out.strip()},{second}")
-    assert bare_cli("config", "check").out == "The settings are fine.\n"
+    assert bare_cli("config", "check").out == "The settings are valid.\n"
     shown = bare_cli("config", "show").out + bare_cli("config", "show", "--json").out
     assert second not in shown
     assert not (bare_cli.folder / ".holdfast").exists(), "it is kept nowhere"

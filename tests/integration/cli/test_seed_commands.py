@@ -14,11 +14,11 @@ import pytest
 
 from holdfast.control import seeds
 from holdfast.control.seeds import Loaded, Sower
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.model.seeds import LineReader
+from holdfast.model.seed_lines import SeedLineParser
 from holdfast.model.url import DEFAULT_RULES
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from tests.support.cli import Cli
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -78,7 +78,7 @@ def test_standard_input_and_a_name_for_the_source(cli: Cli, store: Store) -> Non
         "urls": 1,
         "bad": 1,
         "bytes_read": 15,
-        "bad_lines": [{"line": 2, "problem": "'https://b ad' is not a URL that can be read."}],
+        "bad_lines": [{"line": 2, "problem": "'https://b ad' is not a valid URL."}],
         "stopped": None,
     }
     cli("seeds", "load", "-", "--source", "s" * 150, stdin=b"b.example\n")
@@ -193,7 +193,7 @@ def test_seeds_add(cli: Cli, store: Store) -> None:
     assert (answer.code, answer.out, answer.err) == (0, "3 arguments: 3 seeds (2 new domains, 2 new URLs).\n", "")
     answer = cli("seeds", "add", "c.example", "http://bad host/", "\udcff")
     assert (answer.code, answer.out) == (1, "3 arguments: 1 seed (1 new domain, 1 new URL), 2 bad.\n")
-    assert answer.err.splitlines()[0] == "argument 2: 'http://bad host/' is not a URL that can be read."
+    assert answer.err.splitlines()[0] == "argument 2: 'http://bad host/' is not a valid URL."
     answer = cli("seeds", "add", "mailto:me@example.com", "--json")
     assert (answer.code, answer.json["seeds"], answer.json["bad"]) == (1, 0, 1)
     assert _domains(store) == {f"{name}.example": (None, "command line") for name in "abc"}
@@ -260,7 +260,7 @@ def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         loaded = Loaded()
         tracemalloc.start()
         try:
-            for _ in sower._batches(file, LineReader(), loaded):
+            for _ in sower._batches(file, SeedLineParser(), loaded):
                 pass
             return tracemalloc.get_traced_memory()[1]
         finally:

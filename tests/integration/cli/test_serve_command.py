@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.cli import background
-from holdfast.cli.background import COURTESY
-from holdfast.engine.supervisor import Supervisor
+from holdfast.cli import serve
+from holdfast.cli.serve import WORKER_NICENESS
+from holdfast.crawler.supervisor import Supervisor
 from tests.support.cli import Cli
 
 
@@ -28,17 +28,17 @@ def test_one_of_the_processes_that_answer_has_the_background(
 
     class Recorded(Supervisor):
         def start(self) -> None:
-            for place in self._places:
+            for place in self._slots:
                 command = self._command(place.number)
                 kind = "worker" if "worker" in command else "front"
                 kind += " with background" if kind == "front" and "--api-only" not in command else ""
                 started.append((kind, self._nice(place.number)))
 
-    monkeypatch.setattr(background, "Supervisor", Recorded)
+    monkeypatch.setattr(serve, "Supervisor", Recorded)
     monkeypatch.setenv("HOLDFAST_WEB_PROCESSES", "2")
     done = cli("serve", "--port", "0", "--no-auth", *options)
     assert done.code == 1
-    assert "as soon as they begin" in done.err
+    assert "exit at startup" in done.err
     assert words in done.err
     assert [kind for kind, _ in started] == expected
-    assert [nice for _, nice in started] == [COURTESY if kind == "worker" else 0 for kind in expected]
+    assert [nice for _, nice in started] == [WORKER_NICENESS if kind == "worker" else 0 for kind in expected]

@@ -10,17 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import wiring
-from holdfast.cli import program
+from holdfast import factories
+from holdfast.api import pagination
+from holdfast.cli import app
 from holdfast.cli.remote import rows
 from holdfast.control.operations import Operator
 from holdfast.control.verify import Step
-from holdfast.model.account import Role, Scope
+from holdfast.db.connection import Database
+from holdfast.db.verify import Finding
+from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
-from holdfast.store.connect import Database
-from holdfast.store.verify import Finding
-from holdfast.web import paging
 from tests.support.api import Api, serving, settings
 from tests.support.cli import Answer, Cli, only_ours
 from tests.support.crawled import HOME, crawl_a_little
@@ -163,8 +163,8 @@ def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path, monke
         Tasks(connection).recur(done)
         (done,) = Tasks(connection).spawn()
         Tasks(connection).bring(done, TaskStatus.COMPLETED)
-    monkeypatch.setattr("holdfast.client.call._FIRST", 1)
-    monkeypatch.setattr("holdfast.client.call._FOLLOWING", 1)
+    monkeypatch.setattr("holdfast.client.request_spec._FIRST_PAGE_SIZE", 1)
+    monkeypatch.setattr("holdfast.client.request_spec._NEXT_PAGE_SIZE", 1)
     assert len(both.same("tasks", "history", str(done), "--limit", "1000")) == 3, "page by page"
     assert len(both.same("tasks", "history", str(done), "--limit", "2")) == 2
     assert sum(count["tasks"] for count in both.same("tasks", "stats")["statuses"].values()) == 9
@@ -328,7 +328,7 @@ def test_exports(both: Both, database: Database, store: Store, tmp_path: Path) -
 
 def test_verify(both: Both, database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crawl_a_little(database, store)
-    operator = Operator(database, wiring.deeds(settings(tmp_path), database).by_kind())
+    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())  # who waits for it does it
     volatile = ("seconds",)
     assert both.same("verify", "--no-archive", but=volatile)["ok"] is True
@@ -355,7 +355,7 @@ def test_verify_says_what_could_not_be_read_on_the_server(
             return {}
 
     monkeypatch.setattr("holdfast.control.deeds.replace", lambda *_, **__: Elsewhere())
-    operator = Operator(database, wiring.deeds(settings(tmp_path), database).by_kind())
+    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())
     (check,) = both.far("verify", "--json").json["checks"]
     assert (check["seconds"], check["skipped"]) == (1.25, 2)
@@ -364,7 +364,7 @@ def test_verify_says_what_could_not_be_read_on_the_server(
 
 def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:
     """Without a database: what would open or start one could not."""
-    others = {command for part in program.PARTS for command in part.commands} - program.FAR
+    others = {command for part in app.COMMAND_MODULES for command in part.commands} - app.REMOTE_COMMANDS
     assert {"crawl", "serve", "seeds", "db", "stats", "proxies", "users"} <= others
     for command in sorted(others):
         sentence = both.far(command).refused(2)
@@ -409,8 +409,8 @@ def test_a_server_that_is_not_there(both: Both, monkeypatch: pytest.MonkeyPatch)
     for command in (["status"], ["jobs", "pause", "x"], ["export", "pages", "x.csv"], ["explain", "a.example"]):
         sentence = both.near(*command, "--server", f"http://127.0.0.1:{port}").refused(1)
         assert sentence.startswith(f"No Holdfast server answers at http://127.0.0.1:{port} ")
-    assert both.near("jobs", "list", "--server").refused(2) == "--server needs a value behind it."
+    assert both.near("jobs", "list", "--server").refused(2) == "--server needs a value."
 
 
 def test_cursors_are_those_of_the_api() -> None:
-    assert rows.cursor(12) == paging.pack((12,))
+    assert rows.cursor(12) == pagination.encode_cursor((12,))

@@ -4,11 +4,10 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import psycopg
-import pytest
 
+from holdfast.alerts import queries
+from holdfast.alerts.queries import Finding
 from holdfast.model.outcome import Outcome
-from holdfast.store import alerts
-from holdfast.store.alerts import Finding
 from tests.support.cli import Cli
 from tests.support.figures import log
 
@@ -25,7 +24,7 @@ def test_what_was_crawled_when(cli: Cli, connection: psycopg.Connection) -> None
     )
     assert lines[3] == "", "minutes without anything have no line"
     assert re.search(r"^Pages +1,200 of 1,500 requests, 300 errors, 1\.5 MB$", answer.out, re.MULTILINE)
-    assert re.search(r"^Last minute +0\.0 pages/s, 0\.0 errors/s; nothing was asked for$", answer.out, re.MULTILINE)
+    assert re.search(r"^Last minute +0\.0 pages/s, 0\.0 errors/s; no requests$", answer.out, re.MULTILINE)
     told = cli("stats", "--since", "30m", "--step", "10m", "--json").json
     assert sum(point["requests"] for point in told["points"]) == 1500
     assert told["now"]["pages_total"] == 1200
@@ -34,31 +33,28 @@ def test_what_was_crawled_when(cli: Cli, connection: psycopg.Connection) -> None
 
 def test_nothing_was_crawled(cli: Cli) -> None:
     answer = cli("stats", "--since", "2h", "--step", "hour")
-    assert (answer.code, answer.err) == (0, "Nothing was crawled in that time.\n")
+    assert (answer.code, answer.err) == (0, "Nothing was crawled since then.\n")
     assert "0 of 0 requests" in answer.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
+def test_what_cannot_be_meant(cli: Cli) -> None:
+    for arguments, sentence in [
         (["--step", "10s"], "A step is minute, hour, day, or whole minutes such as 5m."),
         (["--step", "fortnight"], "A step is minute, hour, day, or whole minutes such as 5m."),
         (["--since", "yesterday"], "--since must be a time such as 2031-12-24, or how long ago: 6h, 1d."),
         (["--since", "2d"], "That would be more than 2000 points: take a longer step, or less time."),
         (["--since", "9d", "--step", "1h"], "Minutes are kept for 7 days: ask for what is older with a step of a day."),
-    ],
-)
-def test_what_cannot_be_meant(cli: Cli, arguments: list[str], sentence: str) -> None:
-    assert cli("stats", *arguments).refused(2) == sentence
+    ]:
+        assert cli("stats", *arguments).refused(2) == sentence
 
 
 def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
-    assert cli("alerts").err == "Nothing is wrong.\n"
-    assert cli("alerts", "--all").err == "There is no alert.\n"
+    assert cli("alerts").err == "There is no active alert.\n"
+    assert cli("alerts", "--all").err == "There are no alerts.\n"
     found = [Finding("worker_silent", "w\x1b1", 180.0, {"host": "h1", "domains": 2}), Finding("backlog", "", 0.1234)]
     with connection.transaction():
-        alerts.settle(connection, found, kinds=["worker_silent", "backlog"], tell=None)
-        alerts.settle(connection, found[:1], kinds=["worker_silent", "backlog"], tell=None)
+        queries.settle(connection, found, kinds=["worker_silent", "backlog"], tell=None)
+        queries.settle(connection, found[:1], kinds=["worker_silent", "backlog"], tell=None)
     answer = cli("alerts")
     assert (answer.code, answer.err) == (0, "")
     assert re.search(r"1  worker_silent  w\\x1b1  firing +180  \d{4}-\d\d-\d\d \d\d:\d\d  -$", answer.out, re.MULTILINE)
@@ -71,4 +67,4 @@ def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
     assert first["details"] == {"host": "h1", "domains": 2}
     since = datetime.fromisoformat(first["since"])
     assert abs(datetime.now(UTC) - since) < timedelta(hours=1)
-    assert cli("alerts", "--all", "--limit", "1").err == "--before 2 goes on.\n"
+    assert cli("alerts", "--all", "--limit", "1").err == "More rows: --before 2.\n"

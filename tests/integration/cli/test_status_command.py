@@ -4,12 +4,12 @@ import re
 
 import pytest
 
+from holdfast.db import operator_reports, workers
+from holdfast.db.connection import Database
 from holdfast.errors import NotFound
-from holdfast.model.activity import Activity, Fetching, VisitWait
+from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.domain import Event
 from holdfast.model.wait import WaitKind
-from holdfast.store import reports, workers
-from holdfast.store.connect import Database
 from tests.support.cli import Cli
 from tests.support.crawled import Crawl, crawl_a_little
 from tests.support.factories import Store
@@ -23,7 +23,7 @@ def crawl(database: Database, store: Store) -> Crawl:
 def test_an_empty_store_says_what_to_do(cli: Cli) -> None:
     answer = cli("status")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "Nothing to crawl yet. `holdfast crawl URL` begins.\n"
+    assert answer.out == "There is no crawl yet; `holdfast crawl URL` starts one.\n"
     assert cli("status", "--json").json["domains"] == dict.fromkeys(
         ("pending", "active", "exhausted", "blocked", "unreachable"), 0
     )
@@ -41,7 +41,7 @@ def test_how_things_stand(cli: Cli, crawl: Crawl) -> None:
     assert lines[2].split("  ")[0] == "default"
     assert re.search(r"default  pending, crawl running  3 of 1,000 +1 +2 +2$", answer.out, re.MULTILINE)
     assert re.search(r"^Domains +1 pending, 1 active$", answer.out, re.MULTILINE)
-    assert re.search(r"^Pace +0\.1 pages/s, 0\.0 errors/s, \d+ bytes/s in the last minute$", answer.out, re.MULTILINE)
+    assert re.search(r"^Pace +0\.1 pages/s, 0\.0 errors/s, \d+ B/s in the last minute$", answer.out, re.MULTILINE)
     assert re.search(r"^Workers +1 alive, 1 domain held, 7 URLs in memory$", answer.out, re.MULTILINE)
     assert re.search(r"^Database +\d+\.\d MB$", answer.out, re.MULTILINE)
     assert re.search(r"^Next +claim expires in 30 min \(.+ UTC\); 1 domain in all$", answer.out, re.MULTILINE)
@@ -74,7 +74,7 @@ def test_silent_workers_and_blocked_domains_are_told(cli: Cli, crawl: Crawl) -> 
 def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
     store = crawl.store
     store.claim(crawl.worker)
-    figures = reports.progress(store.connection, store.job, crawl.crawl_id)
+    figures = operator_reports.crawl_progress(store.connection, store.job, crawl.crawl_id)
     assert (figures.state, figures.pages, figures.errors, figures.bytes) == ("running", 3, 1, 900)
     assert (figures.runs, figures.held, figures.max_pages) == (1, 1, None)
     spread = figures.spread
@@ -82,18 +82,18 @@ def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
     assert spread.domains == {"pending": 1, "active": 1}
     assert (spread.discovered, spread.waiting, spread.done, spread.denied, spread.failed) == (8, 2, 4, 2, 0)
     assert (spread.ready, spread.spent, spread.finished, spread.next_at is not None) == (0, 0, 0, True)
-    assert reports.progress(store.connection, store.job, crawl.crawl_id, spread=False).spread is None
+    assert operator_reports.crawl_progress(store.connection, store.job, crawl.crawl_id, spread=False).spread is None
     with pytest.raises(NotFound):
-        reports.progress(store.connection, store.job, 999)
-    assert reports.spread_of(store.connection, 999) == reports.Spread()
+        operator_reports.crawl_progress(store.connection, store.job, 999)
+    assert operator_reports.domain_breakdown(store.connection, 999) == operator_reports.DomainBreakdown()
 
 
 def test_what_runs_now_is_told(cli: Cli, crawl: Crawl) -> None:
     store = crawl.store
-    workers.hold_name(store.connection, crawl.worker)
+    workers.acquire_name(store.connection, crawl.worker)
     waits = (VisitWait("b.example", store.job, WaitKind.CIRCUIT, 12.0, "Connection refused: Failed to connect"),) * 9
-    fetching = (Fetching("https://a.example/\x1b", store.job, 0.5),)
-    workers.tell(store.connection, crawl.worker, Activity({store.job: 3}, fetching, 9, waits))
+    fetching = (InFlightRequest("https://a.example/\x1b", store.job, 0.5),)
+    workers.save_activity(store.connection, crawl.worker, Activity({store.job: 3}, fetching, 9, waits))
     out = cli("status").out
     assert re.search(
         rf"^Fetching +3 requests in flight\n +https://a.example/\ufffd \({crawl.worker}\)$", out, re.MULTILINE

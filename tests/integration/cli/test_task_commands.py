@@ -9,15 +9,15 @@ import pytest
 
 from holdfast.control.schedule import Scheduler
 from holdfast.control.tasks import BULK
+from holdfast.db import audit, sweeper, task_work
+from holdfast.db.domains import NewDomains
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import UrlRules, url_key
-from holdfast.store import audit, sweep, task_work
-from holdfast.store.domains import NewDomains
 from tests.support.cli import Cli
 from tests.support.tasks import Tasks
 
 S = TaskStatus
-NOBODY_TO_ASK = "There is no terminal to ask on: say --yes to do it without being asked."
+NOBODY_TO_ASK = "There is no terminal to ask on; --yes confirms."
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_file_of_urls(cli: Cli, at: Tasks) -> None:
     answer = cli("tasks", "add", "--file", "list", "--every", "1d")
     assert (answer.code, answer.out) == (1, "8 lines: 2 new tasks, 1 there already, 3 bad.\n")
     told = answer.err.splitlines()
-    assert told[:2] == ["line 5: The line is not UTF-8 text.", "line 6: 'https://b ad' is not a URL that can be read."]
+    assert told[:2] == ["line 5: The line is not UTF-8 text.", "line 6: 'https://b ad' is not a valid URL."]
     assert told[2].startswith("line 7: 'https://xxxx")
     assert max(map(len, told)) < 200
     again = cli("tasks", "add", "c.example", "--file", "list", "--json").json
@@ -173,10 +173,10 @@ def test_tasks_are_listed_the_newest_first_by_filters_and_pages(cli: Cli, at: Ta
     assert ids("--status", "failed") == ids("--domain", "www.a.example") == ids("--batch", "b") == [first]
     assert ids("--priority", "2") == [second]
     page = cli("tasks", "list", "--limit", "1")
-    assert page.err == f"--before {second} goes on.\n"
+    assert page.err == f"More rows: --before {second}.\n"
     assert cli("tasks", "list", "--limit", "1", "--json").json["before"] == second
     assert ids("--before", str(second)) == [first]
-    assert cli("tasks", "list", "--status", "paused").err == "No such task; `holdfast tasks add URL` makes one.\n"
+    assert cli("tasks", "list", "--status", "paused").err == "No such task; `holdfast tasks add URL` adds one.\n"
     assert cli("tasks", "list", "--domain", "c.example").code == 4
     assert cli("tasks", "list", "--batch", "c").code == 4
     assert cli("tasks", "list", "--limit", "501").code == 2
@@ -208,7 +208,7 @@ def test_a_queued_task_says_what_its_url_waits_for(cli: Cli, at: Tasks) -> None:
     assert fact(shown, "Status") == "queued: due"
     assert fact(shown, "Waits for").startswith("a worker: none is running; ")
     at.connection.execute("UPDATE domains SET is_active = false")
-    sweep.wake_now(at.connection, at.get(task_id).domain_id)
+    sweeper.fold_wakes_now(at.connection, at.get(task_id).domain_id)
     shown = cli("tasks", "show", str(task_id)).out
     assert (
         fact(shown, "Waits for")
@@ -244,7 +244,7 @@ def test_what_the_web_said_cannot_steer_the_terminal(cli: Cli, at: Tasks) -> Non
     task_id = at.one()
     assert task_id in at.due()
     error = "it said \x1b[2J\u202e\nand more " + "z" * 300
-    task_work.record(at.connection, [at.result(task_id, error=error, hopeless=True)])
+    task_work.record(at.connection, [at.result(task_id, error=error, permanent=True)])
     for arguments in (["show", str(task_id)], ["list"], ["history", str(task_id)]):
         out = cli("tasks", *arguments).out
         assert not re.search(r"[\x1b\u202e]", out)
@@ -355,10 +355,10 @@ def test_of_several_the_rest_is_done(cli: Cli, at: Tasks) -> None:
     assert as_json.json["refused"] == [{"id": 99, "problem": "There is no task 99."}]
 
 
-@pytest.mark.parametrize("command", ["show", "history", "restart", "restart-parsing", "pause", "resume", "cancel"])
-def test_a_task_that_is_not_there(cli: Cli, command: str) -> None:
-    assert cli("tasks", command, "9").refused(4) == "There is no task 9."
-    assert cli("tasks", command, "0").code == 2
+def test_a_task_that_is_not_there(cli: Cli) -> None:
+    for command in ["show", "history", "restart", "restart-parsing", "pause", "resume", "cancel"]:
+        assert cli("tasks", command, "9").refused(4) == "There is no task 9.", command
+        assert cli("tasks", command, "0").code == 2, command
 
 
 def test_what_the_state_forbids_is_refused(cli: Cli, at: Tasks) -> None:

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.control.passwords import Argon2
-from holdfast.model.account import Role
+from holdfast.accounts.passwords import Argon2
+from holdfast.accounts.service import AccountService
+from holdfast.db import embedded
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role
 from holdfast.settings.web import Web
-from holdfast.store import embedded
-from holdfast.store.connect import Database
 from tests.support.accounts import RIGHT, WEAK, add, come_in, desk, dump, refusal
 from tests.support.cli import Cli, command
 from tests.support.factories import Store
@@ -24,13 +24,13 @@ from tests.support.factories import Store
 @pytest.fixture
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passwords of these tests are cheap, but for one."""
-    monkeypatch.setattr(AccountDesk.__init__, "__defaults__", (WEAK,))
+    monkeypatch.setattr(AccountService.__init__, "__defaults__", (WEAK,))
 
 
 @pytest.fixture
-def accounts(database: Database, cli: Cli, cheap: None) -> AccountDesk:
+def accounts(database: Database, cli: Cli, cheap: None) -> AccountService:
     """The accounts that the commands change."""
-    made = AccountDesk(database, Web())
+    made = AccountService(database, Web())
     assert made.hasher == WEAK
     return made
 
@@ -49,25 +49,25 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()[2:]]
 
 
-def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli, accounts: AccountDesk) -> None:
+def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli, accounts: AccountService) -> None:
     piped = cli("users", "add", "ann", "--role", "admin", "--password-stdin", stdin=f"{RIGHT}\n".encode())
     assert (piped.code, piped.out, piped.err) == (0, "ann is added, as an admin.\n", "")
     typed = cli("users", "add", "bob", stdin=f"{RIGHT}\n{RIGHT}\n")
     assert (typed.code, typed.out) == (0, "bob is added, as a user.\n")
-    asked = "Password (it is not shown; a random one is made if it is empty): \nThe same again: \n"
+    asked = "Password (it is not shown; a random one is generated if it is empty): \nThe same again: \n"
     assert typed.err == asked
     for name in ("ann", "bob"):
         assert come_in(accounts, name)
 
 
-def test_what_is_typed_twice_is_the_same(cli: Cli, accounts: AccountDesk) -> None:
+def test_what_is_typed_twice_is_the_same(cli: Cli, accounts: AccountService) -> None:
     answer = cli("users", "add", "ann", stdin=f"{RIGHT}\nanother horse battery\n")
     assert answer.code == 2
     assert answer.err.endswith("Error: The two passwords differ; nothing was changed.\n")
-    assert accounts.listing() == []
+    assert accounts.users() == []
 
 
-def test_a_random_password_is_shown_once(cli: Cli, accounts: AccountDesk, store: Store) -> None:
+def test_a_random_password_is_shown_once(cli: Cli, accounts: AccountService, store: Store) -> None:
     piped = cli("users", "add", "ann")
     assert piped.err == "It is not shown again.\n"
     random = re.fullmatch(r"ann is added, as a user\.\nPassword: (\w{20})\n", piped.out)
@@ -103,7 +103,7 @@ def test_the_real_hash(cli: Cli, store: Store) -> None:
             ["users", "add", "local"],
             b"",
             2,
-            "local is a name that the audit log has for somebody else; choose another.",
+            "local is reserved in the audit log; choose another name.",
         ),
         (["users", "add", "eve", "--password-stdin"], b"short\n", 2, "A password has at least 12 characters."),
         (["users", "add", "eve", "--password-stdin"], b"x" * 2000, 2, "A password has at most 1024 bytes."),
@@ -122,21 +122,21 @@ def test_the_real_hash(cli: Cli, store: Store) -> None:
             ["users", "disable", "ann"],
             b"",
             5,
-            "ann is the only admin who may come in; make another one before he is dis",
+            "ann is the only enabled admin; add another one before ann is dis",
         ),
         (
             ["users", "role", "ann", "user"],
             b"",
             5,
-            "ann is the only admin who may come in; make another one before he be",
+            "ann is the only enabled admin; add another one before ann be",
         ),
         (
             ["users", "remove", "ann", "--yes"],
             b"",
             5,
-            "ann is the only admin who may come in; make another one before he",
+            "ann is the only enabled admin; add another one before ann",
         ),
-        (["users", "remove", "ann"], b"", 5, "Nothing was removed. There is no terminal to ask on: say --yes to do it"),
+        (["users", "remove", "ann"], b"", 5, "Nothing was removed. There is no terminal to ask on; --yes confirms."),
         (["users", "sessions", "99"], b"", 4, "There is no user 99."),
         (
             ["keys", "add", "ann", "ci"],
@@ -178,8 +178,8 @@ def test_what_is_refused(
     assert dump(two_users.connection) == before
 
 
-def test_users_are_listed(cli: Cli, accounts: AccountDesk) -> None:
-    assert cli("users", "list").err.startswith("There is nobody yet; `holdfast users add NAME` adds somebody")
+def test_users_are_listed(cli: Cli, accounts: AccountService) -> None:
+    assert cli("users", "list").err.startswith("There are no users; `holdfast users add NAME` adds one")
     cli("users", "add", "ann", "--role", "admin", "--password-stdin", stdin=f"{RIGHT}\n".encode())
     cli("users", "add", "bob")
     cli("users", "disable", "bob")
@@ -189,12 +189,12 @@ def test_users_are_listed(cli: Cli, accounts: AccountDesk) -> None:
     assert first[:4] == ["1", "ann", "admin", "active"]
     assert (first[4].startswith(today), second[1:5]) == (True, ["bob", "user", "disabled", "-"])
     page = cli("users", "list", "--limit", "1")
-    assert (len(rows(page.out)), page.err) == (1, "--after 1 goes on.\n")
+    assert (len(rows(page.out)), page.err) == (1, "More rows: --after 1.\n")
     assert [user["name"] for user in cli("users", "list", "--after", "1", "--json").json] == ["bob"]
     assert "password_hash" not in cli("users", "list", "--json").out
 
 
-def test_another_password_role_or_state(cli: Cli, accounts: AccountDesk) -> None:
+def test_another_password_role_or_state(cli: Cli, accounts: AccountService) -> None:
     cli("users", "add", "ann", "--role", "admin")
     cli("users", "add", "bob", "--password-stdin", stdin=f"{RIGHT}\n".encode())
     token = come_in(accounts, "bob").token
@@ -211,11 +211,11 @@ def test_another_password_role_or_state(cli: Cli, accounts: AccountDesk) -> None
     assert cli("users", "enable", "bob").out == "bob was enabled already.\n"
     assert cli("users", "enable", "bob", "--json").json["changed"] is False
     assert cli("users", "remove", "bob", stdin="n\n").code == 5
-    assert cli("users", "remove", "bob", stdin="y\n").out == "bob is forgotten.\n"
+    assert cli("users", "remove", "bob", stdin="y\n").out == "bob is deleted.\n"
     assert cli("users", "remove", "bob", "--yes").refused(4) == "There is no user bob."
 
 
-def test_sessions_are_listed_and_ended(cli: Cli, accounts: AccountDesk) -> None:
+def test_sessions_are_listed_and_ended(cli: Cli, accounts: AccountService) -> None:
     cli("users", "add", "ann", "--password-stdin", stdin=f"{RIGHT}\n".encode())
     assert cli("users", "sessions", "ann").err == "ann has no session.\n"
     tokens = [come_in(accounts).token for _ in range(2)]
@@ -230,8 +230,8 @@ def test_sessions_are_listed_and_ended(cli: Cli, accounts: AccountDesk) -> None:
     assert cli("users", "sessions", "ann", "--revoke", "--json").json["sessions"] == 0
 
 
-def test_keys_are_made_listed_and_revoked(cli: Cli, accounts: AccountDesk, store: Store) -> None:
-    assert cli("keys", "list").err.startswith("There is no such key; `holdfast keys add USER NAME --scope read` makes")
+def test_keys_are_made_listed_and_revoked(cli: Cli, accounts: AccountService, store: Store) -> None:
+    assert cli("keys", "list").err.startswith("There is no such key; `holdfast keys add USER NAME --scope read` adds")
     cli("users", "add", "ann", "--role", "admin")
     made = cli("keys", "add", "ann", "nightly", "--scope", "crawl", "--scope", "read", "--expires", "90d")
     until = (datetime.now(UTC) + timedelta(days=90)).strftime("%Y-%m-%d")
@@ -257,7 +257,7 @@ def test_keys_are_made_listed_and_revoked(cli: Cli, accounts: AccountDesk, store
     assert not [out for out in outputs if token in out or told["token"] in out]
 
 
-def test_who_did_it_is_in_the_audit_log(cli: Cli, accounts: AccountDesk) -> None:
+def test_who_did_it_is_in_the_audit_log(cli: Cli, accounts: AccountService) -> None:
     cli("users", "add", "ann")
     (entry,) = cli("audit", "--kind", "user", "--json").json["entries"]
     assert (entry["action"], entry["object_id"], entry["details"]) == ("add", "1", {"name": "ann", "role": "user"})
@@ -285,9 +285,9 @@ def test_what_is_typed_is_not_shown(cli: Cli, database: Database) -> None:
     assert process.returncode == 0
     assert "ann is added, as a user." in seen.decode()
     assert RIGHT.encode() not in seen
-    assert come_in(AccountDesk(database, Web())).user.name == "ann"
+    assert come_in(AccountService(database, Web())).user.name == "ann"
 
 
 def test_only_who_hashes_loads_argon2() -> None:
-    loaded = "import sys, holdfast.cli.users, holdfast.cli.keys; print('argon2' in sys.modules)"
+    loaded = "import sys, holdfast.accounts.cli.users, holdfast.accounts.cli.keys; print('argon2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True).stdout == b"False\n"

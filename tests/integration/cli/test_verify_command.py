@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import private
-from holdfast.model.page import ArchiveRef
-from holdfast.store.connect import Database
-from holdfast.store.verify import CHECKS
+from holdfast.db.connection import Database
+from holdfast.db.verify import CHECKS
+from holdfast.model.fetch_types import ArchiveRef
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, Crawl, crawl_a_little, warc
 from tests.support.factories import Store
@@ -41,7 +41,7 @@ def test_a_sound_store(cli: Cli, crawl: Crawl, archive: Path) -> None:
     assert len(rows) == len(CHECKS) + 2
     assert all(row.endswith("  ok") for row in rows)
     assert rows[0].startswith("I1   every URL that was counted is in the frontier")
-    assert (blank, last) == ("", f"{len(rows)} checks: all hold.")
+    assert (blank, last) == ("", f"{len(rows)} checks: all passed.")
     told = cli("verify", "--json").json
     assert (told["ok"], told["archive"], len(told["checks"])) == (True, True, len(rows))
     assert {check["faults"] for check in told["checks"]} == {0}

@@ -6,9 +6,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.model.webhook import Next
-from holdfast.store import webhooks
-from holdfast.store.webhooks import Attempt
+from holdfast.model.webhook import NextStep
+from holdfast.webhooks import queries
+from holdfast.webhooks.queries import Attempt
 from tests.support.cli import Cli
 from tests.support.tasks import Tasks
 
@@ -21,9 +21,9 @@ def told(connection: psycopg.Connection) -> list[int]:
     at = Tasks(connection)
     for number in range(3):
         at.failed(f"a.example/{number}", webhook_url=f"{HOOK}{number}")
-    good, bad, _ = taken = webhooks.take(connection, count=9, lease=timedelta(minutes=1), most=10)
-    webhooks.record(connection, good, Attempt(Next.DELIVERED, status=200))
-    webhooks.record(connection, bad, Attempt(Next.SWITCH_OFF, status=410, error="HTTP 410: gone \x1b[2J"))
+    good, bad, _ = taken = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    queries.record(connection, good, Attempt(NextStep.DELIVERED, status=200))
+    queries.record(connection, bad, Attempt(NextStep.SWITCH_OFF, status=410, error="HTTP 410: gone \x1b[2J"))
     connection.execute(
         "UPDATE webhook_deliveries SET sending = false, next_attempt_at = now() + interval '1 h' WHERE sending"
     )
@@ -77,7 +77,7 @@ def test_sent_again(cli: Cli, told: list[int], connection: psycopg.Connection) -
         {"id": told[2], "changed": True},
         {"id": told[0], "changed": True},
     ]
-    due = webhooks.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    due = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
     assert [taken.id for taken in due] == sorted(told)
     busy = f"Message {bad} is being sent at this moment; look again in a minute."
     assert cli("webhooks", "retry", bad).refused(5) == busy

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from holdfast.cli import output
-from holdfast.cli.help import tidy
+from holdfast.cli.help import format_docstring
 from holdfast.errors import HoldfastError
 
 COLUMNS = ["DOMAIN", "STATUS", "PAGES", "YIELD"]
@@ -77,12 +77,14 @@ def test_what_is_safe_to_show(text: object, shown: str) -> None:
     ("number", "words"), [(0, "0 claims"), (1, "1 claim"), (2, "2 claims"), (1_000_000, "1,000,000 claims")]
 )
 def test_counted(number: int, words: str) -> None:
-    assert output.counted(number, "claim") == words
+    assert output.pluralize(number, "claim") == words
 
 
 def test_times_are_shown_in_utc() -> None:
-    assert output.when(datetime(2026, 2, 5, 1, 30, 59, tzinfo=timezone(timedelta(hours=2)))) == "2026-02-04 23:30"
-    assert output.when(None) == "-"
+    assert (
+        output.format_time(datetime(2026, 2, 5, 1, 30, 59, tzinfo=timezone(timedelta(hours=2)))) == "2026-02-04 23:30"
+    )
+    assert output.format_time(None) == "-"
 
 
 def test_a_table_in_a_pipe_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +111,7 @@ def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_in_a_cell_or_note_steers_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = _watch(monkeypatch)
     output.print_table(["A"], [["\x1b[2J[red]x"]], {0: "\x1b]0;evil\x07"})
-    output.print_facts([("Name", "\x1b[2J")])
+    output.print_fields([("Name", "\x1b[2J")])
     assert screen.lines == ["A", "─" * 13, "\\x1b[2J[red]x", "  └─ \\x1b]0;evil\\x07", "Name            \\x1b[2J"]
     assert "\x1b[2J" not in screen.getvalue()
     assert "\x07" not in screen.getvalue()
@@ -217,5 +219,5 @@ goes on [optional].
 Examples:
     holdfast do
     holdfast do --again"""
-    shown = Text.from_markup(tidy(text)).plain
+    shown = Text.from_markup(format_docstring(text)).plain
     assert shown == ("Do it: now.\n\nProse that goes on [optional].\n\nExamples:\n  holdfast do\n  holdfast do --again")

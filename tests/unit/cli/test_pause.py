@@ -28,7 +28,7 @@ class Kept:
         self.now = False
 
 
-def patience(kept: Kept, *seen: JobState | StoreUnavailable) -> crawl._Patience:
+def patience(kept: Kept, *seen: JobState | StoreUnavailable) -> crawl._PauseWaiter:
     """One that sees these, one after the other."""
     looks = iter(seen)
 
@@ -39,12 +39,12 @@ def patience(kept: Kept, *seen: JobState | StoreUnavailable) -> crawl._Patience:
             raise look
         return look
 
-    return crawl._Patience(state, kept)
+    return crawl._PauseWaiter(state, kept)
 
 
 @pytest.fixture(autouse=True)
 def _no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "PAUSE_LOOK", 0.0)
+    monkeypatch.setattr(crawl, "PAUSE_POLL_SECONDS", 0.0)
 
 
 def test_a_database_that_goes_away_in_a_pause_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.session import Session
-from holdfast.cli.supervising import program
-from holdfast.control.torture.process import PROGRAM
+from holdfast.cli.command_context import CommandContext
+from holdfast.cli.processes import holdfast_command
+from holdfast.testing.torture.process import PROGRAM
 
 
 @pytest.mark.parametrize("kind", ["supervised", "torture"])
@@ -15,7 +15,11 @@ def test_code_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     for name in ("typer", "psycopg", "logging"):
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} of the current folder was run')\n")
-    command = program(Session(data=tmp_path / "data"), "--version") if kind == "supervised" else [*PROGRAM, "--version"]
+    command = (
+        holdfast_command(CommandContext(data=tmp_path / "data"), "--version")
+        if kind == "supervised"
+        else [*PROGRAM, "--version"]
+    )
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("holdfast ")

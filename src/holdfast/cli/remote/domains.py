@@ -8,11 +8,11 @@ from typing import Final
 from holdfast.cli.remote import rows
 from holdfast.cli.remote.secrets import as_sent
 from holdfast.client import Client
-from holdfast.client.call import at
-from holdfast.client.reading import read
+from holdfast.client.decoding import read
+from holdfast.client.request_spec import format_path
 from holdfast.control.domains import ResetReport
 from holdfast.model.domain import Status
-from holdfast.model.host import canonical_domain
+from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
 
 _KNOWN: Final = ("block_reason_code", "images_stored", "image_yield_rate")
@@ -37,18 +37,18 @@ class RemoteDomains:
 
     def info(self, name: str) -> rows.Row:
         """Everything about one domain."""
-        raw = self.client.request("GET", at("/api/domains/{}", canonical_domain(name)))
+        raw = self.client.request("GET", format_path("/api/domains/{}", canonical_domain(name)))
         parts = {part: raw[part] for part in ("work", "transitions", "tenures")}
         return rows.row({**raw["facts"], **parts})
 
     def reset(self, name: str, why: str, *, actor: str) -> ResetReport:  # noqa: ARG002 — see above; likewise below
         """Start a domain over, from any status."""
-        path = at("/api/admin/domains/{}/reset", canonical_domain(name))
+        path = format_path("/api/admin/domains/{}/reset", canonical_domain(name))
         return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
 
     def unblock(self, name: str, why: str, *, actor: str) -> ResetReport:  # noqa: ARG002
         """Let a blocked or unreachable domain be tried again."""
-        path = at("/api/admin/domains/{}/unblock", canonical_domain(name))
+        path = format_path("/api/admin/domains/{}/unblock", canonical_domain(name))
         return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
 
     def configure(
@@ -64,7 +64,7 @@ class RemoteDomains:
         body = dict(changes)
         if secrets:
             body |= {**(as_sent(secrets) or {}), "plain_http": plain_http}
-        raw = self.client.request("PATCH", at("/api/admin/domains/{}", canonical_domain(name)), body=body)
+        raw = self.client.request("PATCH", format_path("/api/admin/domains/{}", canonical_domain(name)), body=body)
         return rows.row(raw["facts"])
 
 

@@ -12,11 +12,11 @@ from holdfast.cli.remote import rows
 from holdfast.cli.remote.secrets import as_sent
 from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client
-from holdfast.client.call import at
-from holdfast.client.crawled import JobChanges
-from holdfast.client.crawled import JobSpec as Spec
-from holdfast.client.reading import read
+from holdfast.client.decoding import read
+from holdfast.client.request_spec import format_path
 from holdfast.client.values import Job as RemoteJob
+from holdfast.client.values import JobChanges
+from holdfast.client.values import JobSpec as Spec
 from holdfast.control import lists
 from holdfast.control.crawls import Wish
 from holdfast.control.job_edits import Edited
@@ -24,9 +24,9 @@ from holdfast.control.jobs import Made, Watch
 from holdfast.control.lists import BadLine
 from holdfast.control.seeds import LONGEST_LINE, Loaded, open_seeds
 from holdfast.control.summary import CrawlSummary
+from holdfast.db.jobs import Acted
 from holdfast.errors import UsageError
 from holdfast.model.job import Job, JobSpec, JobState
-from holdfast.store.jobs import Acted
 
 _KNOWN: Final = (
     "kind",
@@ -53,11 +53,11 @@ class RemoteJobs:
 
     def show(self, text: str | int) -> rows.Row:
         """One job, by its name or id."""
-        return rows.row(self.client.request("GET", at("/api/jobs/{}", text)), _KNOWN)
+        return rows.row(self.client.request("GET", format_path("/api/jobs/{}", text)), _KNOWN)
 
     def summary(self, text: str | int) -> CrawlSummary:
         """How one job stands: URLs not crawled by reason, what waits until when, and the next step."""
-        return read(CrawlSummary, rows.revived(self.client.request("GET", at("/api/jobs/{}/summary", text))))
+        return read(CrawlSummary, rows.revived(self.client.request("GET", format_path("/api/jobs/{}/summary", text))))
 
     def create(self, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None = None) -> Made:
         """Make a job. Seeds of a file are read here and sent in portions, without their ranks."""
@@ -137,8 +137,8 @@ def _only_one(portions: Iterator[Portion]) -> Iterator[Portion]:
     some = list(islice(portions, 2))
     if any(some[1:]):
         raise UsageError(
-            "Headers, cookies and passwords cannot be sent to a server together with a file of so many seeds; give them to the domains "
-            "that need them (`holdfast domain-set DOMAIN header=…`)."
+            "Headers, cookies and passwords cannot be sent to a server together with so large a file of seeds; give them to the domains "
+            "that need them (`holdfast domains set DOMAIN header=…`)."
         )
     return iter(some)
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from holdfast.client import Client
-from holdfast.client.call import Listing
+from holdfast.client.request_spec import ListSpec
 
 Row = dict[str, Any]
 
@@ -41,13 +41,13 @@ def row(raw: Mapping[str, Any], known: Iterable[str] = ()) -> Row:
 
 def listed(client: Client, path: str, query: Mapping[str, object], limit: int | None = None) -> list[Row]:
     """The rows of a list, so many at the most."""
-    found: Iterable[Row] = client.each(Listing(path, dict, query))
+    found: Iterable[Row] = client.each(ListSpec(path, dict, query))
     return [revived(raw) for raw in islice(found, limit)]
 
 
 def part(client: Client, path: str, query: Mapping[str, object], behind: object, limit: int) -> list[Row]:
     """The rows of a list that goes by one value, behind that value; None: from its beginning."""
-    listing = Listing(path, dict, query)
+    listing = ListSpec(path, dict, query)
     items, _ = client.ask(listing.page(None if behind is None else cursor(behind), limit))
     return [revived(raw) for raw in items]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.errors import BadUrl
-from holdfast.model.seeds import LineReader
+from holdfast.model.seed_lines import SeedLineParser
 from holdfast.model.url import UrlRules
 
 PORTION: Final = 1_000
@@ -27,7 +27,7 @@ class Lines:
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
-        self._reader = LineReader(_AS_WRITTEN)
+        self._reader = SeedLineParser(_AS_WRITTEN)
         self.seen = 0
         self.bad: list[tuple[int, str]] = []
         """Lines that are no URLs, as far as that can be said here; whoever tells of them takes them away."""

@@ -9,14 +9,14 @@ from typing import Any, Final
 from holdfast.cli.remote import rows
 from holdfast.cli.remote.jobs import RemoteJobs
 from holdfast.client import Client
-from holdfast.client.reading import read
+from holdfast.client.decoding import read
 from holdfast.client.values import Operation
 from holdfast.control.claims import Overview as Claims
 from holdfast.control.explain import DomainStory, UrlStory
 from holdfast.control.reasons import Wait
 from holdfast.control.verify import Step
+from holdfast.db.verify import Finding
 from holdfast.errors import HoldfastError
-from holdfast.store.verify import Finding
 
 _WORKER: Final = (
     "name",
@@ -121,7 +121,7 @@ class RemoteVerifier:
             time.sleep(_LOOK)
             looks += 1
             if looks == _IDLE and operation.state == "waiting":
-                self._say("Nobody has begun with it yet; it takes a `holdfast background` or `holdfast serve`.")
+                self._say("It is still queued; it needs a running `holdfast background` or `holdfast serve`.")
             operation = self._client.operation(operation)
             if step := _step(operation):
                 yield step

@@ -8,18 +8,18 @@ from typing import Any, BinaryIO, Final
 from holdfast.cli.remote import rows
 from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client
-from holdfast.client.call import at
-from holdfast.client.reading import read
-from holdfast.client.wanted import TaskWish
+from holdfast.client.decoding import read
+from holdfast.client.request_spec import format_path
+from holdfast.client.values import TaskOptions
 from holdfast.control.reasons import Wait
 from holdfast.control.task_files import lines
 from holdfast.control.task_story import Next, Story
 from holdfast.control.tasks import BAD_KEPT, Asked, Bulk, Wish
+from holdfast.db.task_control import RestartedTask
+from holdfast.db.task_reports import Crawled, StatusCount
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.url import url_key
-from holdfast.store.task_control import RestartedTask
-from holdfast.store.task_reports import Crawled, StatusCount
 
 _DAY: Final = timedelta(days=1)
 _RESTARTED_AT_ONCE: Final = 1_000
@@ -88,7 +88,7 @@ class RemoteTasks:
 
     def history(self, task_id: int, *, limit: int) -> list[Crawled]:
         """The last crawls of the task's URL, the newest first."""
-        found = rows.listed(self.client, at("/api/tasks/{}/history", task_id), {}, limit)
+        found = rows.listed(self.client, format_path("/api/tasks/{}/history", task_id), {}, limit)
         return [read(Crawled, {**raw, "task": task_of(raw["task"])}) for raw in found]
 
     def stats(self, span: timedelta) -> dict[TaskStatus, StatusCount]:
@@ -129,7 +129,7 @@ class RemoteTasks:
 
     def set_priority(self, task_id: int, priority: int, *, actor: str) -> Task:  # noqa: ARG002
         """Let a task come sooner (1) or later (10)."""
-        path = at("/api/admin/tasks/{}/priority", task_id)
+        path = format_path("/api/admin/tasks/{}/priority", task_id)
         return task_of(self.client.request("PATCH", path, body={"priority": priority}))
 
     def restart_failed(
@@ -156,11 +156,11 @@ class RemoteTasks:
         return total
 
     def _raw(self, task_id: int) -> rows.Row:
-        found: rows.Row = self.client.request("GET", at("/api/tasks/{}", task_id))
+        found: rows.Row = self.client.request("GET", format_path("/api/tasks/{}", task_id))
         return found
 
     def _changed(self, task_id: int, deed: str, body: object = None) -> Task:
-        return task_of(self.client.request("POST", at(f"/api/admin/tasks/{{}}/{deed}", task_id), body=body))
+        return task_of(self.client.request("POST", format_path(f"/api/admin/tasks/{{}}/{deed}", task_id), body=body))
 
 
 def task_of(raw: dict[str, Any]) -> Task:
@@ -173,7 +173,7 @@ def task_of(raw: dict[str, Any]) -> Task:
     )
 
 
-def _wish(wish: Wish) -> TaskWish:
+def _wish(wish: Wish) -> TaskOptions:
     return {
         "priority": wish.priority,
         "scheduled_at": wish.scheduled_at,
