@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from holdfast.simweb.process import WebProcess
-from tests.unit.simweb.walker import Got
+from holdfast.testing.simweb.process import WebProcess
+from tests.unit.testing.walker import Got
 
 PATIENCE = 60.0
 

@@ -11,18 +11,18 @@ import psutil
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.simweb import judge
-from holdfast.simweb.plan import Odd, Robots, Site, Web
-from holdfast.simweb.presets import preset
-from holdfast.simweb.process import WebProcess
-from holdfast.simweb.site import MUST
-from tests.integration.simweb.client import PATIENCE, ask, eventually, fetch
-from tests.unit.simweb.walker import walk
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.presets import preset
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.site import MUST_FETCH
+from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Web
+from tests.integration.testing.client import PATIENCE, ask, eventually, fetch
+from tests.unit.testing.walker import walk
 
 _HOLDER = """
 import os, sys, time
-from holdfast.simweb.plan import Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Web
+from holdfast.testing.simweb.process import WebProcess
 web = WebProcess(Web()).start()
 child = os.fork() if {fork} else 0
 if {fork} and not child:
@@ -34,7 +34,15 @@ time.sleep(600)
 
 def test_the_same_seed_is_the_same_web_in_every_process() -> None:
     web = Web(
-        11, 3, Site(20, images=2, external=0.5, changing=0.3, odd={Odd.CHARSET: 0.5, Odd.MOVED: 0.5, Odd.COPY: 0.5})
+        11,
+        3,
+        Site(
+            20,
+            images=2,
+            external=0.5,
+            changing=0.3,
+            odd={SpecialUrl.CHARSET: 0.5, SpecialUrl.MOVED: 0.5, SpecialUrl.COPY: 0.5},
+        ),
     )
     with WebProcess(web) as one, WebProcess(web) as two:
         origins = [(process, process.url(1).removesuffix("/")) for process in (one, two)]
@@ -55,17 +63,17 @@ def test_a_plain_crawl_is_complete_by_the_sites_own_log() -> None:
     with WebProcess(web) as served:
         ends = walk(served.url(1), lambda url: fetch(served, url))
         hits, truth = served.log(), served.expected(1)
-    wanted = {each.url: each.status for each in truth if each.kind in MUST}
+    wanted = {each.url: each.status for each in truth if each.kind in MUST_FETCH}
     assert set(ends) == set(wanted)
     assert {url: ends[url] for url, status in wanted.items() if status} == {u: s for u, s in wanted.items() if s}
-    assert judge.missing(truth, hits) == []
-    assert judge.unwanted(truth, hits) == []
-    assert judge.strange(truth, hits) == []
-    assert judge.refetched(hits) == {}
-    assert judge.most_at_once(hits) == 1
-    assert not judge.robots_first(hits)  # this crawler never asked for it
-    assert len(judge.gaps(hits, served.address.host(1))) == len(hits) - 1
-    assert judge.missing(truth, [hit for hit in hits if hit.path != "/"]) == [truth[0]]
+    assert log_checks.missing_pages(truth, hits) == []
+    assert log_checks.forbidden_requests(truth, hits) == []
+    assert log_checks.unknown_urls(truth, hits) == []
+    assert log_checks.count_refetches(hits) == {}
+    assert log_checks.max_concurrent(hits) == 1
+    assert not log_checks.robots_first(hits)  # this crawler never asked for it
+    assert len(log_checks.gaps(hits, served.address.host(1))) == len(hits) - 1
+    assert log_checks.missing_pages(truth, [hit for hit in hits if hit.path != "/"]) == [truth[0]]
 
 
 def test_every_site_can_have_a_port_of_its_own() -> None:
@@ -127,17 +135,17 @@ def test_what_cannot_be_served_is_said() -> None:
     with WebProcess(Web()) as served, pytest.raises(HoldfastError, match="did not start"):
         WebProcess(Web(), port=served.port).start()
     wrong = subprocess.run(
-        [sys.executable, "-m", "holdfast.simweb", "--spec", '{"sites": 0}'],
+        [sys.executable, "-m", "holdfast.testing.simweb", "--spec", '{"sites": 0}'],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "A web has a site at least" in wrong.stderr
+    assert "A web needs at least one site" in wrong.stderr
 
 
 def test_by_hand_it_serves_a_preset_until_interrupted() -> None:
-    command = [sys.executable, "-m", "holdfast.simweb", "--preset", "fast", "--pages", "10", "--sites", "2"]
+    command = [sys.executable, "-m", "holdfast.testing.simweb", "--preset", "fast", "--pages", "10", "--sites", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith('{"ports": [')

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.simweb.proxy import Proxy, What
-from holdfast.simweb.proxy_log import read
-from tests.integration.simweb.client import PATIENCE
+from holdfast.testing.simweb.proxy import Proxy, ProxyMode
+from holdfast.testing.simweb.proxy_log import read_log
+from tests.integration.testing.client import PATIENCE
 from tests.support.web import Answer, Web, response, then_close, then_reset
 
 PAGES: dict[str, Answer] = {"/": response(b"hi"), "/endless": then_close(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")}
@@ -84,7 +84,7 @@ def test_requests_are_handed_on_one_after_the_other(tmp_path: Path) -> None:
         assert web.heads[0] == b"GET /?a=b HTTP/1.1\r\nHost: ignored\r\nX: y\r\nConnection: close\r\n\r\n"
 
     trial(try_it, tmp_path / "log")
-    first, second, third, last = read(tmp_path / "log")
+    first, second, third, last = read_log(tmp_path / "log")
     assert (first["method"], first["user"], first["did"], first["status"]) == ("GET", "ann", "forward", 200)
     assert first["target"].endswith("/?a=b")
     assert first["sent"] == len(response(b"hi")) and first["received"] > 50  # noqa: PT018
@@ -125,13 +125,13 @@ def test_a_tunnel(tmp_path: Path) -> None:
         async with connected(proxy) as (reader, writer):
             writer.write(f"CONNECT site.localhost:{web.port} HTTP/1.1\r\n\r\n".encode())
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 200 Connection established\r\n\r\n"
-            (asked,) = read(tmp_path / "log")  # while it stands
+            (asked,) = read_log(tmp_path / "log")  # while it stands
             assert (asked["did"], asked["status"], asked["ended_at"]) == ("tunnel", 200, None)
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
             assert await reader.readexactly(len(response(b"hi"))) == response(b"hi")
 
     trial(try_it, tmp_path / "log")
-    (asked,) = read(tmp_path / "log")
+    (asked,) = read_log(tmp_path / "log")
     assert asked["ended_at"] > asked["at"]
     assert asked["sent"] > len(response(b"hi"))
 
@@ -159,7 +159,7 @@ def test_it_stays_on_loopback(tmp_path: Path, line: str) -> None:
                 assert int((await reader.readline()).split()[1]) == status, place
 
     trial(try_it, tmp_path / "log", hosts=hosts)
-    assert {each["did"] for each in read(tmp_path / "log")} == {"forbidden", "not reached"}
+    assert {each["did"] for each in read_log(tmp_path / "log")} == {"forbidden", "not reached"}
     with pytest.raises(UsageError, match="loopback only"):
         Proxy(hosts={"site.example": "10.0.0.1"})
 
@@ -236,7 +236,7 @@ def test_socks(tmp_path: Path, host: bytes, kind: int, target: str) -> None:
         got = await say(proxy, socks(host, web.port, kind), b"GET /endless HTTP/1.1\r\n\r\n")
         assert got[:12] == b"\x05\x00" + b"\x05\x00\x00\x01" + bytes(6)
         assert got.endswith(b"until the end")
-        (asked,) = read(tmp_path / "log")
+        (asked,) = read_log(tmp_path / "log")
         assert (asked["method"], asked["target"], asked["did"]) == ("SOCKS", f"{target}:{web.port}", "tunnel")
 
     trial(try_it, tmp_path / "log", protocol="socks5", hosts=hosts)
@@ -273,7 +273,7 @@ def test_socks_with_a_login(tmp_path: Path) -> None:
 
     trial(try_it, tmp_path / "log", protocol="socks5", user="ann", password="secret")
     said = (tmp_path / "log").read_text()
-    assert [each["user"] for each in read(tmp_path / "log")] == [None, "ann", "ann"]
+    assert [each["user"] for each in read_log(tmp_path / "log")] == [None, "ann", "ann"]
     assert "secret" not in said
     assert "guess" not in said
 
@@ -311,13 +311,13 @@ def test_it_behaves_as_it_is_told(tmp_path: Path) -> None:
             await proxy.behave("dance")
 
     trial(try_it, tmp_path / "log")
-    done = [each["did"] for each in read(tmp_path / "log")]
+    done = [each["did"] for each in read_log(tmp_path / "log")]
     assert done == ["drop", "garbage", *["status"] * 4, "unknown user", "forward", "forward"]
 
 
 def test_a_change_ends_what_stood() -> None:
     async def try_it(proxy: Proxy, web: Web) -> None:
-        for what in What:
+        for what in ProxyMode:
             await proxy.behave("work")
             async with connected(proxy) as (reader, writer):
                 writer.write(f"CONNECT 127.0.0.1:{web.port} HTTP/1.1\r\n\r\n".encode())
@@ -343,7 +343,7 @@ def test_whoever_hangs_is_heard(tmp_path: Path) -> None:
         assert web.connections == 0
 
     trial(try_it, tmp_path / "log")
-    (asked,) = read(tmp_path / "log")
+    (asked,) = read_log(tmp_path / "log")
     assert (asked["did"], asked["sent"]) == ("hang", 0)
 
 

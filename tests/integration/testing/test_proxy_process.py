@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.simweb.proxy import reserve
-from holdfast.simweb.proxy_log import read
-from holdfast.simweb.proxy_process import ProxyProcess
-from tests.integration.simweb.client import PATIENCE, eventually
+from holdfast.testing.simweb.proxy import reserve_port
+from holdfast.testing.simweb.proxy_log import read_log
+from holdfast.testing.simweb.proxy_process import ProxyProcess
+from tests.integration.testing.client import PATIENCE, eventually
 
 
 def status_of(proxy: ProxyProcess, url: str) -> int:
@@ -96,7 +96,7 @@ def test_a_login_of_a_process(tmp_path: Path) -> None:
 
 def test_a_process_ends_with_its_holder(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from holdfast.simweb.proxy_process import ProxyProcess\n"
+        "import sys, time; from pathlib import Path; from holdfast.testing.simweb.proxy_process import ProxyProcess\n"
         "print(ProxyProcess(Path(sys.argv[1]), name='held').start().pid, flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -109,7 +109,15 @@ def test_a_process_ends_with_its_holder(tmp_path: Path) -> None:
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "holdfast.simweb.proxy", "--log", str(tmp_path / "log"), "--behave", "status"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.testing.simweb.proxy",
+        "--log",
+        str(tmp_path / "log"),
+        "--behave",
+        "status",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
@@ -118,18 +126,18 @@ def test_by_hand(tmp_path: Path) -> None:
             assert connection.recv(12) == b"HTTP/1.1 503"
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    assert len(read(tmp_path / "log")) == 1
+    assert len(read_log(tmp_path / "log")) == 1
 
 
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="did not start"):
         ProxyProcess(tmp_path, name="bad", hosts={"site.example": "10.0.0.1"}).start()
-    with reserve() as taken, pytest.raises(OSError, match="in use"), socket.socket() as other:
+    with reserve_port() as taken, pytest.raises(OSError, match="in use"), socket.socket() as other:
         other.bind(taken.getsockname())  # nobody gets the place by accident
 
 
 def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert read(log) == []
+    assert read_log(log) == []
     log.write_text('{"id": "1", "did": "work"}\n{"id": "1", "did": "tunnel"}\n{"id": "2", "di')
-    assert [each["did"] for each in read(log)] == ["tunnel"]
+    assert [each["did"] for each in read_log(log)] == ["tunnel"]

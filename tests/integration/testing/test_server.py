@@ -8,19 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.simweb import judge
-from holdfast.simweb.log import Hit, boot_ns
-from holdfast.simweb.plan import Odd, Robots, Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.simweb.site import page
-from tests.integration.simweb.client import PATIENCE, ask, eventually, raw
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.access_log import Hit, boot_ns
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.site import page
+from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Web
+from tests.integration.testing.client import PATIENCE, ask, eventually, raw
 
 _WEB = Web(
     3,
     4,
     Site(30, 10, 3000, external=0.3, changing=0.5),
     {
-        1: Site(30, 10, 3000, slow=0.1, flaky=1.0, odd=dict.fromkeys(Odd, 1.0)),
+        1: Site(30, 10, 3000, slow=0.1, flaky=1.0, odd=dict.fromkeys(SpecialUrl, 1.0)),
         2: Site(5, rate_limit=3, rate_window=60.0),
         3: Site(5, robots=Robots.TIMEOUT, latency=0.05),
     },
@@ -167,7 +167,7 @@ def test_who_is_too_quick_is_told_to_wait(web: WebProcess) -> None:
     assert [answer.status for answer in answers] == [200] * 3 + [429] * 3
     assert 1 <= int(answers[-1].headers["Retry-After"]) <= 60
     assert ask(web, "/robots.txt", site=2).status == 200
-    assert judge.impatient([hit for hit in web.log() if hit.host == web.address.host(2)])
+    assert log_checks.before_retry_after([hit for hit in web.log() if hit.host == web.address.host(2)])
 
 
 def test_conditional_requests_and_generations(web: WebProcess) -> None:
@@ -202,7 +202,7 @@ def test_control_needs_the_token(web: WebProcess) -> None:
     for action in ("stats", "quit", "generation"):
         assert ask(web, f"/__control__/{action}").status == 404
         assert ask(web, f"/__control__/{action}", headers={"X-Simweb-Token": "guess"}).status == 404
-    with pytest.raises(HoldfastError, match="does not know how to dance"):
+    with pytest.raises(HoldfastError, match="refused the command 'dance': HTTP 404"):
         web.control("dance")
     with pytest.raises(HoldfastError, match="pause"):
         web.control("pause", seconds="long")
@@ -250,5 +250,5 @@ def test_what_is_under_way_together_is_seen(web: WebProcess) -> None:
         connection.close()
     eventually(lambda: web.stats()["in_flight"] == {})
     hits = [hit for hit in web.log() if hit.path == "/robots.txt?together"]
-    assert judge.most_at_once(hits, host) == 5
+    assert log_checks.max_concurrent(hits, host) == 5
     assert sorted(hit.in_flight for hit in hits) == [1, 2, 3, 4, 5]

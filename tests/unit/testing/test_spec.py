@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.simweb.plan import Address, Odd, Robots, Site, Trap, Wall, Web
-from holdfast.simweb.presets import PRESETS, preset
+from holdfast.testing.simweb.presets import PRESETS, preset
+from holdfast.testing.simweb.spec import Address, Robots, Site, SpecialUrl, Trap, Wall, Web
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -25,7 +25,7 @@ def test_presets_are_never_deeper_than_a_crawl_goes(name: str) -> None:
 def test_every_field_survives_json() -> None:
     site = Site(
         3, 4, 5, images=6, external=0.1, latency=0.2, jitter=0.3, slow=0.4, robots=Robots.REDIRECT, crawl_delay=1.5, wall=Wall.LOGIN,
-        flaky=0.5, flaky_times=2, rate_limit=7, rate_window=8.0, changing=0.9, traps=tuple(Trap), odd=dict.fromkeys(Odd, 0.25),
+        flaky=0.5, flaky_times=2, rate_limit=7, rate_window=8.0, changing=0.9, traps=tuple(Trap), odd=dict.fromkeys(SpecialUrl, 0.25),
     )  # fmt: skip
     web = Web(9, 10, site, {3: replace(site, pages=11)}, by_port=True)
     assert Web.from_json(web.as_json()) == web
@@ -38,7 +38,9 @@ def test_the_nasty_kinds_are_all_in_the_hostile_web() -> None:
     plans = [web.site(n) for n in range(50, web.sites)]
     assert {Trap.CALENDAR, Trap.ECHO, Trap.SESSION} == {trap for plan in plans for trap in plan.traps}
     assert {plan.wall for plan in plans} == set(Wall)
-    assert {Odd.DRIP, Odd.BOMB, Odd.ENDLESS, Odd.HEADERS, Odd.DEEP} <= {odd for plan in plans for odd in plan.odd}
+    assert {SpecialUrl.DRIP, SpecialUrl.BOMB, SpecialUrl.ENDLESS, SpecialUrl.HEADERS, SpecialUrl.DEEP} <= {
+        odd for plan in plans for odd in plan.odd
+    }
     assert all(web.site(n) == web.default for n in range(50))
 
 

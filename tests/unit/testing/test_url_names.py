@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.simweb.names import TOPICS, chance, draw, draws, name_of, number_of, page_of, path_of
-from holdfast.simweb.plan import Odd
+from holdfast.testing.simweb.spec import SpecialUrl
+from holdfast.testing.simweb.url_names import TOPICS, chance, draw, draws, name_of, number_of, page_of, path_of
 
 
 def test_every_page_has_a_name_of_its_own_that_leads_back() -> None:
@@ -28,7 +28,7 @@ def test_names_are_canonical() -> None:
 
 
 def test_odd_urls_never_bear_the_name_of_a_topic() -> None:
-    assert not set(TOPICS) & {*Odd, "cal", "echo", "img", "login"}
+    assert not set(TOPICS) & {*SpecialUrl, "cal", "echo", "img", "login"}
 
 
 def test_dice_are_fair_and_always_the_same() -> None:

@@ -1,7 +1,7 @@
-"""The access log: what a site saw. It is the judge of a crawl, so it is written by the server and read by nobody else's words.
+"""The access log of the simulated sites, written by the server: the evidence for checks of a crawl.
 
-The rule: one line for each request, written when it ended, with when it began by the clock that goes on in sleep (CLOCK_BOOTTIME, the same
-in all processes of a machine). Whatever a client sends stays within its field.
+The rule: one line per request, written when it ended, with its start time of a clock that runs during suspend (CLOCK_BOOTTIME, the same
+in all processes of a machine). Values from the client are escaped and cannot break out of their field.
 """
 
 import os
@@ -18,32 +18,32 @@ _FIELDS: Final = 11
 
 
 def boot_ns() -> int:
-    """Nanoseconds of the clock that the log is written by."""
+    """The current time of the log's clock, in nanoseconds."""
     return time.clock_gettime_ns(_BOOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One request as the server saw it."""
+    """One request as recorded by the server."""
 
     at: float
-    """When it had been read, in seconds of CLOCK_BOOTTIME."""
+    """When the request was read, in seconds of CLOCK_BOOTTIME."""
     ended_at: float
-    """When the last of the answer was handed over, or the client was gone."""
+    """When the response was sent completely, or the client disconnected."""
     wall: float
     """`at` as seconds since 1970."""
     method: str
     host: str
-    """As the Host header said it, in lower case."""
+    """The Host header, in lower case."""
     path: str
     """With the query."""
     status: int
-    """0: no answer was given, or not all of it."""
+    """0: no response, or an incomplete one."""
     connection: int
     in_flight: int
-    """Requests to this host under way when it began, itself included."""
+    """Requests to this host in progress when it began, including itself."""
     retry_after: int | None
-    """What the answer told the client to wait, in seconds."""
+    """The Retry-After of the response, in seconds."""
     agent: str
 
     @property
@@ -51,25 +51,25 @@ class Hit:
         return f"http://{self.host}{self.path}"
 
 
-def line(
+def format_line(
     began: int, ended: int, wall: int, method: str, host: str, path: str, status: int, connection: int, in_flight: int,
     retry_after: int | None, agent: str,
 ) -> str:  # fmt: skip
-    """A request as the log keeps it. Times are nanoseconds."""
+    """Format a line of the log. Times are in nanoseconds."""
     return (
-        f"{began}\t{ended}\t{wall}\t{_clean(method)}\t{_clean(host)}\t{_clean(path)}\t{status}\t{connection}\t{in_flight}\t"
-        f"{'-' if retry_after is None else retry_after}\t{_clean(agent)}\n"
+        f"{began}\t{ended}\t{wall}\t{_escape(method)}\t{_escape(host)}\t{_escape(path)}\t{status}\t{connection}\t{in_flight}\t"
+        f"{'-' if retry_after is None else retry_after}\t{_escape(agent)}\n"
     )
 
 
-def _clean(text: str) -> str:
+def _escape(text: str) -> str:
     if text.isascii() and text.isprintable() and "\\" not in text:
         return text
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def read(lines: Iterable[str]) -> Iterator[Hit]:
-    """The requests that whole lines tell of; a line that is not whole (the server was killed in it) is left out."""
+def parse_lines(lines: Iterable[str]) -> Iterator[Hit]:
+    """Parse the lines of a log; an incomplete line (the server was killed while writing) is skipped."""
     for text in lines:
         fields = text.rstrip("\n").split("\t")
         if len(fields) != _FIELDS or not text.endswith("\n"):
@@ -82,37 +82,37 @@ def read(lines: Iterable[str]) -> Iterator[Hit]:
 
 
 def read_file(path: Path) -> list[Hit]:
-    """All requests in the order in which they began."""
+    """Read all requests of a log, in the order of their start."""
     with path.open(encoding="ascii", newline="\n") as lines:
-        return sorted(read(lines), key=lambda hit: hit.at)
+        return sorted(parse_lines(lines), key=lambda hit: hit.at)
 
 
 class AccessLog:
-    """Appends to a file, or to nothing. Lines wait in memory until `flush`, which the server calls within 50 ms."""
+    """Appends to a file, or discards if the path is None. Lines are buffered until `flush`, which the server calls within 50 ms."""
 
     def __init__(self, path: Path | None) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._file = None if path is None else os.open(path, flags, 0o644)
-        self._waiting: list[str] = []
+        self._buffer: list[str] = []
 
     def add(self, text: str) -> bool:
-        """After: the line waits. True if it is the first that does, so that somebody must see to its flush."""
+        """After: the line is buffered. Returns True if it is the first in the buffer: the caller schedules a flush."""
         if self._file is None:
             return False
-        self._waiting.append(text)
-        return len(self._waiting) == 1
+        self._buffer.append(text)
+        return len(self._buffer) == 1
 
     def flush(self) -> None:
-        """After: every line that waited is in the file."""
-        if self._file is None or not self._waiting:
+        """After: every buffered line is in the file."""
+        if self._file is None or not self._buffer:
             return
-        rest = memoryview("".join(self._waiting).encode("ascii"))
-        self._waiting.clear()
+        rest = memoryview("".join(self._buffer).encode("ascii"))
+        self._buffer.clear()
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
     def close(self) -> None:
-        """After: all is written, and the file is closed."""
+        """After: all lines are written and the file is closed."""
         self.flush()
         if self._file is not None:
             os.close(self._file)

@@ -1,7 +1,7 @@
-"""One connection to the simulated web: HTTP/1.1, as little of it as a crawler needs.
+"""One connection to the simulated web: the part of HTTP/1.1 that a crawler needs.
 
-The rule: requests of a connection are answered one after the other, in order, and whatever a client sends ends in an answer or in the
-end of this connection, never of the server.
+The rule: requests of a connection are processed in order, and any input of a client leads to a response or to the end of this connection,
+never of the server.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from holdfast.simweb.answer import Manner
-from holdfast.simweb.log import boot_ns
+from holdfast.testing.simweb.access_log import boot_ns
+from holdfast.testing.simweb.response import Delivery
 
 if TYPE_CHECKING:
-    from holdfast.simweb.server import Ready, Server
+    from holdfast.testing.simweb.server import EncodedResponse, Server
 
 _MAX_HEAD: Final = 65_536
-_DRIP_EVERY: Final = 0.2
-_STREAM_EVERY: Final = 0.002
+_DRIP_SECONDS: Final = 0.2
+_STREAM_SECONDS: Final = 0.002
 
 
 class Request(NamedTuple):
-    """What was asked, and when."""
+    """A parsed request. `began` and `wall` are in nanoseconds."""
 
     began: int
     wall: int
@@ -32,15 +32,15 @@ class Request(NamedTuple):
     target: str
     headers: dict[bytes, bytes]
     close: bool
-    """The client wants no further request on this connection."""
+    """The connection is closed after the response."""
 
 
 class BadRequest(Exception):
-    """What came is not a request that can be answered; the argument is the status that says so."""
+    """An invalid request; the argument is the status of the response."""
 
 
 def parse(head: bytes) -> Request:
-    """The request whose head this is, without the empty line. Raises BadRequest."""
+    """Parse the head of a request, without its empty line. Raises BadRequest."""
     began, wall = boot_ns(), time.time_ns()
     first, *lines = head.split(b"\r\n")
     words = first.split(b" ")
@@ -57,7 +57,7 @@ def parse(head: bytes) -> Request:
         words[1].decode("latin-1"),
         headers.get(b"host", b"").decode("latin-1"),
     )
-    if target.startswith("http://"):  # as proxies are asked
+    if target.startswith("http://"):  # absolute form, as sent to proxies
         host, _, target = target.removeprefix("http://").partition("/")
         target = f"/{target}"
     if not host or not target.startswith("/"):
@@ -71,7 +71,7 @@ def parse(head: bytes) -> Request:
 
 
 class Connection(asyncio.Protocol):
-    """A client. `site` is the site that its port serves; None where the Host header says it."""
+    """A connection of a client. `site` is the site of its port; None: by the Host header."""
 
     def __init__(self, server: "Server", number: int, site: int | None) -> None:
         self._server, self._number, self._site = server, number, site
@@ -79,48 +79,46 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._transport: asyncio.Transport
         self._request: Request | None = None
-        """The one that is being answered."""
+        """The request in progress."""
         self._in_flight = 0
         self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._full = False
-        """The client does not read as fast as we write."""
-        self._held = False
-        """The client writes faster than we answer, and is not read from."""
+        self._writing_paused = False
+        """The send buffer is full: the client reads too slowly."""
+        self._reading_paused = False
+        """Reading is paused: the client sends faster than the server responds."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without saying so
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from it
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server.connections.discard(self)
-        if self._timer:
-            self._timer.cancel()
         self._end(0)
 
     def abandon(self) -> None:
-        """The server stops. After: the request under way, if any, is in the log as unanswered."""
+        """Abort at the stop of the server. After: the request in progress, if any, is in the log with status 0."""
         self._transport.abort()
         self._end(0)
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._writing_paused = True
 
     def resume_writing(self) -> None:
-        self._full = False
-        self._go_on()
+        self._writing_paused = False
+        self._process_buffer()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         if self._request is None:
-            self._go_on()
+            self._process_buffer()
         elif len(self._buffer) > _MAX_HEAD:
             self._transport.pause_reading()
-            self._held = True
+            self._reading_paused = True
 
-    def _go_on(self) -> None:
-        """Answer what has been read, until one takes its time."""
-        while self._request is None and not self._full and not self._transport.is_closing():
+    def _process_buffer(self) -> None:
+        """Process the buffered requests until one is delayed."""
+        while self._request is None and not self._writing_paused and not self._transport.is_closing():
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0 or end > _MAX_HEAD:
                 if len(self._buffer) > _MAX_HEAD:
@@ -134,12 +132,12 @@ class Connection(asyncio.Protocol):
                 self._refuse(bad.args[0])
                 break
             self._begin(request)
-        if self._held and self._request is None and not self._transport.is_closing():
+        if self._reading_paused and self._request is None and not self._transport.is_closing():
             self._transport.resume_reading()
-            self._held = False
+            self._reading_paused = False
 
     def _refuse(self, status: int) -> None:
-        """After: the client was told that its request is none, and the connection ends."""
+        """After: an error response was sent, and the connection is closed."""
         now = boot_ns()
         self._server.record(Request(now, time.time_ns(), "-", "-", "-", {}, True), status, self._number, 1)
         text = f"HTTP/1.1 {status} Refused\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -152,53 +150,58 @@ class Connection(asyncio.Protocol):
             self._transport.write(control)
             return
         self._request = request
-        self._in_flight = self._server.enter(request)
-        ready = self._server.answer(request, self._site, self._number, self._requests)
+        self._in_flight = self._server.begin_request(request)
+        encoded = self._server.answer(request, self._site, self._number, self._requests)
         self._requests += 1
-        delay = max(ready.answer.delay, self._server.paused_until - self._loop.time())
+        delay = max(encoded.answer.delay, self._server.paused_until - self._loop.time())
         if delay > 0:
-            self._timer = self._loop.call_later(delay, self._send, ready)
+            self._timer = self._loop.call_later(delay, self._send, encoded)
         else:
-            self._send(ready)
+            self._send(encoded)
 
     def _end(self, status: int, retry_after: int | None = None) -> None:
-        """After: the request under way, if any, is in the log, and the next may begin."""
+        """After: the request in progress, if any, is in the log, and the next may begin."""
         if self._request is not None:
-            request, self._request, self._timer = self._request, None, None
-            self._server.leave(request)
+            request, self._request = self._request, None
+            if self._timer:
+                self._timer.cancel()
+                self._timer = None
+            self._server.end_request(request)
             self._server.record(request, status, self._number, self._in_flight, retry_after)
 
-    def _send(self, ready: "Ready") -> None:
-        request, answer = cast("Request", self._request), ready.answer
-        bare, timed = request.method == "HEAD" or answer.status == 304, self._timer is not None
-        manner = Manner.PLAIN if bare and answer.status else answer.manner
-        if manner is Manner.PLAIN:
-            self._transport.writelines(ready.wire(bare=bare, close=request.close))
+    def _send(self, encoded: "EncodedResponse") -> None:
+        request, answer = cast("Request", self._request), encoded.answer
+        without_body, timed = request.method == "HEAD" or answer.status == 304, self._timer is not None
+        delivery = Delivery.PLAIN if without_body and answer.status else answer.delivery
+        if delivery is Delivery.PLAIN:
+            self._transport.writelines(encoded.encode(without_body=without_body, close=request.close))
             self._end(answer.status, answer.retry_after)
             if request.close:
                 self._transport.close()
             elif timed:
-                self._go_on()
-        elif manner in (Manner.DRIP, Manner.ENDLESS):
-            self._transport.writelines(ready.wire(bare=True, close=True))
-            if manner is Manner.DRIP:
+                self._process_buffer()
+        elif delivery in (Delivery.DRIP, Delivery.ENDLESS):
+            self._transport.writelines(encoded.encode(without_body=True, close=True))
+            if delivery is Delivery.DRIP:
                 self._drip(deque(answer.body))
             else:
                 chunked = "Content-Length" not in answer.headers
                 self._stream(b"%x\r\n%b\r\n" % (len(answer.body), answer.body) if chunked else answer.body)
-        elif manner is not Manner.HANG:
-            self._break(ready)
+        elif delivery is not Delivery.HANG:
+            self._send_broken(encoded)
 
-    def _break(self, ready: "Ready") -> None:
-        """After: the connection ends without a whole answer."""
+    def _send_broken(self, encoded: "EncodedResponse") -> None:
+        """After: the connection is closed without a complete response."""
         self._end(0)
-        if ready.answer.manner is Manner.RESET:
-            linger = struct.pack("ii", 1, 0)  # without it the end would be an orderly one
+        if encoded.answer.delivery is Delivery.RESET:
+            linger = struct.pack("ii", 1, 0)  # close with RST instead of FIN
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self._transport.abort()
             return
-        whole = b"".join(ready.wire(bare=False, close=True)) if ready.answer.status else ready.answer.body
-        cut = len(ready.answer.body) // 2 if ready.answer.manner is Manner.CUT else 0
+        whole = (
+            b"".join(encoded.encode(without_body=False, close=True)) if encoded.answer.status else encoded.answer.body
+        )
+        cut = len(encoded.answer.body) // 2 if encoded.answer.delivery is Delivery.CUT else 0
         self._transport.write(whole[: len(whole) - cut])
         self._transport.close()
 
@@ -208,9 +211,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             return
         self._transport.write(bytes([rest.popleft()]))
-        self._timer = self._loop.call_later(_DRIP_EVERY, self._drip, rest)
+        self._timer = self._loop.call_later(_DRIP_SECONDS, self._drip, rest)
 
-    def _stream(self, piece: bytes) -> None:
-        if not self._full:
-            self._transport.write(piece)
-        self._timer = self._loop.call_later(_STREAM_EVERY, self._stream, piece)
+    def _stream(self, chunk: bytes) -> None:
+        if not self._writing_paused:
+            self._transport.write(chunk)
+        self._timer = self._loop.call_later(_STREAM_SECONDS, self._stream, chunk)

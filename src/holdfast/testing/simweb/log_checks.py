@@ -1,6 +1,6 @@
-"""The judge: what an access log proves about a crawl.
+"""Checks of a crawl by the access log of the simulated sites.
 
-The rule: pure functions of hits (and of the truth); they say what is wrong, so that an empty answer is the proof.
+The rule: pure functions of hits (and of the expected pages) that return violations; an empty result is the proof.
 """
 
 from collections import Counter, defaultdict
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from holdfast.simweb.log import Hit
-from holdfast.simweb.site import MUST, NEVER, ExpectedPage, Kind, is_trap
+from holdfast.testing.simweb.access_log import Hit
+from holdfast.testing.simweb.site import MUST_FETCH, MUST_NOT_FETCH, ExpectedPage, UrlKind, is_trap
 
 _ROBOTS: Final = ("/robots.txt", "/robots-moved.txt")
 
 
 class TooClose(NamedTuple):
-    """Two requests to one host with less between them than there should be."""
+    """Two requests to one host with too short a gap between them (seconds)."""
 
     earlier: Hit
     later: Hit
@@ -23,7 +23,7 @@ class TooClose(NamedTuple):
 
 
 def by_host(hits: Iterable[Hit]) -> dict[str, list[Hit]]:
-    """The hits of each host, in the order in which they began."""
+    """Group hits by host, in the order of their start."""
     hosts = defaultdict(list)
     for hit in sorted(hits, key=lambda hit: hit.at):
         hosts[hit.host].append(hit)
@@ -31,101 +31,101 @@ def by_host(hits: Iterable[Hit]) -> dict[str, list[Hit]]:
 
 
 def gaps(hits: Iterable[Hit], host: str) -> list[float]:
-    """Seconds from the beginning of a request to the host to that of the next."""
+    """Seconds between the starts of consecutive requests to a host."""
     return [later.at - earlier.at for earlier, later in pairwise(by_host(hits).get(host, []))]
 
 
 def too_close(hits: Iterable[Hit], delay: float) -> list[TooClose]:
-    """Pairs of requests to any host that began less than *delay* after each other."""
+    """Pairs of consecutive requests to a host that started less than *delay* seconds apart."""
     found = []
-    for mine in by_host(hits).values():
-        for earlier, later in pairwise(mine):
+    for requests in by_host(hits).values():
+        for earlier, later in pairwise(requests):
             if later.at - earlier.at < delay:
                 found.append(TooClose(earlier, later, later.at - earlier.at))
     return found
 
 
-def most_at_once(hits: Iterable[Hit], host: str | None = None) -> int:
-    """The most requests that were under way together; to *host*, or on the whole web."""
+def max_concurrent(hits: Iterable[Hit], host: str | None = None) -> int:
+    """The maximum number of concurrent requests to *host*, or to all hosts."""
     changes = []
     for hit in hits:
         if host is None or hit.host == host:
             changes += [(hit.at, 1), (hit.ended_at, -1)]
-    most = now = 0
-    for _, change in sorted(changes):  # one that ends when another begins is no overlap: -1 comes first
-        now += change
-        most = max(most, now)
-    return most
+    maximum = current = 0
+    for _, change in sorted(changes):  # a request that ends when another begins does not overlap: -1 sorts first
+        current += change
+        maximum = max(maximum, current)
+    return maximum
 
 
-def asked(hits: Iterable[Hit]) -> Counter[str]:
-    """How often each URL was asked for, however it ended; robots.txt apart."""
+def count_requests(hits: Iterable[Hit]) -> Counter[str]:
+    """Requests by URL, whatever their status; without robots.txt."""
     return Counter(hit.url for hit in hits if hit.path not in _ROBOTS)
 
 
-def refetched(hits: Iterable[Hit]) -> Counter[str]:
-    """URLs that were got whole more than once, and how often too many; robots.txt apart."""
+def count_refetches(hits: Iterable[Hit]) -> Counter[str]:
+    """URLs fetched with status 200 more than once, with the number of extra fetches; without robots.txt."""
     got = Counter(hit.url for hit in hits if hit.method == "GET" and hit.status == 200 and hit.path not in _ROBOTS)
     return Counter({url: count - 1 for url, count in got.items() if count > 1})
 
 
 def before_robots(hits: Iterable[Hit]) -> list[Hit]:
-    """Requests to hosts that had not answered for robots.txt yet."""
+    """Requests to a host before its first response to robots.txt."""
     found = []
-    for mine in by_host(hits).values():
-        answered = min((hit.ended_at for hit in mine if hit.path == _ROBOTS[0]), default=float("inf"))
-        found += [hit for hit in mine if hit.path not in _ROBOTS and hit.at < answered]
+    for requests in by_host(hits).values():
+        answered = min((hit.ended_at for hit in requests if hit.path == _ROBOTS[0]), default=float("inf"))
+        found += [hit for hit in requests if hit.path not in _ROBOTS and hit.at < answered]
     return found
 
 
 def robots_first(hits: Iterable[Hit]) -> bool:
-    """Was robots.txt had (or found to be out of reach) before anything else, on every host?"""
+    """Whether robots.txt was fetched (or failed) before anything else, on every host."""
     return not before_robots(hits)
 
 
-def impatient(hits: Iterable[Hit]) -> list[TooClose]:
-    """Requests that came before the time was over that an answer of the host told to wait (Retry-After)."""
+def before_retry_after(hits: Iterable[Hit]) -> list[TooClose]:
+    """Requests to a host before the end of a Retry-After."""
     found = []
-    for mine in by_host(hits).values():
-        for place, refusal in enumerate(mine):
+    for requests in by_host(hits).values():
+        for index, refusal in enumerate(requests):
             if refusal.retry_after is None:
                 continue
             until = refusal.ended_at + refusal.retry_after
             found += [
                 TooClose(refusal, later, later.at - refusal.ended_at)
-                for later in mine[place + 1 :]
+                for later in requests[index + 1 :]
                 if refusal.ended_at <= later.at < until
             ]
     return found
 
 
-def missing(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[ExpectedPage]:
-    """What a complete crawl must have had, with the status in which it ends, and this one has not."""
+def missing_pages(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[ExpectedPage]:
+    """Expected pages that were not fetched with their final status."""
     seen = defaultdict(set)
     for hit in hits:
         seen[hit.url].add(hit.status)
     return [
         page
         for page in expected
-        if page.kind in MUST
+        if page.kind in MUST_FETCH
         and (not seen.get(page.url) if page.status is None else page.status not in _seen(seen, page))
     ]
 
 
 def _seen(seen: dict[str, set[int]], page: ExpectedPage) -> set[int]:
     statuses = seen.get(page.url, set())
-    unchanged = page.status == 200 and 304 in statuses  # the client had it from before
+    unchanged = page.status == 200 and 304 in statuses  # the client had it from an earlier crawl
     return statuses | {200} if unchanged else statuses
 
 
-def unwanted(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
-    """Requests for what robots.txt denies or no link may be followed to."""
-    never = {page.url for page in expected if page.kind in NEVER}
+def forbidden_requests(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
+    """Requests for URLs that robots.txt disallows or that only nofollow links lead to."""
+    never = {page.url for page in expected if page.kind in MUST_NOT_FETCH}
     return [hit for hit in hits if hit.url in never]
 
 
-def strange(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
-    """Requests for URLs that are neither expected nor robots.txt, pictures or in traps: somebody made them up."""
+def unknown_urls(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
+    """Requests for URLs that exist nowhere: neither expected nor robots.txt, images or traps."""
     known = {page.url for page in expected}
     return [
         hit
@@ -137,6 +137,6 @@ def strange(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
     ]
 
 
-def tally(expected: Sequence[ExpectedPage]) -> Counter[Kind]:
-    """How many there are of each kind."""
+def count_kinds(expected: Sequence[ExpectedPage]) -> Counter[UrlKind]:
+    """The number of expected pages of each kind."""
     return Counter(page.kind for page in expected)

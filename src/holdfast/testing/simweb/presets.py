@@ -1,7 +1,7 @@
-"""Webs that have a name.
+"""Named specs of simulated webs.
 
-The rule: a preset is a plan like any other; what it promises stands in its docstring, and its sites are never deeper than 9 clicks, so
-that a crawl with the default depth gets everywhere.
+The rule: the docstring of a preset says what it contains, and no page is more than 9 links deep, so that a crawl with the default depth
+reaches all of them.
 """
 
 from collections.abc import Callable
@@ -9,37 +9,67 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.simweb.names import chance, draw
-from holdfast.simweb.plan import Odd, Robots, Site, Trap, Wall, Web
+from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Trap, Wall, Web
+from holdfast.testing.simweb.url_names import chance, draw
 
-_USUAL: Final = {Odd.MISSING: 0.05, Odd.MOVED: 0.05, Odd.COPY: 0.03, Odd.HIDDEN: 0.02, Odd.PRIVATE: 0.03}
+_COMMON: Final = {
+    SpecialUrl.MISSING: 0.05,
+    SpecialUrl.MOVED: 0.05,
+    SpecialUrl.COPY: 0.03,
+    SpecialUrl.HIDDEN: 0.02,
+    SpecialUrl.PRIVATE: 0.03,
+}
 
 
 def _demo(seed: int) -> Web:
-    """A dozen friendly sites, each with a few dead links, redirects and images; nothing that takes long."""
-    site = Site(40, 10, 6000, images=2, external=0.1, latency=0.02, jitter=0.06, robots=Robots.DENY, odd=_USUAL)
+    """A dozen friendly sites with a few dead links, redirects and images; all fast."""
+    site = Site(40, 10, 6000, images=2, external=0.1, latency=0.02, jitter=0.06, robots=Robots.DENY, odd=_COMMON)
     return Web(seed, 12, site, {0: replace(site, pages=120), 7: replace(site, flaky=0.05), 11: Site(1)})
 
 
 def _torture(seed: int) -> Web:
-    """For crawls that are killed: everything that a crawl must get right, nothing whose end depends on time or luck."""
+    """For crawls under faults: many special URLs, but none whose result depends on time or chance."""
     odd = {
-        **_USUAL,
-        **dict.fromkeys((Odd.GONE, Odd.BROKEN, Odd.LOOP, Odd.FAR, Odd.AWAY, Odd.NOFOLLOW, Odd.NOINDEX), 0.01),
-        **dict.fromkeys((Odd.CHARSET, Odd.BINARY, Odd.NUL), 0.02),
+        **_COMMON,
+        **dict.fromkeys(
+            (
+                SpecialUrl.GONE,
+                SpecialUrl.BROKEN,
+                SpecialUrl.LOOP,
+                SpecialUrl.FAR,
+                SpecialUrl.AWAY,
+                SpecialUrl.NOFOLLOW,
+                SpecialUrl.NOINDEX,
+            ),
+            0.01,
+        ),
+        **dict.fromkeys((SpecialUrl.CHARSET, SpecialUrl.BINARY, SpecialUrl.NUL), 0.02),
     }
     site = Site(200, 20, 4000, images=1, external=0.1, latency=0.002, jitter=0.01, robots=Robots.DENY, flaky=0.03)
     return Web(seed, 8, replace(site, odd=odd), {7: Site(1)})
 
 
 def _hostile(seed: int) -> Web:
-    """Fifty good sites (0 to 49), and after them one of each nasty kind."""
+    """Fifty good sites (0 to 49), followed by one of each hostile kind."""
     good = Site(30, 10, 4000, latency=0.005, jitter=0.02, external=0.05)
     bad = Site(10, 4, 2000)
     kinds = (
-        Odd.DRIP, Odd.ENDLESS, Odd.HUGE, Odd.BOMB, Odd.HEADERS, Odd.DEEP, Odd.WIDE, Odd.NUL, Odd.GARBAGE, Odd.RESET, Odd.CUT,
-        Odd.HANG, Odd.LOOP, Odd.FAR, Odd.CHARSET,
-    )  # fmt: skip
+        SpecialUrl.DRIP,
+        SpecialUrl.ENDLESS,
+        SpecialUrl.HUGE,
+        SpecialUrl.BOMB,
+        SpecialUrl.HEADERS,
+        SpecialUrl.DEEP,
+        SpecialUrl.WIDE,
+        SpecialUrl.NUL,
+        SpecialUrl.GARBAGE,
+        SpecialUrl.RESET,
+        SpecialUrl.CUT,
+        SpecialUrl.HANG,
+        SpecialUrl.LOOP,
+        SpecialUrl.FAR,
+        SpecialUrl.CHARSET,
+    )
     nasty = [
         *(replace(bad, odd={kind: 1.0}) for kind in kinds),
         *(replace(bad, traps=(trap,)) for trap in Trap),
@@ -50,8 +80,8 @@ def _hostile(seed: int) -> Web:
 
 
 def _polite(seed: int) -> Web:
-    """Sites that watch how they are treated: each kind of robots.txt, a Crawl-delay, limits of rate."""
-    site = Site(12, 6, 1500, odd={Odd.PRIVATE: 0.3, Odd.HIDDEN: 0.2})
+    """Sites for politeness checks: each kind of robots.txt, a Crawl-delay, rate limits."""
+    site = Site(12, 6, 1500, odd={SpecialUrl.PRIVATE: 0.3, SpecialUrl.HIDDEN: 0.2})
     special = {n: replace(site, robots=robots) for n, robots in enumerate(Robots)}
     special[len(special)] = replace(site, robots=Robots.DENY, crawl_delay=1.0)
     special[len(special)] = replace(site, rate_limit=4, rate_window=1.0)
@@ -60,7 +90,7 @@ def _polite(seed: int) -> Web:
 
 
 def _fast(seed: int) -> Web:
-    """For benchmarks: plain pages of 20 KB with 50 links, at once."""
+    """For benchmarks: plain pages of 20 KB with 50 links, without latency."""
     return Web(seed, 100, Site(10_000, 50, 20_000))
 
 
@@ -79,7 +109,7 @@ def _mixed(seed: int) -> Web:
             robots=(Robots.NONE, Robots.ALLOW, Robots.DENY)[draw(seed, n, "robots") % 3],
             flaky=0.02,
             changing=0.2,
-            odd={**_USUAL, Odd.BROKEN: 0.02, Odd.BINARY: 0.02, Odd.CHARSET: 0.02},
+            odd={**_COMMON, SpecialUrl.BROKEN: 0.02, SpecialUrl.BINARY: 0.02, SpecialUrl.CHARSET: 0.02},
         )
     return Web(seed, len(special), special=special)
 
@@ -97,12 +127,12 @@ PRESETS: Final[dict[str, Callable[[int], Web]]] = {
 def preset(
     name: str, *, seed: int = 1, sites: int | None = None, pages: int | None = None, by_port: bool = False
 ) -> Web:
-    """The web of that name. *sites* cuts it or adds usual sites, *pages* sets the size of the usual sites."""
+    """The web of that name. *sites* sets the number of sites, *pages* the size of the default site."""
     make = PRESETS.get(name)
     if make is None:
         raise UsageError(f"There is no web called {name!r}; there are {', '.join(PRESETS)}.")
     web = make(seed)
     count = web.sites if sites is None else sites
-    usual = web.default if pages is None else replace(web.default, pages=pages)
+    default = web.default if pages is None else replace(web.default, pages=pages)
     special = {n: site for n, site in web.special.items() if n < count}
-    return replace(web, sites=count, default=usual, special=special, by_port=by_port)
+    return replace(web, sites=count, default=default, special=special, by_port=by_port)

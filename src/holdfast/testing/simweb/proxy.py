@@ -1,7 +1,7 @@
-"""A proxy to try a crawler with: it asks the simulated web for it, well or badly, as it is told.
+"""A proxy in front of the simulated web that works or fails on command.
 
-The rule: it listens on loopback and connects to nothing but loopback, whatever it is asked for. How it behaves can change at any
-moment; but for work and slowness, a change also ends every connection that stood before.
+The rule: it listens on loopback and connects only to loopback. Its behaviour can change at any time; except for WORK and SLOW, a change
+also closes every open connection.
 """
 
 import argparse
@@ -21,53 +21,53 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.simweb.proxy_log import ProxyLog
-from holdfast.simweb.proxy_talk import Talk
+from holdfast.testing.simweb.proxy_log import ProxyLog
+from holdfast.testing.simweb.proxy_protocol import ProxySession
 
 PROTOCOLS: Final = ("http", "https", "socks5", "socks5h")
-"""As clients call them; the last two are the same to a proxy."""
-_LOOK_EVERY: Final = 0.5
+"""As in the URL of a proxy; the last two are the same to the proxy."""
+_PARENT_POLL_SECONDS: Final = 0.5
 
 
-class What(StrEnum):
-    """How a proxy can behave."""
+class ProxyMode(StrEnum):
+    """The behaviours of a proxy."""
 
     WORK = "work"
     REFUSE = "refuse"
-    """Nobody listens."""
+    """Connections are refused."""
     DROP = "drop"
-    """Connections are closed before a word."""
+    """Connections are closed without a response."""
     HANG = "hang"
-    """Requests are read and never answered."""
+    """Requests are read, and there is no response."""
     SLOW = "slow"
-    """Each answer of its own comes `seconds` later."""
+    """Each response of the proxy itself is delayed by `seconds`."""
     STATUS = "status"
-    """Every request and CONNECT is answered with `status`; SOCKS says what is most like it, or a number below 100 as its reply."""
+    """Every request and CONNECT gets `status`; SOCKS maps it to a reply, or uses a number below 100 as the reply."""
     GARBAGE = "garbage"
-    """The answer is none, and the connection ends."""
+    """The response is invalid, and the connection is closed."""
     WRONG_PASSWORD = "wrong_password"  # noqa: S105
-    """Nobody is known."""
+    """All credentials are rejected."""
 
 
 class Behaviour(NamedTuple):
-    """How a proxy behaves now."""
+    """The current behaviour of a proxy."""
 
-    what: What = What.WORK
+    mode: ProxyMode = ProxyMode.WORK
     seconds: float = 0.0
     status: int = 0
 
 
-def behaviour(what: str, *, seconds: float = 0.0, status: int = 503) -> Behaviour:
-    """Raises UsageError for what no proxy does."""
+def make_behaviour(mode: str, *, seconds: float = 0.0, status: int = 503) -> Behaviour:
+    """Validate a behaviour. Raises UsageError for an unknown mode."""
     try:
-        wanted = What(what)
+        chosen = ProxyMode(mode)
     except ValueError:
-        raise UsageError(f"A proxy can {', '.join(What)}; not {what!a}.") from None
-    return Behaviour(wanted, seconds, status if wanted is What.STATUS else 0)
+        raise UsageError(f"A proxy can {', '.join(ProxyMode)}; not {mode!a}.") from None
+    return Behaviour(chosen, seconds, status if chosen is ProxyMode.STATUS else 0)
 
 
 class Proxy:
-    """An async context manager; while it is open, it listens."""
+    """A proxy as an async context manager; it listens until the end."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Proxy:
         hosts: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """*hosts*: names or addresses, perhaps with :port, and which loopback address, perhaps with :port, they lead to."""
+        """*hosts* maps names or addresses, optionally with :port, to loopback addresses, optionally with :port."""
         if protocol not in PROTOCOLS:
             raise UsageError(f"A proxy speaks {', '.join(PROTOCOLS)}; not {protocol!a}.")
         if (protocol == "https") is not (tls is not None):
@@ -91,12 +91,12 @@ class Proxy:
         self._user, self._password, self._tls = user, password or "", tls
         self._hosts = {name.lower(): _loopback(to) for name, to in (hosts or {}).items()}
         self._port = port
-        self._place: socket.socket | None = None
+        self._reserved: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._talks: dict[asyncio.Task[None], Talk] = {}
+        self._sessions: dict[asyncio.Task[None], ProxySession] = {}
 
     async def __aenter__(self) -> Self:
-        self._place = reserve(self._port)
+        self._reserved = reserve_port(self._port)
         await self._listen()
         return self
 
@@ -106,25 +106,25 @@ class Proxy:
         self._close()
         await self._abandon()
         self.log.close()
-        if self._place is not None:
-            self._place.close()
+        if self._reserved is not None:
+            self._reserved.close()
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, also while it refuses."""
-        assert self._place is not None  # noqa: S101
-        host, port = self._place.getsockname()
+        """Its host and port, also while it refuses connections."""
+        assert self._reserved is not None  # noqa: S101
+        host, port = self._reserved.getsockname()
         return host, port
 
-    async def behave(self, what: str, *, seconds: float = 0.0, status: int = 503) -> None:
-        """After: whoever comes from now on is treated so."""
-        wanted = behaviour(what, seconds=seconds, status=status)
-        self.behaviour = wanted
-        if wanted.what is What.REFUSE:
+    async def behave(self, mode: str, *, seconds: float = 0.0, status: int = 503) -> None:
+        """Set the behaviour. After: it applies to every new connection."""
+        chosen = make_behaviour(mode, seconds=seconds, status=status)
+        self.behaviour = chosen
+        if chosen.mode is ProxyMode.REFUSE:
             self._close()
         elif self._server is None:
             await self._listen()
-        if wanted.what not in (What.WORK, What.SLOW):
+        if chosen.mode not in (ProxyMode.WORK, ProxyMode.SLOW):
             await self._abandon()
 
     async def _listen(self) -> None:
@@ -140,34 +140,34 @@ class Proxy:
 
     async def _abandon(self) -> None:
         """After: no connection is open."""
-        talks = dict(self._talks)
-        for task, talk in talks.items():
-            talk.abandon()
+        sessions = dict(self._sessions)
+        for task, session in sessions.items():
+            session.abandon()
             task.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
+        await asyncio.gather(*sessions, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = Talk(self, reader, writer)
-        task = asyncio.get_running_loop().create_task(talk.run())
-        self._talks[task] = talk
-        task.add_done_callback(self._talks.pop)
+        session = ProxySession(self, reader, writer)
+        task = asyncio.get_running_loop().create_task(session.run())
+        self._sessions[task] = session
+        task.add_done_callback(self._sessions.pop)
 
-    # what a talk asks
+    # called by sessions
 
     @property
-    def asks_for_login(self) -> bool:
-        return self._user is not None or self.behaviour.what is What.WRONG_PASSWORD
+    def requires_auth(self) -> bool:
+        return self._user is not None or self.behaviour.mode is ProxyMode.WRONG_PASSWORD
 
-    def knows(self, user: str | None, password: str | None) -> bool:
-        """May they use the proxy?"""
-        if self.behaviour.what is What.WRONG_PASSWORD:
+    def is_authorized(self, user: str | None, password: str | None) -> bool:
+        """Whether these credentials may use the proxy."""
+        if self.behaviour.mode is ProxyMode.WRONG_PASSWORD:
             return False
         if self._user is None:
             return True
         return user == self._user and hmac.compare_digest((password or "").encode(), self._password.encode())
 
-    def place(self, host: str, port: int) -> tuple[str, int]:
-        """Where a site is. Raises PermissionError for what is not on loopback."""
+    def resolve(self, host: str, port: int) -> tuple[str, int]:
+        """Resolve a host to a loopback address. Raises PermissionError for any other address."""
         name = host.lower().removesuffix(".")
         if found := self._hosts.get(f"{name}:{port}") or self._hosts.get(name):
             return found[0], found[1] or port
@@ -179,20 +179,21 @@ class Proxy:
             raise PermissionError(host) from None
 
 
-def reserve(port: int = 0) -> socket.socket:
-    """A port of loopback that nobody else is given while the socket is open; whoever may share it can listen, else it refuses."""
-    place = socket.socket()
-    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+def reserve_port(port: int = 0) -> socket.socket:
+    """Reserve a loopback port while the returned socket is open: only a socket with SO_REUSEPORT can listen on it; without one,
+    connections are refused."""
+    resolve = socket.socket()
+    resolve.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        place.bind(("127.0.0.1", port))
+        resolve.bind(("127.0.0.1", port))
     except OSError:
-        place.close()
+        resolve.close()
         raise
-    return place
+    return resolve
 
 
 def _loopback(text: str) -> tuple[str, int]:
-    """An address of loopback and a port, 0 if none is said. Raises UsageError."""
+    """Parse a loopback address and a port (0: none). Raises UsageError."""
     host, colon, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "0")
     try:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
@@ -207,7 +208,7 @@ def _loopback(text: str) -> tuple[str, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Be a proxy until told to stop: one line of JSON says where. The exit code."""
+    """Run a proxy until it is stopped; prints its address as one line of JSON. Returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
         asyncio.run(_serve(options))
@@ -228,58 +229,58 @@ async def _serve(options: argparse.Namespace) -> None:
         log=options.log,
         user=options.user,
         password=options.password_file.read_text("utf-8").rstrip("\n") if options.password_file else None,
-        hosts=dict(each.partition("=")[::2] for each in options.host),
+        hosts=dict(item.partition("=")[::2] for item in options.host),
         tls=tls,
     )
     loop = asyncio.get_running_loop()
     async with proxy:
         await proxy.behave(options.behave, seconds=options.seconds, status=options.status)
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, proxy.stopped.set)
-        holder = asyncio.create_task(_obey(proxy, os.getppid())) if options.held else None
+        for item in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(item, proxy.stopped.set)
+        parent = asyncio.create_task(_run_commands(proxy, os.getppid())) if options.held else None
         host, port = proxy.address
         print(json.dumps({"host": host, "port": port}), flush=True)  # noqa: T201
         await proxy.stopped.wait()
-        if holder is not None:
-            holder.cancel()
+        if parent is not None:
+            parent.cancel()
 
 
-async def _obey(proxy: Proxy, holder: int) -> None:
-    """Do what standard input says, a line of JSON each, and say so; its end, or that of the holder, is ours."""
+async def _run_commands(proxy: Proxy, parent: int) -> None:
+    """Run commands from standard input, a line of JSON each, and print a reply. Stops at its end, or when the parent ends."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     line = asyncio.ensure_future(reader.readline())
-    while os.getppid() == holder:  # a child that it forked may keep our standard input open
-        done, _ = await asyncio.wait((line,), timeout=_LOOK_EVERY)
+    while os.getppid() == parent:  # another child of the parent may keep standard input open
+        done, _ = await asyncio.wait((line,), timeout=_PARENT_POLL_SECONDS)
         if not done:
             continue
-        if not (said := line.result()):
+        if not (text := line.result()):
             break
         try:
-            await proxy.behave(**json.loads(said))
-            answer: dict[str, str] = {}
+            await proxy.behave(**json.loads(text))
+            reply: dict[str, str] = {}
         except (UsageError, OSError, TypeError, ValueError) as error:
-            answer = {"error": str(error)}
-        print(json.dumps(answer), flush=True)  # noqa: T201
+            reply = {"error": str(error)}
+        print(json.dumps(reply), flush=True)  # noqa: T201
         line = asyncio.ensure_future(reader.readline())
     line.cancel()
     proxy.stopped.set()
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m holdfast.simweb.proxy", description="A proxy on loopback.")
-    parser.add_argument("--protocol", default="http", choices=PROTOCOLS, help="what it speaks (http)")
-    parser.add_argument("--port", type=int, default=0, help="where to listen; 0 = wherever is free")
-    parser.add_argument("--log", type=Path, help="append what it is asked for to this file, as JSON")
-    parser.add_argument("--user", help="who may use it; without, everybody")
-    parser.add_argument("--password-file", type=Path, help="a file with the user's password")
-    parser.add_argument("--certificate", type=Path, help="of a proxy that speaks https")
-    parser.add_argument("--key", type=Path, help="the certificate's")
-    parser.add_argument("--host", action="append", default=[], help="NAME=ADDRESS: what else leads to loopback")
-    parser.add_argument("--behave", default="work", choices=list(What), help="how it treats those who come (work)")
-    parser.add_argument("--seconds", type=float, default=0.0, help="how slow")
-    parser.add_argument("--status", type=int, default=503, help="which status")
-    parser.add_argument("--held", action="store_true", help="take orders from standard input and stop when it ends")
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simweb.proxy", description="A proxy on loopback.")
+    parser.add_argument("--protocol", default="http", choices=PROTOCOLS, help="protocol of the proxy (http)")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 = any free port")
+    parser.add_argument("--log", type=Path, help="append its requests to this file, as JSON")
+    parser.add_argument("--user", help="user name; default: no authentication")
+    parser.add_argument("--password-file", type=Path, help="file with the user's password")
+    parser.add_argument("--certificate", type=Path, help="certificate of an https proxy")
+    parser.add_argument("--key", type=Path, help="key of the certificate")
+    parser.add_argument("--host", action="append", default=[], help="NAME=ADDRESS: map a name to a loopback address")
+    parser.add_argument("--behave", default="work", choices=list(ProxyMode), help="behaviour (work)")
+    parser.add_argument("--seconds", type=float, default=0.0, help="delay of --behave slow")
+    parser.add_argument("--status", type=int, default=503, help="status of --behave status")
+    parser.add_argument("--held", action="store_true", help="read commands from standard input and stop when it ends")
     return parser
 
 

@@ -1,6 +1,6 @@
-"""A proxy in a process of its own, held by whoever started it: told how to behave, killed, frozen, started again at its place.
+"""A proxy as a child process, which can be reconfigured, killed, frozen and restarted at the same address.
 
-The rule: its address is the same as long as its holder lives, and while it does not run, connections to it are refused.
+The rule: its address stays the same for the lifetime of this object, and while it does not run, connections to it are refused.
 """
 
 import json
@@ -17,14 +17,14 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.simweb.proxy import Behaviour, behaviour, reserve
-from holdfast.simweb.proxy_log import read
+from holdfast.testing.simweb.proxy import Behaviour, make_behaviour, reserve_port
+from holdfast.testing.simweb.proxy_log import read_log
 
-_PATIENCE: Final = 60.0
+_TIMEOUT_SECONDS: Final = 60.0
 
 
 class ProxyProcess:
-    """A context manager; while it is open, the proxy runs unless it was killed."""
+    """A proxy process as a context manager; it runs until the end unless it is killed."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class ProxyProcess:
         hosts: Mapping[str, str] | None = None,
         certificate: tuple[Path, Path] | None = None,
     ) -> None:
-        """In *folder* it keeps NAME.log. *hosts*: see `Proxy`. *certificate*: the file and its key, of a proxy that speaks https."""
+        """*folder*: for NAME.log. *hosts*: see `Proxy`. *certificate*: the certificate and key files of an https proxy."""
         self.name, self.protocol, self.user = name, protocol, user
         self.log_path = folder / f"{name}.log"
         self._folder, self._password, self._hosts, self._certificate = folder, password, dict(hosts or {}), certificate
         self._behaviour = Behaviour()
-        self._place: socket.socket | None = None
+        self._reserved: socket.socket | None = None
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -54,23 +54,23 @@ class ProxyProcess:
         self.stop()
 
     def start(self) -> Self:
-        """After: it runs, where it ran before, and behaves as it was told last. Raises HoldfastError if it cannot."""
-        if self._place is None:
-            self._place = reserve()
-        command = [sys.executable, "-m", "holdfast.simweb.proxy", "--held", "--protocol", self.protocol]
+        """After: it runs at its address with the last behaviour that was set. Raises HoldfastError on failure."""
+        if self._reserved is None:
+            self._reserved = reserve_port()
+        command = [sys.executable, "-m", "holdfast.testing.simweb.proxy", "--held", "--protocol", self.protocol]
         command += ["--port", str(self.address[1]), "--log", str(self.log_path)]
-        command += ["--behave", self._behaviour.what, "--seconds", str(self._behaviour.seconds)]
+        command += ["--behave", self._behaviour.mode, "--seconds", str(self._behaviour.seconds)]
         command += ["--status", str(self._behaviour.status)]
         command += [f"--host={name}={to}" for name, to in self._hosts.items()]
         if self.user is not None:
-            secret = self._folder / f"{self.name}.password"  # arguments of a process can be read by everybody
+            secret = self._folder / f"{self.name}.password"  # arguments of a process are readable by all users
             secret.touch(0o600)
             secret.write_text(self._password or "", "utf-8")
             command += ["--user", self.user, "--password-file", str(secret)]
         if self._certificate is not None:
             command += ["--certificate", str(self._certificate[0]), "--key", str(self._certificate[1])]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if not self._answer():
+        if not self._read_reply():
             self.kill()
             self.stop()
             raise HoldfastError(f"The proxy {self.name} did not start.")
@@ -78,75 +78,76 @@ class ProxyProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process; 0 if it does not run."""
+        """The pid of the process; 0 if it does not run."""
         return self._process.pid if self._process else 0
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, or did. Before: it was started once."""
-        assert self._place is not None  # noqa: S101
-        host, port = self._place.getsockname()
+        """Its host and port. Before: it was started once."""
+        assert self._reserved is not None  # noqa: S101
+        host, port = self._reserved.getsockname()
         return host, port
 
     @property
     def url(self) -> str:
-        """As people write it, with its password."""
+        """Its URL, with user and password."""
         login = "" if self.user is None else f"{quote(self.user, '')}:{quote(self._password or '', '')}@"
         return f"{self.protocol}://{login}{self.address[0]}:{self.address[1]}"
 
-    def behave(self, what: str, *, seconds: float = 0.0, status: int = 503) -> None:
-        """After: it behaves so (see `proxy.What`), from its next start on if it does not run. Before: it is not frozen."""
-        self._behaviour = behaviour(what, seconds=seconds, status=status)
+    def behave(self, mode: str, *, seconds: float = 0.0, status: int = 503) -> None:
+        """Set its behaviour (see `proxy.ProxyMode`). Before: it is not frozen. After: the behaviour is in effect, or will be from the next
+        start if it does not run."""
+        self._behaviour = make_behaviour(mode, seconds=seconds, status=status)
         if self._process is None:
             return
         assert self._process.stdin is not None  # noqa: S101
         print(json.dumps(self._behaviour._asdict()), file=self._process.stdin, flush=True)
-        said = self._answer()
-        if said != {}:
-            raise HoldfastError(f"The proxy {self.name} does not {what}: {said}")
+        reply = self._read_reply()
+        if reply != {}:
+            raise HoldfastError(f"The proxy {self.name} does not {mode}: {reply}")
 
     def log(self) -> list[dict[str, Any]]:
-        """Every request that came until now, from all its lives. See `proxy_log.read`."""
-        return read(self.log_path)
+        """All requests so far, of all starts. See `proxy_log.read_log`."""
+        return read_log(self.log_path)
 
     def kill(self) -> None:
-        """After: it is gone at once (SIGKILL), also if it was frozen. Its address stays its own."""
+        """After: it is killed (SIGKILL), also if it was frozen. Its address stays reserved."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(_PATIENCE)
+            self._process.wait(_TIMEOUT_SECONDS)
         self._clean_up()
 
     def freeze(self) -> None:
-        """After: it does nothing any more (SIGSTOP), and the kernel still takes connections for it. Before: it runs."""
+        """Before: it runs. After: it is stopped (SIGSTOP), and the kernel still accepts connections for it."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
-        """After: it goes on as if nothing had been."""
+        """After: it continues (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """After: it has ended in order, and its address is anybody's."""
+        """After: it has shut down, and its address is released."""
         if self._process is not None:
             assert self._process.stdin is not None  # noqa: S101
-            self._process.stdin.close()  # it ends by that
+            self._process.stdin.close()  # the process shuts down at the end of its standard input
             self.thaw()
             try:
-                self._process.wait(_PATIENCE)
+                self._process.wait(_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._clean_up()
-        if self._place is not None:
-            self._place.close()
-            self._place = None
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
-    def _answer(self) -> Any:
-        """What the process says; None: nothing, as it has ended."""
+    def _read_reply(self) -> Any:
+        """Read a reply of the process; None: it has ended."""
         assert self._process is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
-        readable, _, _ = select.select([self._process.stdout], [], [], _PATIENCE)
-        said = self._process.stdout.readline() if readable else ""
-        return json.loads(said) if said else None
+        readable, _, _ = select.select([self._process.stdout], [], [], _TIMEOUT_SECONDS)
+        reply = self._process.stdout.readline() if readable else ""
+        return json.loads(reply) if reply else None
 
     def _clean_up(self) -> None:
         if self._process is not None:

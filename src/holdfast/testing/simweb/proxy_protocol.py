@@ -1,6 +1,6 @@
-"""One client of a proxy: HTTP with whole URLs, CONNECT, SOCKS 5.
+"""The protocols of a proxy: HTTP with absolute URLs, CONNECT, SOCKS 5.
 
-The rule: whatever a client or a site says ends in an answer or in the end of this connection, never of the proxy.
+The rule: any input of a client or a site leads to a response or to the end of this connection, never of the proxy.
 """
 
 import asyncio
@@ -12,113 +12,113 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from holdfast.simweb.log import boot_ns
-from holdfast.simweb.proxy_log import Entry
+from holdfast.testing.simweb.access_log import boot_ns
+from holdfast.testing.simweb.proxy_log import ProxyLogEntry
 
 if TYPE_CHECKING:
-    from holdfast.simweb.proxy import Proxy
+    from holdfast.testing.simweb.proxy import Proxy
 
-_PATIENCE: Final = 10.0
-_GOODBYE: Final = 5.0
-_PIECE: Final = 65_536
+_CONNECT_TIMEOUT: Final = 10.0
+_CLOSE_TIMEOUT: Final = 5.0
+_CHUNK_BYTES: Final = 65_536
 _GARBAGE: Final = b"\x00\xffthis is no answer\x00\xff\r\n\r\n"
-_OF_THE_HOP: Final = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection")
+_HOP_BY_HOP: Final = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection")
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 
 _SOCKS: Final = 5
 _NO_LOGIN, _LOGIN, _NO_METHOD = 0, 2, 255
 _CONNECT: Final = 1
 _FAILED, _FORBIDDEN, _UNREACHABLE, _REFUSED, _NO_COMMAND = 1, 2, 4, 5, 7
-_MOST_REPLIES: Final = 100
-"""Below it a status is the reply of SOCKS itself."""
-_REPLIES: Final = {403: _FORBIDDEN, 502: _REFUSED, 504: _UNREACHABLE}
-"""What SOCKS has for a status of HTTP; a general failure for any other."""
+_FIRST_HTTP_STATUS: Final = 100
+"""A status below this is sent as the SOCKS reply itself."""
+_SOCKS_REPLIES: Final = {403: _FORBIDDEN, 502: _REFUSED, 504: _UNREACHABLE}
+"""SOCKS replies for HTTP statuses; a general failure for any other."""
 
 
-class Reply(NamedTuple):
-    """Where the answer of a site ends."""
+class ResponseHead(NamedTuple):
+    """The response head of a site and the length of its body."""
 
     status: int
     head: bytes
     length: int | None
-    """Bytes of the body; None: it ends with the connection."""
+    """Bytes of the body; None: until the end of the connection."""
 
 
-class Talk:
-    """A connection to the proxy, and to the site while there is one."""
+class ProxySession:
+    """A connection of a client to the proxy, with its current connection to a site."""
 
     def __init__(self, proxy: "Proxy", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy, self._reader, self._writer = proxy, reader, writer
         self._site: asyncio.StreamWriter | None = None
-        self._entry: Entry | None = None
+        self._entry: ProxyLogEntry | None = None
         self._received, self._sent = 0, 0
 
     async def run(self) -> None:
-        """Talk to the end. After: both connections are closed, and the log says how many bytes went through them."""
+        """Serve the connection to its end. After: both connections are closed, and the log has their bytes."""
         try:
-            if self._proxy.behaviour.what == "drop":
-                self._begin("", "")
+            if self._proxy.behaviour.mode == "drop":
+                self._log_request("", "")
             elif self._proxy.socks:
                 await self._socks()
             else:
                 while await self._http():
-                    self._end()
+                    self._log_end()
         except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError):
-            pass  # the other side went, or does not speak what we do
+            pass  # the other side disconnected, or does not speak the protocol
         finally:
-            self._end()
+            self._log_end()
             if self._site is not None:
-                await hang_up(self._site)
-            await hang_up(self._writer)
+                await close_writer(self._site)
+            await close_writer(self._writer)
 
     def abandon(self) -> None:
-        """After: both connections are gone, at once."""
+        """After: both connections are aborted."""
         for writer in (self._writer, self._site):
             if writer is not None:
                 writer.transport.abort()
 
     # the log
 
-    def _begin(self, method: str, target: str, user: str | None = None) -> Entry:
-        self._entry = self._proxy.log.open(method, target, self._proxy.behaviour.what, user)
+    def _log_request(self, method: str, target: str, user: str | None = None) -> ProxyLogEntry:
+        self._entry = self._proxy.log.open(method, target, self._proxy.behaviour.mode, user)
         return self._entry
 
-    def _end(self) -> None:
+    def _log_end(self) -> None:
         if self._entry is not None:
-            self._entry.note(ended_at=boot_ns() / 1e9, received=self._received, sent=self._sent)
+            self._entry.add_facts(ended_at=boot_ns() / 1e9, received=self._received, sent=self._sent)
         self._entry, self._received, self._sent = None, 0, 0
 
     # what all have in common
 
-    async def _say(self, data: bytes) -> None:
+    async def _send(self, data: bytes) -> None:
         self._sent += len(data)
         self._writer.write(data)
         await self._writer.drain()
 
     async def _misbehave(self) -> bool:
-        """What is to be done instead of work, if it needs no words. True: that was all."""
+        """Apply the modes GARBAGE, HANG and SLOW. Returns True if the session is over."""
         behaviour = self._proxy.behaviour
-        if behaviour.what == "garbage":
-            await self._say(_GARBAGE)
-        elif behaviour.what == "hang":
-            while await self._reader.read(_PIECE):
+        if behaviour.mode == "garbage":
+            await self._send(_GARBAGE)
+        elif behaviour.mode == "hang":
+            while await self._reader.read(_CHUNK_BYTES):
                 pass
-        elif behaviour.what == "slow":
+        elif behaviour.mode == "slow":
             await asyncio.sleep(behaviour.seconds)
             return False
         else:
             return False
         return True
 
-    async def _reach(self, host: str, port: int) -> asyncio.StreamReader:
-        """Connect to the site. Raises PermissionError where it may not be, OSError and TimeoutError where it cannot."""
-        place = self._proxy.place(host, port)
-        async with asyncio.timeout(_PATIENCE):
-            reader, self._site = await asyncio.open_connection(*place)
+    async def _connect(self, host: str, port: int) -> asyncio.StreamReader:
+        """Connect to the site. Raises PermissionError if it is not on loopback, OSError and TimeoutError if it fails."""
+        target_address = self._proxy.resolve(host, port)
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
+            reader, self._site = await asyncio.open_connection(*target_address)
         return reader
 
     async def _tunnel(self, reader: asyncio.StreamReader) -> None:
-        """After: one of both sides has ended, and what it said was handed on."""
+        """Forward bytes in both directions. After: one side has ended, and its bytes were forwarded."""
         up, down = asyncio.create_task(self._up()), asyncio.create_task(self._down(reader))
         try:
             await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
@@ -129,84 +129,94 @@ class Talk:
 
     async def _up(self) -> None:
         assert self._site is not None  # noqa: S101
-        while data := await self._reader.read(_PIECE):
+        while data := await self._reader.read(_CHUNK_BYTES):
             self._received += len(data)
             self._site.write(data)
             await self._site.drain()
 
     async def _down(self, reader: asyncio.StreamReader) -> None:
-        while data := await reader.read(_PIECE):
-            await self._say(data)
+        while data := await reader.read(_CHUNK_BYTES):
+            await self._send(data)
 
     # HTTP
 
     async def _http(self) -> bool:
-        """Answer a request. True: another one may follow."""
+        """Process a request. Returns True if another one may follow."""
         head = await self._reader.readexactly(1)
         if not head.isalpha():  # TLS, or SOCKS
-            return await self._refuse(self._begin("", ""), 400, "not understood")
+            return await self._refuse(self._log_request("", ""), 400, "not understood")
         head += await self._reader.readuntil(b"\r\n\r\n")
         self._received += len(head)
         first, *lines = head[:-4].split(b"\r\n")
         method, target, _version = first.decode("latin-1").split(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-        user, password = _login(headers.get(b"proxy-authorization", b""))
-        entry = self._begin(method, target, user)
+        user, password = _parse_credentials(headers.get(b"proxy-authorization", b""))
+        entry = self._log_request(method, target, user)
         if await self._misbehave():
             return False
         behaviour, tunnel = self._proxy.behaviour, method == "CONNECT"
-        if behaviour.what == "status":
+        if behaviour.mode == "status":
             return await self._refuse(entry, behaviour.status, "status", close=tunnel)
-        if not self._proxy.knows(user, password):
+        if not self._proxy.is_authorized(user, password):
             return await self._refuse(entry, 407, "unknown user", close=tunnel)
         parts = urlsplit(f"//{target}" if tunnel else target)
         if not parts.hostname or (not tunnel and parts.scheme != "http"):
             return await self._refuse(entry, 400, "not understood")
         try:
-            reader = await self._reach(parts.hostname, parts.port or (443 if tunnel else 80))
+            reader = await self._connect(parts.hostname, parts.port or (443 if tunnel else 80))
         except PermissionError:
             return await self._refuse(entry, 403, "forbidden")
         except (OSError, TimeoutError):
             return await self._refuse(entry, 502, "not reached", close=tunnel)
         if tunnel:
-            entry.note(did="tunnel", status=200)
-            await self._say(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            entry.add_facts(did="tunnel", status=200)
+            await self._send(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await self._tunnel(reader)
             return False
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in _OF_THE_HOP]
-        ask = b"\r\n".join((f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close", b"", b""))
-        return await self._forward(entry, reader, ask, int(headers.get(b"content-length", b"0")), bare=method == "HEAD")
+        kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in _HOP_BY_HOP]
+        request_bytes = b"\r\n".join(
+            (f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close", b"", b"")
+        )
+        return await self._forward(
+            entry, reader, request_bytes, int(headers.get(b"content-length", b"0")), without_body=method == "HEAD"
+        )
 
-    async def _refuse(self, entry: Entry, status: int, did: str, *, close: bool = True) -> bool:
-        entry.note(did=did, status=status)
+    async def _refuse(self, entry: ProxyLogEntry, status: int, did: str, *, close: bool = True) -> bool:
+        entry.add_facts(did=did, status=status)
         more = 'Proxy-Authenticate: Basic realm="simweb"\r\n' if status == 407 else ""
         more += "Connection: close\r\n" if close else ""
         phrase, body = _PHRASES.get(status, "Odd"), f"<p>the proxy says {status}"
-        await self._say(
+        await self._send(
             f"HTTP/1.1 {status} {phrase}\r\nServer: simweb-proxy\r\nContent-Type: text/html\r\n{more}"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
         return not close
 
     async def _forward(
-        self, entry: Entry, reader: asyncio.StreamReader, ask: bytes, length: int, *, bare: bool
+        self,
+        entry: ProxyLogEntry,
+        reader: asyncio.StreamReader,
+        request_bytes: bytes,
+        length: int,
+        *,
+        without_body: bool,
     ) -> bool:
-        """Hand on a request and its answer. True: both were whole."""
+        """Forward a request and its response. Returns True if both were complete."""
         assert self._site is not None  # noqa: S101
-        self._site.write(ask + await self._reader.readexactly(length))
+        self._site.write(request_bytes + await self._reader.readexactly(length))
         self._received += length
         try:
-            reply = await _reply(reader, bare=bare)
+            reply = await _read_head(reader, without_body=without_body)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             return await self._refuse(entry, 502, "not answered")
-        entry.note(did="forward", status=reply.status)
-        await self._say(reply.head)
+        entry.add_facts(did="forward", status=reply.status)
+        await self._send(reply.head)
         left = reply.length
-        while left != 0 and (data := await reader.read(_PIECE if left is None else min(left, _PIECE))):
+        while left != 0 and (data := await reader.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))):
             left = None if left is None else left - len(data)
-            await self._say(data)
-        await hang_up(self._site)
+            await self._send(data)
+        await close_writer(self._site)
         self._site = None
         return left == 0
 
@@ -217,24 +227,24 @@ class Talk:
         version, count = await self._reader.readexactly(2)
         methods = await self._reader.readexactly(count)
         self._received += 2 + count
-        if version != _SOCKS or self._proxy.behaviour.what in ("hang", "garbage"):
-            self._begin("SOCKS", "")
+        if version != _SOCKS or self._proxy.behaviour.mode in ("hang", "garbage"):
+            self._log_request("SOCKS", "")
             await self._misbehave()
             return
-        wanted = _LOGIN if self._proxy.asks_for_login else _NO_LOGIN
+        wanted = _LOGIN if self._proxy.requires_auth else _NO_LOGIN
         if wanted not in methods or self._proxy.behaviour.status == 407:
-            entry = self._begin("SOCKS", "")
-            entry.note(did="unknown user", status=_NO_METHOD)
-            await self._say(bytes((_SOCKS, _NO_METHOD)))
+            entry = self._log_request("SOCKS", "")
+            entry.add_facts(did="unknown user", status=_NO_METHOD)
+            await self._send(bytes((_SOCKS, _NO_METHOD)))
             return
-        await self._say(bytes((_SOCKS, wanted)))
+        await self._send(bytes((_SOCKS, wanted)))
         user: str | None = None
         if wanted == _LOGIN:
             user, password = await self._socks_login()
-            known = self._proxy.knows(user, password)
-            await self._say(bytes((1, 0 if known else 1)))
+            known = self._proxy.is_authorized(user, password)
+            await self._send(bytes((1, 0 if known else 1)))
             if not known:
-                self._begin("SOCKS", "", user).note(did="unknown user", status=1)
+                self._log_request("SOCKS", "", user).add_facts(did="unknown user", status=1)
                 return
         await self._socks_connect(user)
 
@@ -253,19 +263,19 @@ class Talk:
         host = str(ipaddress.ip_address(raw)) if kind in (1, 4) else raw.decode("latin-1")
         port = int.from_bytes(await self._reader.readexactly(2), "big")
         self._received += 6 + size + (kind == 3)
-        entry = self._begin("SOCKS", f"[{host}]:{port}" if kind == 4 else f"{host}:{port}", user)
+        entry = self._log_request("SOCKS", f"[{host}]:{port}" if kind == 4 else f"{host}:{port}", user)
         await self._misbehave()
         behaviour = self._proxy.behaviour
-        if behaviour.what == "status":
+        if behaviour.mode == "status":
             status = behaviour.status
-            reply = status if status < _MOST_REPLIES else _REPLIES.get(status, _FAILED)
+            reply = status if status < _FIRST_HTTP_STATUS else _SOCKS_REPLIES.get(status, _FAILED)
             await self._socks_reply(entry, reply, "status")
             return
         if command != _CONNECT:
             await self._socks_reply(entry, _NO_COMMAND, "not understood")
             return
         try:
-            reader = await self._reach(host, port)
+            reader = await self._connect(host, port)
         except PermissionError:
             await self._socks_reply(entry, _FORBIDDEN, "forbidden")
         except ConnectionRefusedError:
@@ -276,16 +286,16 @@ class Talk:
             await self._socks_reply(entry, 0, "tunnel")
             await self._tunnel(reader)
 
-    async def _socks_reply(self, entry: Entry, reply: int, did: str) -> None:
-        entry.note(did=did, status=reply)
-        await self._say(bytes((_SOCKS, reply, 0, 1, 0, 0, 0, 0, 0, 0)))
+    async def _socks_reply(self, entry: ProxyLogEntry, reply: int, did: str) -> None:
+        entry.add_facts(did=did, status=reply)
+        await self._send(bytes((_SOCKS, reply, 0, 1, 0, 0, 0, 0, 0, 0)))
 
 
-async def hang_up(writer: asyncio.StreamWriter) -> None:
-    """After: the connection is closed; what was said before was sent, if the other side took it in time."""
+async def close_writer(writer: asyncio.StreamWriter) -> None:
+    """After: the connection is closed; buffered bytes were sent if the other side read them in time."""
     try:
         writer.close()
-        async with asyncio.timeout(_GOODBYE):
+        async with asyncio.timeout(_CLOSE_TIMEOUT):
             await writer.wait_closed()
     except (OSError, TimeoutError):
         pass
@@ -293,8 +303,8 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
 
-def _login(header: bytes) -> tuple[str | None, str | None]:
-    """User and password that the client gave."""
+def _parse_credentials(header: bytes) -> tuple[str | None, str | None]:
+    """Parse a Proxy-Authorization header into user and password."""
     with suppress(ValueError, binascii.Error):
         kind, _, value = header.partition(b" ")
         user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
@@ -303,22 +313,22 @@ def _login(header: bytes) -> tuple[str | None, str | None]:
     return None, None
 
 
-async def _reply(reader: asyncio.StreamReader, *, bare: bool) -> Reply:
-    """The head of a site's answer, as it is handed on. Raises ValueError if it is none."""
+async def _read_head(reader: asyncio.StreamReader, *, without_body: bool) -> ResponseHead:
+    """Read the response head of a site, without hop-by-hop headers. Raises ValueError if it is invalid."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head[:-4].split(b"\r\n")
     status = int(first.split(b" ")[1])
     if status < 200:
-        return await _reply(reader, bare=bare)
+        return await _read_head(reader, without_body=without_body)
     kept, length = [], None
     for line in lines:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
             length = int(value)
-        if name.strip().lower() not in _OF_THE_HOP:
+        if name.strip().lower() not in _HOP_BY_HOP:
             kept.append(line)
-    if bare or status in (204, 304):
+    if without_body or status in (204, 304):
         length = 0
     elif length is None:
         kept.append(b"Connection: close")
-    return Reply(status, b"\r\n".join((first, *kept, b"", b"")), length)
+    return ResponseHead(status, b"\r\n".join((first, *kept, b"", b"")), length)

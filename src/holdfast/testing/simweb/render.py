@@ -1,6 +1,6 @@
-"""The bytes of pages, pictures and of what is only sent to hurt.
+"""The bytes of pages, images and hostile content.
 
-The rule: bytes follow from the seed and the page's number; nothing here knows of requests.
+The rule: bytes follow from the seed and the number of the page; requests are not known here.
 """
 
 import gzip
@@ -10,8 +10,8 @@ import zlib
 from functools import lru_cache
 from typing import Final
 
-from holdfast.simweb.names import chance, draw, draws, path_of
-from holdfast.simweb.plan import Address, Odd, Trap, Web
+from holdfast.testing.simweb.spec import Address, SpecialUrl, Trap, Web
+from holdfast.testing.simweb.url_names import chance, draw, draws, path_of
 
 _WORDS: Final = (
     "the of and a to in is it you that was for on are with as his they be at one have this from or had by hot but some what there "
@@ -32,13 +32,13 @@ _SAMPLES: Final = (
 
 @lru_cache(maxsize=4)
 def _pool(seed: int) -> str:
-    """Prose without meaning or markup, from which pages cut theirs."""
+    """Random words without markup, of which the text of pages is cut."""
     words = random.Random(seed).choices(_WORDS.split(), k=_POOL // 4)  # noqa: S311
     return " ".join(words)
 
 
 def prose(seed: int, start: int, length: int) -> str:
-    """*length* characters of it from somewhere."""
+    """*length* characters of random words, from position *start*."""
     pool = _pool(seed)
     start %= len(pool) // 2
     text = pool[start : start + length]
@@ -58,19 +58,19 @@ def html(title: str, body: str, head: str = "") -> bytes:
 
 
 def page(web: Web, number: int, i: int, address: Address, *, version: int = 0, sid: str = "") -> bytes:
-    """Page *i* of site *number*: its links, its pictures, then prose up to the length that the site's pages have."""
+    """Page *i* of site *number*: links, images, then text up to `Site.body_bytes`."""
     site, seed, path = web.site(number), web.seed, path_of(i)
     branch = site.branch
     children = range(i * branch + 1, min((i + 1) * branch + 1, site.pages))
-    dice = draws(seed, number, "links", i, max(0, site.links - 1 - len(children)) + 1)
-    links = [_link(0), *map(_link, children), *[_link(die % site.pages) for die in dice[1:]]]
-    for odd, share in site.odd.items():
-        if chance(seed, number, odd, i) < share:
-            rel = ' rel="nofollow"' if odd is Odd.HIDDEN else ""
-            links.append(f'<a href="{odd_path(web, number, odd, i)}"{rel}>{odd}</a>')
+    bits = draws(seed, number, "links", i, max(0, site.links - 1 - len(children)) + 1)
+    links = [_link(0), *map(_link, children), *[_link(bit % site.pages) for bit in bits[1:]]]
+    for special, share in site.odd.items():
+        if chance(seed, number, special, i) < share:
+            rel = ' rel="nofollow"' if special is SpecialUrl.HIDDEN else ""
+            links.append(f'<a href="{special_path(web, number, special, i)}"{rel}>{special}</a>')
     if web.sites > 1 and site.external and chance(seed, number, "external", i) < site.external:
-        links.append(f'<a href="{foreign(web, number, i, address)}">elsewhere</a>')
-    links += _into_traps(web, number, i, path, sid)
+        links.append(f'<a href="{external_link(web, number, i, address)}">elsewhere</a>')
+    links += _trap_links(web, number, i, path, sid)
     images = "".join(
         f'<img src="/img/{draw(seed, number, "image", f"{i}/{n}"):016x}.png" alt="picture {n}">'
         for n in range(site.images)
@@ -79,29 +79,29 @@ def page(web: Web, number: int, i: int, address: Address, *, version: int = 0, s
     head = f'<meta name="description" content="Page {i} of {site.pages}"><link rel="canonical" href="{path}">'
     body = f"<nav>{' '.join(links)}</nav>{images}<p>"
     missing = site.body_bytes - len(body) - len(head) - 2 * len(title) - 130
-    return html(title, f"{body}{prose(seed, dice[0] + version, max(0, missing))}</p>", head)
+    return html(title, f"{body}{prose(seed, bits[0] + version, max(0, missing))}</p>", head)
 
 
-@lru_cache(maxsize=1 << 16)  # pages of all sites bear the same names, and a page of a benchmark has fifty of them
+@lru_cache(maxsize=1 << 16)  # pages of all sites have the same paths, and a page of a benchmark has fifty links
 def _link(i: int) -> str:
     path = path_of(i)
     return f'<a href="{path}">{path}</a>'
 
 
-def _into_traps(web: Web, number: int, i: int, path: str, sid: str) -> list[str]:
+def _trap_links(web: Web, number: int, i: int, path: str, sid: str) -> list[str]:
     traps = web.site(number).traps
     links = []
     if i == 0 and Trap.CALENDAR in traps:
         links.append('<a href="/cal/2024/1">calendar</a>')
     if i == 0 and Trap.ECHO in traps:
         links.append('<a href="/echo/">echo</a>')
-    if Trap.SESSION in traps:  # another id on every page and under every id: who keeps it never ends
+    if Trap.SESSION in traps:  # another id on every page and under every id: infinite for a crawler that keeps it
         links.append(f'<a href="{path}?jsessionid={draw(web.seed, number, "sid", path + sid):016x}">you</a>')
     return links
 
 
 def calendar(year: int, month: int) -> bytes:
-    """A month that leads to the months and years around it and to three of its days."""
+    """A page of a month, with links to the months and years around it and to three of its days."""
     after, before = (year + month // 12, month % 12 + 1), (year - (month == 1), (month - 2) % 12 + 1)
     months = [after, before, (year + 1, month), (year - 1, month)]
     links = [f'<a href="/cal/{y}/{m}">{y}-{m}</a>' for y, m in months]
@@ -109,23 +109,23 @@ def calendar(year: int, month: int) -> bytes:
     return html(f"Month {month} of {year}", " ".join(links))
 
 
-def odd_path(web: Web, number: int, odd: Odd, name: int) -> str:
-    """Where the odd URL of that page is (of a chain: where it begins)."""
+def special_path(web: Web, number: int, special: SpecialUrl, name: int) -> str:
+    """The path of the special URL of a page (of a redirect chain: its start)."""
     path = path_of(name)[1:].rpartition("/")[2] or "home"
-    if odd is Odd.LOOP:
+    if special is SpecialUrl.LOOP:
         return f"/loop/{path}/a"
-    if odd is Odd.MOVED:
+    if special is SpecialUrl.MOVED:
         return f"/moved/{1 + draw(web.seed, number, 'hops', name) % 3}/{path}"
-    if odd is Odd.FAR:
+    if special is SpecialUrl.FAR:
         return f"/far/10/{path}"
-    return f"/{odd}/{path}"
+    return f"/{special}/{path}"
 
 
-def foreign(web: Web, number: int, i: int, address: Address) -> str:
-    """A page of another site, if there is one."""
-    die = draw(web.seed, number, "foreign", i)
-    other = (number + 1 + die % max(1, web.sites - 1)) % web.sites
-    return address.origin(other) + path_of((die >> 32) % web.site(other).pages)
+def external_link(web: Web, number: int, i: int, address: Address) -> str:
+    """The URL of a page of another site, if there is one."""
+    bit = draw(web.seed, number, "foreign", i)
+    other = (number + 1 + bit % max(1, web.sites - 1)) % web.sites
+    return address.origin(other) + path_of((bit >> 32) % web.site(other).pages)
 
 
 def picture(name: str) -> bytes:
@@ -140,36 +140,36 @@ def picture(name: str) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def in_charset(web: Web, number: int, i: int) -> tuple[str, bytes]:
-    """The Content-Type and the page, in a charset that is told by header, by meta, or by nobody."""
-    die = draw(web.seed, number, "charset", i)
-    charset, sample = _SAMPLES[die % len(_SAMPLES)]
-    told = (die >> 16) % 3
-    meta = f'<meta charset="{charset}">' if told == 1 else ""
+def page_in_charset(web: Web, number: int, i: int) -> tuple[str, bytes]:
+    """The Content-Type and the page, in a charset that is declared by header, by meta tag, or not at all."""
+    bit = draw(web.seed, number, "charset", i)
+    charset, sample = _SAMPLES[bit % len(_SAMPLES)]
+    declared_by = (bit >> 16) % 3
+    meta = f'<meta charset="{charset}">' if declared_by == 1 else ""
     text = f"<!doctype html><html><head>{meta}<title>{sample} {i}</title></head><body><p>{sample}</p></body></html>"
-    return "text/html" + (f"; charset={charset}" if told == 0 else ""), text.encode(charset)
+    return "text/html" + (f"; charset={charset}" if declared_by == 0 else ""), text.encode(charset)
 
 
 @lru_cache(maxsize=1)
 def bomb() -> bytes:
-    """100 MB of nothing, packed: about 100 KB."""
+    """100 MB of zero bytes, compressed to about 100 KB."""
     return gzip.compress(bytes(100 << 20), compresslevel=9, mtime=0)
 
 
 @lru_cache(maxsize=1)
 def deep() -> bytes:
-    """Half a megabyte of elements within elements."""
+    """Half a megabyte of nested elements."""
     return html("deep", "<div>" * 50_000 + "bottom" + "</div>" * 50_000)
 
 
 @lru_cache(maxsize=1)
 def wide() -> bytes:
-    """One element with more attributes than any parser likes."""
+    """One element with 60 000 attributes."""
     return html("wide", f"<p {' '.join(f'a{n}={n}' for n in range(60_000))}>text</p>")
 
 
-def unclean(i: int) -> bytes:
-    """What a terminal, a database or a careless dashboard would choke on."""
+def control_characters(i: int) -> bytes:
+    """A page with NUL bytes, escape sequences, lone surrogates and markup in the title."""
     title = f"nul\0 \x1b[31mred\x1b[0m &lt;script&gt;alert({i})&lt;/script&gt; &#xD800; &#0; =1+1".encode()
     body = b"<p>\0\xed\xa0\x80 \xff\xfe &#xDFFF; \x07 text</p>"
     return b"<!doctype html><html><head><title>" + title + b"</title></head><body>" + body + b"</body></html>"

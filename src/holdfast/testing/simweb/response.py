@@ -1,6 +1,6 @@
-"""An answer as a value, and the manner in which it is given.
+"""A response as a value, and the way in which it is delivered.
 
-The rule: it says all that the server must know to send it.
+The rule: it has everything that the server needs to send it.
 """
 
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from holdfast.simweb import render
+from holdfast.testing.simweb import render
 
 HTML: Final = "text/html; charset=utf-8"
 
 
-class Manner(Enum):
-    """How an answer is given."""
+class Delivery(Enum):
+    """How a response is delivered."""
 
     PLAIN = "head and body"
     CUT = "half of the body, then the end of the connection"
@@ -26,22 +26,22 @@ class Manner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request gets."""
+class Response:
+    """The response to a request."""
 
     status: int
     body: bytes = b""
-    kind: str = HTML
-    """Content-Type."""
+    content_type: str = HTML
+    """The Content-Type header."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    manner: Manner = Manner.PLAIN
+    delivery: Delivery = Delivery.PLAIN
     delay: float = 0.0
-    """Seconds before it begins."""
+    """Seconds before the response is sent."""
     etag: str | None = None
     modified: str | None = None
     retry_after: int | None = None
 
 
-def missing(delay: float, status: int = 404) -> Answer:
-    """What is said of a page that is not there."""
-    return Answer(status, render.html(str(status), "<p>There is no such page.</p>"), delay=delay)
+def not_found(delay: float, status: int = 404) -> Response:
+    """The response for a page that does not exist."""
+    return Response(status, render.html(str(status), "<p>There is no such page.</p>"), delay=delay)

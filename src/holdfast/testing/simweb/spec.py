@@ -1,7 +1,7 @@
-"""The plan of a simulated web: how many sites, how large, how fast, how nasty.
+"""The specification of a simulated web: number and size of its sites, latency, failures.
 
-The rule: a plan is a value, and with its seed it says everything. `Site` is one server, `Web` is all of them; both go to JSON and back,
-because the web is served by a process of its own.
+The rule: a spec is a value that, with its seed, determines everything. `Site` is one server, `Web` is all of them; both are serialized to
+JSON, because the web is served by a process of its own.
 """
 
 import json
@@ -15,24 +15,24 @@ from holdfast.errors import UsageError
 
 
 class Robots(StrEnum):
-    """What a site's robots.txt is."""
+    """The robots.txt of a site."""
 
     NONE = "none"
-    """404: all is allowed."""
+    """404: everything is allowed."""
     ALLOW = "allow"
     DENY = "deny"
-    """/private/ is not for crawlers."""
+    """/private/ is disallowed."""
     DENY_ALL = "deny_all"
     ERROR = "error"
     """500, always."""
     TIMEOUT = "timeout"
-    """It never answers."""
+    """No response."""
     REDIRECT = "redirect"
-    """To /robots-moved.txt, which says what DENY says."""
+    """Redirects to /robots-moved.txt, which has the content of DENY."""
 
 
 class Wall(StrEnum):
-    """What stands before a whole site. robots.txt is outside."""
+    """The response to every request of a site except robots.txt."""
 
     NONE = ""
     UNAUTHORIZED = "401"
@@ -40,22 +40,23 @@ class Wall(StrEnum):
     RATE_LIMITED = "429"
     UNAVAILABLE = "503"
     LOGIN = "login"
-    """Every page redirects to /login, which is a form with a password."""
+    """Every page redirects to /login, a form with a password field."""
 
 
 class Trap(StrEnum):
-    """Parts of a site that have no end."""
+    """Crawler traps: infinite parts of a site."""
 
     CALENDAR = "calendar"
-    """/cal/2024/1 leads to the months and years around it."""
+    """/cal/2024/1 links to the months and years around it."""
     ECHO = "echo"
-    """/echo/ leads to /echo/echo/, and so on."""
+    """/echo/ links to /echo/echo/, and so on."""
     SESSION = "session"
-    """Links to known pages with another ?jsessionid= on every page."""
+    """Links to the same page with a different ?jsessionid= on every page."""
 
 
-class Odd(StrEnum):
-    """URLs beside the pages of a site. Page i links to /ODD/name-of-i if the dice say so; nothing new is behind it."""
+class SpecialUrl(StrEnum):
+    """URLs with special behaviour, in addition to the pages of a site. Page i links to /KIND/name-of-i with the probability of that
+    kind; they link to no page that is not linked otherwise."""
 
     MISSING = "missing"
     GONE = "gone"
@@ -65,24 +66,24 @@ class Odd(StrEnum):
     """503, always."""
     FORBIDDEN = "forbidden"
     RESET = "reset"
-    """The connection is reset, always."""
+    """Connection reset, always."""
     CUT = "cut"
-    """The body is shorter than was said, always."""
+    """The body is shorter than its Content-Length, always."""
     GARBAGE = "garbage"
-    """What comes is not HTTP."""
+    """The response is not HTTP."""
     HANG = "hang"
-    """Nothing comes."""
+    """No response."""
     PRIVATE = "private"
-    """A page that robots.txt denies if it is one that denies anything."""
+    """A page that robots.txt disallows if the site has DENY or REDIRECT."""
     HIDDEN = "hidden"
-    """A page to which only links lead that ask not to be followed."""
+    """A page that is linked with rel=nofollow only."""
     NOFOLLOW = "nofollow"
-    """A page that asks not to follow its links; they lead to a hidden one."""
+    """A page with a nofollow robots meta tag; it links to a hidden page."""
     NOINDEX = "noindex"
     COPY = "copy"
-    """The same bytes as those of the page that links to it."""
+    """A duplicate of the page that links to it."""
     CHARSET = "charset"
-    """Text in another charset, told by header, by meta, or not at all."""
+    """Text in another charset, declared by header, by meta tag, or not at all."""
     BINARY = "binary"
     """Not HTML (application/pdf)."""
     MOVED = "moved"
@@ -96,13 +97,13 @@ class Odd(StrEnum):
     SLOW = "slow"
     """A page that takes `Site.slow` seconds longer."""
     DRIP = "drip"
-    """The body comes a byte at a time."""
+    """The body is sent a byte at a time."""
     ENDLESS = "endless"
-    """The body has no end."""
+    """The body is infinite."""
     HUGE = "huge"
-    """The body is said to be 10 GB, and starts to come."""
+    """The Content-Length is 10 GB, and the body is sent without end."""
     BOMB = "bomb"
-    """100 KB that are 100 MB when unpacked."""
+    """100 KB that decompress to 100 MB."""
     HEADERS = "headers"
     """A megabyte of headers."""
     DEEP = "deep"
@@ -115,43 +116,43 @@ class Odd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One server. Fractions are of its pages, from 0 to 1, by the dice."""
+    """One server. Fractions (0 to 1) are shares of its pages, chosen pseudo-randomly."""
 
     pages: int = 50
-    """Pages that end well, all reachable from "/" in at most `depth` clicks."""
+    """Pages with status 200, all reachable from "/" in at most `depth` links."""
     links: int = 20
-    """To pages of the site, on every page (more where the tree needs them)."""
+    """Links to pages of the site, on every page (more where the tree needs them)."""
     body_bytes: int = 4000
-    """About; a page with many links may be longer."""
+    """Approximate; a page with many links may be longer."""
     images: int = 0
     external: float = 0.0
     """Pages with a link to a page of another site."""
     latency: float = 0.0
-    """Seconds before an answer; up to `jitter` are added by the dice."""
+    """Seconds before a response; up to `jitter` seconds are added pseudo-randomly."""
     jitter: float = 0.0
     slow: float = 2.0
-    """What a slow page takes beyond that."""
+    """Additional seconds of a slow page."""
     robots: Robots = Robots.ALLOW
     crawl_delay: float = 0.0
-    """Said by robots.txt if it says anything; 0 = nothing said."""
+    """Crawl-delay in robots.txt, in seconds; 0 = none."""
     wall: Wall = Wall.NONE
     flaky: float = 0.0
-    """Pages that fail (500, reset, cut) the first `flaky_times` that they are asked for, and then never again."""
+    """Pages that fail (500, reset, cut) for the first `flaky_times` requests, and then never again."""
     flaky_times: int = 1
     reset_reused: float = 0.0
-    """Requests on a connection that has answered one before, which are reset without an answer; also for robots.txt."""
+    """Share of requests on a reused connection that are reset without a response; also for robots.txt."""
     rate_limit: int = 0
-    """Requests within `rate_window` seconds; what is more gets 429 with Retry-After. 0 = no limit."""
+    """Requests allowed within `rate_window` seconds; more get 429 with Retry-After. 0 = no limit."""
     rate_window: float = 1.0
     changing: float = 0.0
-    """Pages whose text, ETag and Last-Modified change with the generation; the others have them too, and they stay."""
+    """Pages whose text, ETag and Last-Modified change with the generation; those of the others do not change."""
     traps: tuple[Trap, ...] = ()
-    odd: Mapping[Odd, float] = field(default_factory=dict)
+    odd: Mapping[SpecialUrl, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a site that cannot be."""
+        """Raise UsageError for invalid values."""
         if self.pages < 1 or self.links < 1 or self.body_bytes < 0 or self.images < 0:
-            raise UsageError("A site has a page, and a page has a link, at least.")
+            raise UsageError("A site needs at least one page, and a page at least one link.")
         shares = [
             ("external", self.external),
             ("flaky", self.flaky),
@@ -168,12 +169,12 @@ class Site:
 
     @property
     def branch(self) -> int:
-        """Children of a page in the tree that makes all pages reachable."""
+        """Children of a page in the tree through which all pages are reachable."""
         return max(2, min(16, self.links // 2))
 
     @property
     def depth(self) -> int:
-        """Clicks from "/" to the deepest page, along the tree; odd URLs are one further."""
+        """Links from "/" to the deepest page, along the tree; special URLs are one further."""
         depth, last = 0, self.pages - 1
         while last > 0:
             depth, last = depth + 1, (last - 1) // self.branch
@@ -181,7 +182,7 @@ class Site:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """From what `asdict` made of one. Raises UsageError for what no site has."""
+        """Deserialize the result of `asdict`. Raises UsageError for unknown fields and values."""
         unknown = set(stored) - {known.name for known in fields(cls)}
         if unknown:
             raise UsageError(f"A site has no {', '.join(sorted(unknown))}.")
@@ -192,15 +193,15 @@ class Site:
             if "wall" in values:
                 values["wall"] = Wall(values["wall"])
             values["traps"] = tuple(Trap(trap) for trap in values.get("traps", ()))
-            values["odd"] = {Odd(kind): float(share) for kind, share in values.get("odd", {}).items()}
+            values["odd"] = {SpecialUrl(kind): float(share) for kind, share in values.get("odd", {}).items()}
         except ValueError as error:
-            raise UsageError(f"A site cannot be like that: {error}.") from None
+            raise UsageError(f"Invalid site: {error}.") from None
         return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """All sites: `sites` of them, like `default` but for those that `special` names."""
+    """A web of `sites` sites: `default`, except those in `special`, by number."""
 
     seed: int = 1
     sites: int = 1
@@ -210,21 +211,21 @@ class Web:
     """Every site has a port of its own on 127.0.0.1, instead of a name under localhost."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a web that cannot be."""
+        """Raise UsageError for invalid values."""
         if self.sites < 1 or any(not 0 <= number < self.sites for number in self.special):
-            raise UsageError("A web has a site at least, and its special sites are among them.")
+            raise UsageError("A web needs at least one site, and the numbers of `special` must be below `sites`.")
 
     def site(self, number: int) -> Site:
-        """The plan of site *number*."""
+        """The spec of site *number*."""
         return self.special.get(number, self.default)
 
     def as_json(self) -> str:
-        """One line."""
+        """Serialize to one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `as_json` wrote. Raises UsageError for anything else."""
+        """Deserialize the result of `as_json`. Raises UsageError for anything else."""
         try:
             values = json.loads(text)
         except ValueError as error:
@@ -249,5 +250,5 @@ class Address:
         return f"http://{self.host(site)}"
 
     def host(self, site: int) -> str:
-        """As the Host header says it."""
+        """Host and port, as in the Host header."""
         return f"127.0.0.1:{self.ports[site]}" if self.by_port else f"s{site}.localhost:{self.ports[0]}"

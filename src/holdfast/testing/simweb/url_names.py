@@ -1,7 +1,7 @@
-"""What pages are called, and the dice that decide about them.
+"""Paths of pages, and reproducible pseudo-random numbers.
 
-The rule: names and dice are functions of (seed, site, number). Page 0 is "/", page 123 is "/garden/ghd": letters, not digits, because a
-crawler may rightly take a site whose URLs differ only in numbers for a trap.
+The rule: both are functions of (seed, site, number). Page 0 is "/", page 123 is "/garden/ghd": letters, not digits, because a crawler may
+rightly take a site whose URLs differ only in numbers for a trap.
 """
 
 import struct
@@ -14,12 +14,12 @@ TOPICS: Final = (
     "bakery", "forest", "island", "castle", "valley", "bridge", "meadow", "temple",
 )  # fmt: skip
 LETTERS: Final = "bcdfghjklmnpqrstvwxz"
-_VALUES: Final = {letter: value for value, letter in enumerate(LETTERS)}
-_LONGEST: Final = 12
+_DIGITS: Final = {letter: value for value, letter in enumerate(LETTERS)}
+_MAX_CHARACTERS: Final = 12
 
 
 def name_of(number: int) -> str:
-    """*number* in letters."""
+    """Encode *number* in letters."""
     name = ""
     while True:
         number, digit = divmod(number, 20)
@@ -29,12 +29,12 @@ def name_of(number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number that *name* stands for; None if it is nobody's name."""
-    if not name or len(name) > _LONGEST or (name[0] == LETTERS[0] and len(name) > 1):
+    """Decode *name*; None if it is not a valid name."""
+    if not name or len(name) > _MAX_CHARACTERS or (name[0] == LETTERS[0] and len(name) > 1):
         return None
     number = 0
     for letter in name:
-        value = _VALUES.get(letter)
+        value = _DIGITS.get(letter)
         if value is None:
             return None
         number = number * 20 + value
@@ -42,12 +42,12 @@ def number_of(name: str) -> int | None:
 
 
 def path_of(number: int) -> str:
-    """Where page *number* of a site is."""
+    """The path of page *number*."""
     return f"/{TOPICS[number % 16]}/{name_of(number)}" if number else "/"
 
 
 def page_of(path: str) -> int | None:
-    """The page that *path* leads to; None if there could be none."""
+    """The number of the page at *path*; None if it is not a valid path."""
     if path == "/":
         return 0
     topic, _, name = path[1:].partition("/")
@@ -56,16 +56,16 @@ def page_of(path: str) -> int | None:
 
 
 def draw(seed: int, site: int, about: str, number: int | str = 0) -> int:
-    """64 bits that are always the same for the same question."""
+    """64 pseudo-random bits, always the same for the same arguments."""
     return int.from_bytes(blake2b(f"{seed}/{site}/{about}/{number}".encode(), digest_size=8).digest(), "big")
 
 
 def chance(seed: int, site: int, about: str, number: int | str = 0) -> float:
-    """From 0 to below 1, always the same for the same question."""
+    """A pseudo-random number from 0 to below 1, always the same for the same arguments."""
     return draw(seed, site, about, number) / 2**64
 
 
 def draws(seed: int, site: int, about: str, number: int, count: int) -> Sequence[int]:
-    """*count* times 32 bits, for the price of one question."""
+    """*count* pseudo-random numbers of 32 bits, for the cost of one hash."""
     drawn = shake_128(f"{seed}/{site}/{about}/{number}".encode()).digest(4 * count)
     return struct.unpack(f">{count}I", drawn)

@@ -1,6 +1,7 @@
-"""A crawl as the processes of somebody who does not wish it well.
+"""Processes of a crawl under test: start, kill, freeze.
 
-The rule: what is killed was started here. The crawls get none of the settings of whoever runs this, and so never touch his store.
+The rule: only processes that were started here are killed. The crawls inherit none of the caller's settings, and so never touch the
+caller's store.
 """
 
 import json
@@ -18,21 +19,21 @@ import psutil
 
 from holdfast.settings import catalog
 
-_SERVER: Final = "postgres"
-_TICK: Final = 0.02
+_SERVER_NAME: Final = "postgres"
+_POLL_SECONDS: Final = 0.02
 PROGRAM: Final = (sys.executable, "-P", "-m", "holdfast")
 
 
 def environment(settings: dict[str, str]) -> list[str]:
-    """The front of a command that runs it with these settings and no others."""
+    """The prefix of a command that runs it with these settings and no others."""
     known = {setting.name: setting for setting in catalog()}
     names = [name for setting in known.values() for name in (setting.env, *setting.aliases)]
     unset = [word for name in names for word in ("-u", name)]
     return ["env", *unset, *(f"{known[name].env}={value}" for name, value in settings.items())]
 
 
-class Victim:
-    """One life of a crawl: the command that was started, and every worker below it."""
+class CrawlProcess:
+    """One run of the crawl command, with all worker processes below it."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class Victim:
         name: str = "crawl",
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        """Start it. `supervised`: its workers are processes of their own; otherwise it is the worker."""
+        """Start the command. `supervised`: its workers are separate processes; otherwise it is the worker itself."""
         self._supervised = supervised
         self._out = folder / f"{name}.out"
         command = [*environment(settings), *program, *arguments]
@@ -56,11 +57,11 @@ class Victim:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs; a dead one is no zombie afterwards."""
+        """Whether it runs; a dead process is reaped."""
         return self._process.poll() is None
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for its end; whether it came."""
+        """Wait at most `seconds` for its end; returns whether it has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -69,24 +70,24 @@ class Victim:
 
     @property
     def code(self) -> int | None:
-        """How it ended."""
+        """The exit code; None: it runs."""
         return self._process.poll()
 
-    def answer(self) -> dict[str, Any]:
-        """What it printed, as JSON; nothing if it did not get that far."""
+    def output_json(self) -> dict[str, Any]:
+        """Its standard output, parsed as JSON; empty if there is none."""
         try:
-            said: dict[str, Any] = json.loads(self._out.read_text("utf-8"))
+            printed: dict[str, Any] = json.loads(self._out.read_text("utf-8"))
         except (OSError, ValueError):
             return {}
-        return said
+        return printed
 
     def workers(self) -> list[int]:
-        """Processes that crawl."""
+        """The pids of the worker processes."""
         if not self.alive:
             return []
-        return self._below() if self._supervised else [self.pid]
+        return self._descendants() if self._supervised else [self.pid]
 
-    def _below(self) -> list[int]:
+    def _descendants(self) -> list[int]:
         try:
             children = psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -94,25 +95,26 @@ class Victim:
         found = []
         for child in children:
             with suppress(psutil.NoSuchProcess):
-                if child.name() != _SERVER and child.status() != psutil.STATUS_ZOMBIE:
+                if child.name() != _SERVER_NAME and child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child.pid)
         return found
 
     def kill(self) -> None:
-        """Kill all of it at one moment: stopped first, so that nobody starts a worker anew meanwhile. After: none of it lives."""
+        """Kill the command and all its workers. The command is stopped first, so that it does not restart a worker meanwhile. After:
+        none of the processes lives."""
         pids = [self.pid]
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGSTOP)
-            pids += self._below()
+            pids += self._descendants()
         for pid in pids:
             send(pid, signal.SIGKILL)
         self._process.wait()
         while any(is_alive(pid) for pid in pids):
-            time.sleep(_TICK / 4)
+            time.sleep(_POLL_SECONDS / 4)
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Whether there was somebody to send it to."""
+    """Send a signal; returns whether the process exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -121,7 +123,7 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and not yet dead; a stopped one is."""
+    """Whether a process exists and is not a zombie; a stopped process is alive."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -129,13 +131,13 @@ def is_alive(pid: int) -> bool:
 
 
 def kill_server(postmaster: int) -> None:
-    """kill -9 of a database server that was started for this, with every process of it. After: none of them lives."""
+    """Kill a database server with all its processes (SIGKILL). After: none of them lives."""
     try:
         parent = psutil.Process(postmaster)
-        all_of_it = [parent, *parent.children(recursive=True)]
+        processes = [parent, *parent.children(recursive=True)]
     except psutil.NoSuchProcess:
         return
-    for process in all_of_it:
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(all_of_it, timeout=30)
+    psutil.wait_procs(processes, timeout=30)

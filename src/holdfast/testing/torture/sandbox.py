@@ -1,6 +1,6 @@
-"""The ground on which a trial takes place: a data folder of its own, with a database server of its own.
+"""Sandbox of an experiment: a data folder and a database server of its own.
 
-The rule: nothing outlives the trial unless somebody wants to look at it.
+The rule: folder and server are removed at the end unless the caller keeps them.
 """
 
 import shutil
@@ -10,22 +10,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.store import embedded
-from holdfast.store.connect import Database
+from holdfast.db import embedded
+from holdfast.db.connection import Database
 
 _MODE: Final = 0o755
-"""The server may run as another user, who has to pass."""
+"""The server may run as another user, who needs access to the folder."""
 
 
-class Ground:
-    """A data folder and its server, while it is open."""
+class Sandbox:
+    """A data folder and its running server, as a context manager."""
 
     def __init__(self, folder: Path) -> None:
-        """Before: nothing lives in `folder`."""
+        """Before: no process uses `folder`."""
         self.folder = folder
         self.data = folder / "data"
         self.keep = False
-        """Leave the files when it is closed."""
+        """Do not remove the files at the end."""
         self._server: embedded.Server | None = None
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class Ground:
             self._remove()
 
     def server(self) -> embedded.Server:
-        """The server, running; started again if somebody killed it."""
+        """The running server; restarted if it was killed."""
         self._server = embedded.ensure_running(self.data)
         return self._server
 
@@ -51,17 +51,17 @@ class Ground:
         return Database(self.server().url())
 
     def settings(self) -> dict[str, str]:
-        """What a crawl has to know to find its database, beside the data folder."""
+        """Additional settings with which a crawl finds its database."""
         return {}
 
     @property
     def archive(self) -> Path | None:
-        """The bytes of pages, if there are any yet."""
+        """The archive folder; None: it does not exist yet."""
         folder = self.data / "archive"
         return folder if folder.is_dir() else None
 
     def logs(self) -> str:
-        """What the workers have said."""
+        """The text of all log files."""
         found = [*sorted(self.data.glob("logs/*.log")), *sorted(self.folder.glob("*.log"))]
         return "".join(path.read_text("utf-8", "replace") for path in found)
 
@@ -73,19 +73,19 @@ class Ground:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Grounds:
-    """A folder for several of them; gone at the end unless it is kept."""
+class SandboxFolder:
+    """A folder for several sandboxes, removed at the end unless `keep` is set."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """In `folder`, or in a temporary one."""
-        self._asked = folder
+        """Created in `folder`, or in the system's temporary folder."""
+        self._parent = folder
         self.folder: Path
         self.keep = False
 
     def __enter__(self) -> Self:
-        if self._asked is not None:
-            self._asked.mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=self._asked)).resolve()
+        if self._parent is not None:
+            self._parent.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=self._parent)).resolve()
         self.folder.chmod(_MODE)
         return self
 
@@ -94,6 +94,6 @@ class Grounds:
     ) -> None:
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
-            if self._asked is not None:
-                with suppress(OSError):  # somebody else's things are in it
-                    self._asked.rmdir()
+            if self._parent is not None:
+                with suppress(OSError):  # it contains other files
+                    self._parent.rmdir()

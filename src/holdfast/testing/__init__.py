@@ -1,0 +1,1 @@
+"""Tools for testing Holdfast, also for its users: a simulated web, misbehaving proxies, and fault injection."""
