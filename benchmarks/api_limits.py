@@ -14,7 +14,7 @@ import uvloop
 
 from benchmarks.api_client import Answer, Api, until
 from benchmarks.api_server import Served, serving
-from holdfast.model.account import Role
+from holdfast.model.auth import Role
 from holdfast.settings import Web
 
 RATES = (20.0, 100.0, 0.0)

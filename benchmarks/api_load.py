@@ -24,10 +24,10 @@ from benchmarks import api_limits
 from benchmarks.api_client import NOBODY, Answer, Api, Tally, quantiles, until
 from benchmarks.api_mix import STREAMS, Kind, Mix, Part
 from benchmarks.api_server import Served, serving, wait_until
-from holdfast.model.account import Role
-from holdfast.simweb.log import boot_ns
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.model.auth import Role
+from holdfast.testing.simweb.access_log import boot_ns
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 
 SITES = 45
 JOBS = 3

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.model.account import SCOPES, Role
+from holdfast.accounts.service import AccountService
+from holdfast.db import embedded
+from holdfast.db.connection import Database
+from holdfast.model.auth import SCOPES, Role
 from holdfast.settings import Web
-from holdfast.store import embedded
-from holdfast.store.connect import Database
 
 PATIENCE = 120.0
 
@@ -44,7 +44,7 @@ class Served:
         store = embedded.ensure_running(data)
         self.pid, self.postmaster = self._process.pid, store.pid
         database = Database(store.url())
-        self._accounts = AccountDesk(database, Web())
+        self._accounts = AccountService(database, Web())
 
     def token(self, name: str, role: Role) -> str:
         """The key of a new user."""

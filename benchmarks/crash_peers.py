@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.control.torture.process import PROGRAM, Victim
-from holdfast.simweb import judge
-from holdfast.simweb.plan import Robots, Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded, exports
-from holdfast.store.connect import Database
+from holdfast.db import embedded, exports
+from holdfast.db.connection import Database
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Robots, Site, Web
+from holdfast.testing.torture.process import PROGRAM, CrawlProcess
 
 PEERS = Path(__file__).parents[1] / ".peers"
 CONCURRENCY = 8
@@ -55,7 +55,7 @@ class Crawler(Protocol):
 
     name: str
 
-    def start(self) -> Victim:
+    def start(self) -> CrawlProcess:
         """The same command every time."""
         ...
 
@@ -78,11 +78,11 @@ class Holdfast:
         self._data = folder / "data"
         embedded.ensure_running(self._data)  # as Scrapy's virtual environment, it is there before the clock runs
 
-    def start(self) -> Victim:
+    def start(self) -> CrawlProcess:
         arguments = ["--data", str(self._data), "crawl", self._url, "--allow-private", "--delay", "0", "--json"]
         arguments += ["--concurrency", str(CONCURRENCY), "--workers", "1", "--max-pages-per-domain", "1000000"]
         settings = {"crawl.discovered_per_second": "0", "domains.max_pages_per_run": "1000000"}
-        return Victim(arguments, settings=settings, folder=self._folder, program=PROGRAM)
+        return CrawlProcess(arguments, settings=settings, folder=self._folder, program=PROGRAM)
 
     def found(self) -> set[str]:
         with Database(embedded.ensure_running(self._data).url()).session() as connection:
@@ -104,9 +104,9 @@ class Scrapy:
         self._spider = folder / "spider.py"
         self._spider.write_text(SPIDER % {"concurrency": CONCURRENCY, "url": url, "out": self._out}, encoding="utf-8")
 
-    def start(self) -> Victim:
+    def start(self) -> CrawlProcess:
         program = (str(_scrapy()), "-m", "scrapy", "runspider", str(self._spider))
-        return Victim(["-s", f"JOBDIR={self._folder / 'job'}"], settings={}, folder=self._folder, program=program)
+        return CrawlProcess(["-s", f"JOBDIR={self._folder / 'job'}"], settings={}, folder=self._folder, program=program)
 
     def found(self) -> set[str]:
         return set(self._out.read_text("utf-8").splitlines()) if self._out.exists() else set()
@@ -170,7 +170,7 @@ def _trial(kind: type[Holdfast] | type[Scrapy], site: Web, kills: int) -> Result
         finally:
             crawler.close()
         hits = web.log()
-        repeated = judge.refetched(hits).total()
+        repeated = log_checks.count_refetches(hits).total()
         return Result(crawler.name, kills, landed, found, len(hits), repeated, time.monotonic() - began, ended)
 
 

@@ -23,11 +23,9 @@ import psycopg
 from benchmarks.lists_data import fill
 from holdfast.control.browsing import LISTINGS, Browser
 from holdfast.control.frontier import FrontierDesk
-from holdfast.control.products import Query as ProductQuery
 from holdfast.control.queries import (
     AuditQuery,
     ClaimQuery,
-    DeliveryQuery,
     DomainQuery,
     JobQuery,
     NameQuery,
@@ -39,17 +37,20 @@ from holdfast.control.queries import (
     WorkerQuery,
 )
 from holdfast.control.seeds import Sower
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.db.keyset_pagination import Key, Page
+from holdfast.db.pool import PooledDatabase
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import DEFAULT_RULES
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
-from holdfast.store.listing import Key, Page
-from holdfast.store.pooled import PooledDatabase
-from holdfast.store.webhooks import State
+from holdfast.products.records import ProductFilter
+from holdfast.products.service import ProductService
+from holdfast.webhooks.records import DeliveryFilter, DeliveryState
+from holdfast.webhooks.service import WebhookService
 
 LIMIT = 100
 TRIES = 5
@@ -135,18 +136,18 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         Case("batches", ("newest",)),
         Case("batches", ("newest",), NameQuery(name="batch 49"), "name=batch 49…"),
         Case("products", ("newest",)),
-        Case("products", ("newest",), ProductQuery(search="red lamp"), "search, a quarter of all"),
-        Case("products", ("newest",), ProductQuery(search="oak"), "search, nothing"),
-        Case("products", ("newest",), ProductQuery(brand="Rare"), "brand"),
-        Case("products", ("newest",), ProductQuery(min_price=Decimal(9990), available=True), "price, available"),
-        Case("products", ("newest",), ProductQuery(domain=big), "domain"),
+        Case("products", ("newest",), ProductFilter(search="red lamp"), "search, a quarter of all"),
+        Case("products", ("newest",), ProductFilter(search="oak"), "search, nothing"),
+        Case("products", ("newest",), ProductFilter(brand="Rare"), "brand"),
+        Case("products", ("newest",), ProductFilter(min_price=Decimal(9990), available=True), "price, available"),
+        Case("products", ("newest",), ProductFilter(domain=big), "domain"),
         Case("proxies", ("oldest", "newest")),
         Case("proxies", ("oldest",), ProxyQuery(active=False), "not active"),
         Case("proxies", ("oldest",), ProxyQuery(provider="provider 3", country="DE"), "provider and country"),
         Case("deliveries", ("newest",)),
-        Case("deliveries", ("newest",), DeliveryQuery(state=State.GIVEN_UP), "given up"),
-        Case("deliveries", ("newest",), DeliveryQuery(state=State.DELIVERED), "delivered"),
-        Case("deliveries", ("newest",), DeliveryQuery(task=77), "task"),
+        Case("deliveries", ("newest",), DeliveryFilter(state=DeliveryState.GIVEN_UP), "given up"),
+        Case("deliveries", ("newest",), DeliveryFilter(state=DeliveryState.DELIVERED), "delivered"),
+        Case("deliveries", ("newest",), DeliveryFilter(task=77), "task"),
         Case("audit", ("newest", "oldest")),
         Case("audit", ("newest",), AuditQuery(actor="person-1"), "actor"),
         Case("audit", ("newest",), AuditQuery(kind="pool"), "kind, rare"),
@@ -191,7 +192,7 @@ def _store(data: Path, pages: int, domains: int) -> Database:
 
 def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
     """Every case; its figures."""
-    pooled = PooledDatabase.of(database, size=2, statement_timeout=60)
+    pooled = PooledDatabase.from_database(database, size=2, statement_timeout=60)
     browser = Browser(pooled)
     print(
         f"\nA page of {LIMIT} rows in ms, median of {TRIES}; rows of the first page, + if the next one is not empty for certain"
@@ -214,14 +215,16 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: Browser, case: Case, order: str) -> dict[str, Any]:
-    ask = getattr(browser, case.list)
+    services = {"products": ProductService, "deliveries": WebhookService}
+    service = services.get(case.list)
+    ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
 
     def page(after: Key | None) -> Page[Any]:
         if case.given:
-            return ask(case.given["domain"], order=order, after=after, limit=LIMIT)  # type: ignore[no-any-return]
-        return ask(case.query, order=order, after=after, limit=LIMIT)  # type: ignore[no-any-return]
+            return ask(case.given["domain"], order=order, after=after, limit=LIMIT)
+        return ask(case.query, order=order, after=after, limit=LIMIT)
 
-    given = case.given or ({} if case.query is None or case.list == "products" else case.query.given())
+    given = case.given or ({} if case.query is None or case.list in ("products", "deliveries") else case.query.given())
     middle, last = _places(connection, browser, case, order, given)
     times, rows = [], []
     for after in (None, middle, last):
@@ -245,10 +248,10 @@ def _places(
     """Keys in the middle of a list, filtered or not, and before its last page; found the slow way."""
     listing = LISTINGS[case.list]
     ids = browser._ids(connection, given)
-    where = " AND ".join([listing.always, *(f"({listing.filters[name]})" for name in ids)])
+    where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in ids)])
     columns = listing.order(order).columns
     names = ", ".join(by.column for by in columns)
-    back = ", ".join(f"{by.column} {'ASC NULLS FIRST' if by.down else 'DESC NULLS FIRST'}" for by in columns)
+    back = ", ".join(f"{by.column} {'ASC NULLS FIRST' if by.descending else 'DESC NULLS FIRST'}" for by in columns)
     also = {"silence": timedelta(seconds=120)}
     count = connection.execute(f"SELECT count(*) FROM {listing.table} t WHERE {where}", ids | also).fetchone()
     rows = count[0] if count else 0

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 
 SITES = 4
 PARSER = """
 import time
-from holdfast.parse.plugin import join, text, tree
+from holdfast.parse.plugin_api import join, text, tree
 
 version = "1"
 

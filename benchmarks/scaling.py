@@ -25,11 +25,11 @@ from typing import Any
 import psutil
 import psycopg
 
-from holdfast.simweb import judge
-from holdfast.simweb.log import Hit, boot_ns
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded
+from holdfast.db import embedded
+from holdfast.testing.simweb import log_checks
+from holdfast.testing.simweb.access_log import Hit, boot_ns
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
 
 PARTS = ("workers", "many", "dead", "restart")
 PER_WORKER = 25
@@ -88,7 +88,7 @@ def bench_workers(folder: Path, seconds: float) -> list[dict[str, Any]]:
             seen = pages(web.log())
         rate = sum(began <= hit.at < ended for hit in seen) / (ended - began)
         share = rate / (results[0]["rate"] * count) if results else 1.0
-        gap = min(min(gaps) for host in {hit.host for hit in seen} if (gaps := judge.gaps(seen, host)))
+        gap = min(min(gaps) for host in {hit.host for hit in seen} if (gaps := log_checks.gaps(seen, host)))
         results.append({"workers": count, "rate": rate, "share": share, "gap": gap})
         print(f"{count:>7}{rate:>10.1f}{share:>12.2f}{gap:>11.3f} s{web_cpu:>9.2f}{spent:>13.2f}", flush=True)
     return results
@@ -113,7 +113,7 @@ def bench_many(folder: Path, seconds: float) -> dict[str, Any]:
             "AND a.epoch < b.epoch AND (a.ended_at IS NULL OR a.ended_at > b.claimed_at)) FROM claim_log",
         )[0]
         clean = holdfast(data, "verify", "--json").returncode == 0
-        close = len(judge.too_close(web.log(), 10))
+        close = len(log_checks.too_close(web.log(), 10))
     figures = {
         "all begun after": f"{all_begun:.1f} s",
         "stopped within": f"{stopped:.1f} s",

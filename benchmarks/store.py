@@ -23,10 +23,10 @@ from typing import Any
 
 import psycopg
 
+from holdfast.db import claims, embedded, jobs
+from holdfast.db.connection import Database
 from holdfast.model.domain import Claim
-from holdfast.model.work import Progress
-from holdfast.store import claims, embedded, jobs
-from holdfast.store.connect import Database
+from holdfast.model.visit_report import DomainProgress
 
 LEASE = timedelta(minutes=30)
 PROCESSES = 8
@@ -294,7 +294,7 @@ def _flush(connection: psycopg.Connection, held: list[Claim], pages: int) -> Non
     with connection.transaction():
         passed = claims.fence(connection, worker="flusher", held=[(c.domain_id, c.epoch) for c in held])
         assert len(passed) == len(held)
-        progress = [Progress(c.domain_id, outcomes=pages, pages_crawled=pages, images_found=3) for c in held]
+        progress = [DomainProgress(c.domain_id, outcomes=pages, pages_crawled=pages, images_found=3) for c in held]
         claims.flush(connection, progress=progress, lease=LEASE)
 
 

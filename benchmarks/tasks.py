@@ -19,11 +19,11 @@ from typing import Any
 
 import psycopg
 
+from holdfast.db import embedded, migrate, task_control, task_reports, task_schedule, task_work
+from holdfast.db.connection import Database
+from holdfast.db.task_control import FailedFilter
+from holdfast.db.task_reports import TaskFilter
 from holdfast.model.task import CrawlResult, TaskStatus
-from holdfast.store import embedded, migrate, task_control, task_reports, task_schedule, task_work
-from holdfast.store.connect import Database
-from holdfast.store.task_control import FailedFilter
-from holdfast.store.task_reports import TaskFilter
 
 PER_DOMAIN = 100
 CHUNK = 100_000

@@ -1,6 +1,7 @@
 """Fixtures for all tests: one embedded server a session, one database a test."""
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -9,8 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database
 
 pytest.register_assert_rewrite("tests.support.factories", "tests.support.invariants")  # so that they say what differs
 
@@ -20,7 +21,26 @@ from tests.support.servers import data_in_memory  # noqa: E402
 MakeDatabase = Callable[[], AbstractContextManager[Database]]
 _TEMPLATE = "holdfast_template"
 _FIGURE = "figure"
+_LONGEST = ("tests/crash/", "tests/simulation/", "tests/integration/crawler/", "tests/integration/cli/")
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folders with the longest files go first and the quick unit tests stay last, so that the processes end at about the same time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
+@pytest.fixture(autouse=True)
+def _logging_restored() -> Iterator[None]:
+    """Undo what a command that ran in this process did to logging, so that later tests do not print its lines."""
+    root, ours = logging.getLogger(), logging.getLogger("holdfast")
+    level, raising = ours.level, logging.raiseExceptions
+    yield
+    for handler in [handler for handler in root.handlers if type(handler).__module__.startswith("holdfast.")]:
+        root.removeHandler(handler)
+        handler.close()
+    ours.setLevel(level)
+    logging.raiseExceptions = raising
 
 
 @pytest.fixture
@@ -70,17 +90,25 @@ def template(server: embedded.Server, admin: psycopg.Connection) -> str:
 
 @pytest.fixture(scope="session")
 def make_database(server: embedded.Server, admin: psycopg.Connection, template: str) -> MakeDatabase:
-    """Makes databases with the schema and nothing in it, each gone at the end of its `with`."""
+    """Makes databases with the schema and nothing in it, each closed at the end of its `with`.
+
+    It is dropped when the next one has been made: PostgreSQL looks only ten times a second whether the last connection has gone, and by
+    then it has. The last database goes with the server.
+    """
+    closed: list[sql.Identifier] = []
 
     @contextmanager
     def make() -> Iterator[Database]:
-        name = sql.Identifier(f"test_{next(_numbers)}")
+        number = f"test_{next(_numbers)}"
         copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} OWNER holdfast STRATEGY file_copy")
-        admin.execute(copy.format(name, sql.Identifier(template)))
+        admin.execute(copy.format(sql.Identifier(number), sql.Identifier(template)))
+        while closed:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(closed.pop()))
         try:
-            yield Database(server.url(name._obj[0]))
+            yield Database(server.url(number))
         finally:
-            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (number,))
+            closed.append(sql.Identifier(number))
 
     return make
 

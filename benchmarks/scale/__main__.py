@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.scale import chart, claims, fill, frontier, pages, table, worker
 from benchmarks.scale.ledger import Ledger
-from holdfast.simweb.plan import Address, Site, Web
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Address, Site, Web
 
 MANY, ONE = "many", "one"
 ALL, FEW = "all", f"{1 - claims.NOT_DUE:.0%}"

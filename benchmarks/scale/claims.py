@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.scale.fill import Place
 from benchmarks.scale.progress import step
 from benchmarks.scale.visits import LEASE, SETTINGS, WORKER
-from holdfast.store import claims
+from holdfast.db import claims
 
 CLAIMS = 200
 NOT_DUE = 0.95

@@ -14,12 +14,12 @@ import psutil
 import psycopg
 
 from benchmarks.scale.progress import step
+from holdfast.db import crawls, embedded, migrate, seed_insert
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.model.job import JobSpec
-from holdfast.model.seeds import make_seed
-from holdfast.simweb.plan import Address
-from holdfast.store import crawls, embedded, migrate, seeding
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
+from holdfast.model.seed_lines import make_seed
+from holdfast.testing.simweb.spec import Address
 
 JOB = "scale"
 DELAY = 0.01
@@ -116,7 +116,7 @@ def domains(place: Place, address: Address, count: int) -> None:
         for first in range(0, count, SEEDS_AT_ONCE):
             sites = range(first, min(count, first + SEEDS_AT_ONCE))
             seeds = (make_seed(f"{address.origin(site)}/") for site in sites)
-            seeding.add(connection, seeds, job_id=place.job_id, source="benchmark", defaults=NewDomains())
+            seed_insert.add(connection, seeds, job_id=place.job_id, source="benchmark", defaults=NewDomains())
             here.part = sites.stop / count
 
 

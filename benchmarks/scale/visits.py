@@ -14,16 +14,24 @@ import psycopg
 
 from benchmarks.scale.fill import DEPTH, PAGE, PRIORITY, Place
 from benchmarks.scale.progress import Step
-from holdfast.model.batch import Batch, Clocks, FoundUrl, PageRow, UrlOutcome, VisitPart, Waiting
+from holdfast.db import claims, commit, frontier, release, runs
+from holdfast.db.domains import NewDomains
+from holdfast.model.commit_batch import (
+    CommitBatch,
+    DiscoveredUrl,
+    FrontierItem,
+    PageRow,
+    PolitenessClocks,
+    UrlOutcome,
+    VisitPart,
+)
 from holdfast.model.domain import Claim
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.page import ArchiveRef
 from holdfast.model.url import url_key
-from holdfast.model.work import Ending
+from holdfast.model.visit_report import VisitEnd
 from holdfast.politeness.cooldown import CooldownPolicy
 from holdfast.settings import Cooldown, Settings
-from holdfast.store import claims, commit, frontier, release, runs
-from holdfast.store.domains import NewDomains
 
 WORKER = "benchmark"
 LEASE = timedelta(hours=6)
@@ -50,7 +58,7 @@ class Visit:
     origin: str
     known: int
     """Its URLs are numbered: those from 1 to this are in the frontier."""
-    window: list[Waiting] = field(default_factory=list)
+    window: list[FrontierItem] = field(default_factory=list)
 
 
 @dataclass
@@ -93,16 +101,16 @@ class Worker:
             new += FOUND // len(some) // 2 * len(some)
         return new, seconds
 
-    def _found(self, visit: Visit, count: int) -> Iterator[FoundUrl]:
+    def _found(self, visit: Visit, count: int) -> Iterator[DiscoveredUrl]:
         parent, before = url_key(f"{visit.origin}/"), visit.known
         visit.known += count // 2
         for number in range(before + 1, visit.known + 1):
             yield self._url(visit, number, parent)
             yield self._url(visit, self.chance.randint(1, visit.known), parent)
 
-    def _url(self, visit: Visit, number: int, parent: bytes) -> FoundUrl:
+    def _url(self, visit: Visit, number: int, parent: bytes) -> DiscoveredUrl:
         url = visit.origin + PAGE.format(number)
-        return FoundUrl(self.place.job_id, url_key(url), url, DEPTH, PRIORITY, parent)
+        return DiscoveredUrl(self.place.job_id, url_key(url), url, DEPTH, PRIORITY, parent)
 
     def take(self, visits: Sequence[Visit], besides: Sequence[bytes] = ()) -> float:
         """Fill the windows; the seconds."""
@@ -110,7 +118,7 @@ class Worker:
         for visit in visits:
             domain_id = visit.claim.domain_id
             visit.window = frontier.take(
-                self.connection, domain_id=domain_id, job_id=self.place.job_id, count=WINDOW, besides=besides
+                self.connection, domain_id=domain_id, job_id=self.place.job_id, count=WINDOW, exclude=besides
             ).urls
         return time.perf_counter() - began
 
@@ -134,11 +142,11 @@ class Worker:
                 part.outcomes.append(self._outcome(waiting))
             yield list(parts.values())
 
-    def _part(self, visit: Visit, found: list[FoundUrl] | None = None) -> VisitPart:
-        clocks = Clocks(next_request_in=1.0, response_ms=120.0, best_response_ms=90.0)
+    def _part(self, visit: Visit, found: list[DiscoveredUrl] | None = None) -> VisitPart:
+        clocks = PolitenessClocks(next_request_in=1.0, response_ms=120.0, best_response_ms=90.0)
         return VisitPart(visit.claim.domain_id, visit.claim.epoch, [], found or [], clocks, 0)
 
-    def _outcome(self, waiting: Waiting) -> UrlOutcome:
+    def _outcome(self, waiting: FrontierItem) -> UrlOutcome:
         """A page as they are: some kilobytes of HTML with a title, a description and a validator."""
         digest = hashlib.sha256(waiting.url_key).digest()
         page = PageRow(
@@ -177,7 +185,7 @@ class Worker:
             self.connection,
             self.place.database.connect,
             worker=WORKER,
-            batch=Batch(self.run_id, parts),
+            batch=CommitBatch(self.run_id, parts),
             lease=LEASE,
             defaults=NewDomains(),
         )
@@ -189,9 +197,9 @@ class Worker:
 
     def end(self, here: Step) -> None:
         """Let go of everything."""
-        cooldown = CooldownPolicy(Cooldown(), max_block_retries=3, chance=self.chance)
+        cooldown = CooldownPolicy(Cooldown(), max_block_retries=3, rng=self.chance)
         for number, visit in enumerate(self.visits, 1):
-            ending = Ending(visit.claim.domain_id, visit.claim.epoch)
+            ending = VisitEnd(visit.claim.domain_id, visit.claim.epoch)
             release.release(self.connection, worker=WORKER, ending=ending, cooldown=cooldown)
             here.part = number / len(self.visits)
         runs.end(self.connection, self.run_id, error=None)

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.scale.fill import JOB, Place
 from benchmarks.scale.progress import step
 from benchmarks.scaling import end, holdfast, now, start, wait_until, watch
-from holdfast.simweb.process import WebProcess
+from holdfast.testing.simweb.process import WebProcess
 
 WATCHED = 20.0
 RESTARTS = 3

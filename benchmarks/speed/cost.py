@@ -33,21 +33,31 @@ RATE: Final = 100
 PARTS: Final = (
     # (part, pieces of a frame's text of which one says so); the innermost frame that fits decides.
     ("archive", ("holdfast/archive/",)),
-    ("rows to PostgreSQL", ("holdfast/store/", "psycopg")),
-    ("prescan", ("holdfast/parse/prescan",)),
+    ("rows to PostgreSQL", ("holdfast/db/", "psycopg")),
+    ("risk check", ("holdfast/parse/risk_check",)),
     ("decode", ("holdfast/parse/charset",)),
     ("parse", ("holdfast/parse/",)),
     ("fetch", ("holdfast/fetch/", "pycurl")),
-    ("normalize", ("holdfast/model/url", "holdfast/model/host")),
+    ("normalize", ("holdfast/model/url", "holdfast/model/domain_name")),
     (
         "links, dedup",
-        ("holdfast/engine/links", "holdfast/politeness/traps", "holdfast/politeness/scope", "politeness/priority"),
+        (
+            "holdfast/crawler/link_filter",
+            "holdfast/politeness/crawler_traps",
+            "holdfast/politeness/scope",
+            "politeness/url_priority",
+        ),
     ),
     (
         "robots, pace, lease",
-        ("holdfast/politeness/", "holdfast/engine/turns", "holdfast/engine/robots", "holdfast/engine/lease"),
+        (
+            "holdfast/politeness/",
+            "holdfast/crawler/request_gate",
+            "holdfast/crawler/robots_cache",
+            "holdfast/crawler/leases",
+        ),
     ),
-    ("walk, batch", ("holdfast/engine/",)),
+    ("walk, batch", ("holdfast/crawler/",)),
     ("event loop", ("",)),
 )
 WAITING: Final = ("_worker (concurrent/futures", "Connection.wait (psycopg", "wait (threading", "Event.wait (threading")

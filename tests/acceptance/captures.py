@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.store import embedded
+from holdfast.db import embedded
 from tests.support.pages import Page, Pages, html
 
 _PAGES = 4000

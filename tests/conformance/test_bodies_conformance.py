@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from tests.support.web import Web, ask, client, response
 
 FOLDER = Path(os.environ.get("HOLDFAST_CONFORMANCE") or Path(__file__).parents[2].parent / "shared" / "conformance")

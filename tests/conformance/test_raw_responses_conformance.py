@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
 from tests.support.web import Script, Web, ask, client, response, then_close, then_hang
 
 FOLDER = Path(os.environ.get("HOLDFAST_CONFORMANCE") or Path(__file__).parents[2].parent / "shared" / "conformance")

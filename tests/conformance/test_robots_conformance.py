@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.politeness.robots import Robots
+from holdfast.politeness.robots_txt import Robots
 
 FOLDER = Path(os.environ.get("HOLDFAST_CONFORMANCE") or Path(__file__).parents[2].parent / "shared" / "conformance")
 

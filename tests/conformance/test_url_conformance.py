@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BadUrl
-from holdfast.model.host import host_to_ascii
-from holdfast.model.url import join, parse
+from holdfast.model.domain_name import host_to_ascii
+from holdfast.model.url import join, parse_url
 
 FOLDER = Path(os.environ.get("HOLDFAST_CONFORMANCE") or Path(__file__).parents[2].parent / "shared" / "conformance")
 
@@ -39,7 +39,7 @@ def concerns_us(case: dict[str, Any]) -> bool:
 
 def read(text: str, base: str | None) -> str | None:
     try:
-        return parse(text).href if base is None else join(base, text)
+        return parse_url(text).href if base is None else join(base, text)
     except BadUrl:
         return None
 

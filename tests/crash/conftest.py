@@ -9,16 +9,24 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.control.torture import plan as plans
-from holdfast.control.torture import trial
-from holdfast.control.torture.plan import Fault, Plan
-from holdfast.control.torture.trial import Reference
-from holdfast.simweb.plan import Web
-from holdfast.store import embedded
-from holdfast.store.connect import Database
-from tests.prove.ground import BorrowedGround
+from holdfast.db import embedded
+from holdfast.db.connection import Database
+from holdfast.testing.simweb.site import UrlKind
+from holdfast.testing.simweb.spec import Site, Web
+from holdfast.testing.torture import experiment
+from holdfast.testing.torture import scenario as plans
+from holdfast.testing.torture.experiment import Reference
+from holdfast.testing.torture.scenario import Fault, Scenario
+from tests.prove.sandbox import ExternalSandbox
 
-MakePlan = Callable[..., Plan]
+MakePlan = Callable[..., Scenario]
+SITES = 4
+"""Large ones; one of a single page comes on top."""
+PAGES = 16
+"""Of a large site."""
+SEED = 7
+ODD = 0.05
+"""So many that every kind is there, though pages are few."""
 
 
 @contextmanager
@@ -35,16 +43,18 @@ def new_database(server: embedded.Server, template: str, name: str) -> Iterator[
 @pytest.fixture(scope="module")
 def small_web() -> Web:
     """Few pages, and no site that is slow on purpose."""
-    web = plans.make(seed=5, pages=240, workers=1, kills=0).web
-    return replace(web, special={n: site for n, site in web.special.items() if not site.crawl_delay})
+    web = plans.make_scenario(seed=SEED, pages=PAGES * plans.SITES, workers=1, kills=0).web
+    default = replace(web.default, odd=dict.fromkeys(web.default.odd, ODD))
+    return replace(web, sites=SITES + 1, default=default, special={SITES: Site(1)})
 
 
 @pytest.fixture(scope="module")
 def make_plan(small_web: Web) -> MakePlan:
     """Plans for that web."""
 
-    def make(kills: int, faults: tuple[Fault, ...], workers: int = 1) -> Plan:
-        return replace(plans.make(seed=5, pages=240, workers=workers, kills=kills, faults=faults), web=small_web)
+    def make(kills: int, faults: tuple[Fault, ...], workers: int = 1) -> Scenario:
+        made = plans.make_scenario(seed=SEED, pages=PAGES * plans.SITES, workers=workers, kills=kills, faults=faults)
+        return replace(made, web=small_web, delay=min(made.delay, 0.2))
 
     return make
 
@@ -56,12 +66,14 @@ def reference(
     """The crawl without faults, which all others must end like."""
     folder = tmp_path_factory.mktemp("reference")
     with new_database(server, template, "torture_reference") as database:
-        made = trial.without_faults(make_plan(0, (Fault.KILL_ALL,)), BorrowedGround(folder, database))
+        made = experiment.run_reference(make_plan(0, (Fault.KILL_ALL,)), ExternalSandbox(folder, database))
         assert made.violations == []
+        assert {page.kind for page in made.expected} == set(UrlKind) - {UrlKind.HOSTILE}
+        assert {page.status for page in made.expected} >= {404, 410, 500}
         yield made
 
 
 @pytest.fixture
-def ground(database: Database, tmp_path: Path) -> BorrowedGround:
+def sandbox(database: Database, tmp_path: Path) -> ExternalSandbox:
     """Where a crawl under faults takes place."""
-    return BorrowedGround(tmp_path / "ground", database)
+    return ExternalSandbox(tmp_path / "ground", database)

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from holdfast.cli.session import INTERRUPTED
-from holdfast.control.torture.process import is_alive
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded
-from holdfast.store.connect import Database
+from holdfast.cli.command_context import EXIT_INTERRUPTED
+from holdfast.db import embedded
+from holdfast.db.connection import Database
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
+from holdfast.testing.torture.process import is_alive
 from tests.crash.conftest import new_database
 from tests.prove.api_kills import Clients, at_points, at_random, judged
 from tests.prove.api_server import PATIENCE, Door, Served, wait_for
-from tests.prove.ground import BorrowedGround
+from tests.prove.sandbox import ExternalSandbox
 from tests.support.api import PLAIN
 
 KILLS = 1
@@ -53,15 +53,15 @@ class Listener:
 @pytest.fixture(scope="module")
 def stage(
     server: embedded.Server, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[BorrowedGround, Served, Clients]]:
+) -> Iterator[tuple[ExternalSandbox, Served, Clients]]:
     """`holdfast serve` with a worker, on a web of one site, and clients of it. Starting it is what these tests spend their time with."""
     with (
         new_database(server, template, "api_killed") as database,
         WebProcess(Web(1, 1, Site(5, 2, 500))) as web,
-        BorrowedGround(tmp_path_factory.mktemp("serve"), database) as ground,
-        Served(ground, "--workers", "1") as served,
+        ExternalSandbox(tmp_path_factory.mktemp("serve"), database) as sandbox,
+        Served(sandbox, "--workers", "1") as served,
     ):
-        yield ground, served, Clients(served.url, ground, web.url())
+        yield sandbox, served, Clients(served.url, sandbox, web.url())
 
 
 @contextmanager
@@ -78,20 +78,20 @@ def _value(database: Database, query: str) -> int:
         return int(row[0]) if row else 0
 
 
-def test_killed_before_the_commit_nothing_is_there_and_after_it_once(ground: BorrowedGround, figure: Figure) -> None:
-    with ground, Door(ground) as door:
-        died, violations = at_points(ground, ["job"], door, print)
+def test_killed_before_the_commit_nothing_is_there_and_after_it_once(sandbox: ExternalSandbox, figure: Figure) -> None:
+    with sandbox, Door(sandbox) as door:
+        died, violations = at_points(sandbox, ["job"], door, print)
     assert violations == []
     assert died == 2
     figure(f"a request with an Idempotency-Key, its server killed on both sides of the commit: {died} kills, done once")
 
 
 def test_killed_at_any_moment_every_request_is_done_once(
-    stage: tuple[BorrowedGround, Served, Clients], figure: Figure
+    stage: tuple[ExternalSandbox, Served, Clients], figure: Figure
 ) -> None:
-    ground, served, clients = stage
+    sandbox, served, clients = stage
     before = served.fronts()
-    entry = at_random(5, KILLS, ground, served, clients, print)
+    entry = at_random(5, KILLS, sandbox, served, clients, print)
     assert len(before) == len(served.fronts()) == 1
     assert served.fronts() != before, "another process has its place"
     assert entry["violations"] == []
@@ -100,19 +100,19 @@ def test_killed_at_any_moment_every_request_is_done_once(
     figure(
         f"{KILLS} kills of the API: {requests} requests, {cut} cut off, {replayed} of them answered with what was kept"
     )
-    with ground.database().session() as connection:  # what would be wrong is seen to be
+    with sandbox.database().session() as connection:  # what would be wrong is seen to be
         connection.execute("INSERT INTO crawl_batches (name, created_by) VALUES ('proof-twice', 'proof')")
         connection.execute(
             "DELETE FROM audit_log WHERE id = (SELECT max(id) FROM audit_log WHERE starts_with(actor, 'proof'))"
         )
         connection.execute("UPDATE kept_answers SET status = NULL WHERE key = (SELECT min(key) FROM kept_answers)")
-    faults = {fault.split(":")[0] for fault in judged(ground, clients)}
+    faults = {fault.split(":")[0] for fault in judged(sandbox, clients)}
     assert {"batch in the store", "lines in the audit log", "kept answers"} <= faults
 
 
-def test_told_to_stop_it_ends_in_order(stage: tuple[BorrowedGround, Served, Clients]) -> None:
-    ground, served, clients = stage
-    database, headers = ground.database(), clients.key_headers()
+def test_told_to_stop_it_ends_in_order(stage: tuple[ExternalSandbox, Served, Clients]) -> None:
+    sandbox, served, clients = stage
+    database, headers = sandbox.database(), clients.key_headers()
     with clients.connected() as client:
         assert client.get("/api/auth/me", headers=headers).json()["role"] == "admin"
     listeners = [
@@ -135,7 +135,7 @@ def test_told_to_stop_it_ends_in_order(stage: tuple[BorrowedGround, Served, Clie
             listener.thread.join(PATIENCE)
         wait_for(lambda: "Stopping" in served.said(), "it does not hear that it is to stop")
     asking.join(PATIENCE)
-    assert served.end() == INTERRUPTED
+    assert served.end() == EXIT_INTERRUPTED
     assert [listener.problem for listener in listeners] == [None] * 3
     assert request.answer is not None, "what it had begun is answered"
     assert request.answer.status_code == 201

@@ -10,37 +10,36 @@ import psutil
 import psycopg
 import pytest
 
-from holdfast.control.torture import plan as plans
-from holdfast.control.torture import proof
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.plan import LEASE, Plan
-from holdfast.control.torture.process import Victim, send
-from holdfast.control.torture.trial import everything_expected
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded
-from tests.crash.conftest import new_database
-from tests.prove.ground import BorrowedGround, begin, mutant, worker
+from holdfast.db import embedded
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
+from holdfast.testing.torture import checks
+from holdfast.testing.torture import scenario as plans
+from holdfast.testing.torture.experiment import expected_pages
+from holdfast.testing.torture.process import CrawlProcess, send
+from holdfast.testing.torture.sandbox import Sandbox
+from holdfast.testing.torture.scenario import LEASE, Scenario
+from tests.crash.conftest import PAGES, SITES, new_database
+from tests.prove.sandbox import ExternalSandbox, begin, mutant, worker
 
 PATIENCE = 60.0
-NOTICED = 2.0
-"""Seconds in which a worker that woke up has written what it had, or was refused."""
-Kill = Callable[[Victim], Victim]
+REFUSED = "were refused at a commit"
+Kill = Callable[[CrawlProcess], CrawlProcess]
 
 
 @pytest.fixture
-def plan() -> Plan:
+def scenario() -> Scenario:
     """A web that lasts for a while."""
-    made = plans.make(seed=5, pages=240, workers=1, kills=10)
-    return replace(made, web=replace(made.web, special={}))
+    made = plans.make_scenario(seed=5, pages=PAGES * plans.SITES, workers=1, kills=0)
+    return replace(made, web=replace(made.web, sites=SITES, special={}), delay=0.3)
 
 
 @pytest.fixture
 def until_the_end() -> Iterator[Kill]:
     """Victims that do not outlive the test."""
-    alive: list[Victim] = []
+    alive: list[CrawlProcess] = []
 
-    def remember(victim: Victim) -> Victim:
+    def remember(victim: CrawlProcess) -> CrawlProcess:
         alive.append(victim)
         return victim
 
@@ -56,85 +55,96 @@ def _wait(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
-def _dies(victim: Victim) -> None:
+def _dies(victim: CrawlProcess) -> None:
     assert victim.wait(PATIENCE)
     assert victim.code == -signal.SIGKILL, "it did not get to its failpoint"
 
 
-def _holders(ground: Ground) -> set[str]:
-    with ground.database().session() as connection:
+def _holders(sandbox: Sandbox) -> set[str]:
+    with sandbox.database().session() as connection:
         rows = connection.execute("SELECT DISTINCT claimed_by FROM domains WHERE claimed_by IS NOT NULL")
         return {row[0] for row in rows}
 
 
-def _expired(ground: Ground) -> int:
-    with ground.database().session() as connection:
+def _end_leases(sandbox: Sandbox) -> None:
+    """As they would have come to their end by themselves in a few seconds."""
+    with sandbox.database().session() as connection:
+        connection.execute("UPDATE domains SET claim_expires_at = clock_timestamp() WHERE claimed_by IS NOT NULL")
+
+
+def _expired(sandbox: Sandbox) -> int:
+    with sandbox.database().session() as connection:
         row = connection.execute("SELECT count(*) FROM claim_log WHERE why = 'expired'").fetchone()
         return int(row[0]) if row else 0
 
 
-def _zombie_faults(plan: Plan, ground: Ground, name: str, keep: Kill) -> list[str]:
-    """What is wrong after a worker froze in the middle of a commit, past its lease, and woke up when another had its domains."""
-    with WebProcess(plan.web) as web, ground:
-        begin(plan, ground, web)
-        first = keep(worker(plan, ground, name="first", program=mutant(name)))
+def _zombie_faults(scenario: Scenario, sandbox: Sandbox, name: str, keep: Kill) -> list[str]:
+    """What is wrong after a worker froze in the middle of a commit, lost its leases, and woke up when another had its domains."""
+    with WebProcess(scenario.web) as web, sandbox:
+        begin(scenario, sandbox, web)
+        first = keep(worker(scenario, sandbox, name="first", program=mutant(name)))
         _wait(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, "it has not frozen")
-        keep(worker(plan, ground, name="second"))
-        _wait(lambda: "first" not in _holders(ground), "nobody took over")
-        tenures = proof.Tenures()
-        assert tenures.late_writes(ground.database()) == []
+        _end_leases(sandbox)
+        keep(worker(scenario, sandbox, name="second"))
+        _wait(lambda: "first" not in _holders(sandbox), "nobody took over")
+        tenures = checks.LateWriteCheck()
+        assert tenures.late_writes(sandbox.database()) == []
         assert send(first.pid, signal.SIGCONT)
-        until = time.monotonic() + NOTICED
-        while not (faults := tenures.late_writes(ground.database())) and time.monotonic() < until:
-            time.sleep(0.05)
-        return faults + proof.store_faults(ground)
+        faults: list[str] = []
+
+        def told() -> bool:
+            faults[:] = tenures.late_writes(sandbox.database())
+            return bool(faults) or REFUSED in sandbox.logs()
+
+        _wait(told, "it has neither written what it had nor been refused")
+        return faults + checks.verify_store(sandbox)
 
 
 def test_a_worker_that_freezes_in_a_commit_writes_nothing_afterwards(
-    plan: Plan, ground: BorrowedGround, until_the_end: Kill
+    scenario: Scenario, sandbox: ExternalSandbox, until_the_end: Kill
 ) -> None:
-    assert _zombie_faults(plan, ground, "sleepy", until_the_end) == []
+    assert _zombie_faults(scenario, sandbox, "sleepy", until_the_end) == []
 
 
-def test_without_the_fence_it_does(plan: Plan, ground: BorrowedGround, until_the_end: Kill) -> None:
-    faults = _zombie_faults(plan, ground, "no_fence", until_the_end)
+def test_without_the_fence_it_does(scenario: Scenario, sandbox: ExternalSandbox, until_the_end: Kill) -> None:
+    faults = _zombie_faults(scenario, sandbox, "no_fence", until_the_end)
     assert any(fault.startswith("I5") for fault in faults), faults
 
 
 def test_without_the_order_of_bytes_and_rows_pages_are_lost(
-    plan: Plan, ground: BorrowedGround, until_the_end: Kill
+    scenario: Scenario, sandbox: ExternalSandbox, until_the_end: Kill
 ) -> None:
-    with WebProcess(plan.web) as web, ground:
-        begin(plan, ground, web)
-        _dies(until_the_end(worker(plan, ground, "--failpoint", "after_commit:2", program=mutant("no_order"))))
-        assert any(fault.startswith("I11") for fault in proof.store_faults(ground))
+    with WebProcess(scenario.web) as web, sandbox:
+        begin(scenario, sandbox, web)
+        _dies(until_the_end(worker(scenario, sandbox, "--failpoint", "after_commit:2", program=mutant("no_order"))))
+        assert any(fault.startswith("I11") for fault in checks.verify_store(sandbox))
 
 
 def test_without_the_unique_key_the_crawl_ends_otherwise(
-    plan: Plan, ground: BorrowedGround, connection: psycopg.Connection, until_the_end: Kill
+    scenario: Scenario, sandbox: ExternalSandbox, connection: psycopg.Connection, until_the_end: Kill
 ) -> None:
     """Links that two pages share come twice, and what hangs on a URL cannot be written for two of them."""
-    plan = replace(plan, delay=0.0)
-    with WebProcess(plan.web) as web, ground:
-        begin(plan, ground, web)
+    scenario = replace(scenario, delay=0.0)
+    with WebProcess(scenario.web) as web, sandbox:
+        begin(scenario, sandbox, web)
         connection.execute("ALTER TABLE url_frontier DROP CONSTRAINT url_frontier_pkey")
-        until_the_end(worker(plan, ground, program=mutant("no_unique_key"))).wait(PATIENCE)
-        assert proof.untrue(everything_expected(web), proof.ends(ground.database()))
+        until_the_end(worker(scenario, sandbox, program=mutant("no_unique_key"))).wait(PATIENCE)
+        assert checks.compare_expected(expected_pages(web), checks.read_results(sandbox.database()))
 
 
 def test_without_the_heartbeat_a_patient_worker_loses_its_domains(
-    server: embedded.Server, template: str, ground: BorrowedGround, tmp_path: Path, until_the_end: Kill
+    server: embedded.Server, template: str, sandbox: ExternalSandbox, tmp_path: Path, until_the_end: Kill
 ) -> None:
     """The site asks for a pause that is longer than the lease; nobody is killed or frozen, so no claim may expire."""
     site = Site(3, 2, 1000, crawl_delay=LEASE * 3)
-    plan = Plan(1, 1, Web(1, 1, site), (), 0.0)
-    with new_database(server, template, "with_heartbeat") as database, WebProcess(plan.web) as web:
-        sound = BorrowedGround(tmp_path / "sound", database)
-        with ground, sound:
-            for each in (ground, sound):
-                begin(plan, each, web)
-            until_the_end(worker(plan, sound))
+    scenario = Scenario(1, 1, Web(1, 1, site), (), 0.0)
+    with new_database(server, template, "with_heartbeat") as database, WebProcess(scenario.web) as web:
+        sound = ExternalSandbox(tmp_path / "sound", database)
+        with sandbox, sound:
+            for each in (sandbox, sound):
+                begin(scenario, each, web)
+            until_the_end(worker(scenario, sound))
             _wait(lambda: _holders(sound), "the sound one holds nothing")
-            until_the_end(worker(plan, ground, program=mutant("no_heartbeat")))
-            _wait(lambda: _expired(ground), "the mutant keeps its domain without a heartbeat")
+            until_the_end(worker(scenario, sandbox, program=mutant("no_heartbeat")))
+            _wait(lambda: _expired(sandbox), "the mutant keeps its domain without a heartbeat")
             assert _expired(sound) == 0

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.store import sweep
-from holdfast.store.connect import Database
+from holdfast.db import sweeper
+from holdfast.db.connection import Database
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 from tests.support.processes import WorkerProcess
 
-SHORT = 1.0
+SHORT = 0.2
 HOUR = timedelta(hours=1)
 
 
@@ -24,7 +24,7 @@ def _wake_after_the_lease(database: Database, store: Store, *flags: str) -> tupl
         assert first.ask("claim", count=1, lease=SHORT) == ["d0.example"]
         first.freeze()
         time.sleep(SHORT + 0.1)
-        assert sweep.sweep(store.connection, run_silence=HOUR).expired == 1
+        assert sweeper.sweep(store.connection, run_silence=HOUR).expired == 1
         with WorkerProcess(database.url, "second") as second:
             assert second.ask("claim", count=1, lease=1800) == ["d0.example"]
             assert second.ask("write") == ["d0.example"]
@@ -49,7 +49,7 @@ def test_a_frozen_worker_whose_lease_still_runs_keeps_its_domain(database: Datab
     with WorkerProcess(database.url, "first") as first:
         assert first.ask("claim", count=1, lease=1800) == ["d0.example"]
         first.freeze()
-        assert sweep.sweep(store.connection, run_silence=HOUR).expired == 0
+        assert sweeper.sweep(store.connection, run_silence=HOUR).expired == 0
         assert store.claim("second") == []
         first.thaw()
         assert first.ask("write") == ["d0.example"]

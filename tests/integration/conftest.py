@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.store.connect import Database
+from holdfast.db.connection import Database
 from tests.support.cli import only_ours
 from tests.support.crawls import Crawls
 

@@ -16,16 +16,16 @@ from typing import Any, Final
 
 import httpx
 
-from holdfast.control.accounts import AccountDesk
+from holdfast.accounts.service import AccountService
+from holdfast.api.idempotency import HEADER
 from holdfast.control.domains import DomainDesk
 from holdfast.control.frontier import KIND as FRONTIER
-from holdfast.control.torture import proof
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import Tell
-from holdfast.model.account import Role, Scope
+from holdfast.db.connection import Connection
+from holdfast.model.auth import Role, Scope
 from holdfast.settings import Web
-from holdfast.store.connect import Connection
-from holdfast.web.idempotency import HEADER
+from holdfast.testing.torture import checks
+from holdfast.testing.torture.fault_run import OnProgress
+from holdfast.testing.torture.sandbox import Sandbox
 from tests.prove.api_server import PATIENCE, Door, Front, Served, answers
 from tests.prove.api_writes import KINDS, Asked
 from tests.prove.ledger import Entry
@@ -45,9 +45,9 @@ _AGAIN: Final = "still under way"
 class Clients:
     """Programs that ask for things, each until it has an answer."""
 
-    def __init__(self, url: str, ground: Ground, site: str, name: str = "proof") -> None:
+    def __init__(self, url: str, sandbox: Sandbox, site: str, name: str = "proof") -> None:
         """Before: the store has its schema. An admin called `name` is made, with a key and a session."""
-        accounts = AccountDesk(ground.database(), Web())
+        accounts = AccountService(sandbox.database(), Web())
         user = accounts.add(name, Role.ADMIN, PASSWORD, actor="test")[0]
         self._token = accounts.create_key(user.id, name, set(Scope), None, actor="test")[1]
         login = accounts.login(name, PASSWORD, address="127.0.0.1", user_agent="proof", previous=None)
@@ -55,7 +55,7 @@ class Clients:
         self._url, self._site, self._name = url, site, name
         self._numbers = itertools.count(1)
         self.user_id = user.id
-        desk = DomainDesk(ground.database())
+        desk = DomainDesk(sandbox.database())
         desk.add(EDITED, actor="test")
         info = desk.info(EDITED)
         self.edits, self.version, self.budget = 0, int(info["version"]), int(info["max_pages_per_run"])
@@ -156,12 +156,12 @@ class Clients:
 # At named places -----------------------------------------------------------------------------------------------------
 
 
-def at_points(ground: Ground, kinds: Iterable[str], door: Door, tell: Tell) -> tuple[int, list[str]]:
+def at_points(sandbox: Sandbox, kinds: Iterable[str], door: Door, on_progress: OnProgress) -> tuple[int, list[str]]:
     """For each kind: the server dies before the commit, and after it and before the answer; how often, and what was not as it must be.
 
     Before: nothing of what clients called `proof` do is in the store.
     """
-    clients = Clients(door.url, ground, "http://s0.localhost/")
+    clients = Clients(door.url, sandbox, "http://s0.localhost/")
     wrong: list[str] = []
     died = 0
     before: Asked | None = None
@@ -171,15 +171,15 @@ def at_points(ground: Ground, kinds: Iterable[str], door: Door, tell: Tell) -> t
             with door.serving("--failpoint", "api_before_commit") as front:
                 wrong += _repeated(clients, client, before)  # what is kept reaches no commit
                 died += _dies(clients, client, request, front, wrong)
-            wrong += [f"{kind}: killed before the commit: {fault}" for fault in _unlike(ground, clients, [request], 0)]
+            wrong += [f"{kind}: killed before the commit: {fault}" for fault in _unlike(sandbox, clients, [request], 0)]
             with door.serving("--failpoint", "api_after_commit") as front:
                 died += _dies(clients, client, request, front, wrong)
-            wrong += [f"{kind}: killed after the commit: {fault}" for fault in _unlike(ground, clients, [request], 1)]
+            wrong += [f"{kind}: killed after the commit: {fault}" for fault in _unlike(sandbox, clients, [request], 1)]
             before = request
         with door.serving():
             wrong += _repeated(clients, client, before)
-    tell(f"{', '.join(request.kind for request in clients.asked)}: {died} kills")
-    return died, wrong + judged(ground, clients)
+    on_progress(f"{', '.join(request.kind for request in clients.asked)}: {died} kills")
+    return died, wrong + judged(sandbox, clients)
 
 
 def _dies(clients: Clients, client: httpx.Client, request: Asked, front: Front, wrong: list[str]) -> int:
@@ -202,9 +202,9 @@ def _repeated(clients: Clients, client: httpx.Client, request: Asked | None) -> 
     return [f"{request.kind}: the repeat did not get the first answer, but {_said(request)}"]
 
 
-def _unlike(ground: Ground, clients: Clients, requests: Sequence[Asked], expected: int) -> list[str]:
+def _unlike(sandbox: Sandbox, clients: Clients, requests: Sequence[Asked], expected: int) -> list[str]:
     """Whether of these requests, with nobody told, so much is in the store."""
-    with ground.database().session() as connection:
+    with sandbox.database().session() as connection:
         kept = _kept(connection, clients)
         answers = sum(request.key in kept for request in requests)
         there = {request.kind: len(_rows(connection, KINDS[request.kind].there)) for request in requests}
@@ -218,10 +218,10 @@ def _unlike(ground: Ground, clients: Clients, requests: Sequence[Asked], expecte
 def at_random(
     seed: int,
     kills: int,
-    ground: Ground,
+    sandbox: Sandbox,
     served: Served,
     clients: Clients,
-    tell: Tell,
+    on_progress: OnProgress,
     kinds: Sequence[str] = tuple(KINDS),
 ) -> Entry:
     """Kill the server so often while clients ask; the supervisor starts another one each time. Before: it answers."""
@@ -235,13 +235,13 @@ def at_random(
             landed += served.kill_front()
             served.until(lambda: answers(client), "nobody answers after a kill")
             if number % 10 == 9:
-                tell(f"{number + 1} kills: {clients.answered} requests are answered")
+                on_progress(f"{number + 1} kills: {clients.answered} requests are answered")
     cut = sum(request.tries > 1 for request in clients.asked)
     replayed = sum(request.replayed for request in clients.asked)
-    violations = judged(ground, clients)
+    violations = judged(sandbox, clients)
     violations += ["void: no request was cut off"] if kills and not cut else []
     violations += [f"{clients.refused_connections} connections were refused"] if clients.refused_connections else []
-    tell(
+    on_progress(
         f"{len(clients.asked)} requests, {cut} of them cut off, {replayed} answered with what was kept; {landed} kills"
     )
     found = {"planned": kills, "landed": landed, "repeats": cut, "refused": 0, "seconds": 0, "violations": violations}
@@ -251,7 +251,7 @@ def at_random(
 # What must be ---------------------------------------------------------------------------------------------------------
 
 
-def judged(ground: Ground, clients: Clients) -> list[str]:
+def judged(sandbox: Sandbox, clients: Clients) -> list[str]:
     """What is not as it must be, now that every request was answered."""
     wrong = [
         f"{request.kind} {request.name}: {_said(request)}"
@@ -268,7 +268,7 @@ def judged(ground: Ground, clients: Clients) -> list[str]:
         it = kind.told(request.answer.json())
         told[request.kind][it] += 1
         deeds[kind.audit, "" if kind.audit == FRONTIER else it[0]] += 1
-    with ground.database().session() as connection:
+    with sandbox.database().session() as connection:
         for name, kind in KINDS.items():
             wrong += _differences(f"{name} in the store", told[name], Counter(_rows(connection, kind.there)))
         audited = _rows(connection, _AUDITED)
@@ -284,7 +284,7 @@ def judged(ground: Ground, clients: Clients) -> list[str]:
     wrong += _differences("lines in the audit log", deeds, named)
     given = {request.key: request.answer.status_code for request in clients.asked if request.answer is not None}
     wrong += _differences("kept answers", Counter(given.items()), Counter(kept.items()))
-    return wrong + proof.store_faults(ground)
+    return wrong + checks.verify_store(sandbox)
 
 
 _AUDITED: Final = "SELECT object_kind, object_id FROM audit_log WHERE starts_with(actor, 'proof') AND action <> 'login'"

@@ -17,9 +17,9 @@ from typing import Final, Self
 import httpx
 import psutil
 
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.process import PROGRAM, Victim, environment, is_alive, send
-from holdfast.web.server import listen
+from holdfast.api.server import listen
+from holdfast.testing.torture.process import PROGRAM, CrawlProcess, environment, is_alive, send
+from holdfast.testing.torture.sandbox import Sandbox
 from tests.support.api import PLAIN
 
 PATIENCE: Final = 60.0
@@ -35,8 +35,8 @@ SETTINGS: Final = {
 }
 _FORGETS: Final = """
 import sys
-from holdfast.cli.program import run
-from holdfast.store import answers
+from holdfast.cli.app import run
+from holdfast.db import answers
 answers.reserve = lambda connection, **given: None
 answers.keep = lambda connection, **given: None
 sys.exit(run(sys.argv[1:]))
@@ -94,8 +94,8 @@ class Front:
 class Door:
     """A socket that stays open while servers come and go, as that of `holdfast serve` does."""
 
-    def __init__(self, ground: Ground, program: Sequence[str] = PROGRAM) -> None:
-        self._ground, self._program = ground, program
+    def __init__(self, sandbox: Sandbox, program: Sequence[str] = PROGRAM) -> None:
+        self._sandbox, self._program = sandbox, program
         self._listener = listen("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -111,12 +111,12 @@ class Door:
     def serving(self, *options: str) -> Iterator[Front]:
         """A server that answers; gone afterwards."""
         number = self._listener.fileno()
-        words = ["--data", str(self._ground.data), "front", "--listener", str(number), "--api-only", *options]
-        with (self._ground.folder / "front.log").open("ab") as log:
+        words = ["--data", str(self._sandbox.data), "front", "--listener", str(number), "--api-only", *options]
+        with (self._sandbox.folder / "front.log").open("ab") as log:
             front = Front(
                 subprocess.Popen(
-                    [*environment(SETTINGS | self._ground.settings()), *self._program, *words],
-                    cwd=self._ground.folder,
+                    [*environment(SETTINGS | self._sandbox.settings()), *self._program, *words],
+                    cwd=self._sandbox.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -127,7 +127,7 @@ class Door:
             with httpx.Client(base_url=self.url, verify=PLAIN) as client:
                 wait_for(lambda: front.code is not None or answers(client), "the server does not answer")
             if front.code is not None:
-                raise AssertionError(f"the server ended with {front.code}:\n{self._ground.logs()}")
+                raise AssertionError(f"the server ended with {front.code}:\n{self._sandbox.logs()}")
             yield front
         finally:
             front.kill()
@@ -136,17 +136,17 @@ class Door:
 class Served:
     """`holdfast serve`, and the process of the API below it."""
 
-    def __init__(self, ground: Ground, *options: str) -> None:
+    def __init__(self, sandbox: Sandbox, *options: str) -> None:
         """Start it. Before: the ground is open."""
-        self._victim = Victim(
-            ["--data", str(ground.data), "serve", "--port", "0", *options],
-            settings=SETTINGS | ground.settings(),
-            folder=ground.folder,
+        self._victim = CrawlProcess(
+            ["--data", str(sandbox.data), "serve", "--port", "0", *options],
+            settings=SETTINGS | sandbox.settings(),
+            folder=sandbox.folder,
             supervised=True,
             name="serve",
         )
-        self._log = ground.folder / "serve.log"
-        self._ground = ground
+        self._log = sandbox.folder / "serve.log"
+        self._sandbox = sandbox
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -169,7 +169,7 @@ class Served:
         """Return when it holds; fail if that takes too long, or if all of this has ended."""
         wait_for(lambda: condition() or not self._victim.alive, otherwise)
         if not self._victim.alive:
-            raise AssertionError(f"serve ended with {self._victim.code}:\n{self._ground.logs()}")
+            raise AssertionError(f"serve ended with {self._victim.code}:\n{self._sandbox.logs()}")
 
     def fronts(self) -> list[int]:
         """Processes of the API that live."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import httpx
 
+from holdfast.api.idempotency import REPLAYED
 from holdfast.control.frontier import KIND as FRONTIER
-from holdfast.web.idempotency import REPLAYED
 
 
 @dataclass(frozen=True)

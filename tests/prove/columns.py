@@ -13,25 +13,25 @@ from functools import partial
 from pathlib import Path
 
 from holdfast import failpoints
-from holdfast.cli.session import INTERRUPTED
-from holdfast.control.torture import plan as plans
-from holdfast.control.torture import proof, trial
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import Tell
-from holdfast.control.torture.plan import Fault, Plan, crawl_settings
-from holdfast.control.torture.process import Victim
-from holdfast.control.torture.trial import Reference, Report
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import migrate
-from holdfast.store.connect import Database
+from holdfast.cli.command_context import EXIT_INTERRUPTED
+from holdfast.db import migrate
+from holdfast.db.connection import Database
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
+from holdfast.testing.torture import checks, experiment
+from holdfast.testing.torture import scenario as plans
+from holdfast.testing.torture.experiment import Reference, Report
+from holdfast.testing.torture.fault_run import OnProgress
+from holdfast.testing.torture.process import CrawlProcess
+from holdfast.testing.torture.sandbox import Sandbox
+from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
 from tests.prove import api_kills, api_writes, partition, pauses, resets, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
-from tests.prove.ground import BorrowedGround
 from tests.prove.ledger import Entry
 from tests.prove.pauses import Paused
 from tests.prove.proxied import Through
+from tests.prove.sandbox import ExternalSandbox
 from tests.support.severing import Cut
 
 PAGES = 480
@@ -49,41 +49,41 @@ class Trials:
 
     folder: Path
     reference: Reference
-    plan: Plan
+    scenario: Scenario
 
-    def make(self, seed: int, kills: int, workers: int, *faults: Fault) -> Plan:
+    def make(self, seed: int, kills: int, workers: int, *faults: Fault) -> Scenario:
         """The same web, other moments."""
-        made = plans.make(seed=seed, pages=PAGES, workers=workers, kills=kills, faults=faults)
-        return replace(made, web=self.plan.web)
+        made = plans.make_scenario(seed=seed, pages=PAGES, workers=workers, kills=kills, faults=faults)
+        return replace(made, web=self.scenario.web)
 
 
 @contextmanager
-def open_trials(tell: Tell) -> Iterator[Trials]:
+def open_trials(on_progress: OnProgress) -> Iterator[Trials]:
     """A folder in memory if there is room (fsync is on all the same), with the crawl without faults done."""
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
     folder = Path(tempfile.mkdtemp(prefix="holdfast-prove-", dir=MEMORY if roomy else None))
     folder.chmod(0o755)
-    plan = plans.make(seed=1, pages=PAGES, workers=1, kills=0)
-    tell("the crawl without faults …")
-    reference = trial.without_faults(plan, Ground(folder / "reference"))
+    scenario = plans.make_scenario(seed=1, pages=PAGES, workers=1, kills=0)
+    on_progress("the crawl without faults …")
+    reference = experiment.run_reference(scenario, Sandbox(folder / "reference"))
     if reference.violations:
         raise SystemExit("\n".join(reference.violations))
-    yield Trials(folder, reference, plan)
+    yield Trials(folder, reference, scenario)
     if not any(folder.iterdir()):
         folder.rmdir()
 
 
-Run = Callable[[Trials, Tell], Entry]
+Run = Callable[[Trials, OnProgress], Entry]
 
 
 def _entry(report: Report, landed: int | None = None) -> Entry:
     return {
         "planned": report.planned,
-        "landed": report.struck if landed is None else landed,
+        "landed": report.landed_count if landed is None else landed,
         "by_kind": report.landed,
         "repeats": report.repeats,
         "refused": report.refusals,
-        "not_taken_away": report.not_taken_away,
+        "not_taken_away": report.kept_claims,
         "slowest_first_fetch": round(report.slowest_first_fetch, 2),
         "median_first_fetch": round(report.first_fetch, 2),
         "seconds": round(report.seconds, 1),
@@ -91,152 +91,160 @@ def _entry(report: Report, landed: int | None = None) -> Entry:
     }
 
 
-def _by_signal(seed: int, kills: int, workers: int, faults: tuple[Fault, ...], trials: Trials, tell: Tell) -> Entry:
-    plan = trials.make(seed, kills, workers, *faults)
-    report = trial.with_faults(plan, trials.reference, Ground(trials.folder / f"signal-{workers}-{seed}"), tell)
+def _by_signal(
+    seed: int, kills: int, workers: int, faults: tuple[Fault, ...], trials: Trials, on_progress: OnProgress
+) -> Entry:
+    scenario = trials.make(seed, kills, workers, *faults)
+    report = experiment.run_with_faults(
+        scenario, trials.reference, Sandbox(trials.folder / f"signal-{workers}-{seed}"), on_progress
+    )
     if faults == (Fault.FREEZE,) and not report.refusals:
         report.violations.append("void: no worker that woke up was refused anything")
     return _entry(report)
 
 
-def _proxied(seed: int, kills: int, workers: int, fault: Fault, limit: int | None, trials: Trials, tell: Tell) -> Entry:
+def _proxied(
+    seed: int, kills: int, workers: int, fault: Fault, limit: int | None, trials: Trials, on_progress: OnProgress
+) -> Entry:
     crawl = Through(seed, limit=limit)
-    plan = trials.make(seed, kills, workers, fault)
-    with _migrated(trials.folder / f"proxied-{workers}-{fault.name}-{seed}") as ground:
-        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
+    scenario = trials.make(seed, kills, workers, fault)
+    with _migrated(trials.folder / f"proxied-{workers}-{fault.name}-{seed}") as sandbox:
+        report = experiment.run_with_faults(scenario, trials.reference, sandbox, on_progress, crawl=crawl)
     if not crawl.deeds and not limit:
         report.violations.append("void: nothing was done to a proxy")
     return _entry(report) | {"deeds": crawl.deeds, "figures": crawl.figures}
 
 
-def _at_point(name: str, count: int, proxied: bool, trials: Trials, tell: Tell) -> Entry:
+def _at_point(name: str, count: int, proxied: bool, trials: Trials, on_progress: OnProgress) -> Entry:
     crawl = AtPoints(points(name, count, seed=1))
-    plan = trials.make(1, len(crawl.orders), 1, Fault.KILL_ALL)
-    with _migrated(trials.folder / f"point-{name}") as ground:
-        ground.more = SMALL_SHARE if name == "round_raised" else {}
+    scenario = trials.make(1, len(crawl.orders), 1, Fault.KILL_ALL)
+    with _migrated(trials.folder / f"point-{name}") as sandbox:
+        sandbox.more = SMALL_SHARE if name == "round_raised" else {}
         way = Through(1, crawl) if proxied else crawl
-        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=way)
+        report = experiment.run_with_faults(scenario, trials.reference, sandbox, on_progress, crawl=way)
     if crawl.reached[name] < count:
         report.violations.append(f"void: {name} was reached {crawl.reached[name]} times instead of {count}")
     return _entry(report, crawl.reached[name])
 
 
-def _cut(seed: int, count: int, kinds: tuple[Cut, ...], proxied: bool, trials: Trials, tell: Tell) -> Entry:
-    plan = trials.make(seed, count, 2, Fault.KILL_ONE)
-    with _migrated(trials.folder / f"cut-{seed}-{len(kinds)}") as ground:
-        crawl = AtCommits(ground, count, seed, kinds=kinds)
+def _cut(
+    seed: int, count: int, kinds: tuple[Cut, ...], proxied: bool, trials: Trials, on_progress: OnProgress
+) -> Entry:
+    scenario = trials.make(seed, count, 2, Fault.KILL_ONE)
+    with _migrated(trials.folder / f"cut-{seed}-{len(kinds)}") as sandbox:
+        crawl = AtCommits(sandbox, count, seed, kinds=kinds)
         way = Through(seed, crawl) if proxied else crawl
-        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=way)
+        report = experiment.run_with_faults(scenario, trials.reference, sandbox, on_progress, crawl=way)
     if report.repeats and not proxied:
         report.violations.append(f"I9 nobody died, and {report.repeats} requests were repeated")
     return _entry(report, sum(crawl.cuts.values()))
 
 
 @contextmanager
-def _migrated(folder: Path) -> Iterator[BorrowedGround]:
+def _migrated(folder: Path) -> Iterator[ExternalSandbox]:
     """A server of its own, whose database is reached by its address."""
-    with Ground(folder) as ground:
-        database: Database = ground.database()
+    with Sandbox(folder) as sandbox:
+        database: Database = sandbox.database()
         migrate.upgrade(database)
-        ground.keep = True
-        borrowed = BorrowedGround(folder / "crawl", database)
+        sandbox.keep = True
+        borrowed = ExternalSandbox(folder / "crawl", database)
         yield borrowed
-        ground.keep = borrowed.keep
+        sandbox.keep = borrowed.keep
 
 
-def _in_migration(count: int, trials: Trials, tell: Tell) -> Entry:
-    """The upgrade of an older schema is killed in the middle; each time the schema is as it was, and in the end it gets there."""
+def _in_migration(count: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    """An upgrade of the baseline is killed in its first step; each time the schema is as it was, and in the end it gets there."""
     violations: list[str] = []
     landed = 0
-    with Ground(trials.folder / "migration") as ground:
-        migrate.upgrade(ground.database(), "0001")
+    with Sandbox(trials.folder / "migration") as sandbox:
+        migrate.upgrade(sandbox.database(), migrate.BASELINE)
         for number in range(count):
-            arguments = ["--data", str(ground.data), "worker", "--failpoint", "in_migration"]
-            victim = Victim(arguments, settings=crawl_settings(trials.plan), folder=ground.folder)
+            arguments = ["--data", str(sandbox.data), "worker", "--failpoint", "in_migration"]
+            victim = CrawlProcess(arguments, settings=crawl_settings(trials.scenario), folder=sandbox.folder)
             try:
                 victim.wait(PATIENCE)
                 landed += victim.code == -signal.SIGKILL
             finally:
                 victim.kill()
-            with ground.database().session() as connection:
+            with sandbox.database().session() as connection:
                 at = migrate.current(connection)
-            if at != "0001":
+            if at != migrate.BASELINE:
                 violations.append(f"after kill {number + 1} the schema is at {at}")
-        migrate.upgrade(ground.database())
-        violations += proof.store_faults(ground)
-    tell(f"in_migration: reached {landed} times")
+        migrate.upgrade(sandbox.database())
+        violations += checks.verify_store(sandbox)
+    on_progress(f"in_migration: reached {landed} times")
     if landed < count:
         violations.append(f"void: in_migration was reached {landed} times instead of {count}")
     return {"planned": count, "landed": landed, "repeats": 0, "refused": 0, "seconds": 0, "violations": violations}
 
 
-def _paused(seed: int, rounds: int, trials: Trials, tell: Tell) -> Entry:
+def _paused(seed: int, rounds: int, trials: Trials, on_progress: OnProgress) -> Entry:
     crawl = Paused(rounds, seed)
-    plan = trials.make(seed, rounds, pauses.WORKERS, Fault.KILL_ALL)
-    with _migrated(trials.folder / f"paused-{seed}") as ground:
-        report = trial.with_faults(plan, trials.reference, ground, tell, crawl=crawl)
-    tell(f"let go after at most {max(crawl.took, default=0):.2f} s")
+    scenario = trials.make(seed, rounds, pauses.WORKERS, Fault.KILL_ALL)
+    with _migrated(trials.folder / f"paused-{seed}") as sandbox:
+        report = experiment.run_with_faults(scenario, trials.reference, sandbox, on_progress, crawl=crawl)
+    on_progress(f"let go after at most {max(crawl.took, default=0):.2f} s")
     return _entry(report, len(crawl.took))
 
 
-def _paused_million(domains: int, trials: Trials, tell: Tell) -> Entry:
-    with _migrated(trials.folder / "paused-million") as ground, WebProcess(trials.plan.web) as web, ground:
-        took, violations = pauses.a_million(trials.plan, ground, web, domains, tell)
+def _paused_million(domains: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    with _migrated(trials.folder / "paused-million") as sandbox, WebProcess(trials.scenario.web) as web, sandbox:
+        took, violations = pauses.a_million(trials.scenario, sandbox, web, domains, on_progress)
     found = {"planned": 3, "landed": len(took), "repeats": 0, "refused": 0, "seconds": round(sum(took), 2)}
     return found | {"violations": violations}
 
 
-def _soaked(seed: int, minutes: float, trials: Trials, tell: Tell) -> Entry:
-    with _migrated(trials.folder / f"resets-{seed}") as ground, ground:
-        entry = resets.soak(seed, minutes, trials.plan, ground, tell)
-        ground.keep = bool(entry["violations"])
+def _soaked(seed: int, minutes: float, trials: Trials, on_progress: OnProgress) -> Entry:
+    with _migrated(trials.folder / f"resets-{seed}") as sandbox, sandbox:
+        entry = resets.soak(seed, minutes, trials.scenario, sandbox, on_progress)
+        sandbox.keep = bool(entry["violations"])
     return entry
 
 
-def _tasks_killed(seed: int, count: int, kills: int, trials: Trials, tell: Tell) -> Entry:
-    with _migrated(trials.folder / f"tasks-{seed}") as ground, ground:
-        return task_kills.killed(seed, count, kills, ground, tell)
+def _tasks_killed(seed: int, count: int, kills: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    with _migrated(trials.folder / f"tasks-{seed}") as sandbox, sandbox:
+        return task_kills.killed(seed, count, kills, sandbox, on_progress)
 
 
-def _tasks_recurring(seconds: int, trials: Trials, tell: Tell) -> Entry:
-    with _migrated(trials.folder / "recurring") as ground, ground:
-        return task_kills.recurring(seconds, ground, tell)
+def _tasks_recurring(seconds: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    with _migrated(trials.folder / "recurring") as sandbox, sandbox:
+        return task_kills.recurring(seconds, sandbox, on_progress)
 
 
-def _api_killed(seed: int, kills: int, trials: Trials, tell: Tell) -> Entry:
+def _api_killed(seed: int, kills: int, trials: Trials, on_progress: OnProgress) -> Entry:
     """`holdfast serve` with two workers, and the process of the API killed so often."""
     web = WebProcess(Web(seed, 1, Site(5, 2, 500)))
-    with web, _migrated(trials.folder / f"api-{seed}") as ground, ground, Served(ground, "--workers", "2") as served:
-        clients = api_kills.Clients(served.url, ground, web.url())
-        entry = api_kills.at_random(seed, kills, ground, served, clients, tell)
+    with web, _migrated(trials.folder / f"api-{seed}") as sandbox, sandbox, Served(sandbox, "--workers", "2") as served:
+        clients = api_kills.Clients(served.url, sandbox, web.url())
+        entry = api_kills.at_random(seed, kills, sandbox, served, clients, on_progress)
         served.terminate()
         code = served.end()
-        entry["violations"] += [f"told to stop, it ended with {code}"] * (code != INTERRUPTED)
-        entry["violations"] += [f"afterwards: {fault}" for fault in proof.store_faults(ground)]
-        ground.keep = bool(entry["violations"])
+        entry["violations"] += [f"told to stop, it ended with {code}"] * (code != EXIT_INTERRUPTED)
+        entry["violations"] += [f"afterwards: {fault}" for fault in checks.verify_store(sandbox)]
+        sandbox.keep = bool(entry["violations"])
     return entry
 
 
-def _api_at_places(mutant: bool, trials: Trials, tell: Tell) -> Entry:
+def _api_at_places(mutant: bool, trials: Trials, on_progress: OnProgress) -> Entry:
     """The API dies on both sides of a commit, over every kind of write. The mutant keeps no answers, and that must be seen."""
     kinds = ["operation"] if mutant else list(api_writes.KINDS)
     name = "api-mutant" if mutant else "api-places"
-    with _migrated(trials.folder / name) as ground, ground:
-        with Door(ground, FORGETFUL) if mutant else Door(ground) as door:
-            died, violations = api_kills.at_points(ground, kinds, door, tell)
+    with _migrated(trials.folder / name) as sandbox, sandbox:
+        with Door(sandbox, FORGETFUL) if mutant else Door(sandbox) as door:
+            died, violations = api_kills.at_points(sandbox, kinds, door, on_progress)
         if mutant:
             seen = any("the repeat did not get the first answer" in violation for violation in violations)
             violations = [] if seen else ["void: nobody saw that no answer is kept"]
-        ground.keep = bool(violations)
+        sandbox.keep = bool(violations)
     planned = 2 * len(kinds)
     violations += [f"void: it died {died} times instead of {planned}"] * (died < planned)
     return {"planned": planned, "landed": died, "repeats": died, "refused": 0, "seconds": 0, "violations": violations}
 
 
-def _partitioned(low: int, high: int, count: int, trials: Trials, tell: Tell) -> Entry:
+def _partitioned(low: int, high: int, count: int, trials: Trials, on_progress: OnProgress) -> Entry:
     """So many workers side by side, each cut off from the database for `low` to `high` seconds."""
     folder = trials.folder / f"partition-{low}"
-    entry = partition.side_by_side(low, high, count, folder, tell)
+    entry = partition.side_by_side(low, high, count, folder, on_progress)
     if not entry["violations"]:
         shutil.rmtree(folder, ignore_errors=True)
     return entry

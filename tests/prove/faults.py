@@ -6,13 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from holdfast.control.torture import proof
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import Struck, Suffered, Tell
-from holdfast.control.torture.plan import Fault, Plan
-from holdfast.control.torture.process import Victim
-from holdfast.simweb.process import WebProcess
-from tests.prove.ground import BorrowedGround, begin, worker
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.torture import checks
+from holdfast.testing.torture.fault_run import FaultRunResult, InjectedFault, OnProgress
+from holdfast.testing.torture.process import CrawlProcess
+from holdfast.testing.torture.sandbox import Sandbox
+from holdfast.testing.torture.scenario import Fault, Scenario
+from tests.prove.sandbox import ExternalSandbox, begin, worker
 from tests.support.severing import Cut, SeveringProxy
 
 PATIENCE = 120.0
@@ -38,67 +38,75 @@ class AtPoints:
         self.orders = orders
         self.reached: Counter[str] = Counter()
 
-    def __call__(self, plan: Plan, ground: Ground, web: WebProcess, tell: Tell) -> Suffered:
-        desk, job = begin(plan, ground, web)
-        suffered = Suffered()
+    def __call__(
+        self, scenario: Scenario, sandbox: Sandbox, web: WebProcess, on_progress: OnProgress
+    ) -> FaultRunResult:
+        desk, job = begin(scenario, sandbox, web)
+        result = FaultRunResult()
         for number, order in enumerate(self.orders, 1):
-            victim = worker(plan, ground, "--failpoint", order)
-            code = end_of(victim, suffered)
+            victim = worker(scenario, sandbox, "--failpoint", order)
+            code = end_of(victim, result)
             landed = code == -signal.SIGKILL
-            suffered.lives += 1
-            suffered.struck.append(Struck(Fault.KILL_ALL, landed, requests(web)))
-            faults = [f"after {order}: {fault}" for fault in proof.store_faults(ground)]
-            suffered.violations += faults
-            tell(f"{number}/{len(self.orders)} {order}: {'reached' if landed else f'ended with {code}'}{faults or ''}")
+            result.lives += 1
+            result.injected.append(InjectedFault(Fault.KILL_ALL, landed, requests(web)))
+            faults = [f"after {order}: {fault}" for fault in checks.verify_store(sandbox)]
+            result.violations += faults
+            on_progress(
+                f"{number}/{len(self.orders)} {order}: {'reached' if landed else f'ended with {code}'}{faults or ''}"
+            )
             if not landed:
                 break
             self.reached[order.partition(":")[0]] += 1
-        finish([worker(plan, ground)], suffered)
-        suffered.completed = desk.end(job).completed
-        if not suffered.completed:
-            suffered.violations.append("I1 the crawl ended without being complete")
-        return suffered
+        finish([worker(scenario, sandbox)], result)
+        result.completed = desk.end(job).completed
+        if not result.completed:
+            result.violations.append("I1 the crawl ended without being complete")
+        return result
 
 
 class AtCommits:
     """A crawl whose connections are cut at COMMIT, again and again; its workers live on."""
 
     def __init__(
-        self, ground: BorrowedGround, count: int, seed: int, workers: int = 2, kinds: Sequence[Cut] = CUTS
+        self, sandbox: ExternalSandbox, count: int, seed: int, workers: int = 2, kinds: Sequence[Cut] = CUTS
     ) -> None:
-        self._ground = ground
+        self._sandbox = sandbox
         self._count = count
         self._workers = workers
         self._kinds = kinds
         self._dice = random.Random(seed)
         self.cuts: Counter[Cut] = Counter()
 
-    def __call__(self, plan: Plan, ground: Ground, web: WebProcess, tell: Tell) -> Suffered:
-        desk, job = begin(plan, ground, web)
-        suffered = Suffered(lives=1)
-        with SeveringProxy(self._ground.database().url, Cut.NOWHERE) as proxy:
-            behind = BorrowedGround(ground.folder, self._ground.database(), proxy.url)
-            behind.more = self._ground.more
-            victims = [worker(plan, behind, name=f"victim-{number}") for number in range(self._workers)]
+    def __call__(
+        self, scenario: Scenario, sandbox: Sandbox, web: WebProcess, on_progress: OnProgress
+    ) -> FaultRunResult:
+        desk, job = begin(scenario, sandbox, web)
+        result = FaultRunResult(lives=1)
+        with SeveringProxy(self._sandbox.database().url, Cut.NOWHERE) as proxy:
+            behind = ExternalSandbox(sandbox.folder, self._sandbox.database(), proxy.url)
+            behind.more = self._sandbox.more
+            victims = [worker(scenario, behind, name=f"victim-{number}") for number in range(self._workers)]
             try:
                 for number in range(self._count):
                     cut = self._kinds[number % len(self._kinds)]
                     if not self._strike(proxy, cut, victims):
                         break
                     self.cuts[cut] += 1
-                    suffered.violations += [f"after cut {number + 1}: {f}" for f in proof.store_faults(ground)]
-                    suffered.struck.append(Struck(Fault.KILL_ONE, True, requests(web)))
-                tell(f"{sum(self.cuts.values())} of {self._count} cuts: {suffered.violations or 'the store is whole'}")
-                finish(victims, suffered)
+                    result.violations += [f"after cut {number + 1}: {f}" for f in checks.verify_store(sandbox)]
+                    result.injected.append(InjectedFault(Fault.KILL_ONE, True, requests(web)))
+                on_progress(
+                    f"{sum(self.cuts.values())} of {self._count} cuts: {result.violations or 'the store is whole'}"
+                )
+                finish(victims, result)
             finally:
                 for victim in victims:
                     victim.kill()
-        suffered.completed = desk.end(job).completed
-        if not suffered.completed:
-            suffered.violations.append("I1 the crawl ended without being complete")
-        return suffered
+        result.completed = desk.end(job).completed
+        if not result.completed:
+            result.violations.append("I1 the crawl ended without being complete")
+        return result
 
-    def _strike(self, proxy: SeveringProxy, cut: Cut, victims: Iterable[Victim]) -> bool:
+    def _strike(self, proxy: SeveringProxy, cut: Cut, victims: Iterable[CrawlProcess]) -> bool:
         """Cut one COMMIT (or the few that come in the same instant); False if there is none any more."""
         time.sleep(self._dice.uniform(0.0, 0.4))
         before = proxy.cuts
@@ -113,22 +121,22 @@ class AtCommits:
         return True
 
 
-def end_of(victim: Victim, suffered: Suffered) -> int | None:
+def end_of(victim: CrawlProcess, result: FaultRunResult) -> int | None:
     """How it ended; if it does not, that is a violation."""
     try:
         if not victim.wait(PATIENCE):
-            suffered.violations.append(f"I8 a worker has not ended within {PATIENCE:.0f} s")
+            result.violations.append(f"I8 a worker has not ended within {PATIENCE:.0f} s")
         return victim.code
     finally:
         victim.kill()
 
 
-def finish(victims: Iterable[Victim], suffered: Suffered) -> None:
+def finish(victims: Iterable[CrawlProcess], result: FaultRunResult) -> None:
     """Wait until these workers have nothing more to do."""
     for victim in victims:
-        code = end_of(victim, suffered)
+        code = end_of(victim, result)
         if code != 0:
-            suffered.violations.append(f"a worker ended by itself with exit code {code}")
+            result.violations.append(f"a worker ended by itself with exit code {code}")
 
 
 def requests(web: WebProcess) -> int:

@@ -19,11 +19,11 @@ import httpx
 import psycopg
 from psycopg import sql
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.model.account import SCOPES, Role
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database
-from holdfast.web.guard import COOKIE, CSRF_HEADER
+from holdfast.accounts.service import AccountService
+from holdfast.api.auth import COOKIE, CSRF_HEADER
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database
+from holdfast.model.auth import SCOPES, Role
 from tests.support.api import Api, serving, settings
 from tests.support.furnished import furnish
 from tests.support.servers import data_in_memory
@@ -54,7 +54,7 @@ def furnished() -> Iterator[tuple[Api, str]]:
             yield api, _admin(api.accounts)
 
 
-def _admin(accounts: AccountDesk) -> str:
+def _admin(accounts: AccountService) -> str:
     """The key of one whom no small number or usual name means, lest it be revoked by what is asked."""
     for number in range(20):
         user, _ = accounts.add(f"fuzz-{number}-of-20", Role.ADMIN, None, actor="fuzz")

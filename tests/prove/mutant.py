@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from holdfast.archive import segment
-from holdfast.cli.program import run
-from holdfast.engine.lease import Heartbeat
-from holdfast.store import claims, enqueue
-from holdfast.store.connect import Connection
+from holdfast.archive import segment_file
+from holdfast.cli.app import run
+from holdfast.crawler.leases import Heartbeat
+from holdfast.db import claims, enqueue
+from holdfast.db.connection import Connection
 
 _SLEEPS_AT = 4
 """Of the fences of several domains, which only commits have: robots.txt and budgets are asked for one."""
@@ -69,10 +69,10 @@ def no_heartbeat() -> None:
 
 def no_order() -> None:
     """Rows first, bytes later: what is written to the archive gets there with the next write."""
-    write = segment.OpenSegment.write
-    late: dict[segment.OpenSegment, bytes] = {}
+    write = segment_file.OpenSegment.write
+    late: dict[segment_file.OpenSegment, bytes] = {}
 
-    def write_later(self: segment.OpenSegment, data: bytes) -> None:
+    def write_later(self: segment_file.OpenSegment, data: bytes) -> None:
         after = self.size + len(data)
         if before := late.pop(self, b""):
             self.size -= len(before)
@@ -80,7 +80,7 @@ def no_order() -> None:
         late[self] = data
         self.size = after
 
-    segment.OpenSegment.write = write_later  # type: ignore[method-assign]
+    segment_file.OpenSegment.write = write_later  # type: ignore[method-assign]
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

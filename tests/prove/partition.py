@@ -19,22 +19,22 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.control.crawls import CrawlDesk, Wish
 from holdfast.control.seeds import Sower
-from holdfast.control.torture import proof
-from holdfast.control.torture.ordeal import JOB, Tell
-from holdfast.control.torture.process import PROGRAM, Victim, send
+from holdfast.db import embedded, migrate
+from holdfast.db.connection import Database
+from holdfast.db.embedded.sockets import PORT
 from holdfast.settings import Settings
-from holdfast.simweb.log import Hit
-from holdfast.simweb.plan import Robots, Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded, migrate
-from holdfast.store.connect import Database
-from holdfast.store.embedded.sockets import PORT
-from tests.prove.ground import BorrowedGround
+from holdfast.testing.simweb.access_log import Hit
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Robots, Site, Web
+from holdfast.testing.torture import checks
+from holdfast.testing.torture.fault_run import JOB, OnProgress
+from holdfast.testing.torture.process import PROGRAM, CrawlProcess, send
 from tests.prove.ledger import Entry
 from tests.prove.namespaces import Cable, Door, missing
+from tests.prove.sandbox import ExternalSandbox
 
 RANGES: Final = ((30, 80), (80, 125), (125, 180), (180, 240), (240, 300))
 """Seconds that a black hole lasts; those of one range are tried side by side."""
@@ -88,7 +88,7 @@ def lengths(low: int, high: int, count: int) -> list[Partition]:
     return [Partition(n, round(low + step * (n + dice.random()), 1), dice.uniform(0, 10)) for n in range(count)]
 
 
-def side_by_side(low: int, high: int, count: int, folder: Path, tell: Tell) -> Entry:
+def side_by_side(low: int, high: int, count: int, folder: Path, on_progress: OnProgress) -> Entry:
     """So many workers are cut off at the same time, each with a database and sites of its own."""
     if (why := missing()) is not None:
         return {"skipped": why, "violations": []}
@@ -102,7 +102,7 @@ def side_by_side(low: int, high: int, count: int, folder: Path, tell: Tell) -> E
         server = stack.enter_context(_server(folder / "server", [cable.here for cable in cables]))
         threads = []
         for partition, cable in zip(all_of_them, cables, strict=True):
-            trial = _Trial(partition, cable, web, server, folder / f"trial-{partition.number}", tell)
+            trial = _Trial(partition, cable, web, server, folder / f"trial-{partition.number}", on_progress)
             threads.append(threading.Thread(target=trial.run))
             threads[-1].start()
             time.sleep(1.0)  # worker processes take a while to begin; not all at once
@@ -142,12 +142,18 @@ class _Trial:
     """One worker that is cut off, beside two that are not."""
 
     def __init__(
-        self, partition: Partition, cable: Cable, web: WebProcess, server: embedded.Server, folder: Path, tell: Tell
+        self,
+        partition: Partition,
+        cable: Cable,
+        web: WebProcess,
+        server: embedded.Server,
+        folder: Path,
+        on_progress: OnProgress,
     ) -> None:
         self._part = partition
         self._cable = cable
         self._web = web
-        self._tell = tell
+        self._tell = on_progress
         sites = range(SITES * partition.number, SITES * (partition.number + 1))
         self._urls = [web.url(site) for site in sites]
         self._hosts = [web.address.host(site) for site in sites]
@@ -156,12 +162,12 @@ class _Trial:
             admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE holdfast OWNER holdfast").format(sql.Identifier(name)))
         self._database = Database(server.url(name))
         self._address = f"postgresql://holdfast@{cable.here}:{PORT}/{name}"
-        self._ground = BorrowedGround(folder, self._database, self._address)
+        self._sandbox = ExternalSandbox(folder, self._database, self._address)
 
     def run(self) -> None:
         part = self._part
         try:
-            with self._ground, Door(self._cable, self._web.port):
+            with self._sandbox, Door(self._cable, self._web.port):
                 _begin(self._database, self._urls)
                 self._play()
         except Exception as problem:  # noqa: BLE001 — whatever it is, the trial has shown nothing
@@ -198,7 +204,7 @@ class _Trial:
                 victim.kill()
         self._judge()
 
-    def _worker(self, name: str, domains: int) -> Victim:
+    def _worker(self, name: str, domains: int) -> CrawlProcess:
         settings = {
             "database_url": self._address,
             "fetch.timeout": f"{TIMEOUT:g}s",
@@ -210,10 +216,10 @@ class _Trial:
             "crawl.contact": f"{name}@example.org",
             "fetch.allow_private": "true",
         }
-        return Victim(
-            ["--data", str(self._ground.data), "worker", "--name", name],
+        return CrawlProcess(
+            ["--data", str(self._sandbox.data), "worker", "--name", name],
             settings=settings,
-            folder=self._ground.folder,
+            folder=self._sandbox.folder,
             name=name,
             program=(*self._cable.program, *PROGRAM) if name == _CUT else PROGRAM,
         )
@@ -230,7 +236,7 @@ class _Trial:
         part.violations += [*self._close(hits), *self._outside(hits, tenures), *self._took(tenures)]
         late = [hit for hit in hits if _by(hit) == _CUT and part.began + LAST_REQUEST < hit.wall < part.ended]
         part.violations += [f"it asked {hit.url} {hit.wall - part.began:.1f} s after the cut" for hit in late[:3]]
-        part.violations += proof.store_faults(self._ground)
+        part.violations += checks.verify_store(self._sandbox)
         part.repeats = len(hits) - len({(hit.host, hit.path) for hit in hits})
 
     def _close(self, hits: Sequence[Hit]) -> Iterator[str]:
@@ -291,7 +297,7 @@ class _Trial:
 def _begin(database: Database, urls: Sequence[str]) -> None:
     """Make the job that workers serve, as `holdfast crawl` does."""
     settings = Settings()
-    desk = CrawlDesk(database, Sower(database, wiring.url_rules(settings), wiring.new_domains(settings)))
+    desk = CrawlDesk(database, Sower(database, factories.url_rules(settings), factories.new_domains(settings)))
     options = {"delay": DELAY, "concurrency": 1, "max_depth": 1000, "allow_private": True}
     desk.begin(Wish(tuple(urls), job=JOB, options=options))
 

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from holdfast.control.jobs import JobDesk
-from holdfast.control.torture import proof
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import JOB, Struck, Suffered, Tell
-from holdfast.control.torture.plan import Fault, Plan, crawl_settings
-from holdfast.control.torture.process import Victim
-from holdfast.simweb.process import WebProcess
-from holdfast.store.connect import Connection
-from tests.prove.ground import begin
+from holdfast.db.connection import Connection
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.torture import checks
+from holdfast.testing.torture.fault_run import JOB, FaultRunResult, InjectedFault, OnProgress
+from holdfast.testing.torture.process import CrawlProcess
+from holdfast.testing.torture.sandbox import Sandbox
+from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
+from tests.prove.sandbox import begin
 
 WORKERS = 8
 WITHIN = 2.0
@@ -39,14 +39,14 @@ SELECT made.id, job.id, decode(md5(base_url), 'hex'), base_url || '/' FROM made,
 """
 
 
-def standing(plan: Plan, ground: Ground) -> list[Victim]:
+def standing(scenario: Scenario, sandbox: Sandbox) -> list[CrawlProcess]:
     """Eight workers that serve all jobs."""
-    settings = crawl_settings(plan) | ground.settings() | {"crawl.patience": "3s"}
+    settings = crawl_settings(scenario) | sandbox.settings() | {"crawl.patience": "3s"}
     return [
-        Victim(
-            ["--data", str(ground.data), "worker", "--name", f"victim-{number}"],
+        CrawlProcess(
+            ["--data", str(sandbox.data), "worker", "--name", f"victim-{number}"],
             settings=settings,
-            folder=ground.folder,
+            folder=sandbox.folder,
             name=f"victim-{number}",
         )
         for number in range(WORKERS)
@@ -77,13 +77,15 @@ class Paused:
         self.took: list[float] = []
         self._dice = random.Random(seed)
 
-    def __call__(self, plan: Plan, ground: Ground, web: WebProcess, tell: Tell) -> Suffered:
-        begin(plan, ground, web)
-        desk = JobDesk(ground.database(), "proof")
-        suffered = Suffered(lives=1)
-        victims = standing(plan, ground)
+    def __call__(
+        self, scenario: Scenario, sandbox: Sandbox, web: WebProcess, on_progress: OnProgress
+    ) -> FaultRunResult:
+        begin(scenario, sandbox, web)
+        desk = JobDesk(sandbox.database(), "proof")
+        result = FaultRunResult(lives=1)
+        victims = standing(scenario, sandbox)
         try:
-            with ground.database().session() as connection:
+            with sandbox.database().session() as connection:
                 for number in range(self.rounds):
                     before = asked(web)
                     _until(lambda before=before: asked(web) > before or _completed(connection))  # type: ignore[misc]
@@ -91,59 +93,61 @@ class Paused:
                     if _completed(connection):
                         break
                     held = _value(connection, _HELD)
-                    self.took.append(pause(desk, connection, web, suffered.violations))
-                    suffered.struck.append(Struck(Fault.KILL_ALL, True, asked(web)))
+                    self.took.append(pause(desk, connection, web, result.violations))
+                    result.injected.append(InjectedFault(Fault.KILL_ALL, True, asked(web)))
                     if number % 2:
                         _kill(victims)
-                        victims = standing(plan, ground)
-                        suffered.lives += 1
-                    suffered.violations += proof.store_faults(ground)
+                        victims = standing(scenario, sandbox)
+                        result.lives += 1
+                    result.violations += checks.verify_store(sandbox)
                     desk.resume(JOB)
-                    tell(
-                        f"pause {number + 1}: {held} held, let go in {self.took[-1]:.2f} s {suffered.violations or ''}"
+                    on_progress(
+                        f"pause {number + 1}: {held} held, let go in {self.took[-1]:.2f} s {result.violations or ''}"
                     )
                 _until(lambda: _completed(connection))
-                suffered.completed = True
+                result.completed = True
         finally:
             _kill(victims)
-        return suffered
+        return result
 
 
-def a_million(plan: Plan, ground: Ground, web: WebProcess, domains: int, tell: Tell) -> tuple[list[float], list[str]]:
+def a_million(
+    scenario: Scenario, sandbox: Sandbox, web: WebProcess, domains: int, on_progress: OnProgress
+) -> tuple[list[float], list[str]]:
     """Pause a job with so many domains under eight workers at full speed, kill them all, go on with others; three times.
 
     Seconds until each pause was kept, and what was violated.
     """
-    begin(plan, ground, web)
-    desk = JobDesk(ground.database(), "proof")
+    begin(scenario, sandbox, web)
+    desk = JobDesk(sandbox.database(), "proof")
     violations: list[str] = []
     took: list[float] = []
-    with ground.database().session() as connection:
+    with sandbox.database().session() as connection:
         for first in range(0, domains, 50_000):
             last = min(first + 50_000, domains)
             connection.execute(_MILLION, {"job": JOB, "port": web.address.ports[0], "first": first, "last": last})
         connection.execute("ANALYZE")
-        tell(f"{domains:,} domains are there")
-        victims = standing(plan, ground)
+        on_progress(f"{domains:,} domains are there")
+        victims = standing(scenario, sandbox)
         try:
             for _ in range(3):
                 time.sleep(12)
                 held = _value(connection, _HELD)
                 took.append(pause(desk, connection, web, violations))
                 _kill(victims)
-                victims = standing(plan, ground)
+                victims = standing(scenario, sandbox)
                 began = time.monotonic()
                 desk.resume(JOB)
                 back = time.monotonic() - began
                 before = asked(web)
                 _until(lambda before=before: asked(web) > before)  # type: ignore[misc]
-                tell(
+                on_progress(
                     f"{held} held: let go in {took[-1]:.2f} s; workers killed; resumed in {back:.2f} s, "
                     f"pages again after {time.monotonic() - began:.1f} s"
                 )
         finally:
             _kill(victims)
-    violations += proof.store_faults(ground)
+    violations += checks.verify_store(sandbox)
     return took, violations
 
 
@@ -170,6 +174,6 @@ def _value(connection: Connection, query: str, *parameters: object) -> object:
     return row[0] if row else None
 
 
-def _kill(victims: Sequence[Victim]) -> None:
+def _kill(victims: Sequence[CrawlProcess]) -> None:
     for victim in victims:
         victim.kill()

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.control.secrets import Safe
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import Ordeal, Suffered, Tell
-from holdfast.control.torture.plan import Plan
-from holdfast.control.torture.trial import Crawl
-from holdfast.model.proxy import read
+from holdfast.db import proxies
+from holdfast.db.connection import Connection
+from holdfast.model.proxy import parse_proxy
 from holdfast.settings import Settings
-from holdfast.simweb.process import WebProcess
-from holdfast.simweb.proxy_process import ProxyProcess
-from holdfast.store import proxies
-from holdfast.store.connect import Connection
-from tests.prove.ground import BorrowedGround
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.proxy_process import ProxyProcess
+from holdfast.testing.torture.experiment import Crawl
+from holdfast.testing.torture.fault_run import FaultRun, FaultRunResult, OnProgress
+from holdfast.testing.torture.sandbox import Sandbox
+from holdfast.testing.torture.scenario import Scenario
+from tests.prove.sandbox import ExternalSandbox
 
 COUNT: Final = 4
 PERIOD: Final = 3.0
@@ -57,22 +57,24 @@ class Through:
         self.figures: list[tuple[int, ...]] = []
         """Of each proxy in the end: requests, successes, requests that did not get through."""
 
-    def __call__(self, plan: Plan, ground: Ground, web: WebProcess, tell: Tell) -> Suffered:
-        assert isinstance(ground, BorrowedGround)
-        with running(ground.folder) as processes, ground.database().session() as connection:
-            register(connection, processes, ground.data, self._limit)
-            ground.more = ground.more | SETTINGS
+    def __call__(
+        self, scenario: Scenario, sandbox: Sandbox, web: WebProcess, on_progress: OnProgress
+    ) -> FaultRunResult:
+        assert isinstance(sandbox, ExternalSandbox)
+        with running(sandbox.folder) as processes, sandbox.database().session() as connection:
+            register(connection, processes, sandbox.data, self._limit)
+            sandbox.more = sandbox.more | SETTINGS
             with nullcontext() if self._limit else self._gremlin(processes):
-                suffered = self._crawl(plan, ground, web, tell)
+                result = self._crawl(scenario, sandbox, web, on_progress)
             if self._limit:
-                suffered.violations += too_many(processes, self._limit)
-            suffered.spare += _count(connection, "SELECT count(*) FROM crawl_log WHERE outcome LIKE 'proxy%%'")
-            suffered.violations += past_the_proxies(web, processes)
+                result.violations += too_many(processes, self._limit)
+            result.allowed_repeats += _count(connection, "SELECT count(*) FROM crawl_log WHERE outcome LIKE 'proxy%%'")
+            result.violations += past_the_proxies(web, processes)
             self.figures = connection.execute(
                 "SELECT requests, success_count, proxy_failures FROM proxy_totals ORDER BY id"
             ).fetchall()
-        tell(f"proxies: {dict(self.deeds)}; requests, successes, failures: {self.figures}")
-        return suffered
+        on_progress(f"proxies: {dict(self.deeds)}; requests, successes, failures: {self.figures}")
+        return result
 
     @contextmanager
     def _gremlin(self, processes: Sequence[ProxyProcess]) -> Iterator[None]:
@@ -127,7 +129,7 @@ def register(connection: Connection, processes: Sequence[ProxyProcess], data: Pa
     """Make them known to the store of a crawl that has its key in *data*."""
     safe = Safe.of(Settings(data=data))
     for process in processes:
-        written = read(process.url)
+        written = parse_proxy(process.url)
         facts = proxies.Facts(max_requests_per_hour=limit, allow_private=True)
         new = proxies.NewProxy(written.server, safe.seal(written.password or ""), facts)
         proxies.add(connection, new, actor="proof")
@@ -151,8 +153,8 @@ def past_the_proxies(web: WebProcess, processes: Sequence[ProxyProcess]) -> list
     return [f"{url} was asked for {count} times past the proxies" for url, count in asked.items() if count > 0][:5]
 
 
-def _by_signal(plan: Plan, ground: Ground, web: WebProcess, tell: Tell) -> Suffered:
-    return Ordeal(plan, ground, web, tell).run()
+def _by_signal(scenario: Scenario, sandbox: Sandbox, web: WebProcess, on_progress: OnProgress) -> FaultRunResult:
+    return FaultRun(scenario, sandbox, web, on_progress).run()
 
 
 def _count(connection: Connection, query: str) -> int:

@@ -1,4 +1,4 @@
-"""Ground for trials in tests: a database that somebody else runs, and worker processes that are started one by one."""
+"""A sandbox with an external database, and worker processes that are started one by one."""
 
 import sys
 from collections.abc import Sequence
@@ -6,31 +6,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.control.crawls import CrawlDesk, Wish
 from holdfast.control.seeds import Sower
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import JOB
-from holdfast.control.torture.plan import SCOPE, Plan, crawl_settings
-from holdfast.control.torture.process import PROGRAM, Victim
+from holdfast.db import embedded
+from holdfast.db.connection import Database
 from holdfast.model.job import Job, Scope
 from holdfast.settings import Settings
-from holdfast.simweb.process import WebProcess
-from holdfast.store import embedded
-from holdfast.store.connect import Database
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.torture.fault_run import JOB
+from holdfast.testing.torture.process import PROGRAM, CrawlProcess
+from holdfast.testing.torture.sandbox import Sandbox
+from holdfast.testing.torture.scenario import SCOPE, Scenario, crawl_settings
 
 ROOT: Final = Path(__file__).parents[2]
 
 
-class BorrowedGround(Ground):
-    """A ground whose server is not its own, and is reached at any address: a proxy's, say."""
+class ExternalSandbox(Sandbox):
+    """A sandbox with an external database server, reached at any address, for example that of a proxy."""
 
     def __init__(self, folder: Path, database: Database, url: str | None = None) -> None:
         super().__init__(folder)
         self._database = database
         self._url = url or database.url
         self.more: dict[str, str] = {}
-        """Settings of its crawls beside those that all have."""
+        """Additional settings of its crawls."""
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -39,10 +39,10 @@ class BorrowedGround(Ground):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Folder and database are somebody else's to remove."""
+        """Keep folder and database: the caller removes them."""
 
     def server(self) -> embedded.Server:
-        raise AssertionError("this server is not to be killed")
+        raise AssertionError("the external server must not be killed")
 
     def database(self) -> Database:
         return self._database
@@ -51,14 +51,14 @@ class BorrowedGround(Ground):
         return {"database_url": self._url, **self.more}
 
 
-def begin(plan: Plan, ground: Ground, web: WebProcess) -> tuple[CrawlDesk, Job]:
+def begin(scenario: Scenario, sandbox: Sandbox, web: WebProcess) -> tuple[CrawlDesk, Job]:
     """Make the job that workers serve, as `holdfast crawl` does."""
-    settings, database = Settings(), ground.database()
-    desk = CrawlDesk(database, Sower(database, wiring.url_rules(settings), wiring.new_domains(settings)))
+    settings, database = Settings(), sandbox.database()
+    desk = CrawlDesk(database, Sower(database, factories.url_rules(settings), factories.new_domains(settings)))
     options = {
         "scope": Scope(SCOPE),
-        "delay": plan.delay,
-        "concurrency": plan.concurrency,
+        "delay": scenario.delay,
+        "concurrency": scenario.concurrency,
         "max_depth": 1000,
         "allow_private": True,
     }
@@ -66,18 +66,18 @@ def begin(plan: Plan, ground: Ground, web: WebProcess) -> tuple[CrawlDesk, Job]:
 
 
 def worker(
-    plan: Plan,
-    ground: Ground,
+    scenario: Scenario,
+    sandbox: Sandbox,
     *options: str,
     name: str = "victim",
     program: Sequence[str] = PROGRAM,
     settings: dict[str, str] | None = None,
-) -> Victim:
+) -> CrawlProcess:
     """One worker process that serves the job until it has nothing more to do."""
-    return Victim(
-        ["--data", str(ground.data), "worker", "--job", JOB, "--name", name, *options],
-        settings=crawl_settings(plan) | ground.settings() | (settings or {}),
-        folder=ground.folder,
+    return CrawlProcess(
+        ["--data", str(sandbox.data), "worker", "--job", JOB, "--name", name, *options],
+        settings=crawl_settings(scenario) | sandbox.settings() | (settings or {}),
+        folder=sandbox.folder,
         name=name,
         program=program,
     )

@@ -8,16 +8,16 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 
-from holdfast import wiring
+from holdfast import factories
 from holdfast.control.tasks import TaskDesk, Wish
-from holdfast.control.torture import proof
-from holdfast.control.torture.ground import Ground
-from holdfast.control.torture.ordeal import Tell
-from holdfast.control.torture.process import Victim
+from holdfast.db.connection import Connection
 from holdfast.settings import Settings
-from holdfast.simweb.plan import Site, Web
-from holdfast.simweb.process import WebProcess
-from holdfast.store.connect import Connection
+from holdfast.testing.simweb.process import WebProcess
+from holdfast.testing.simweb.spec import Site, Web
+from holdfast.testing.torture import checks
+from holdfast.testing.torture.fault_run import OnProgress
+from holdfast.testing.torture.process import CrawlProcess
+from holdfast.testing.torture.sandbox import Sandbox
 from tests.prove.ledger import Entry
 
 SITES = 8
@@ -35,7 +35,7 @@ LATE = 6
 PARSER = """
 import time
 from decimal import Decimal
-from holdfast.parse.plugin import Document, Extracted, Product
+from holdfast.parse.plugin_api import Document, Extracted, Product
 
 version = "1"
 
@@ -86,23 +86,23 @@ _FAULTS = {
 class Stage:
     """The processes: workers first, then backgrounds."""
 
-    ground: Ground
+    sandbox: Sandbox
     workers: int = 2
     backgrounds: int = 2
 
     def __post_init__(self) -> None:
-        self.parsers = self.ground.folder / "parsers"
+        self.parsers = self.sandbox.folder / "parsers"
         self.parsers.mkdir(parents=True, exist_ok=True)
         (self.parsers / "proof.py").write_text(PARSER)
         self.victims = [self.start(number) for number in range(self.workers + self.backgrounds)]
 
-    def start(self, number: int) -> Victim:
+    def start(self, number: int) -> CrawlProcess:
         """The process of this number, in another life."""
         at_work = ["worker", "--name", f"worker-{number}"] if number < self.workers else ["background"]
-        return Victim(
-            ["--data", str(self.ground.data), *at_work],
-            settings=SETTINGS | self.ground.settings() | {"parsing.folder": str(self.parsers)},
-            folder=self.ground.folder,
+        return CrawlProcess(
+            ["--data", str(self.sandbox.data), *at_work],
+            settings=SETTINGS | self.sandbox.settings() | {"parsing.folder": str(self.parsers)},
+            folder=self.sandbox.folder,
             name=f"process-{number}",
         )
 
@@ -121,13 +121,13 @@ class Stage:
             victim.kill()
 
 
-def desk(ground: Ground) -> TaskDesk:
+def desk(sandbox: Sandbox) -> TaskDesk:
     """Of the ground's store."""
     settings = Settings.model_validate({"domains": {"crawl_delay": DELAY}})
-    return TaskDesk(ground.database(), wiring.url_rules(settings), wiring.new_domains(settings))
+    return TaskDesk(sandbox.database(), factories.url_rules(settings), factories.new_domains(settings))
 
 
-def killed(seed: int, count: int, kills: int, ground: Ground, tell: Tell) -> Entry:
+def killed(seed: int, count: int, kills: int, sandbox: Sandbox, on_progress: OnProgress) -> Entry:
     """So many tasks under so many kills, of one process or of all."""
     dice = random.Random(seed)
     violations: list[str] = []
@@ -135,38 +135,38 @@ def killed(seed: int, count: int, kills: int, ground: Ground, tell: Tell) -> Ent
     with WebProcess(Web(seed, SITES, Site(count // SITES + 10, 8, 600))) as web:
         pages = [page.url for site in range(SITES) for page in web.expected(site) if page.status == 200]
         urls = [f"{web.url(n % SITES)}gone/{n}" if n % GONE == 0 else pages.pop() for n in range(count)]
-        tasks = desk(ground)
+        tasks = desk(sandbox)
         for _ in tasks.add_many(urls, Wish(recurring=False, parser="proof"), actor="proof"):
             pass
-        stage = Stage(ground)
+        stage = Stage(sandbox)
         try:
-            with ground.database().session() as connection:
+            with sandbox.database().session() as connection:
                 _until_begun(connection)
                 for number in range(kills):
                     time.sleep(dice.uniform(0.5, 2.5))
                     everybody = tuple(range(len(stage.victims)))
                     landed += bool(stage.kill(*(everybody if dice.random() < 0.2 else [dice.choice(everybody)])))
                     if number % 5 == 4:
-                        tell(f"{number + 1} kills: {_value(connection, _OPEN)} of {count} tasks are open")
+                        on_progress(f"{number + 1} kills: {_value(connection, _OPEN)} of {count} tasks are open")
                 _until_ended(connection, violations)
         finally:
             stage.end()
-    with ground.database().session() as connection:
+    with sandbox.database().session() as connection:
         right = {url: ["failed" if "/gone/" in url else "completed"] for url in urls}
         ends = dict(connection.execute(_ENDS).fetchall())
         violations += [
             f"{url}: {ends.get(url)} instead of {end}" for url, end in right.items() if ends.get(url) != end
         ][:5]
         violations += faults(connection)
-    violations += proof.store_faults(ground)
+    violations += checks.verify_store(sandbox)
     return {"planned": kills, "landed": landed, "repeats": 0, "refused": 0, "seconds": 0, "violations": violations}
 
 
-def recurring(seconds: int, ground: Ground, tell: Tell) -> Entry:
+def recurring(seconds: int, sandbox: Sandbox, on_progress: OnProgress) -> Entry:
     """Tasks that recur under two backgrounds, one of which is killed in the middle and comes back."""
     violations: list[str] = []
     with WebProcess(Web(3, 2, Site(10, 8, 600))) as web:
-        tasks = desk(ground)
+        tasks = desk(sandbox)
         urls = [page.url for site in range(2) for page in web.expected(site)][:5]
         wish = Wish(
             frequency=Settings.model_validate({"domains": {"crawl_frequency": EVERY}}).domains.crawl_frequency,
@@ -174,21 +174,21 @@ def recurring(seconds: int, ground: Ground, tell: Tell) -> Entry:
         )
         for _ in tasks.add_many(urls, wish, actor="proof"):
             pass
-        stage = Stage(ground, workers=1)
+        stage = Stage(sandbox, workers=1)
         try:
             time.sleep(seconds / 2)
             stage.kill(1)
             time.sleep(seconds / 2)
         finally:
             stage.end()
-    with ground.database().session() as connection:
+    with sandbox.database().session() as connection:
         for url in urls:
-            violations += _chain(connection, url, seconds, tell)
-    violations += proof.store_faults(ground)
+            violations += _chain(connection, url, seconds, on_progress)
+    violations += checks.verify_store(sandbox)
     return {"planned": 1, "landed": 1, "repeats": 0, "refused": 0, "seconds": seconds, "violations": violations}
 
 
-def _chain(connection: Connection, url: str, seconds: int, tell: Tell) -> list[str]:
+def _chain(connection: Connection, url: str, seconds: int, on_progress: OnProgress) -> list[str]:
     """Whether the rows of a URL follow on each other as they should."""
     rows = connection.execute(
         "SELECT id, recrawl_count, previous_task_id, created_at, completed_at FROM crawl_tasks WHERE url = %s ORDER BY id",
@@ -206,7 +206,7 @@ def _chain(connection: Connection, url: str, seconds: int, tell: Tell) -> list[s
     least, most = int(seconds // (EVERY + TICK + 2 * LATE)), int(seconds // EVERY) + 1
     if not least <= len(rows) <= most:
         wrong.append(f"{url}: {len(rows)} rows in {seconds} s, not {least} to {most}")
-    tell(f"{len(rows)} rows, {gaps} s apart")
+    on_progress(f"{len(rows)} rows, {gaps} s apart")
     return wrong
 
 

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from holdfast.db import claims, domains, sweeper
+from holdfast.db.connection import Database
 from holdfast.errors import ClaimLost
-from holdfast.model.domain import STOPPING, Claim, Event, Status, decide
-from holdfast.store import claims, domains, sweep
-from holdfast.store.connect import Database
+from holdfast.model.domain import STOPPING_EVENTS, Claim, Event, Status, next_status
 from tests.support.batches import Worker, found, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -130,7 +130,7 @@ class Lifecycle(RuleBasedStateMachine):
     def reset(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.models)))
         domain_id = domains.reset(self.connection, name, why="test")
-        sweep.wake_now(self.connection, domain_id)
+        sweeper.fold_wakes_now(self.connection, domain_id)
         model = self.models[name]
         model.status, model.holder, model.expired, model.epoch = Status.PENDING, None, False, model.epoch + 1
         model.cooling = model.for_ever = False
@@ -148,7 +148,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(worker=st.sampled_from([*WORKERS, None]))
     def force_release(self, worker: str | None) -> None:
         expected = [m for m in self.models.values() if m.holder and worker in (None, m.holder)]
-        assert sweep.force_release(self.connection, worker=worker) == len(expected)
+        assert sweeper.force_release(self.connection, worker=worker) == len(expected)
         for model in expected:
             model.holder, model.expired = None, False
 
@@ -210,7 +210,7 @@ class Lifecycle(RuleBasedStateMachine):
         model.waiting -= len(urls)
         model.done += len(urls)
         if urls:
-            model.status = decide(model.status, Event.OUTCOME)
+            model.status = next_status(model.status, Event.OUTCOME)
             held.crawled = True
         if to == held.claim.domain:
             model.waiting += 1
@@ -220,7 +220,7 @@ class Lifecycle(RuleBasedStateMachine):
             self._heard_of(to)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), event=st.sampled_from([None, None, *sorted(STOPPING)]))
+    @rule(data=st.data(), event=st.sampled_from([None, None, *sorted(STOPPING_EVENTS)]))
     def release(self, data: st.DataObject, event: Event | None) -> None:
         held = data.draw(st.sampled_from(self.held))
         model = self.models[held.claim.domain]
@@ -235,14 +235,14 @@ class Lifecycle(RuleBasedStateMachine):
         model.row_done = model.waiting == 0
         if event is None and model.row_done:
             event = Event.FRONTIER_EMPTY
-        if held.crawled and event not in STOPPING:
+        if held.crawled and event not in STOPPING_EVENTS:
             model.blocks = 0
         before = model.status
-        model.status = decide(before, event) if event else before
+        model.status = next_status(before, event) if event else before
         assert status is model.status
         if event and model.status is not before:
             model.cooling = True
-            if event in STOPPING:
+            if event in STOPPING_EVENTS:
                 model.for_ever = model.blocks >= 3
                 model.blocks += 1
 
@@ -265,7 +265,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def sweep_now(self) -> None:
-        swept = sweep.sweep(self.connection, run_silence=timedelta(hours=1))
+        swept = sweeper.sweep(self.connection, run_silence=timedelta(hours=1))
         assert swept.faults == []
         for model in self.models.values():
             if model.expired:
@@ -329,7 +329,7 @@ def test_store_follows_the_model(database: Database) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=30,
+            max_examples=20,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.control.logins import Login
-from holdfast.control.passwords import Argon2, Hasher
+from holdfast.accounts.authentication import Login
+from holdfast.accounts.passwords import Argon2, Hasher
+from holdfast.accounts.service import AccountService
+from holdfast.db.connection import Database
+from holdfast.db.pool import PooledDatabase
 from holdfast.errors import HoldfastError
-from holdfast.model.account import Role
+from holdfast.model.auth import Role
 from holdfast.settings.web import Web
-from holdfast.store.connect import Database
-from holdfast.store.pooled import PooledDatabase
 
 WEAK: Final = Argon2(time_cost=1, memory_cost=8, parallelism=1)
 """What takes no time."""
@@ -55,24 +55,26 @@ class Counting:
 @contextmanager
 def kept(database: Database) -> Iterator[PooledDatabase]:
     """The same database over a few connections, as the API has it: to open one takes longer than most of what is done over it."""
-    made = PooledDatabase.of(database, size=20, statement_timeout=database.statement_timeout)
+    made = PooledDatabase.from_database(database, size=20, statement_timeout=database.statement_timeout)
     try:
         yield made
     finally:
         made.close()
 
 
-def desk(database: Database, hasher: Hasher = WEAK, **settings: Any) -> AccountDesk:
+def desk(database: Database, hasher: Hasher = WEAK, **settings: Any) -> AccountService:
     """Accounts of a test's database."""
-    return AccountDesk(database, Web(**settings), hasher)
+    return AccountService(database, Web(**settings), hasher)
 
 
-def add(accounts: AccountDesk, name: str = "ann", role: Role = Role.USER) -> int:
+def add(accounts: AccountService, name: str = "ann", role: Role = Role.USER) -> int:
     """A user with the right password; the id."""
     return accounts.add(name, role, RIGHT, actor="test:me")[0].id
 
 
-def come_in(accounts: AccountDesk, name: str = "ann", password: str = RIGHT, address: str = HOME, **more: Any) -> Login:
+def come_in(
+    accounts: AccountService, name: str = "ann", password: str = RIGHT, address: str = HOME, **more: Any
+) -> Login:
     """A login."""
     return accounts.login(name, password, address=address, user_agent="test", **more)
 

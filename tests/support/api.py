@@ -13,14 +13,14 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.control.accounts import AccountDesk
-from holdfast.control.passwords import Argon2
-from holdfast.model.account import SCOPES, Role, Scope
+from holdfast.accounts.passwords import Argon2
+from holdfast.accounts.service import AccountService
+from holdfast.api import event_hub
+from holdfast.api.app_services import AppServices
+from holdfast.api.server import Server, listen, uvicorn_config
+from holdfast.db.connection import Database
+from holdfast.model.auth import SCOPES, Role, Scope
 from holdfast.settings import Settings, Web
-from holdfast.store.connect import Database
-from holdfast.web import hub
-from holdfast.web.office import Office
-from holdfast.web.server import Server, configured, listen
 
 PASSWORD = "correct horse battery"
 WEAK = Argon2(time_cost=1, memory_cost=8, parallelism=1)
@@ -35,8 +35,8 @@ class Api:
     """A server that runs, and whoever asks it."""
 
     url: str
-    office: Office
-    accounts: AccountDesk
+    services: AppServices
+    accounts: AccountService
     _open: list[httpx.Client] = field(default_factory=list)
 
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
@@ -104,8 +104,8 @@ class Shared:
 
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Live events and figures come ten times as soon: whoever tests what comes, and not when, need not wait for it."""
-    monkeypatch.setattr(hub, "PAUSE", hub.PAUSE / 10)
-    monkeypatch.setattr(hub, "TICK", hub.TICK / 10)
+    monkeypatch.setattr(event_hub, "LOG_POLL_INTERVAL", event_hub.LOG_POLL_INTERVAL / 10)
+    monkeypatch.setattr(event_hub, "SNAPSHOT_INTERVAL", event_hub.SNAPSHOT_INTERVAL / 10)
 
 
 def settings(data: Path, **web: Any) -> Settings:
@@ -117,19 +117,19 @@ def settings(data: Path, **web: Any) -> Settings:
 @contextmanager
 def serving(database: Database, given: Settings, *, no_auth: bool = False) -> Iterator[Api]:
     """A server on a free port, for as long as this lasts."""
-    office = Office.open(given, database, no_auth=no_auth)
-    office.accounts = AccountDesk(office.database, given.web, WEAK)
-    server = Server(configured(office), office)
+    services = AppServices.open(given, database, no_auth=no_auth)
+    services.accounts = AccountService(services.database, given.web, WEAK)
+    server = Server(uvicorn_config(services), services)
     listener = listen("127.0.0.1", 0)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()
-    api = Api(f"http://127.0.0.1:{listener.getsockname()[1]}", office, office.accounts)
+    api = Api(f"http://127.0.0.1:{listener.getsockname()[1]}", services, services.accounts)
     try:
         yield api
     finally:
         api.close()
-        office.hub.close()
+        services.hub.close()
         server.should_exit = True
         thread.join(15)
-        office.close()
+        services.close()
         assert not thread.is_alive(), "the server did not end"

@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 
-from holdfast.model.page import ArchiveRef
-from holdfast.store import task_work
+from holdfast.db import task_work
+from holdfast.model.fetch_types import ArchiveRef
 from tests.integration.archive.exchanges import exchange, keep, writer
 from tests.support.shop import Shop
 
-HEAD = "import os, time\nfrom decimal import Decimal\nfrom holdfast.parse.plugin import Extracted, Product\n"
+HEAD = "import os, time\nfrom decimal import Decimal\nfrom holdfast.parse.plugin_api import Extracted, Product\n"
 
 
 def shop_page(name: str, price: str, sku: str = "L-1") -> bytes:

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model.batch import Batch, Clocks, FoundUrl, PageRow, UrlOutcome, VisitPart
+from holdfast.db import commit, frontier, runs
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PageRow, PolitenessClocks, UrlOutcome, VisitPart
 from holdfast.model.domain import Claim
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.url import url_key
-from holdfast.store import commit, frontier, runs
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from tests.support.factories import LEASE, Store
 
 
@@ -36,13 +36,13 @@ def outcome(
     return row
 
 
-def found(url: str, job_id: int, *, domain: str | None = None, depth: int = 1, **facts: Any) -> FoundUrl:
+def found(url: str, job_id: int, *, domain: str | None = None, depth: int = 1, **facts: Any) -> DiscoveredUrl:
     """A URL that a page led to; with `domain` on a foreign one."""
-    row = FoundUrl(job_id, url_key(url), url, depth, 3, b"p" * 16)._replace(**facts)
+    row = DiscoveredUrl(job_id, url_key(url), url, depth, 3, b"p" * 16)._replace(**facts)
     return row._replace(domain=domain, parent_domain=domain, base_url=f"https://{domain}") if domain else row
 
 
-def links(domain: str, count: int, job_id: int, *, start: int = 0, foreign: bool = False) -> list[FoundUrl]:
+def links(domain: str, count: int, job_id: int, *, start: int = 0, foreign: bool = False) -> list[DiscoveredUrl]:
     """So many pages of a domain."""
     return [
         found(f"https://{domain}/{i}", job_id, domain=domain if foreign else None) for i in range(start, start + count)
@@ -62,12 +62,12 @@ class Worker:
     def __post_init__(self) -> None:
         self.run_id = self.run_id or runs.begin(self.store.connection, worker=self.name)
 
-    def commit(self, *parts: VisitPart, aged_at: float | None = None) -> commit.Committed:
+    def commit(self, *parts: VisitPart, aged_at: float | None = None) -> commit.CommitResult:
         return commit.commit(
             self.store.connection,
             self.database.connect,
             worker=self.name,
-            batch=Batch(self.run_id, list(parts), aged_at),
+            batch=CommitBatch(self.run_id, list(parts), aged_at),
             lease=LEASE,
             defaults=self.defaults,
         )
@@ -76,15 +76,15 @@ class Worker:
         self,
         claim: Claim,
         outcomes: Iterable[UrlOutcome] = (),
-        urls: Iterable[FoundUrl] = (),
-        clocks: Clocks | None = None,
+        urls: Iterable[DiscoveredUrl] = (),
+        clocks: PolitenessClocks | None = None,
         streak: int | None = None,
     ) -> VisitPart:
         return VisitPart(claim.domain_id, claim.epoch, list(outcomes), list(urls), clocks, refusal_streak=streak)
 
     def waiting(self, claim: Claim, count: int = 1000, job: int | None = None) -> Sequence[str]:
         taken = frontier.take(
-            self.store.connection, domain_id=claim.domain_id, job_id=job or self.store.job, count=count, besides=[]
+            self.store.connection, domain_id=claim.domain_id, job_id=job or self.store.job, count=count, exclude=[]
         )
         return [waiting.url for waiting in taken.urls]
 

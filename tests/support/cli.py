@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.program import run
-from holdfast.store.connect import Database
+from holdfast.cli.app import run
+from holdfast.db.connection import Database
 
 
 @dataclass(frozen=True)

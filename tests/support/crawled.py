@@ -7,15 +7,15 @@ from typing import Final
 
 import zstandard
 
-from holdfast.model.batch import Batch, FoundUrl, PageRow, UrlOutcome, VisitPart
+from holdfast.db.commit import commit
+from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
+from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PageRow, UrlOutcome, VisitPart
 from holdfast.model.domain import Claim
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
-from holdfast.model.page import ArchiveRef
-from holdfast.model.seeds import make_seed
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import url_key
-from holdfast.store.commit import commit
-from holdfast.store.connect import Database
-from holdfast.store.domains import NewDomains
 from tests.support.factories import LEASE, Store
 
 HOME: Final = "https://example.com/"
@@ -60,21 +60,23 @@ class Crawl:
         state = given.pop("state", treatment.state)
         return UrlOutcome(self.store.job, url_key(url), url, 0, outcome, state, **given)  # type: ignore[arg-type]
 
-    def found(self, parent: str, url: str, state: UrlState = UrlState.WAITING, reason: str | None = None) -> FoundUrl:
+    def found(
+        self, parent: str, url: str, state: UrlState = UrlState.WAITING, reason: str | None = None
+    ) -> DiscoveredUrl:
         """A link on the page `parent`; one to another domain that is not denied becomes a URL of that domain."""
         seed = make_seed(url)
         foreign = state is UrlState.WAITING and seed.domain != make_seed(parent).domain
         place = (seed.domain, seed.parent_domain, seed.base_url) if foreign else (None, None, None)
-        return FoundUrl(self.store.job, url_key(url), url, 1, 2, url_key(parent), 0, state, reason, *place)
+        return DiscoveredUrl(self.store.job, url_key(url), url, 1, 2, url_key(parent), 0, state, reason, *place)
 
-    def commit(self, claim: Claim, outcomes: list[UrlOutcome], found: list[FoundUrl] | None = None) -> None:
+    def commit(self, claim: Claim, outcomes: list[UrlOutcome], found: list[DiscoveredUrl] | None = None) -> None:
         """Write it down for a held domain."""
         part = VisitPart(claim.domain_id, claim.epoch, outcomes, found or [])
         done = commit(
             self.store.connection,
             self.database.connect,
             worker=self.worker,
-            batch=Batch(self.run_id, [part]),
+            batch=CommitBatch(self.run_id, [part]),
             lease=LEASE,
             defaults=NewDomains(),
         )

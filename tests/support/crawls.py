@@ -20,16 +20,16 @@ from unittest import mock
 
 import psycopg
 
-from holdfast import wiring
-from holdfast.cli.program import run
+from holdfast import factories
+from holdfast.cli.app import run
 from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
 from holdfast.control.seeds import Sower
-from holdfast.engine.worker import Worker
+from holdfast.crawler.worker import Worker
+from holdfast.db.connection import Database
 from holdfast.model.job import Job
 from holdfast.settings import Settings
-from holdfast.simweb.log import Hit, boot_ns
-from holdfast.simweb.process import WebProcess
-from holdfast.store.connect import Database
+from holdfast.testing.simweb.access_log import Hit, boot_ns
+from holdfast.testing.simweb.process import WebProcess
 from tests.support.cli import Answer, command
 from tests.support.invariants import violations
 
@@ -204,7 +204,7 @@ class Crawls:
     @property
     def desk(self) -> CrawlDesk:
         settings = self.settings
-        sower = Sower(self.database, wiring.url_rules(settings), wiring.new_domains(settings), registrable=False)
+        sower = Sower(self.database, factories.url_rules(settings), factories.new_domains(settings), registrable=False)
         return CrawlDesk(self.database, sower)
 
     def begin(self, *urls: str, job: str | None = None, again: bool = False, **options: object) -> Begun:
@@ -214,12 +214,12 @@ class Crawls:
     def worker(self, job: Job | None, name: str = "w1") -> WorkerThread:
         """A worker that serves this job, or all of them; it begins with `with`."""
         job_id = job.id if job else None
-        return WorkerThread(Worker(wiring.worker_plan(self.settings, self.database, name, job_id)))
+        return WorkerThread(Worker(factories.worker_config(self.settings, self.database, name, job_id)))
 
     def crawl(self, *urls: str, workers: int = 1, **options: Any) -> Ended:
         """A whole crawl, from its seeds to its end; its workers bear the names that `holdfast crawl` gives."""
         job = self.begin(*urls, **options).job
-        threads = [self.worker(job, wiring.worker_name(number)) for number in range(1, workers + 1)]
+        threads = [self.worker(job, factories.worker_name(number)) for number in range(1, workers + 1)]
         for thread in threads:
             thread.__enter__()
         try:

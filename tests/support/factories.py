@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import psycopg
 
+from holdfast.db import claims, jobs, release, seed_insert
+from holdfast.db.domains import NewDomains
 from holdfast.model.domain import Claim, Status
-from holdfast.model.seeds import make_seed
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import url_key
-from holdfast.model.work import Ending, Progress
+from holdfast.model.visit_report import DomainProgress, VisitEnd
 from holdfast.politeness.cooldown import CooldownPolicy
 from holdfast.settings import Cooldown
-from holdfast.store import claims, jobs, release, seeding
-from holdfast.store.domains import NewDomains
 
 LEASE: Final = timedelta(minutes=30)
 PATH: Final = {
@@ -25,7 +25,7 @@ PATH: Final = {
     Status.UNREACHABLE: (Status.UNREACHABLE,),
 }
 """How a domain that is pending comes into each status by changes that the matrix allows."""
-COOLDOWN: Final = CooldownPolicy(Cooldown(), max_block_retries=3, chance=random.Random(1))
+COOLDOWN: Final = CooldownPolicy(Cooldown(), max_block_retries=3, rng=random.Random(1))
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Store:
         assert row
         return int(row[0])
 
-    def seed(self, *texts: str, job: int | None = None, rank: int | None = None) -> seeding.Seeded:
+    def seed(self, *texts: str, job: int | None = None, rank: int | None = None) -> seed_insert.SeedCounts:
         seeds = [make_seed(text, rank=rank) for text in texts]
-        return seeding.add(self.connection, seeds, job_id=job or self.job, source="test", defaults=NewDomains())
+        return seed_insert.add(self.connection, seeds, job_id=job or self.job, source="test", defaults=NewDomains())
 
     def domains(self, count: int) -> None:
         """d0.example … as seeds."""
@@ -61,7 +61,7 @@ class Store:
         return claim
 
     def release(self, claim: Claim, worker: str = "w1", **how: object) -> Status:
-        ending = Ending(claim.domain_id, claim.epoch, **how)  # type: ignore[arg-type]
+        ending = VisitEnd(claim.domain_id, claim.epoch, **how)  # type: ignore[arg-type]
         return release.release(self.connection, worker=worker, ending=ending, cooldown=COOLDOWN)
 
     def flush(self, claim: Claim, worker: str = "w1", run: int | None = None, **counters: Any) -> bool:
@@ -69,7 +69,7 @@ class Store:
         with self.connection.transaction():
             if not claims.fence(self.connection, worker=worker, held=[(claim.domain_id, claim.epoch)]):
                 return False
-            progress = Progress(claim.domain_id, **counters)
+            progress = DomainProgress(claim.domain_id, **counters)
             claims.flush(self.connection, progress=[progress], lease=LEASE, run_id=run)
         return True
 

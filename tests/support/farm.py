@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.control.secrets import Safe
-from holdfast.model.proxy import Use, read
-from holdfast.simweb.proxy_process import ProxyProcess
-from holdfast.store import proxies, proxy_pools
+from holdfast.db import proxies, proxy_pools
+from holdfast.model.proxy import ProxyMode, parse_proxy
+from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.crawls import Crawls
 
 ACTOR: Final = "ann"
@@ -63,7 +63,7 @@ class Farm:
         """Make them known to the store."""
         safe = Safe.of(self.crawls.settings)
         for number, process in enumerate(self.processes):
-            written = read(process.url)
+            written = parse_proxy(process.url)
             token = None if written.password is None else safe.seal(written.password)
             country = countries[number] if countries else None
             facts = proxies.Facts(max_requests_per_hour=limit, allow_private=True, country_code=country)
@@ -75,7 +75,9 @@ class Farm:
     def assign(self, domain: str, *, priority: int | None = None, only: Sequence[int] | None = None) -> None:
         """To a domain that is known; `only` these, by their places."""
         chosen = self.ids if only is None else [self.ids[place] for place in only]
-        proxy_pools.assign(self.crawls.connection, domain, chosen, usual=Use.DIRECT, priority=priority, actor=ACTOR)
+        proxy_pools.assign(
+            self.crawls.connection, domain, chosen, usual=ProxyMode.DIRECT, priority=priority, actor=ACTOR
+        )
 
     def asked(self, place: int) -> list[dict[str, Any]]:
         """What came to one of them in this test."""

@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from holdfast.model.figures import FETCH_MS, bucket
+from holdfast.db import stats
+from holdfast.model.histograms import FETCH_MS, bucket_index
 from holdfast.model.outcome import Outcome
-from holdfast.store import stats
 
 _LOG = """
 INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawl_run_id, crawled_at, duration_ms, bytes, status, url_key, outcome, page_url)
@@ -59,7 +59,7 @@ def counted(connection: psycopg.Connection) -> dict[tuple[str, str], int]:
         if status is not None:
             add("status", status, 1)
         if ms is not None:
-            add("fetch_bucket", bucket(FETCH_MS, ms), 1)
+            add("fetch_bucket", bucket_index(FETCH_MS, ms), 1)
     return {key: value for key, value in found.items() if value}
 
 

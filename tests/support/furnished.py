@@ -3,13 +3,13 @@
 from typing import Any
 
 from holdfast.control.domains import DomainDesk, parse_assignments
+from holdfast.db import items, operations
+from holdfast.db.connection import Connection, Database
+from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.model.domain import Status
-from holdfast.model.page import ArchiveRef
-from holdfast.model.parsed import Extracted, ParseDone
+from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.parse_result import Extracted, ParseDone
 from holdfast.model.url import url_key
-from holdfast.store import items, operations
-from holdfast.store.connect import Connection, Database
-from holdfast.store.items import Due, PageKey, Parsed
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.pools import Pools

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import psycopg
 
+from holdfast.db.verify import CHECKS, STRUCTURE, verify
 from holdfast.settings import Politeness
-from holdfast.store.verify import CHECKS, STRUCTURE, verify
 
 __all__ = ["CHECKS", "assert_invariants", "violations"]
 

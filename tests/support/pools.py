@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.model.proxy import Protocol, ProxyServer, Use
-from holdfast.store import proxies, proxy_pools
-from holdfast.store.proxies import Facts, NewProxy
-from holdfast.store.proxy_pools import Assigned
+from holdfast.db import proxies, proxy_pools
+from holdfast.db.proxies import Facts, NewProxy
+from holdfast.db.proxy_pools import Assigned
+from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from tests.support.factories import Store
 
 WHO: Final = "test:me"
@@ -36,7 +36,9 @@ class Pools:
         made = [proxies.add(self.connection, NewProxy(server, None, Facts(**facts)), actor=WHO) for server in servers]
         return [one for one in made if one is not None]
 
-    def assign(self, domain: str, *ids: int, priority: int | None = None, usual: Use = Use.DIRECT) -> Assigned:
+    def assign(
+        self, domain: str, *ids: int, priority: int | None = None, usual: ProxyMode = ProxyMode.DIRECT
+    ) -> Assigned:
         return proxy_pools.assign(self.connection, domain, ids, usual=usual, actor=WHO, priority=priority)
 
     def used(self, domain: str, proxy_id: int, **columns: object) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.fetch.client import Client
-from holdfast.model.proxy import Protocol, ProxyServer, Route
-from holdfast.simweb.proxy import Proxy
-from holdfast.simweb.proxy_log import read
-from holdfast.simweb.proxy_talk import hang_up
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.proxy import Protocol, ProxyRoute, ProxyServer
+from holdfast.testing.simweb.proxy import Proxy
+from holdfast.testing.simweb.proxy_log import read_log
+from holdfast.testing.simweb.proxy_protocol import close_writer
 from tests.support.web import Answer, Certificate, Web, client, response
 
 SITE = "site.example"
@@ -51,10 +51,10 @@ def route(
     host: str = "127.0.0.1",
     allow_private: bool = True,
     resolves: bool = False,
-) -> Route:
+) -> ProxyRoute:
     """A way through the proxy that listens there."""
     server = ProxyServer(Protocol(protocol), host, port, user)
-    return Route(1, server, password, allow_private=allow_private, resolves=resolves)
+    return ProxyRoute(1, server, password, allow_private=allow_private, resolves=resolves)
 
 
 class Site(Web):
@@ -64,13 +64,13 @@ class Site(Web):
         try:
             await super()._talk(reader, writer)
         finally:
-            await hang_up(writer)
+            await close_writer(writer)
 
 
 class Ground:
     """A site with and one without TLS, a client, and proxies as they are asked for."""
 
-    def __init__(self, folder: Path, certified: Certificate, one: Client, plain: Web, tls: Web) -> None:
+    def __init__(self, folder: Path, certified: Certificate, one: HttpClient, plain: Web, tls: Web) -> None:
         self.client, self.plain, self.tls = one, plain, tls
         self._folder, self._certificate, self._proxies = folder, certified, 0
 
@@ -103,9 +103,9 @@ class Watched:
         return self.proxy.address[1]
 
     def log(self) -> list[dict[str, Any]]:
-        return read(self._log)
+        return read_log(self._log)
 
-    def route(self, protocol: str | None = None, **more: Any) -> Route:
+    def route(self, protocol: str | None = None, **more: Any) -> ProxyRoute:
         return route(self.port, protocol or self.proxy.protocol, **more)
 
 

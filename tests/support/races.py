@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.store.connect import Database
+from holdfast.db.connection import Database
 from tests.support.factories import Store
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.control.sending import Sender
+from holdfast.db.connection import Database
 from holdfast.model.webhook import SIGNATURE, verify
 from holdfast.settings import Settings
-from holdfast.store.connect import Database
+from holdfast.webhooks.sender import Sender
 
 SECRET: Final = "receiver-and-sender-know-this"
 AGENT: Final = "Holdfast/tests"

@@ -1,23 +1,23 @@
-"""A road for lanes to be tried on: pages that are walked until a test lets them end, and choices that it may hold up."""
+"""A test bed for request slots: pages that are walked until a test lets them end, and choices that it may hold up."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from holdfast.engine.lanes import Lanes
-from holdfast.model.batch import Waiting
-from holdfast.model.work import Ending
+from holdfast.crawler.request_slots import RequestSlots
+from holdfast.model.commit_batch import FrontierItem
+from holdfast.model.visit_report import VisitEnd
 
 PATIENCE = 10.0
 SOON = 0.01
-END = Ending(1, 1, detail="nothing is left")
+END = VisitEnd(1, 1, detail="nothing is left")
 
 
 class Road:
     """Pages 0, 1, 2 … that are walked until a test lets them end; a test may shut the choice, too."""
 
     def __init__(self, most: int, pages: int = 1000) -> None:
-        self.lanes = Lanes(most, self.choose, self.walk, self.landed)
+        self.slots = RequestSlots(most, self.choose, self.walk, self.landed)
         self.left = pages
         self.chosen: list[int] = []
         self.begun: list[int] = []
@@ -35,7 +35,7 @@ class Road:
         self.pause: Callable[[], Awaitable[None]] | None = None
         """What a choice and a walk wait for instead of a test."""
 
-    async def choose(self) -> Waiting | Ending:
+    async def choose(self) -> FrontierItem | VisitEnd:
         self.choosing += 1
         self.most_choosing = max(self.most_choosing, self.choosing)
         try:
@@ -52,10 +52,10 @@ class Road:
         finally:
             self.choosing -= 1
 
-    async def walk(self, item: Waiting) -> None:
+    async def walk(self, item: FrontierItem) -> None:
         number = item.depth
         self.begun.append(number)
-        self.most_flying = max(self.most_flying, self.lanes.flying)
+        self.most_flying = max(self.most_flying, self.slots.in_flight)
         try:
             if self.pause is not None:
                 await self.pause()
@@ -68,7 +68,7 @@ class Road:
             raise
 
     def landed(self) -> None:
-        self.heard.append(self.lanes.flying)
+        self.heard.append(self.slots.in_flight)
 
     def let_end(self, *numbers: int) -> None:
         """These walks end, all in the same moment."""
@@ -80,8 +80,10 @@ class Road:
         return [number for number in self.begun if number not in self.ended and number not in self.cancelled]
 
 
-def page(number: int) -> Waiting:
-    return Waiting(number.to_bytes(16, "big"), f"https://a.example/{number}", number, 0, 0, None, False, None, None)
+def page(number: int) -> FrontierItem:
+    return FrontierItem(
+        number.to_bytes(16, "big"), f"https://a.example/{number}", number, 0, 0, None, False, None, None
+    )
 
 
 async def calm() -> None:
@@ -93,6 +95,6 @@ async def calm() -> None:
 def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def watched() -> None:
         await asyncio.wait_for(play(), PATIENCE)
-        assert asyncio.all_tasks() == {asyncio.current_task()}, "a lane was left behind"
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "a slot was left behind"
 
     asyncio.run(watched())

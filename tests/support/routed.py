@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from holdfast.engine.board import Board
-from holdfast.engine.desk import Desk
-from holdfast.engine.routes import Routes
+from holdfast.crawler.db_thread import DbThread
+from holdfast.crawler.proxy_registry import ProxyRegistry
+from holdfast.crawler.proxy_router import ProxyRouter
+from holdfast.db import proxy_use
+from holdfast.db.proxy_use import Block, MappingRow, ProxyRow
+from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.page import FetchResult
-from holdfast.model.proxy import Fault, ProxyRules, ProxyUse
+from holdfast.model.proxy import ProxyFault, ProxyRules, ProxyUse
 from holdfast.settings import Settings
-from holdfast.store import proxy_use
-from holdfast.store.proxy_use import Block, MappingRow, ProxyRow
 
 URL, OTHER = b"url", b"other"
 
@@ -74,19 +74,21 @@ class Play:
 
     def __init__(self, store: Store, rules: ProxyRules | None = None, unseal: Callable[[str], str] = str) -> None:
         self.store, self.clock = store, Clock()
-        self.board = Board(cast("Desk", store), self.clock, Settings(), unseal)
-        self.routes = Routes(self.board, self.clock, "a.example", 1, rules or ProxyRules(), store.mappings, patience=60)
+        self.registry = ProxyRegistry(cast("DbThread", store), self.clock, Settings(), unseal)
+        self.router = ProxyRouter(
+            self.registry, self.clock, "a.example", 1, rules or ProxyRules(), store.mappings, patience=60
+        )
 
     async def begin(self, key: bytes = URL) -> int | None:
         """The proxy that a request goes through, now."""
-        assert await self.routes.reserve(key) == 0
-        route = self.routes.begin(key)
+        assert await self.router.reserve(key) == 0
+        route = self.router.start(key)
         return route.proxy_id if route else None
 
     async def ask(
         self,
         outcome: Outcome = Outcome.OK,
-        fault: Fault | None = None,
+        fault: ProxyFault | None = None,
         *,
         key: bytes = URL,
         last: bool = False,
@@ -98,9 +100,9 @@ class Play:
         facts.setdefault("status", 200 if fault is None else None)
         result = FetchResult("http://a.example/", outcome, "why", fault=fault, duration=0.1, **facts)
         if trusted:  # another request got through it meanwhile
-            self.board.ended(proxy_id or 0, self.clock.now() + 1, through=True)
-        self.routes.judge(key, result, last=last)
-        use = self.routes.ended(key, result.outcome, result)
+            self.registry.record_result(proxy_id or 0, self.clock.now() + 1, succeeded=True)
+        self.router.decide_retry(key, result, last_attempt=last)
+        use = self.router.finish(key, result.outcome, result)
         assert proxy_id is not None
         assert use is not None
         assert use.proxy_id == proxy_id

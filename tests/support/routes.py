@@ -1,6 +1,6 @@
 """What the API has, as tests of documents look it up."""
 
-from holdfast.web.access import ROUTES
+from holdfast.api.permissions import ROUTES
 
 
 def is_route(path: str) -> bool:

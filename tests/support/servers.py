@@ -13,15 +13,15 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast.store import embedded
-from holdfast.store.embedded import files, place, process
-from holdfast.store.embedded.server import Server
+from holdfast.db import embedded
+from holdfast.db.embedded import layout, process, safe_files
+from holdfast.db.embedded.server import Server
 
 CHILD = """
 import sys, time
 from pathlib import Path
 from holdfast.errors import EmbeddedServerError
-from holdfast.store import embedded
+from holdfast.db import embedded
 print("begin", flush=True)
 try:
     print(getattr(embedded, sys.argv[3])(Path(sys.argv[1])).pid, flush=True)
@@ -63,9 +63,9 @@ def open_folder() -> Iterator[Path]:
 def remove(data: Path) -> None:
     """Stop the server of `data` and remove all that it left outside of `data`."""
     embedded.stop(data)
-    home = place.home_of(data)
+    home = layout.home_of(data)
     with suppress(FileNotFoundError):
-        shutil.rmtree(files.read(home / "postgres" / "holdfast.socket").strip())
+        shutil.rmtree(safe_files.read(home / "postgres" / "holdfast.socket").strip())
     if home != data:
         shutil.rmtree(home)
 
@@ -80,7 +80,7 @@ def query(server: Server, sql: str, *, admin: bool = False) -> object:
 def kill(server: Server) -> None:
     """kill -9 of the postmaster."""
     os.kill(server.pid, signal.SIGKILL)
-    wait_until(lambda: not process.lives(server.cluster, server.pid))
+    wait_until(lambda: not process.is_alive(server.cluster, server.pid))
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import psycopg
 
-from holdfast.model.parsed import Availability, Extracted, ParseDone, Product
+from holdfast.db import parse_results, task_control, task_work
+from holdfast.db.parse_results import ToParse
+from holdfast.model.parse_result import Availability, Extracted, ParseDone, Product
 from holdfast.model.task import TaskStatus
-from holdfast.store import parse_results, product_reports, task_control, task_work
-from holdfast.store.parse_results import ToParse
-from holdfast.store.product_reports import KnownProduct, ProductFilter
+from holdfast.products import queries, records
+from holdfast.products.records import ProductFilter
 from tests.support.tasks import Tasks
 
 PAGE = "https://shop.example/p"
@@ -75,7 +76,7 @@ class Shop:
         """Fetch a page and fail to parse it; the task."""
         task_id = self.fetch(number, url)
         assert task_work.fail_parse(
-            self.connection, task_id, self.take(task_id).task.attempt, error="x", hopeless=True
+            self.connection, task_id, self.take(task_id).task.attempt, error="x", permanent=True
         ) is (TaskStatus.FAILED)
         return task_id
 
@@ -84,16 +85,16 @@ class Shop:
         assert task_control.restart_parsing(self.connection, task_id, actor="test")
         self.parse(task_id, *products, **how)
 
-    def all(self, **chosen: Any) -> list[KnownProduct]:
-        return product_reports.listing(self.connection, ProductFilter(**chosen))
+    def all(self, domain_id: int | None = None, **chosen: Any) -> list[records.Product]:
+        return queries.page(self.connection, ProductFilter(**chosen), domain_id=domain_id).rows
 
-    def only(self) -> KnownProduct:
+    def only(self) -> records.Product:
         (found,) = self.all()
         return found
 
     def history(self, product_id: int | None = None) -> list[tuple[int, int, str]]:
         """First and last day and price of each run, the oldest first; of the only product, unless one is named."""
-        runs = product_reports.history(self.connection, product_id or self.only().id)
+        runs = queries.history(self.connection, product_id or self.only().id)
         return [((run.since - START).days, (run.until - START).days, f"{run.price}") for run in reversed(runs)]
 
     def everything(self) -> list[str]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import psycopg
 
-from holdfast.model.page import ArchiveRef
-from holdfast.model.seeds import make_seed
+from holdfast.db import task_control, task_reports, task_schedule, task_work, tasks
+from holdfast.db.domains import NewDomains
+from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import CrawlResult, NewTask, Task, TaskStatus
-from holdfast.store import task_control, task_reports, task_schedule, task_work, tasks
-from holdfast.store.domains import NewDomains
 
 PAGE = ArchiveRef("w1-1.warc.gz", 10, 200, b"d" * 32)
 S = TaskStatus
@@ -76,7 +76,7 @@ class Tasks:
         if status is S.CRAWLING:
             assert task_work.begin_crawl(self.connection, [(task_id, self.get(task_id).attempt)], epoch=7) == [task_id]
         elif status is S.FAILED:
-            task_work.record(self.connection, [self.result(task_id, error="gone", hopeless=True)])
+            task_work.record(self.connection, [self.result(task_id, error="gone", permanent=True)])
         elif status is not S.QUEUED:
             self.fetched(task_id)
             if status is S.DOWNLOADED:  # it does not stay there by itself

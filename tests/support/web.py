@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast.fetch.client import Client
 from holdfast.fetch.dns import Resolver
-from holdfast.model.page import FetchRequest
+from holdfast.fetch.http_client import HttpClient
+from holdfast.model.fetch_types import FetchRequest
 from holdfast.settings import Fetch
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -29,10 +29,13 @@ Answer = bytes | Script
 @asynccontextmanager
 async def client(
     *, hosts_file: Path = Path("/nonexistent"), ca_file: str | None = None, **settings: Any
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[HttpClient]:
     """The real client, with a resolver of its own."""
     wanted = Fetch(**settings)
-    async with Resolver(wanted, hosts_file=hosts_file) as resolver, Client(wanted, resolver, ca_file=ca_file) as made:
+    async with (
+        Resolver(wanted, hosts_file=hosts_file) as resolver,
+        HttpClient(wanted, resolver, ca_file=ca_file) as made,
+    ):
         yield made
 
 

@@ -9,10 +9,10 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from holdfast.db import claims, jobs, workers
+from holdfast.db.connection import Database
 from holdfast.model.domain import Claim
-from holdfast.model.work import Progress
-from holdfast.store import claims, jobs, workers
-from holdfast.store.connect import Database
+from holdfast.model.visit_report import DomainProgress
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     with Database(options.url).connect() as connection:
-        identity = workers.hold_name(connection, options.name)
+        identity = workers.acquire_name(connection, options.name)
         answer({"name": identity.name, "boot": identity.boot_epoch})
         held: dict[int, Claim] = {}
         for line in sys.stdin:
@@ -48,7 +48,7 @@ def main() -> None:
                         passed = claims.fence(connection, worker=identity.name, held=pairs)
                         if options.no_fence:
                             passed = set(held)
-                        progress = [Progress(i, outcomes=1, pages_crawled=1) for i in sorted(passed)]
+                        progress = [DomainProgress(i, outcomes=1, pages_crawled=1) for i in sorted(passed)]
                         claims.flush(connection, progress=progress, lease=timedelta(minutes=30))
                     answer(sorted(held[i].domain for i in passed))
 

@@ -8,24 +8,23 @@ import pkgutil
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-import pytest
 import typer.main
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from holdfast import __version__
-from holdfast.cli.program import in_front, program
+from holdfast.cli.app import build_app, split_global_options
 from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
 from holdfast.settings import catalog, groups
-from holdfast.settings.sources import NOT_SETTINGS
-from holdfast.settings.tree import FORMER_NAMES
+from holdfast.settings.loader import NOT_SETTINGS
+from holdfast.settings.schema import FORMER_NAMES
 from tests.support.invariants import CHECKS
 from tests.support.routes import is_route
 
@@ -53,18 +52,19 @@ FILES: Final = {
 }
 """Files of people, or of a running server."""
 
-PROGRAM: Final[Any] = typer.main.get_command(program())
+
+@cache
+def whole_program() -> Any:
+    return typer.main.get_command(build_app())
 
 
-def _files() -> Iterator[Path]:
+def files() -> Iterator[Path]:
     for folder, below, names in os.walk(ROOT):
         below[:] = sorted(name for name in below if not name.startswith(".") and name not in {"build", "dist"})
         yield from (Path(folder, name) for name in sorted(names))
 
 
-NAMES: Final = frozenset(path.name for path in _files())
-PAGES: Final = tuple(path for path in _files() if path.suffix == ".md")
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+PAGES: Final = tuple(path for path in files() if path.suffix == ".md")
 
 
 # Reading pages --------------------------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def programs(line: str, name: str) -> Iterator[list[str]]:
 
 def command_problem(arguments: list[str]) -> str | None:
     """Why the command line would refuse these arguments. A command that is only named needs none."""
-    command: Any = PROGRAM
-    front, others = in_front(arguments)
+    command: Any = whole_program()
+    front, others = split_global_options(arguments)
     try:
         context = command.make_context("holdfast", front + others)
         rest = [*context._protected_args, *context.args]
@@ -221,86 +221,115 @@ def words_of(page: Path) -> Iterator[str]:
 # All pages ------------------------------------------------------------------------------------------------------------
 
 
-@every_page
-def test_links_lead_somewhere(page: Path) -> None:
-    broken = []
-    for link in links(page):
-        if link.startswith(("https://", "mailto:")):
-            continue
-        target, _, anchor = unquote(link).partition("#")
-        file = (page.parent / target).resolve() if target else page
-        inside = file.is_relative_to(ROOT) and not link.startswith("/")
-        if not inside or not file.is_file() or (anchor and anchor not in slugs(headings(file))):
-            broken.append(link)
-    assert broken == []
+def on_all_pages(problems: Callable[[Path], Iterable[object]]) -> list[str]:
+    """What `problems` finds, each with its page."""
+    return [f"{page.relative_to(ROOT)}: {problem}" for page in PAGES for problem in problems(page)]
 
 
-@every_page
-def test_markdown_is_whole(page: Path) -> None:
+def test_links_lead_somewhere() -> None:
+    def broken(page: Path) -> Iterator[str]:
+        for link in links(page):
+            if link.startswith(("https://", "mailto:")):
+                continue
+            target, _, anchor = unquote(link).partition("#")
+            file = (page.parent / target).resolve() if target else page
+            inside = file.is_relative_to(ROOT) and not link.startswith("/")
+            if not inside or not file.is_file() or (anchor and anchor not in slugs(headings(file))):
+                yield link
+
+    assert on_all_pages(broken) == []
+
+
+def test_markdown_is_whole() -> None:
     """What the parser took for text is text: no unclosed code, no reference that is not defined, no bare block."""
-    text = [token.content for token in inline(page) if token.type == "text"]
-    assert [part for part in text if "`" in part or re.search(r"\]\[|\]\(", part)] == []
-    assert [token.content for token in tokens(page) if token.type == "fence" and not token.info.strip()] == []
-    assert [title for title, times in Counter(headings(page, 2)).items() if times > 1] == []
-    assert len(headings(page, 1)) == 1
+
+    def broken(page: Path) -> Iterator[str]:
+        text = [token.content for token in inline(page) if token.type == "text"]
+        yield from (part for part in text if "`" in part or re.search(r"\]\[|\]\(", part))
+        bare = [token.content for token in tokens(page) if token.type == "fence" and not token.info.strip()]
+        yield from (f"a block without its language: {block}" for block in bare)
+        yield from (f"twice: {title}" for title, times in Counter(headings(page, 2)).items() if times > 1)
+        if len(headings(page, 1)) != 1:
+            yield f"headings of level 1: {headings(page, 1)}"
+
+    assert on_all_pages(broken) == []
 
 
-@every_page
-def test_commands_exist_and_can_be_given_so(page: Path) -> None:
-    calls = [call for line in (*spans(page), *fenced_lines(page)) for call in programs(line, "holdfast")]
-    assert [problem for call in calls if (problem := command_problem(call))] == []
+def test_commands_exist_and_can_be_given_so() -> None:
+    def refused(page: Path) -> Iterator[str]:
+        calls = [call for line in (*spans(page), *fenced_lines(page)) for call in programs(line, "holdfast")]
+        yield from (problem for call in calls if (problem := command_problem(call)))
+
+    assert on_all_pages(refused) == []
 
 
-@every_page
-def test_options_exist(page: Path) -> None:
-    named = {span.split()[0] for span in spans(page) if span.startswith("--")}
-    assert named - options(PROGRAM) == set()
+def test_options_exist() -> None:
+    known = options(whole_program())
+    named = {page: {span.split()[0] for span in spans(page) if span.startswith("--")} for page in PAGES}
+    assert any(named.values())
+    assert on_all_pages(lambda page: named[page] - known) == []
 
 
-@every_page
-def test_targets_of_make_exist(page: Path) -> None:
+def test_targets_of_make_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    calls = [call for line in (*spans(page), *fenced_lines(page)) for call in programs(line, "make")]
-    named = {word for call in calls for word in call if "=" not in word}
-    assert named - targets == set()
+
+    def unknown(page: Path) -> set[str]:
+        calls = [call for line in (*spans(page), *fenced_lines(page)) for call in programs(line, "make")]
+        return {word for call in calls for word in call if "=" not in word} - targets
+
+    assert on_all_pages(unknown) == []
 
 
-@every_page
-def test_paths_exist(page: Path) -> None:
-    wanted = {word.rstrip(".,;:") for word in words_of(page) if re.fullmatch(r"[\w.*-]+(?:/[\w.*-]*)+[.,;:]?", word)}
-    assert {path for path in wanted if not path.startswith(OUTSIDE) and not path_exists(path, page)} == set()
+def test_paths_exist() -> None:
+    def missing(page: Path) -> set[str]:
+        words = {word.rstrip(".,;:") for word in words_of(page) if re.fullmatch(r"[\w.*-]+(?:/[\w.*-]*)+[.,;:]?", word)}
+        return {path for path in words if not path.startswith(OUTSIDE) and not path_exists(path, page)}
+
+    assert on_all_pages(missing) == []
 
 
-@every_page
-def test_files_named_alone_exist(page: Path) -> None:
-    named = {span for span in spans(page) if re.fullmatch(r"[\w-]+(?:\.\w+)*\.(?:py|sql|toml|md|txt|conf|log)", span)}
-    assert {name for name in named if not name.startswith("NNNN_")} - FILES - NAMES == set()
+def test_files_named_alone_exist() -> None:
+    known = FILES | {path.name for path in files()}
+
+    def missing(page: Path) -> set[str]:
+        named = {
+            span for span in spans(page) if re.fullmatch(r"[\w-]+(?:\.\w+)*\.(?:py|sql|toml|md|txt|conf|log)", span)
+        }
+        return {name for name in named if not name.startswith("NNNN_")} - known
+
+    assert on_all_pages(missing) == []
 
 
-@every_page
-def test_modules_exist(page: Path) -> None:
-    code = " ".join((*spans(page), *fenced_lines(page)))
-    named = set(re.findall(r"(?<![\w/.-])holdfast(?:\.\w+)+", code)) - FILES - {"holdfast.dump"}
-    assert {name for name in named if not module_exists(name)} == set()
+def test_modules_exist() -> None:
+    def missing(page: Path) -> set[str]:
+        code = " ".join((*spans(page), *fenced_lines(page)))
+        named = set(re.findall(r"(?<![\w/.-])holdfast(?:\.\w+)+", code)) - FILES - {"holdfast.dump"}
+        return {name for name in named if not module_exists(name)}
+
+    assert on_all_pages(missing) == []
 
 
-@every_page
-def test_variables_and_settings_exist(page: Path) -> None:
-    text = page.read_text("utf-8")
+def test_variables_and_settings_exist() -> None:
     variables = NOT_SETTINGS.union(*((setting.env, *setting.aliases) for setting in catalog()))
-    named = set(re.findall(r"\b(?:HOLDFAST|ENABLE|DOMAIN_STATS)_[A-Z_]*[A-Z]\b", text))
-    assert named - variables == set()
-    dotted = {span for span in spans(page) if re.fullmatch(rf"(?:{'|'.join(groups())})\.[a-z_]+", span)}
-    assert dotted - {setting.name for setting in catalog()} - set(FORMER_NAMES.values()) == set()
+    settings = {setting.name for setting in catalog()}.union(FORMER_NAMES.values())
+
+    def unknown(page: Path) -> set[str]:
+        named = set(re.findall(r"\b(?:HOLDFAST|ENABLE|DOMAIN_STATS)_[A-Z_]*[A-Z]\b", page.read_text("utf-8")))
+        dotted = {span for span in spans(page) if re.fullmatch(rf"(?:{'|'.join(groups())})\.[a-z_]+", span)}
+        return (named - variables) | (dotted - settings)
+
+    assert on_all_pages(unknown) == []
 
 
-@every_page
-def test_pages_are_about_this_project_and_no_machine(page: Path) -> None:
-    text = re.sub(r"\w+://\S+", "", page.read_text("utf-8"))
-    paths = set(re.findall(r"(?<![\w.…)}>*-])(/[a-z]\w*(?:/[\w.-]+)*)", text))
-    assert {path for path in paths if not (path.startswith(SYSTEM) or is_route(path))} <= {"/a", "/private"}
-    # Sites of the simulated web are called s0.localhost and so on.
-    assert re.findall(r"pypi\.org|pythonhosted|(?<!\bs[0-9]\.)localhost(?!`)", page.read_text("utf-8")) == []
+def test_pages_are_about_this_project_and_no_machine() -> None:
+    def foreign(page: Path) -> Iterator[str]:
+        text = re.sub(r"\w+://\S+", "", page.read_text("utf-8"))
+        paths = set(re.findall(r"(?<![\w.…)}>*-])(/[a-z]\w*(?:/[\w.-]+)*)", text)) - {"/a", "/private"}
+        yield from (path for path in paths if not (path.startswith(SYSTEM) or is_route(path)))
+        # Sites of the simulated web are called s0.localhost and so on.
+        yield from re.findall(r"pypi\.org|pythonhosted|(?<!\bs[0-9]\.)localhost(?!`)", page.read_text("utf-8"))
+
+    assert on_all_pages(foreign) == []
 
 
 # Single pages ---------------------------------------------------------------------------------------------------------
@@ -320,7 +349,9 @@ def test_the_architecture_explains_every_package_and_table() -> None:
     packages = {row[0].strip("`") for row in table_of(page, "package")}
     modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
     assert packages == modules | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    sql = "\n".join(path.read_text("utf-8") for path in sorted(PACKAGE.glob("store/migrations/sql/*_up.sql")))
+    sql = "\n".join(
+        path.read_text("utf-8") for path in sorted([PACKAGE / "db/schema.sql", *PACKAGE.glob("db/migrations/*.up.sql")])
+    )
     created = set(re.findall(r"^CREATE (?:UNLOGGED )?TABLE (\w+) \(", sql, re.MULTILINE))
     dropped = {
         name.strip() for names in re.findall(r"^DROP TABLE ([\w, ]+)", sql, re.MULTILINE) for name in names.split(",")
@@ -337,7 +368,21 @@ def test_the_glossary_is_sorted_and_has_every_status_and_verb() -> None:
     assert set(Status) <= set(words)
     wanted = ("claim", "renew", "release", "take", "enqueue", "commit", "fence", "reclaim")
     assert set(verbs) == {f"to {verb}" for verb in wanted}
-    assert {word: text for word, text in (words | verbs).items() if not 5 <= len(text.split()) <= 50} == {}
+    for word, text in (words | verbs).items():
+        meaning, separator, elsewhere = text.partition("\n\nElsewhere called: ")
+        assert separator, f"{word}: how do other crawlers, PostgreSQL or general practice call it?"
+        assert 5 <= len(meaning.split()) <= 50, f"{word}: {len(meaning.split())} words"
+        assert re.fullmatch(r"[^\n].*\.", elsewhere.strip(), re.DOTALL), f"{word}: {elsewhere!r}"
+
+
+def test_every_word_of_the_glossary_is_used_in_the_code() -> None:
+    sources = (path.read_text("utf-8") for suffix in ("py", "sql") for path in (ROOT / "src").rglob(f"*.{suffix}"))
+    code = re.findall(r"[A-Z]*[a-z]+|[A-Z]+", "\n".join(sources))
+    text = f" {' '.join(code)} ".casefold()
+    words = {word: re.sub(r"[_-]", " ", word).casefold() for word in sections(DOCS / "glossary.md", "Words")}
+    assert [
+        word for word, said in words.items() if not any(f" {said}{end} " in text for end in ("", "s", "d", "ed"))
+    ] == []
 
 
 def test_operations_names_every_exit_code() -> None:
@@ -379,33 +424,33 @@ def test_decisions_are_numbered_listed_and_of_one_form() -> None:
 # The checks themselves ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "fine"),
-    [
-        ("holdfast domain-status --status blocked --limit 5", True),
-        ("$ HOLDFAST_CLAIMS_LEASE=1m .venv/bin/holdfast --data x config show | head", True),
-        ('pg_dump "$(holdfast db url)"', True),
-        ("holdfast db", True),
-        ("holdfast --version", True),
-        ('holdfast db psql -c "SELECT 1; SELECT 2"', True),
-        ("holdfast domain-stats", False),
-        ("holdfast db upgrade --nonsense", False),
-        ("holdfast domain-status --status asleep", False),
-        ("echo | holdfast seeds sow -", False),
-        ('psql "$(holdfast db uri)"', False),
-        ("holdfast domain-info one two", False),
-    ],
-)
-def test_a_command_line_is_really_parsed(line: str, fine: bool) -> None:
-    (call,) = programs(line, "holdfast")
-    assert (command_problem(call) is None) is fine
+def test_a_command_line_is_really_parsed() -> None:
+    fine = (
+        "holdfast domain-status --status blocked --limit 5",
+        "$ HOLDFAST_CLAIMS_LEASE=1m .venv/bin/holdfast --data x config show | head",
+        'pg_dump "$(holdfast db url)"',
+        "holdfast db",
+        "holdfast --version",
+        'holdfast db psql -c "SELECT 1; SELECT 2"',
+    )
+    wrong = (
+        "holdfast domain-stats",
+        "holdfast db upgrade --nonsense",
+        "holdfast domain-status --status asleep",
+        "echo | holdfast seeds sow -",
+        'psql "$(holdfast db uri)"',
+        "holdfast domain-info one two",
+    )
+    calls = {line: call for line in (*fine, *wrong) for call in programs(line, "holdfast")}
+    assert [line for line, call in calls.items() if command_problem(call) is None] == list(fine)
+    assert list(calls) == [*fine, *wrong]
 
 
 def test_what_is_not_there_is_not_found() -> None:
     here = DOCS / "architecture.md"
-    assert path_exists("store/claims.fence", here)
+    assert path_exists("db/claims.fence", here)
     assert path_exists("adr/README.md", here)
-    assert not path_exists("store/claims.unfence", here)
-    assert not path_exists("web/dashboard.py", here)
-    assert module_exists("holdfast.store.claims.claim")
+    assert not path_exists("db/claims.unfence", here)
+    assert not path_exists("api/dashboard.py", here)
+    assert module_exists("holdfast.db.claims.claim")
     assert slugs(["The `ready` hint", "A, b", "A b"]) == {"the-ready-hint", "a-b", "a-b-1"}
