@@ -3,16 +3,17 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 PYTHON ?= python3
 URL ?=
+T ?=
 COLUMN ?=
 PROVE_KILLS ?= 300
 VENV := .venv
 BIN := $(VENV)/bin
-# Twice as many as the smallest machine has cores, as many tests wait for clocks; the long ones, which come first by name, start first.
+# Twice as many as the smallest machine has cores, as many tests wait for clocks; the longest start first (tests/conftest.py).
 SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup crawl test lint unit coverage prove accept bench bench-cost bench-scale bench-store bench-api clean
+.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -36,6 +37,15 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+fast: lint      ## The loop while you write: linters, types and the tests that need neither database nor network (under a minute)
+	@$(BIN)/pytest -q --numprocesses 2 --dist loadfile tests/unit tests/conformance
+
+t: setup         ## The tests of one subject: make t T=proxies runs every test file and folder with "proxies" in its name
+	@test -n "$(T)" || { echo "Say which subject: make t T=proxies"; exit 2; }
+	@files=$$(find tests -path '*$(T)*' -name 'test_*.py' -not -path 'tests/acceptance/*' | sort); \
+	  test -n "$$files" || { echo "No test file or folder has \"$(T)\" in its name."; exit 2; }; \
+	  $(BIN)/pytest -q --numprocesses 2 --dist loadfile $$files
 
 unit: setup
 	@$(BIN)/pytest $(SIDE_BY_SIDE)
@@ -69,7 +79,13 @@ prove: setup     ## The long proofs, from where they were: hours of kills; COLUM
 accept: setup    ## Real documentation trees beside wget and Scrapy, and sites without an end (about 15 minutes; skips what passed at this commit)
 	@$(BIN)/python -m tests.acceptance
 
-test: lint unit  ## Everything a landing must pass
+# Pytest rewrites every assertion once and keeps what it made: here, on the core that the linters leave free, instead of in each of its processes.
+ready: setup
+	@$(BIN)/pytest --collect-only -qq >/dev/null || true
+
+test: setup      ## Everything a landing must pass
+	@$(MAKE) --no-print-directory --jobs=2 lint ready
+	@$(MAKE) --no-print-directory unit
 
 clean:           ## Remove what the targets above made (not your data)
 	rm -rf $(VENV) .bench .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
