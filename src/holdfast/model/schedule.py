@@ -3,8 +3,8 @@
 The rule: `next_after` returns one moment, later than its argument. However many runs were missed, one follows.
 
 Named times (`30 2 * * *`) occur once a day: if the clocks are put forward over one of them it runs at that moment, if they show it twice it
-runs the first time. With `*` for the minutes or the hours elapsed time counts: such a schedule skips times that do not occur, and repeats times that occur
-twice.
+runs the first time. With `*` for the minutes or the hours elapsed time counts: such a schedule skips times that do not occur, and repeats
+times that occur twice.
 """
 
 from dataclasses import dataclass
