@@ -121,6 +121,28 @@ def connect_as(who: pwd.struct_passwd, url: str) -> str:
     return str(become(who.pw_uid, who.pw_gid, attempt))
 
 
+def test_processes_that_start_at_once_create_one_system_user() -> None:
+    name = f"hf{secrets.token_hex(4)}"
+    code = f"""
+from holdfast.db.embedded import os_user
+os_user.SYSTEM_NAMES = ({name!r},)
+input()
+print(os_user.for_new_cluster().uid)
+"""
+    run = [sys.executable, "-c", code]
+    processes = [
+        subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(6)
+    ]
+    try:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+        uids = [int(process.communicate(timeout=60)[0]) for process in processes]
+        assert set(uids) == {pwd.getpwnam(name).pw_uid}
+    finally:
+        subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
 def test_as_root_the_server_is_an_unprivileged_user(data: Path) -> None:
     server = embedded.ensure_running(data)
     running = psutil.Process(server.pid)

@@ -11,18 +11,19 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from holdfast.db.embedded.safe_files import SlowWaitNotice
+from holdfast.db.embedded.safe_files import SlowWaitNotice, locked
 from holdfast.errors import EmbeddedServerError
 
 # A person may already be called holdfast; the server must not run as a person.
 SYSTEM_NAMES: Sequence[str] = ("holdfast", "holdfast-postgres")
 NOBODY = "nobody"
 _FIRST_LOGIN_UID = 1000
+_CREATE_LOCK = Path("/var/run/holdfast-useradd.lock")
 _NO_LOGIN = ("/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/nologin", "/bin/false", "/usr/bin/false")
 
 # Nothing of the caller's environment: no PG* variable, no locale, no library path.
@@ -118,8 +119,17 @@ def _create(name: str) -> pwd.struct_passwd | None:
         command = [adduser, "-S", "-D", "-H", "-h", "/nonexistent", "-s", shell]
     else:
         return None
-    # Its exit code does not matter: another process may have added the user at the same moment.
-    subprocess.run([*command, name], env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    # Two useradd at once add the user twice, and the second entry replaces the first with another uid.
+    with ExitStack() as stack:
+        held: tuple[int, ...] = ()
+        with suppress(OSError):  # no /var/run, or not writable: nor is /etc/passwd then
+            held = (stack.enter_context(locked(_CREATE_LOCK, SlowWaitNotice(lambda _: None, ""))),)
+        if entry := _lookup(name):
+            return entry
+        # The lock is inherited, so that a kill of this process does not let the next one in before useradd has ended.
+        subprocess.run(
+            [*command, name], env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=held
+        )
     return _lookup(name)
 
 
