@@ -12,7 +12,7 @@ NO_SUCH_FOLDER = {"utils", "util", "helpers", "common", "core", "misc", "lib"}
 
 LAYERS = [
     {"errors", "failpoints", "trust"},
-    {"private"},
+    {"atomic_file", "private"},
     {"model"},
     {"settings"},
     {"records"},

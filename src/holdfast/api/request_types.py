@@ -4,9 +4,9 @@ The rule: values that PostgreSQL cannot store (NUL, lone surrogates, integers ou
 no request fails for them further down.
 """
 
-import dataclasses
+import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import Header, Path, Query, Response
@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from holdfast.errors import UsageError
+from holdfast.model.json_values import json_default
 from holdfast.model.request_secrets import RequestSecrets, check_user_agent
 
 BIGINT: Final = 2**63 - 1
@@ -156,19 +157,7 @@ def set_etag(response: Response, version: int) -> None:
 
 def to_json(value: object) -> Any:
     """A value of `control` as JSON."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: to_json(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_json(item) for item in value]
-    if isinstance(value, bytes | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    return json.loads(json.dumps(value, default=json_default))
 
 
 def _is_storable_json(value: object) -> bool:

@@ -25,6 +25,7 @@ from holdfast.db.connection import Database
 from holdfast.db.events import Cursor, Event
 from holdfast.errors import StoreError
 from holdfast.model.auth import Principal, Role
+from holdfast.model.json_values import utc_text
 
 MEDIA_TYPE: Final = "text/event-stream"
 KEEPALIVE: Final = 15.0
@@ -178,7 +179,7 @@ def _still_permitted(request: Request, services: AppServices) -> bool:
 def _event_data(event: Event) -> EventData:
     return EventData(
         kind=event.kind,
-        at=event.at.isoformat().replace("+00:00", "Z"),
+        at=utc_text(event.at),
         job_id=event.job_id,
         domain=event.domain,
         data=event.data,

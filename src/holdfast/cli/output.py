@@ -4,7 +4,6 @@ The rule: text from the web never reaches the terminal raw. Control characters a
 Results go to standard output, everything else to standard error.
 """
 
-import dataclasses
 import json
 import os
 import re
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Annotated, Any, Final, Self, TextIO
+from typing import Annotated, Final, Self, TextIO
 
 import typer
 from rich.cells import cell_len
@@ -21,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from holdfast.errors import HoldfastError
+from holdfast.model.json_values import json_default
 from holdfast.settings import render_duration
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -219,11 +219,5 @@ def _join_cells(cells: Sequence[Text], widths: Sequence[int], rights: Sequence[b
     return line
 
 
-def _to_json(value: Any) -> object:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, timedelta):
-        return render_duration(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return str(value)
+def _to_json(value: object) -> object:
+    return render_duration(value) if isinstance(value, timedelta) else json_default(value)

@@ -7,7 +7,7 @@ they wait.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ import httpx
 
 from holdfast.client.decoding import read
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.model.json_values import utc_text
 
 T = TypeVar("T")
 
@@ -141,15 +142,6 @@ def format_path(path: str, *names: object) -> str:
     return path.format(*(quote(part, safe="", errors="replace") for part in parts))
 
 
-def to_json(value: object) -> object:
-    """A value that JSON does not know, as the server parses it."""
-    if isinstance(value, datetime):
-        return _utc_text(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return str(value)
-
-
 def if_match(version: int | None) -> dict[str, str]:
     """The If-Match header of a version; None: any version, no header."""
     return {} if version is None else {"If-Match": f'"{version}"'}
@@ -158,10 +150,4 @@ def if_match(version: int | None) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _utc_text(value) if isinstance(value, datetime) else str(value)
-
-
-def _utc_text(moment: datetime) -> str:
-    """A time as ISO 8601; without a time zone it is UTC."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return utc_text(value) if isinstance(value, datetime) else str(value)

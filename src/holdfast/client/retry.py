@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from holdfast.client import errors
-from holdfast.client.request_spec import RequestSpec, to_json
+from holdfast.client.request_spec import RequestSpec
 from holdfast.errors import UsageError
+from holdfast.model.json_values import json_default
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ def _content(request: RequestSpec[T]) -> bytes | None:
     if request.body is None:
         return None
     try:
-        return json.dumps(request.body, default=to_json, allow_nan=False).encode()
+        return json.dumps(request.body, default=json_default, allow_nan=False).encode()
     except ValueError as problem:
         raise UsageError("A request body must be JSON, which has no infinity and no NaN.") from problem
 

@@ -11,8 +11,8 @@ from typing import Self, TypeVar
 
 import httpx
 
+from holdfast.atomic_file import AtomicFile
 from holdfast.client import endpoints
-from holdfast.client.atomic_file import AtomicFile
 from holdfast.client.errors import from_transport_error
 from holdfast.client.methods import ClientMethods
 from holdfast.client.request_spec import ListSpec, RequestSpec, StreamSpec

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import httpx
 
+from holdfast.atomic_file import AtomicFile
 from holdfast.client import endpoints
-from holdfast.client.atomic_file import AtomicFile
 from holdfast.client.errors import from_transport_error
 from holdfast.client.request_spec import RequestSpec
 from holdfast.client.retry import ClientConfig, Pause, Send, Step, StepResult, backoff, request_steps

@@ -6,21 +6,21 @@ The rule: nothing half-written is ever found under the name that was asked for, 
 import csv
 import io
 import json
-import os
-import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
+from holdfast.atomic_file import AtomicFile
 from holdfast.control.texts import MissingTexts, Texts
 from holdfast.db import domains, exports, items, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import UsageError
 from holdfast.model.domain_name import canonical_domain
+from holdfast.model.json_values import json_default, utc_text
 from holdfast.products import queries as products
 from holdfast.products.records import ProductFilter
 
@@ -220,7 +220,7 @@ class Exporter:
 
     def lines(self, wanted: Wanted) -> Iterator[str]:
         """Lines of JSON in plain ASCII, which can steer no terminal."""
-        return (json.dumps(flat(row), default=_iso) + "\n" for row in self.rows(wanted))
+        return (json.dumps(flat(row), default=json_default) + "\n" for row in self.rows(wanted))
 
     def write(self, file: str, wanted: Wanted) -> Generator[int, None, None]:
         """Write a file; after some rows and at the end how many there are.
@@ -228,22 +228,14 @@ class Exporter:
         After: the file is whole and on the disk, or there is none of that name that was not there before.
         """
         check(file, wanted)
-        path = Path(os.path.realpath(file))
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         rows = self.rows(wanted)
+        target = AtomicFile(file)
         try:
-            with closing(rows), _open(part) as stream:
-                yield from _drain(rows, _WRITERS[path.suffix](stream, wanted.columns))
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
-        except OSError as problem:
-            raise HoldfastError(
-                f"{file!r} cannot be written: {problem.strerror or problem}. Write to another place."
-            ) from problem
+            with target.reporting_errors(), closing(rows):
+                yield from _drain(rows, _WRITERS[Path(file).suffix](target.stream, wanted.columns))
+            target.complete()
         finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+            target.discard()
 
     def stream(self, suffix: str, wanted: Wanted, stream: BinaryIO) -> Generator[int, None, None]:
         """Write to a stream that can only be written to; after some rows and at the end how many there are."""
@@ -305,7 +297,7 @@ class _Writer(Protocol):
 class _JsonLines:
     def __init__(self, stream: BinaryIO, columns: Mapping[str, str]) -> None:  # noqa: ARG002 — as the others
         self._stream = stream
-        self._encode = json.JSONEncoder(default=_iso, ensure_ascii=False).encode
+        self._encode = json.JSONEncoder(default=json_default, ensure_ascii=False).encode
 
     def write(self, row: Row) -> None:
         self._stream.write(self._encode(flat(row)).encode() + b"\n")
@@ -392,7 +384,7 @@ def unflat(row: Row, columns: Mapping[str, str]) -> Row:
 def cell(value: object) -> object:
     """A cell of a CSV file: times as ISO 8601, yes and no in words, and no text that a spreadsheet would run."""
     if isinstance(value, datetime):
-        return _iso(value)
+        return utc_text(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list):
@@ -418,12 +410,3 @@ def _drain(rows: Iterator[Row], writer: _Writer) -> Iterator[int]:
         writer.give_up()
         raise
     yield written
-
-
-def _open(part: Path) -> BinaryIO:
-    return part.open("xb", buffering=1 << 20)
-
-
-def _iso(value: object) -> str:
-    assert isinstance(value, datetime)  # noqa: S101 — of all that a row holds only times are no JSON
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

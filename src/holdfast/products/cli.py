@@ -11,6 +11,7 @@ from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command, Group
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import UsageError
+from holdfast.model.json_values import utc_text
 from holdfast.model.parse_result import Rating
 from holdfast.products.records import Price, Product, ProductFilter
 from holdfast.products.service import ProductService
@@ -194,7 +195,7 @@ def _rating(rating: Rating | None) -> str:
 
 def _exactly(run: Price) -> str:
     """With all its digits, so that it can be given back."""
-    return run.since.isoformat().replace("+00:00", "Z")
+    return utc_text(run.since)
 
 
 def _as_json(product: Product) -> dict[str, Any]:

@@ -20,41 +20,44 @@ class AtomicFile:
         self._name = os.fspath(name)
         self._path = Path(os.path.realpath(self._name))
         self._temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.part")
-        with self._reporting_errors():
-            self._stream = self._temporary.open("xb", buffering=1 << 20)
+        with self.reporting_errors():
+            self.stream = self._temporary.open("xb", buffering=1 << 20)
         self.size = 0
 
     def write(self, chunk: bytes) -> None:
         """Append a chunk."""
-        with self._reporting_errors():
-            self._stream.write(chunk)
+        with self.reporting_errors():
+            self.stream.write(chunk)
         self.size += len(chunk)
 
     def restart(self) -> None:
         """Discard what was written so far."""
-        with self._reporting_errors():
-            self._stream.seek(0)
-            self._stream.truncate()
+        with self.reporting_errors():
+            self.stream.seek(0)
+            self.stream.truncate()
         self.size = 0
 
     def complete(self) -> int:
         """Flush the file to the disk and give it its name. Returns its size in bytes."""
-        with self._reporting_errors():
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
+        with self.reporting_errors():
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
             self._temporary.replace(self._path)
         return self.size
 
     def discard(self) -> None:
         """Delete the temporary file, unless it was completed."""
         with suppress(OSError):
-            self._stream.close()
+            self.stream.close()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)
 
     @contextmanager
-    def _reporting_errors(self) -> Iterator[None]:
+    def reporting_errors(self) -> Iterator[None]:
+        """Turn an error of the file system into one sentence."""
         try:
             yield
         except OSError as problem:
-            raise HoldfastError(f"{self._name!r} cannot be written: {problem.strerror or problem}.") from problem
+            raise HoldfastError(
+                f"{self._name!r} cannot be written: {problem.strerror or problem}. Write to another place."
+            ) from problem
