@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.model.domain_name import canonical_domain
 from holdfast.model.parse_result import CURRENCIES, Availability, Rating
 from holdfast.model.record import record
 
@@ -88,4 +87,6 @@ class ProductFilter:
         if self.currency is not None and self.currency.upper() not in CURRENCIES:
             raise UsageError(f"{self.currency!r} is no currency; one is written as ISO 4217 does: EUR, USD.")
         if self.domain is not None:
+            from holdfast.model.domain_name import canonical_domain  # it needs ada-url, which the client does without
+
             canonical_domain(self.domain)
