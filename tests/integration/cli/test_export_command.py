@@ -206,7 +206,7 @@ def test_a_failure_leaves_what_was_there(cli: Cli, crawl: Crawl, monkeypatch: py
     for name in ("pages.jsonl", "pages.csv", "pages.parquet"):
         (cli.folder / name).write_text("older")
         with monkeypatch.context() as patch:
-            patch.setattr("holdfast.control.export.os.fsync", breaks)
+            patch.setattr("holdfast.atomic_file.os.fsync", breaks)
             answer = cli("export", "pages", name)
         assert answer.refused(1) == f"'{name}' cannot be written: No space left on device. Write to another place."
         with monkeypatch.context() as patch:
