@@ -21,9 +21,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.lists_data import fill
-from holdfast.control.browsing import LISTINGS, Browser
-from holdfast.control.frontier import FrontierDesk
-from holdfast.control.queries import (
+from holdfast.control.list_filters import (
     AuditQuery,
     ClaimQuery,
     DomainQuery,
@@ -36,12 +34,14 @@ from holdfast.control.queries import (
     UrlQuery,
     WorkerQuery,
 )
-from holdfast.control.seeds import Sower
+from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.pool import PooledDatabase
+from holdfast.frontier.service import FrontierService
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
@@ -193,7 +193,7 @@ def _store(data: Path, pages: int, domains: int) -> Database:
 def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
     """Every case; its figures."""
     pooled = PooledDatabase.from_database(database, size=2, statement_timeout=60)
-    browser = Browser(pooled)
+    browser = ListingService(pooled)
     print(
         f"\nA page of {LIMIT} rows in ms, median of {TRIES}; rows of the first page, + if the next one is not empty for certain"
     )
@@ -214,7 +214,7 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
     return figures
 
 
-def _figures(connection: psycopg.Connection, browser: Browser, case: Case, order: str) -> dict[str, Any]:
+def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
     services = {"products": ProductService, "deliveries": WebhookService}
     service = services.get(case.list)
     ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
@@ -243,7 +243,7 @@ def _figures(connection: psycopg.Connection, browser: Browser, case: Case, order
 
 
 def _places(
-    connection: psycopg.Connection, browser: Browser, case: Case, order: str, given: dict[str, Any]
+    connection: psycopg.Connection, browser: ListingService, case: Case, order: str, given: dict[str, Any]
 ) -> tuple[Key | None, Key | None]:
     """Keys in the middle of a list, filtered or not, and before its last page; found the slow way."""
     listing = LISTINGS[case.list]
@@ -266,12 +266,12 @@ def _places(
 
 def _sums(database: Database) -> list[dict[str, Any]]:
     """What is not a list, but asked for as often."""
-    sower = Sower(database, DEFAULT_RULES, NewDomains())
-    frontier = FrontierDesk(database, sower)
+    sower = SeedImporter(database, DEFAULT_RULES, NewDomains())
+    frontier = FrontierService(database, sower)
     asked: dict[str, Callable[[], object]] = {
         "frontier stats": frontier.stats,
         "frontier stats of a job": lambda: frontier.stats("job-5"),
-        "the biggest job": lambda: Browser(database).job("default"),
+        "the biggest job": lambda: ListingService(database).job("default"),
     }
     figures = []
     for name, ask in asked.items():

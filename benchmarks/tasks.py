@@ -19,11 +19,14 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import embedded, migrate, task_control, task_reports, task_schedule, task_work
+from holdfast.db import embedded, migrate, task_schedule
+from holdfast.db import task_results as task_work
 from holdfast.db.connection import Database
-from holdfast.db.task_control import FailedFilter
-from holdfast.db.task_reports import TaskFilter
 from holdfast.model.task import CrawlResult, TaskStatus
+from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks.queries.actions import FailedFilter
+from holdfast.tasks.queries.tasks import TaskFilter
 
 PER_DOMAIN = 100
 CHUNK = 100_000

@@ -17,10 +17,10 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.background.process import BackgroundServices
-    from holdfast.control.deeds import Deeds
     from holdfast.control.request_secrets import SecretSealer
-    from holdfast.control.seeds import Sower
     from holdfast.crawler.worker_context import WorkerConfig
+    from holdfast.jobs.seed_import import SeedImporter
+    from holdfast.operations.handlers import Deeds
 
 
 CHILD_WAIT_SECONDS: Final = 10.0
@@ -115,7 +115,7 @@ def worker_config(
     settings: Settings, db: Database, name: str, job_id: int | None, parser_file: Path | None = None
 ) -> "WorkerConfig":
     """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder."""
-    from holdfast.control.secrets import Safe
+    from holdfast.control.secret_box import Safe
     from holdfast.crawler.worker_context import WorkerConfig
 
     return WorkerConfig(
@@ -132,17 +132,17 @@ def worker_config(
     )
 
 
-def seed_importer(settings: Settings, db: Database) -> "Sower":
+def seed_importer(settings: Settings, db: Database) -> "SeedImporter":
     """The importer of seeds into the standing job."""
-    from holdfast.control.seeds import Sower
+    from holdfast.jobs.seed_import import SeedImporter
 
-    return Sower(db, url_rules(settings), new_domains(settings), registrable=settings.domains.registrable)
+    return SeedImporter(db, url_rules(settings), new_domains(settings), registrable=settings.domains.registrable)
 
 
 def secret_sealer(settings: Settings) -> "SecretSealer":
     """Encrypts the headers, cookies and credentials that users provide."""
     from holdfast.control.request_secrets import SecretSealer
-    from holdfast.control.secrets import Safe
+    from holdfast.control.secret_box import Safe
 
     return SecretSealer(Safe.of(settings))
 
@@ -150,10 +150,10 @@ def secret_sealer(settings: Settings) -> "SecretSealer":
 def background_services(settings: Settings, db: Database) -> "BackgroundServices":
     """The services of a background process. Before: the event loop runs."""
     from holdfast.background.process import BackgroundServices
-    from holdfast.control.operations import Operator
-    from holdfast.control.parsing import ParsePhase
-    from holdfast.control.schedule import Scheduler
-    from holdfast.control.upkeep import Upkeep
+    from holdfast.control.maintenance import Upkeep
+    from holdfast.control.parse_phase import ParsePhase
+    from holdfast.control.scheduler import Scheduler
+    from holdfast.operations.service import Operator
     from holdfast.parse import plugin_registry
     from holdfast.parse.plugin_pool import PluginPool
     from holdfast.webhooks.sender import Sender
@@ -183,19 +183,19 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
 
 def operation_handlers(settings: Settings, db: Database) -> "Deeds":
     """The handlers of operations, by kind."""
-    from holdfast.control.deeds import Deeds
-    from holdfast.control.domains import DomainDesk
-    from holdfast.control.frontier import FrontierDesk
-    from holdfast.control.pages import PagesDesk
-    from holdfast.control.tasks import TaskDesk
     from holdfast.control.verify import Verifier
+    from holdfast.domains.service import DomainService
+    from holdfast.frontier.service import FrontierService
+    from holdfast.operations.handlers import Deeds
+    from holdfast.pages.service import PageService
+    from holdfast.tasks.service import TaskService
 
     registrable = settings.domains.registrable
     return Deeds(
-        domains=DomainDesk(db, registrable),
-        tasks=TaskDesk(db, url_rules(settings), new_domains(settings), registrable=registrable),
-        frontier=FrontierDesk(db, seed_importer(settings, db), rest=settings.cooldown.exhausted),
-        pages=PagesDesk(db, url_rules(settings), registrable),
+        domains=DomainService(db, registrable),
+        tasks=TaskService(db, url_rules(settings), new_domains(settings), registrable=registrable),
+        frontier=FrontierService(db, seed_importer(settings, db), rest=settings.cooldown.exhausted),
+        pages=PageService(db, url_rules(settings), registrable),
         verifier=Verifier(db, settings.politeness.retries, shared=settings.database_url is not None),
         archive=archive_folder(settings),
     )

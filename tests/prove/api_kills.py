@@ -18,9 +18,9 @@ import httpx
 
 from holdfast.accounts.service import AccountService
 from holdfast.api.idempotency import HEADER
-from holdfast.control.domains import DomainDesk
-from holdfast.control.frontier import KIND as FRONTIER
 from holdfast.db.connection import Connection
+from holdfast.domains.service import DomainService
+from holdfast.frontier.service import KIND as FRONTIER
 from holdfast.model.auth import Role, Scope
 from holdfast.settings import Web
 from holdfast.testing.torture import checks
@@ -55,7 +55,7 @@ class Clients:
         self._url, self._site, self._name = url, site, name
         self._numbers = itertools.count(1)
         self.user_id = user.id
-        desk = DomainDesk(sandbox.database())
+        desk = DomainService(sandbox.database())
         desk.add(EDITED, actor="test")
         info = desk.info(EDITED)
         self.edits, self.version, self.budget = 0, int(info["version"]), int(info["max_pages_per_run"])

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from holdfast.api.idempotency import REPLAYED
-from holdfast.control.frontier import KIND as FRONTIER
+from holdfast.frontier.service import KIND as FRONTIER
 
 
 @dataclass(frozen=True)

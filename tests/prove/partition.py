@@ -20,11 +20,11 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from holdfast import factories
-from holdfast.control.crawls import CrawlDesk, Wish
-from holdfast.control.seeds import Sower
 from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.db.embedded.sockets import PORT
+from holdfast.jobs.crawls import CrawlService, Wish
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.settings import Settings
 from holdfast.testing.simweb.access_log import Hit
 from holdfast.testing.simweb.process import WebProcess
@@ -297,7 +297,9 @@ class _Trial:
 def _begin(database: Database, urls: Sequence[str]) -> None:
     """Make the job that workers serve, as `holdfast crawl` does."""
     settings = Settings()
-    desk = CrawlDesk(database, Sower(database, factories.url_rules(settings), factories.new_domains(settings)))
+    desk = CrawlService(
+        database, SeedImporter(database, factories.url_rules(settings), factories.new_domains(settings))
+    )
     options = {"delay": DELAY, "concurrency": 1, "max_depth": 1000, "allow_private": True}
     desk.begin(Wish(tuple(urls), job=JOB, options=options))
 

@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.control.jobs import JobDesk
 from holdfast.db.connection import Connection
+from holdfast.jobs.service import JobService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.torture import checks
 from holdfast.testing.torture.fault_run import JOB, FaultRunResult, InjectedFault, OnProgress
@@ -53,7 +53,7 @@ def standing(scenario: Scenario, sandbox: Sandbox) -> list[CrawlProcess]:
     ]
 
 
-def pause(desk: JobDesk, connection: Connection, web: WebProcess, violations: list[str]) -> float:
+def pause(desk: JobService, connection: Connection, web: WebProcess, violations: list[str]) -> float:
     """Pause the job; seconds until nothing was held. What was fetched afterwards is a violation, and so is a long wait."""
     began = time.monotonic()
     desk.pause(JOB)
@@ -81,7 +81,7 @@ class Paused:
         self, scenario: Scenario, sandbox: Sandbox, web: WebProcess, on_progress: OnProgress
     ) -> FaultRunResult:
         begin(scenario, sandbox, web)
-        desk = JobDesk(sandbox.database(), "proof")
+        desk = JobService(sandbox.database(), "proof")
         result = FaultRunResult(lives=1)
         victims = standing(scenario, sandbox)
         try:
@@ -119,7 +119,7 @@ def a_million(
     Seconds until each pause was kept, and what was violated.
     """
     begin(scenario, sandbox, web)
-    desk = JobDesk(sandbox.database(), "proof")
+    desk = JobService(sandbox.database(), "proof")
     violations: list[str] = []
     took: list[float] = []
     with sandbox.database().session() as connection:

@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.secrets import Safe
-from holdfast.db import proxies
+from holdfast.control.secret_box import Safe
 from holdfast.db.connection import Connection
 from holdfast.model.proxy import parse_proxy
+from holdfast.proxies.queries import proxies
 from holdfast.settings import Settings
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.proxy_process import ProxyProcess

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from holdfast import factories
-from holdfast.control.crawls import CrawlDesk, Wish
-from holdfast.control.seeds import Sower
 from holdfast.db import embedded
 from holdfast.db.connection import Database
+from holdfast.jobs.crawls import CrawlService, Wish
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.job import Job, Scope
 from holdfast.settings import Settings
 from holdfast.testing.simweb.process import WebProcess
@@ -51,10 +51,12 @@ class ExternalSandbox(Sandbox):
         return {"database_url": self._url, **self.more}
 
 
-def begin(scenario: Scenario, sandbox: Sandbox, web: WebProcess) -> tuple[CrawlDesk, Job]:
+def begin(scenario: Scenario, sandbox: Sandbox, web: WebProcess) -> tuple[CrawlService, Job]:
     """Make the job that workers serve, as `holdfast crawl` does."""
     settings, database = Settings(), sandbox.database()
-    desk = CrawlDesk(database, Sower(database, factories.url_rules(settings), factories.new_domains(settings)))
+    desk = CrawlService(
+        database, SeedImporter(database, factories.url_rules(settings), factories.new_domains(settings))
+    )
     options = {
         "scope": Scope(SCOPE),
         "delay": scenario.delay,

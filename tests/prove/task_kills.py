@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast import factories
-from holdfast.control.tasks import TaskDesk, Wish
 from holdfast.db.connection import Connection
 from holdfast.settings import Settings
+from holdfast.tasks.service import TaskService, Wish
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from holdfast.testing.torture import checks
@@ -121,10 +121,10 @@ class Stage:
             victim.kill()
 
 
-def desk(sandbox: Sandbox) -> TaskDesk:
+def desk(sandbox: Sandbox) -> TaskService:
     """Of the ground's store."""
     settings = Settings.model_validate({"domains": {"crawl_delay": DELAY}})
-    return TaskDesk(sandbox.database(), factories.url_rules(settings), factories.new_domains(settings))
+    return TaskService(sandbox.database(), factories.url_rules(settings), factories.new_domains(settings))
 
 
 def killed(seed: int, count: int, kills: int, sandbox: Sandbox, on_progress: OnProgress) -> Entry:

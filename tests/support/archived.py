@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import task_work
+from holdfast.db import task_results as task_work
 from holdfast.model.fetch_types import ArchiveRef
 from tests.integration.archive.exchanges import exchange, keep, writer
 from tests.support.shop import Shop

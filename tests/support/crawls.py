@@ -22,10 +22,10 @@ import psycopg
 
 from holdfast import factories
 from holdfast.cli.app import run
-from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
-from holdfast.control.seeds import Sower
 from holdfast.crawler.worker import Worker
 from holdfast.db.connection import Database
+from holdfast.jobs.crawls import Begun, CrawlService, Ended, Wish
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.job import Job
 from holdfast.settings import Settings
 from holdfast.testing.simweb.access_log import Hit, boot_ns
@@ -202,10 +202,12 @@ class Crawls:
         return Settings.model_validate({"data": self.folder / "data", **self.groups})
 
     @property
-    def desk(self) -> CrawlDesk:
+    def desk(self) -> CrawlService:
         settings = self.settings
-        sower = Sower(self.database, factories.url_rules(settings), factories.new_domains(settings), registrable=False)
-        return CrawlDesk(self.database, sower)
+        sower = SeedImporter(
+            self.database, factories.url_rules(settings), factories.new_domains(settings), registrable=False
+        )
+        return CrawlService(self.database, sower)
 
     def begin(self, *urls: str, job: str | None = None, again: bool = False, **options: object) -> Begun:
         """What `holdfast crawl` does before it starts a worker; options are those of a JobSpec."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.control.secrets import Safe
-from holdfast.db import proxies, proxy_pools
+from holdfast.control.secret_box import Safe
 from holdfast.model.proxy import ProxyMode, parse_proxy
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import proxies
 from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.crawls import Crawls
 

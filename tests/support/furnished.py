@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from holdfast.control.domains import DomainDesk, parse_assignments
-from holdfast.db import items, operations
+from holdfast.db import items
 from holdfast.db.connection import Connection, Database
 from holdfast.db.items import Due, PageKey, Parsed
+from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.parse_result import Extracted, ParseDone
 from holdfast.model.url import url_key
+from holdfast.operations import queries as operations
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.pools import Pools
@@ -55,6 +56,6 @@ def furnish(database: Database) -> None:
         assert taken is not None
         assert taken.id == asked.id
         operations.end(connection, taken, result={"ok": True}, problem=None)
-    DomainDesk(database).configure(
+    DomainService(database).configure(
         "example.com", parse_assignments(["window=22:00-06:00", "frequency=1d"]), actor="test"
     )

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.db import proxies, proxy_pools
-from holdfast.db.proxies import Facts, NewProxy
-from holdfast.db.proxy_pools import Assigned
 from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import proxies
+from holdfast.proxies.queries.pools import Assigned
+from holdfast.proxies.queries.proxies import Facts, NewProxy
 from tests.support.factories import Store
 
 WHO: Final = "test:me"

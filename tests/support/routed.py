@@ -7,8 +7,8 @@ from typing import Any, cast
 from holdfast.crawler.db_thread import DbThread
 from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.proxy_router import ProxyRouter
-from holdfast.db import proxy_use
-from holdfast.db.proxy_use import Block, MappingRow, ProxyRow
+from holdfast.db import proxy_usage as proxy_use
+from holdfast.db.proxy_usage import Block, MappingRow, ProxyRow
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyFault, ProxyRules, ProxyUse

@@ -7,12 +7,14 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import parse_results, task_control, task_work
+from holdfast.db import parse_results
+from holdfast.db import task_results as task_work
 from holdfast.db.parse_results import ToParse
 from holdfast.model.parse_result import Availability, Extracted, ParseDone, Product
 from holdfast.model.task import TaskStatus
 from holdfast.products import queries, records
 from holdfast.products.records import ProductFilter
+from holdfast.tasks.queries import actions as task_control
 from tests.support.tasks import Tasks
 
 PAGE = "https://shop.example/p"

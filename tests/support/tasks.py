@@ -6,11 +6,14 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import task_control, task_reports, task_schedule, task_work, tasks
+from holdfast.db import task_results as task_work
+from holdfast.db import task_schedule, tasks
 from holdfast.db.domains import NewDomains
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import CrawlResult, NewTask, Task, TaskStatus
+from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import tasks as task_reports
 
 PAGE = ArchiveRef("w1-1.warc.gz", 10, 200, b"d" * 32)
 S = TaskStatus

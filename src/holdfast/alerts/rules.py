@@ -13,12 +13,13 @@ from typing import Final, Self
 
 from holdfast.alerts import queries
 from holdfast.alerts.queries import Changed, Finding, Minute
-from holdfast.control.status import SILENCE
-from holdfast.db import job_queue, periodic_locks, proxy_reports
+from holdfast.db import job_queue, periodic_locks
 from holdfast.db.connection import Connection
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import ProxyMode
+from holdfast.proxies.queries import reports as proxy_reports
 from holdfast.settings import Settings
+from holdfast.stats.status import SILENCE
 
 EVERY: Final = timedelta(seconds=9)
 """Looked at by each tick of ten seconds."""

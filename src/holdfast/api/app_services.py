@@ -18,29 +18,29 @@ from holdfast.api.probe import CachedProbe
 from holdfast.api.rate_limit import RateLimit, RateLimiter
 from holdfast.api.responses import JobProgressView, Stats
 from holdfast.api.summary_cache import SummaryCache
-from holdfast.control.browsing import Browser
-from holdfast.control.crawls import CrawlDesk
-from holdfast.control.domains import DomainDesk
 from holdfast.control.explain import Explainer
-from holdfast.control.frontier import FrontierDesk
-from holdfast.control.jobs import JobDesk
-from holdfast.control.live import glances
-from holdfast.control.operations import OperationDesk
-from holdfast.control.pages import PagesDesk
-from holdfast.control.proxies import ProxyDesk
-from holdfast.control.proxy_choice import ChoiceDesk
-from holdfast.control.proxy_test import Tester
-from holdfast.control.readiness import NO_ANSWER, Part, look
-from holdfast.control.seeds import Sower
-from holdfast.control.statistics import StatsDesk
-from holdfast.control.tasks import TaskDesk
+from holdfast.control.health import NO_ANSWER, Part, look
+from holdfast.control.listings import ListingService
 from holdfast.db.connection import Database
 from holdfast.db.pool import PooledDatabase
 from holdfast.db.request_auth import RateLimits
+from holdfast.domains.service import DomainService
+from holdfast.frontier.service import FrontierService
+from holdfast.jobs.crawls import CrawlService
+from holdfast.jobs.live import glances
+from holdfast.jobs.seed_import import SeedImporter
+from holdfast.jobs.service import JobService
 from holdfast.model.auth import Principal, Role
 from holdfast.model.proxy import ProxyMode
+from holdfast.operations.service import OperationService
+from holdfast.pages.service import PageService
 from holdfast.products.service import ProductService
+from holdfast.proxies.preview import ProxyPreview
+from holdfast.proxies.service import ProxyService
+from holdfast.proxies.tester import Tester
 from holdfast.settings import Settings
+from holdfast.stats.service import StatsService
+from holdfast.tasks.service import TaskService
 from holdfast.webhooks.service import WebhookService
 
 
@@ -105,17 +105,17 @@ class AppServices:
         """The rate limit of adding seeds."""
         return RateLimit("seed", self.settings.web.seed_limit, self.settings.web.window)
 
-    def jobs(self, caller: Principal) -> JobDesk:
+    def jobs(self, caller: Principal) -> JobService:
         """The service for jobs; the caller is the actor of its changes."""
-        return JobDesk(self.database, caller.name)
+        return JobService(self.database, caller.name)
 
     @cached_property
     def job_summaries(self) -> SummaryCache:
         """Summaries of jobs, with the URLs that were not crawled by reason."""
-        return SummaryCache(JobDesk(self.database, "").summary)
+        return SummaryCache(JobService(self.database, "").summary)
 
     @cached_property
-    def seed_importer(self) -> Sower:
+    def seed_importer(self) -> SeedImporter:
         """Adds seeds to jobs."""
         return factories.seed_importer(self.settings, self.database)
 
@@ -131,9 +131,9 @@ class AppServices:
         return CachedProbe(self.limiter.redis_answers, default=False)
 
     @cached_property
-    def stats(self) -> StatsDesk:
+    def stats(self) -> StatsService:
         """Statistics, cached for one second."""
-        return StatsDesk(self.database)
+        return StatsService(self.database)
 
     @cached_property
     def stats_snapshots(self) -> SnapshotPoller:
@@ -145,43 +145,43 @@ class AppServices:
         """The progress of jobs for live streams, looked up once for all of them."""
 
         def look(keys: Collection[int]) -> Mapping[int, JobProgressView]:
-            rows = JobDesk(self.database, "").some(keys)
+            rows = JobService(self.database, "").some(keys)
             now = glances(self.database, rows)
             return {row["id"]: JobProgressView.of(row | asdict(now[row["id"]])) for row in rows}
 
         return SnapshotPoller(look)
 
     @cached_property
-    def operations(self) -> OperationDesk:
+    def operations(self) -> OperationService:
         """Operations: long work that runs in the background."""
-        return OperationDesk(self.database)
+        return OperationService(self.database)
 
     @cached_property
-    def crawls(self) -> CrawlDesk:
+    def crawls(self) -> CrawlService:
         """Creates jobs and starts their crawls."""
-        return CrawlDesk(
+        return CrawlService(
             self.database, self.seed_importer, factories.secret_sealer(self.settings), self.settings.crawl.max_depth
         )
 
     @cached_property
-    def listings(self) -> Browser:
+    def listings(self) -> ListingService:
         """Lists, filtered and paginated."""
-        return Browser(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
+        return ListingService(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
 
     @cached_property
-    def proxy_preview(self) -> ChoiceDesk:
+    def proxy_preview(self) -> ProxyPreview:
         """Preview of the proxies that one domain would use."""
-        return ChoiceDesk.of(self.settings, self.database)
+        return ProxyPreview.of(self.settings, self.database)
 
     @cached_property
-    def frontier(self) -> FrontierDesk:
+    def frontier(self) -> FrontierService:
         """The frontier: URLs that wait to be crawled."""
-        return FrontierDesk(self.database, self.seed_importer, rest=self.settings.cooldown.exhausted)
+        return FrontierService(self.database, self.seed_importer, rest=self.settings.cooldown.exhausted)
 
     @cached_property
-    def pages(self) -> PagesDesk:
+    def pages(self) -> PageService:
         """Single pages."""
-        return PagesDesk(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+        return PageService(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
 
     @cached_property
     def explainer(self) -> Explainer:
@@ -197,10 +197,10 @@ class AppServices:
         )
 
     @cached_property
-    def domains(self) -> DomainDesk:
+    def domains(self) -> DomainService:
         """Domains."""
         settings = self.settings
-        return DomainDesk(
+        return DomainService(
             self.database,
             settings.domains.registrable,
             factories.new_domains(settings),
@@ -209,10 +209,10 @@ class AppServices:
         )
 
     @cached_property
-    def tasks(self) -> TaskDesk:
+    def tasks(self) -> TaskService:
         """Tasks and batches."""
         settings = self.settings
-        return TaskDesk(
+        return TaskService(
             self.database,
             factories.url_rules(settings),
             factories.new_domains(settings),
@@ -225,9 +225,9 @@ class AppServices:
         return ProductService(self.database, self.settings.domains.registrable)
 
     @cached_property
-    def proxies(self) -> ProxyDesk:
+    def proxies(self) -> ProxyService:
         """Proxies and their pools."""
-        return ProxyDesk.of(self.settings, self.database)
+        return ProxyService.of(self.settings, self.database)
 
     @cached_property
     def proxy_tester(self) -> Tester:

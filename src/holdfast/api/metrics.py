@@ -1,6 +1,6 @@
 """Metrics in the text format of Prometheus.
 
-The rule: the names and values of metrics come from `control/measures`; this module only formats them.
+The rule: the names and values of metrics come from `stats/metrics`; this module only formats them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from holdfast.control.measures import Family
+from holdfast.stats.metrics import Family
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 

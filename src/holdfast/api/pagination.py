@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from holdfast.control import browsing
+from holdfast.control import listings as browsing
 from holdfast.errors import UsageError
 
 _INVALID_CURSOR: Final = "This is no cursor of this list; take the `next` of a page of it, or leave it out to begin."
@@ -68,7 +68,7 @@ def decode_cursor(cursor: str | None, *kinds: type) -> tuple[object, ...] | None
 
 
 def decode_list_cursor(listing: str, order: str, cursor: str | None) -> tuple[object, ...] | None:
-    """Decode the cursor of one of the lists of `control/browsing`. Raises UsageError."""
+    """Decode the cursor of one of the lists of `control/listings`. Raises UsageError."""
     return decode_cursor(cursor, *browsing.kinds(listing, order))
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from fastapi import Response
 
 from holdfast.api.request_types import View
-from holdfast.control.lists import BadLine
-from holdfast.db.operations import Operation
+from holdfast.control.input_files import BadLine
 from holdfast.model.job import JobState
+from holdfast.operations.queries import Operation
 
 
 class Stats(View):

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.control.statistics import SHARE
-from holdfast.control.summary import CrawlSummary
 from holdfast.errors import TooMany
+from holdfast.jobs.summary import CrawlSummary
+from holdfast.stats.service import SHARE
 
 TIMEOUT: Final = 1.0
 """Seconds that a request waits for summaries of other requests."""

@@ -16,14 +16,14 @@ import uvloop
 from procrastinate import exceptions
 
 from holdfast.background.queues import QueueHandlers, make_app
-from holdfast.control.operations import Operator
-from holdfast.control.parsing import ParsePhase
-from holdfast.control.schedule import Scheduler
-from holdfast.control.upkeep import Upkeep
+from holdfast.control.maintenance import Upkeep
+from holdfast.control.parse_phase import ParsePhase
+from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError
+from holdfast.operations.service import Operator
 from holdfast.webhooks.sender import Sender
 
 log: Final = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import typer
 
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command, Group
-from holdfast.control import configuration
+from holdfast.control import settings_docs as configuration
 from holdfast.errors import SettingsError
 
 app = typer.Typer(cls=Group, help="Settings: values in force and where each comes from.", no_args_is_help=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast import factories, failpoints
-from holdfast.cli import command_context, extraction, job_options, output, secret_options
+from holdfast.cli import command_context, job_options, output, secret_options
 from holdfast.cli.command_context import EXIT_INTERRUPTED, CommandContext, Interrupted, say
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes
@@ -21,17 +21,18 @@ from holdfast.cli.processes import background_process, holdfast_command, keep_se
 from holdfast.cli.progress import ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
-from holdfast.control.crawls import Begun, CrawlDesk, Ended, Wish
-from holdfast.control.live import JobWatch, LiveJob
-from holdfast.control.proxies import ProxyDesk
-from holdfast.control.schedule import has_anything_to_do
-from holdfast.control.summary import CrawlSummary
-from holdfast.control.summary import lines as summary_lines
+from holdfast.control.scheduler import has_anything_to_do
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.db.operator_reports import CrawlProgress
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
+from holdfast.items import cli as extraction
+from holdfast.jobs.crawls import Begun, CrawlService, Ended, Wish
+from holdfast.jobs.live import JobWatch, LiveJob
+from holdfast.jobs.summary import CrawlSummary
+from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import Job, JobState, Scope
 from holdfast.model.url import with_http
+from holdfast.proxies.service import ProxyService
 from holdfast.settings import Settings
 from holdfast.telemetry import log
 
@@ -164,7 +165,7 @@ def crawl(
             "The User-Agent has no contact address for the operators of sites: set crawl.contact, for example with "
             "`export HOLDFAST_CRAWL_CONTACT=you@example.org`."
         )
-    proxies = ProxyDesk.of(context.settings, context.store())
+    proxies = ProxyService.of(context.settings, context.store())
     locked, why = proxies.locked()
     if locked:
         say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
@@ -301,7 +302,7 @@ class _PauseWaiter:
 class _HttpFallbacks:
     """Messages about seeds without a scheme that fell back to http, one line each, once."""
 
-    def __init__(self, desk: CrawlDesk, wish: Wish, job: Job) -> None:
+    def __init__(self, desk: CrawlService, wish: Wish, job: Job) -> None:
         self._desk, self._wish, self._job = desk, wish, job
         self._reported: set[str] = set()
 
@@ -317,7 +318,7 @@ def _has_contact(settings: Settings, job: Job) -> bool:
     return bool(settings.crawl.contact or settings.domains.user_agent or job.spec.user_agent)
 
 
-def _default_workers(desk: CrawlDesk, job: Job) -> int:
+def _default_workers(desk: CrawlService, job: Job) -> int:
     """One process a core, but not more than the job has domains if its scope is a single host."""
     return (
         min(available_cores(), max(1, desk.standing(job).rows)) if job.spec.scope is Scope.HOST else available_cores()

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import command_context, output
-from holdfast.cli.claims import Yes
 from holdfast.cli.help import Command, Group
-from holdfast.control import server
+from holdfast.control import database_admin as server
+from holdfast.workers.cli import Yes
 
 app = typer.Typer(cls=Group, help="The database: schema, address, psql, stop.", no_args_is_help=True)
 

@@ -10,7 +10,7 @@ from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize
 from holdfast.control.explain import DomainStory, Entry, Explainer, UrlStory, Verdict
-from holdfast.control.reasons import describe_wait
+from holdfast.control.explain_text import describe_wait
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.seed_lines import make_seed

@@ -11,7 +11,7 @@ from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.control import export as exports
 from holdfast.control.export import KINDS, STDOUT, Exporter, Wanted
-from holdfast.control.texts import MissingTexts
+from holdfast.pages.texts import MissingTexts
 
 Job = Annotated[
     str | None,

@@ -6,8 +6,8 @@ import typer
 
 from holdfast import factories
 from holdfast.cli import command_context
-from holdfast.control.crawls import CrawlDesk
 from holdfast.errors import UsageError
+from holdfast.jobs.crawls import CrawlService
 from holdfast.model.job import Scope
 from holdfast.model.request_secrets import check_user_agent as checked_user_agent
 
@@ -121,9 +121,9 @@ def _user_agent(text: str | None) -> str | None:
         raise UsageError(f"--user-agent {problem}.") from None
 
 
-def crawl_service(context: command_context.CommandContext) -> CrawlDesk:
+def crawl_service(context: command_context.CommandContext) -> CrawlService:
     """The service for crawls, on the store of this invocation."""
     settings = context.settings
     database = context.store()
     sower = factories.seed_importer(settings, database)
-    return CrawlDesk(database, sower, factories.secret_sealer(settings), settings.crawl.max_depth)
+    return CrawlService(database, sower, factories.secret_sealer(settings), settings.crawl.max_depth)

@@ -16,8 +16,8 @@ from holdfast.errors import UsageError
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
+    from holdfast.control.parse_phase import Again
     from holdfast.control.parsers import ChosenParser
-    from holdfast.control.parsing import Again
     from holdfast.parse.plugin_pool import ParserInfo, PluginPool
     from holdfast.parse.plugin_registry import ParserSource, UnusableParser
 
@@ -92,7 +92,7 @@ def parse(
         raise UsageError("Say what to do: --again parses pages again, --parsers lists the parsers.")
     # Imported here: every command would wait for them.
     from holdfast.control.page_reparsing import PageReparser
-    from holdfast.control.parsing import Again, Reparser, Selection
+    from holdfast.control.parse_phase import Again, Reparser, Selection
 
     selection = Selection(
         domain=domain,
@@ -163,7 +163,7 @@ def _chosen(settings: Settings, text: str | None) -> "ChosenParser | None":
 
 def _parse_due(context: command_context.CommandContext, job: str | None, domain: str | None, as_json: bool) -> None:
     """Parse what is due on this machine, and say what is left."""
-    from holdfast.cli import extraction
+    from holdfast.items import cli as extraction
 
     service = extraction.service(context)
     only = service.only(job, domain, registrable=context.settings.domains.registrable)

@@ -25,8 +25,8 @@ from holdfast.cli import output
 from holdfast.cli.command_context import say
 from holdfast.cli.output import format_bytes
 from holdfast.cli.url_lines import UrlLine, render
-from holdfast.control.live import LiveJob, LiveWait
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.jobs.live import LiveJob, LiveWait
 from holdfast.settings import render_duration
 
 READ_INTERVAL: Final = 1.0

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.control.domains import SECRET_KEYS
+from holdfast.domains.service import SECRET_KEYS
 from holdfast.errors import UsageError
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.settings import variable

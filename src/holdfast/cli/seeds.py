@@ -9,15 +9,15 @@ import typer
 from holdfast import factories
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command, Group
-from holdfast.control.seeds import Loaded, Sower, open_seeds
 from holdfast.errors import HoldfastError
+from holdfast.jobs.seed_import import Loaded, SeedImporter, open_seeds
 
 app = typer.Typer(cls=Group, help="Add start URLs, or load a list of them.", no_args_is_help=True)
 
 _BAD_LINES_SHOWN = 20
 
 
-def _sower(context: command_context.CommandContext) -> Sower:
+def _sower(context: command_context.CommandContext) -> SeedImporter:
     settings = context.settings
     return factories.seed_importer(settings, context.store())
 

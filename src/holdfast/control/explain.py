@@ -1,16 +1,15 @@
 """Why a URL or a domain is where it is: where it came from, what came of it, what it waits for.
 
-The rule: only what the store holds. `control/reasons` puts it into words.
+The rule: only what the store holds. `control/explain_text` puts it into words.
 """
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from holdfast.control.reasons import Wait, waits, why, why_not
-from holdfast.db import domains, explain, proxy_reports, workers
+from holdfast.control.explain_text import Wait, waits, why, why_not
+from holdfast.db import domains, explain, workers
 from holdfast.db.connection import Connection, Database
-from holdfast.db.proxy_reports import PoolState
 from holdfast.errors import NotFound
 from holdfast.model.activity import Activity
 from holdfast.model.domain import Seed
@@ -19,6 +18,8 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import DroppedParameter, UrlRules, dropped_parameters, url_key
 from holdfast.politeness.robots_txt import ALLOW_ALL, PRODUCT, UNREACHABLE, Robots, product_token
+from holdfast.proxies.queries import reports as proxy_reports
+from holdfast.proxies.queries.reports import PoolState
 
 MOST_PARENTS: Final = 10
 _MOST_FOREIGN: Final = 3

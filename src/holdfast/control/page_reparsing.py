@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.control.differences import Change, Found, differences
-from holdfast.control.parsing import CHANGES, CHUNK, EXAMPLES, Again, Example, Failure, Selection, Watch
+from holdfast.control.parse_diff import Change, Found, differences
+from holdfast.control.parse_phase import CHANGES, CHUNK, EXAMPLES, Again, Example, Failure, Selection, Watch
 from holdfast.crawler.extraction import failure_text, over_limits, read_archived
 from holdfast.db import audit, domains, items, jobs
 from holdfast.db.connection import Connection, Database

@@ -6,7 +6,7 @@ The rule: what leaves this module towards the store is sealed; what leaves it to
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.control.secrets import Safe
+from holdfast.control.secret_box import Safe
 from holdfast.db import request_secrets
 from holdfast.db.connection import Connection
 from holdfast.errors import Refused, UsageError

@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
-from holdfast.db import proxy_use
-from holdfast.db.proxy_use import MappingRow, ProxyRow
+from holdfast.db import proxy_usage as proxy_use
+from holdfast.db.proxy_usage import MappingRow, ProxyRow
 from holdfast.errors import HoldfastError
 from holdfast.model.proxy import PROBED_ONLY_AFTER, ProxyPauses, ProxyRoute, ProxyServer, moving_average
 from holdfast.model.proxy import Protocol as ProxyProtocol

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.crawler.proxy_registry import ProxyRegistry, ProxyReservation
-from holdfast.db.proxy_use import MappingRow
+from holdfast.db.proxy_usage import MappingRow
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import Blame, ProxyFault, ProxyRoute, ProxyRules, ProxyUse, ProxyVerdict

@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast import failpoints
-from holdfast.db import array_params, claimable, claims, enqueue, jobs, proxy_use, task_frontier, url_results
+from holdfast.db import array_params, claimable, claims, enqueue, jobs, task_frontier, url_results
+from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.commit_check import Connect, GiveUp, never, settled_transaction
 from holdfast.db.connection import first_line
 from holdfast.db.domains import NewDomains
 from holdfast.db.enqueue import Added, Enqueued
-from holdfast.db.proxy_use import STANDARD
+from holdfast.db.proxy_usage import STANDARD
 from holdfast.db.url_results import SettledCounts
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.commit_batch import CommitBatch, VisitPart

@@ -13,7 +13,8 @@ import psycopg
 from psycopg.rows import RowMaker, class_row
 from psycopg.types.json import Jsonb
 
-from holdfast.db import products, task_work
+from holdfast.db import products
+from holdfast.db import task_results as task_work
 from holdfast.db.connection import first_line
 from holdfast.db.rows import by_name
 from holdfast.db.tasks import COLUMNS, as_task

@@ -14,7 +14,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.types.json import Jsonb
 
-from holdfast.db.price_runs import Price, Run, needs_others, observed, unobserved
+from holdfast.db.price_history import Price, Run, needs_others, observed, unobserved
 from holdfast.model.parse_result import Availability, Product
 
 _SPACE: Final = 0x70726F64  # "prod"

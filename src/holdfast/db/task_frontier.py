@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.db import frontier, job_queue, task_work
+from holdfast.db import frontier, job_queue
+from holdfast.db import task_results as task_work
 from holdfast.db.frontier import FrontierBatch
 from holdfast.model.commit_batch import UrlOutcome, UrlRef, VisitPart
 from holdfast.model.fetch_types import ArchiveRef

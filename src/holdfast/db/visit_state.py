@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.db import claims, proxy_use, request_secrets
-from holdfast.db.proxy_use import MappingRow
+from holdfast.db import claims, request_secrets
+from holdfast.db import proxy_usage as proxy_use
+from holdfast.db.proxy_usage import MappingRow
 from holdfast.db.rows import by_name
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Status

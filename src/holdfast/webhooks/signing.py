@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from pydantic import SecretStr
 
-from holdfast.control import key_files
+from holdfast.control import secret_files as key_files
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, signing_secrets
 

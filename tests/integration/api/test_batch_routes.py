@@ -6,7 +6,7 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.control.operations import OperationDesk
+from holdfast.operations.service import OperationService
 from tests.support.accounts import deeds
 from tests.support.api import Api, Shared
 from tests.support.tasks import Tasks
@@ -51,7 +51,7 @@ def test_a_batch_from_its_making_to_its_restart(api: Api, tasks: Tasks, name: st
     assert asked.status_code == 202, asked.text
     operation = asked.json()
     assert asked.headers["Location"] == f"/api/operations/{operation['id']}"
-    kept = OperationDesk(api.services.database).show(operation["id"])
+    kept = OperationService(api.services.database).show(operation["id"])
     assert (kept.kind, kept.arguments, kept.asked_by) == ("restart-batch", {"name": name}, ADMIN)
     assert deeds(tasks.connection)[-1] == (ADMIN, "restart-batch", "operation", str(operation["id"]))
 

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast import factories
 from holdfast.api import exports
-from holdfast.control.operations import Operator
 from holdfast.db.connection import Database
+from holdfast.operations.service import Operator
 from tests.support.api import Api, Shared
 from tests.support.crawls import wait_for
 from tests.support.factories import Store

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from holdfast.api import idempotency
-from holdfast.control.tasks import TaskDesk
 from holdfast.db import idempotency_keys
 from holdfast.db.connection import Database
 from holdfast.errors import RolledBack
 from holdfast.model.auth import Role, Scope
+from holdfast.tasks.service import TaskService
 from tests.support.api import Api
 from tests.support.crawls import wait_for
 
@@ -145,16 +145,16 @@ def test_who_meets_somebody_in_a_deadlock_is_served_all_the_same(
     api: Api, database: Database, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database rolls the request back, as it waits for longer; with its key it is done again, from its beginning."""
-    client, make = api.admin, TaskDesk.create_batch
+    client, make = api.admin, TaskService.create_batch
     tries: list[str] = []
 
-    def behind_a_lock(desk: TaskDesk, name: str, **named: Any) -> Any:
+    def behind_a_lock(desk: TaskService, name: str, **named: Any) -> Any:
         tries.append(name)
         with desk.database.session() as ours:
             ours.execute("SELECT pg_advisory_xact_lock(1)")
         return make(desk, name, **named)
 
-    monkeypatch.setattr(TaskDesk, "create_batch", behind_a_lock)
+    monkeypatch.setattr(TaskService, "create_batch", behind_a_lock)
     waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'crawl_batches'::regclass"
     for number in range(
         1, 6
@@ -177,15 +177,15 @@ def test_who_meets_somebody_in_a_deadlock_is_served_all_the_same(
 def test_who_is_always_in_the_way_of_others_is_told_that_nothing_was_done(
     api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, make = api.admin, TaskDesk.create_batch
+    client, make = api.admin, TaskService.create_batch
     tries: list[Any] = []
 
-    def fails_at_the_end(desk: TaskDesk, *given: Any, **named: Any) -> Any:
+    def fails_at_the_end(desk: TaskService, *given: Any, **named: Any) -> Any:
         tries.append(make(desk, *given, **named))
         raise RolledBack("Others changed the same things in the same moment; try again.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(TaskDesk, "create_batch", fails_at_the_end)
+        patch.setattr(TaskService, "create_batch", fails_at_the_end)
         refused = client.post("/api/admin/batches", json={"name": "x"}, headers=KEY)
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:holdfast:problem:rolled-back")
     assert len(tries) > 2, "it was tried again, and not for ever"

@@ -7,8 +7,8 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.db import proxies
 from holdfast.db.connection import Database
+from holdfast.proxies.queries import proxies
 from holdfast.settings import Fetch
 from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.accounts import deeds

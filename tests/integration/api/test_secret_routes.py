@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.control.secrets import Safe
+from holdfast.control.secret_box import Safe
 from tests.support.api import Api
 
 CANARY = "canary-Zq8!"

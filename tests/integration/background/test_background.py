@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import factories
 from holdfast.background.process import BackgroundProcess
-from holdfast.control.tasks import TaskDesk, Wish
 from holdfast.model.task import Task
+from holdfast.tasks.service import TaskService, Wish
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, wait_for
@@ -50,7 +50,7 @@ def web() -> Iterator[WebProcess]:
 
 
 @pytest.fixture
-def tasks(crawls: Crawls, tmp_path: Path) -> TaskDesk:
+def tasks(crawls: Crawls, tmp_path: Path) -> TaskService:
     folder = tmp_path / "parsers"
     folder.mkdir()
     (folder / "good.py").write_text(GOOD)
@@ -58,7 +58,7 @@ def tasks(crawls: Crawls, tmp_path: Path) -> TaskDesk:
         (folder / f"{name}.py").write_text(f'version = "1"\n\n\ndef parse(document):\n    {body}\n')
     crawls.set(domains={"crawl_delay": 0.01}, parsing={"folder": folder, "timeout": 1, "processes": 2})
     settings = crawls.settings
-    return TaskDesk(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
+    return TaskService(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
 
 
 @contextmanager
@@ -84,17 +84,17 @@ def background(crawls: Crawls) -> Iterator[None]:
         loop.close()
 
 
-def add(tasks: TaskDesk, url: str, parser: str) -> Task:
+def add(tasks: TaskService, url: str, parser: str) -> Task:
     return tasks.add(url, Wish(recurring=False, max_retries=0, parser=parser), actor="test").task
 
 
-def until_ended(tasks: TaskDesk, *wanted: Task) -> list[Task]:
+def until_ended(tasks: TaskService, *wanted: Task) -> list[Task]:
     wait_for(lambda: all(tasks.show(task.id).status in ("completed", "failed") for task in wanted), "the tasks to end")
     return [tasks.show(task.id) for task in wanted]
 
 
 def test_parsers_that_misbehave_fail_their_own_tasks_and_the_rest_goes_on(
-    crawls: Crawls, tasks: TaskDesk, web: WebProcess
+    crawls: Crawls, tasks: TaskService, web: WebProcess
 ) -> None:
     urls = iter(page.url for page in web.expected(0))
     bad = {name: add(tasks, next(urls), name) for name in EVIL}
@@ -113,7 +113,7 @@ def test_parsers_that_misbehave_fail_their_own_tasks_and_the_rest_goes_on(
 
 
 def test_a_background_is_killed_in_the_middle_and_another_one_does_the_rest(
-    crawls: Crawls, tasks: TaskDesk, web: WebProcess
+    crawls: Crawls, tasks: TaskService, web: WebProcess
 ) -> None:
     slow = crawls.settings.parsing.folder
     assert slow is not None
@@ -157,7 +157,7 @@ def test_it_is_stopped_by_a_signal_and_leaves_nothing_behind(crawls: Crawls) -> 
 
 
 def test_a_crawl_runs_one_beside_itself_where_there_is_something_to_do(
-    crawls: Crawls, tasks: TaskDesk, web: WebProcess
+    crawls: Crawls, tasks: TaskService, web: WebProcess
 ) -> None:
     log = crawls.folder / "data" / "logs" / "background.log"
     assert crawls.run("crawl", web.url(0), "--max-pages", "1", "--workers", "1").code == 0

@@ -2,9 +2,9 @@
 
 import psycopg
 
-from holdfast.control.jobs import JobDesk
 from holdfast.db import crawls as store_crawls
 from holdfast.db import jobs
+from holdfast.jobs.service import JobService
 from holdfast.model.job import JobSpec
 from holdfast.webhooks import queries
 from holdfast.webhooks.records import DeliveryFilter
@@ -25,7 +25,7 @@ def job(connection: psycopg.Connection, name: str = "news") -> int:
 
 def test_each_change_has_one_message_and_a_rolled_back_one_has_none(crawls: Crawls) -> None:
     connection = crawls.connection
-    desk = JobDesk(crawls.database, "ann")
+    desk = JobService(crawls.database, "ann")
     quiet = job(connection, "quiet")
     desk.pause(quiet)
     assert events(connection) == [], "nobody asked for them"

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import factories
 from holdfast.background.process import BackgroundProcess
-from holdfast.control.upkeep import Upkeep
+from holdfast.control.maintenance import Upkeep
 from holdfast.db import runs
 from holdfast.db.connection import Connection
 from holdfast.webhooks import queries

@@ -5,7 +5,7 @@ import re
 import psycopg
 import pytest
 
-from holdfast.control.audit import AuditDesk
+from holdfast.audit.service import AuditDesk
 from holdfast.db import audit
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError

@@ -10,10 +10,10 @@ import psutil
 import psycopg
 import pytest
 
-from holdfast.control.crawls import Wish
-from holdfast.control.jobs import JobDesk
 from holdfast.db import crawls as store_crawls
 from holdfast.db import sweeper
+from holdfast.jobs.crawls import Wish
+from holdfast.jobs.service import JobService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.cli import Answer
@@ -33,9 +33,9 @@ def web() -> Iterator[WebProcess]:
 
 
 @pytest.fixture
-def desk(crawls: Crawls) -> JobDesk:
+def desk(crawls: Crawls) -> JobService:
     """A person at another terminal."""
-    return JobDesk(crawls.database, "somebody else")
+    return JobService(crawls.database, "somebody else")
 
 
 @pytest.fixture
@@ -152,7 +152,9 @@ def test_a_crawl_that_a_sweep_finished_as_soon_as_it_was_begun_ends_as_well(
 # A person -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pause_that_ends_before_the_crawl_looks_costs_no_page(crawls: Crawls, web: WebProcess, desk: JobDesk) -> None:
+def test_a_pause_that_ends_before_the_crawl_looks_costs_no_page(
+    crawls: Crawls, web: WebProcess, desk: JobService
+) -> None:
     """Its worker left because of the pause. That the job can be worked on by now does not mean that it was finished."""
     with start_with_a_worker_apart(crawls, web.url(), *SLOWLY) as program:
         with between_two_looks(program):
@@ -168,7 +170,7 @@ def test_a_pause_that_ends_before_the_crawl_looks_costs_no_page(crawls: Crawls, 
 
 
 @pytest.fixture
-def waiting(crawls: Crawls, web: WebProcess, desk: JobDesk) -> Iterator[Program]:
+def waiting(crawls: Crawls, web: WebProcess, desk: JobService) -> Iterator[Program]:
     """A crawl whose job was paused before it began, and that has said so."""
     crawls.desk.make(Wish((web.url(),), job="news", options={"delay": 0, "allow_private": True}))
     desk.pause("news")
@@ -178,7 +180,7 @@ def waiting(crawls: Crawls, web: WebProcess, desk: JobDesk) -> Iterator[Program]
 
 
 def test_a_crawl_that_finds_its_job_paused_goes_on_when_it_is_resumed(
-    crawls: Crawls, waiting: Program, desk: JobDesk
+    crawls: Crawls, waiting: Program, desk: JobService
 ) -> None:
     assert waiting.lives
     assert state(crawls) == "paused"
@@ -188,7 +190,7 @@ def test_a_crawl_that_finds_its_job_paused_goes_on_when_it_is_resumed(
 
 
 def test_a_crawl_that_waits_for_its_paused_job_ends_when_it_is_cancelled(
-    crawls: Crawls, waiting: Program, desk: JobDesk
+    crawls: Crawls, waiting: Program, desk: JobService
 ) -> None:
     desk.cancel("news")
     answer = has_ended(waiting)
@@ -198,7 +200,7 @@ def test_a_crawl_that_waits_for_its_paused_job_ends_when_it_is_cancelled(
     assert (state(crawls), crawls.total()) == ("cancelled", 0)
 
 
-def test_a_crawl_that_waits_for_its_paused_job_ends_when_it_is_deleted(waiting: Program, desk: JobDesk) -> None:
+def test_a_crawl_that_waits_for_its_paused_job_ends_when_it_is_deleted(waiting: Program, desk: JobService) -> None:
     desk.delete("news")
     answer = has_ended(waiting)
     assert (answer.code, answer.out) == (4, "")
@@ -206,7 +208,7 @@ def test_a_crawl_that_waits_for_its_paused_job_ends_when_it_is_deleted(waiting: 
 
 
 def test_a_crawl_that_is_paused_under_way_ends_when_its_job_is_cancelled(
-    crawls: Crawls, web: WebProcess, desk: JobDesk
+    crawls: Crawls, web: WebProcess, desk: JobService
 ) -> None:
     with crawls.start(*CRAWL, web.url(), *SLOWLY) as program:
         wait_for(crawls.total, "the first page")

@@ -5,7 +5,7 @@ import shutil
 import psycopg
 import pytest
 
-from holdfast.control import server
+from holdfast.control import database_admin as server
 from holdfast.db import migrate
 from holdfast.db.connection import Database
 from holdfast.settings import load

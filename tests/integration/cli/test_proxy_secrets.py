@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.control.secrets import Safe
-from holdfast.db import proxies
+from holdfast.control.secret_box import Safe
+from holdfast.proxies.queries import proxies
 from holdfast.settings import load
 from tests.support.cli import Answer, Cli, command
 from tests.support.factories import Store

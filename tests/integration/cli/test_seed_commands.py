@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.control import seeds
-from holdfast.control.seeds import Loaded, Sower
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import StoreUnavailable, UsageError
+from holdfast.jobs import seed_import as seeds
+from holdfast.jobs.seed_import import Loaded, SeedImporter
 from holdfast.model.seed_lines import SeedLineParser
 from holdfast.model.url import DEFAULT_RULES
 from tests.support.cli import Cli
@@ -209,12 +209,12 @@ def test_seeds_change_nothing_that_was_learnt(cli: Cli, store: Store) -> None:
 
 
 @pytest.fixture
-def sower(database: Database) -> Sower:
-    return Sower(database, DEFAULT_RULES, NewDomains())
+def sower(database: Database) -> SeedImporter:
+    return SeedImporter(database, DEFAULT_RULES, NewDomains())
 
 
 def test_what_was_read_before_an_interruption_is_in_the_store(
-    sower: Sower, store: Store, monkeypatch: pytest.MonkeyPatch
+    sower: SeedImporter, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seeds, "BATCH", 3)
     steps = sower.load(io.BytesIO(b"".join(b"d%d.example\n" % i for i in range(10))), "test")
@@ -224,7 +224,9 @@ def test_what_was_read_before_an_interruption_is_in_the_store(
     assert len(_domains(store)) == 6
 
 
-def test_a_store_that_goes_away_ends_the_load(sower: Sower, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_goes_away_ends_the_load(
+    sower: SeedImporter, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seeds, "BATCH", 1)
     steps = sower.load(io.BytesIO(b"".join(b"d%d.example\n" % i for i in range(1000))), "test")
     next(steps)
@@ -252,7 +254,7 @@ class _Endless(io.BytesIO):
 
 def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad and good lines alike; a database would only add noise."""
-    sower = Sower(Database("unused"), DEFAULT_RULES, NewDomains())
+    sower = SeedImporter(Database("unused"), DEFAULT_RULES, NewDomains())
     monkeypatch.setattr(seeds, "BATCH", 200)
 
     def peak(count: int) -> int:

@@ -14,13 +14,13 @@ from holdfast import factories
 from holdfast.api import pagination
 from holdfast.cli import app
 from holdfast.cli.remote import rows
-from holdfast.control.operations import Operator
 from holdfast.control.verify import Step
 from holdfast.db.connection import Database
 from holdfast.db.verify import Finding
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
+from holdfast.operations.service import Operator
 from tests.support.api import Api, serving, settings
 from tests.support.cli import Answer, Cli, only_ours
 from tests.support.crawled import HOME, crawl_a_little
@@ -354,7 +354,7 @@ def test_verify_says_what_could_not_be_read_on_the_server(
         def names_of(self, _: list[Finding]) -> dict[int, str]:
             return {}
 
-    monkeypatch.setattr("holdfast.control.deeds.replace", lambda *_, **__: Elsewhere())
+    monkeypatch.setattr("holdfast.operations.handlers.replace", lambda *_, **__: Elsewhere())
     operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())
     (check,) = both.far("verify", "--json").json["checks"]

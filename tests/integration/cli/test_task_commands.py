@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.control.schedule import Scheduler
-from holdfast.control.tasks import BULK
-from holdfast.db import audit, sweeper, task_work
+from holdfast.control.scheduler import Scheduler
+from holdfast.db import audit, sweeper
+from holdfast.db import task_results as task_work
 from holdfast.db.domains import NewDomains
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import UrlRules, url_key
+from holdfast.tasks.service import BULK
 from tests.support.cli import Cli
 from tests.support.tasks import Tasks
 

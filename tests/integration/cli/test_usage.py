@@ -140,7 +140,7 @@ def test_the_help_shows_everyday_commands_first_and_each_command_once_on_a_line_
 
 
 def test_a_command_of_domains_has_one_implementation_under_two_names(bare_cli: Cli) -> None:
-    app = build_app([part for part in COMMAND_MODULES if part.module == "holdfast.cli.domains"])
+    app = build_app([part for part in COMMAND_MODULES if part.module == "holdfast.domains.cli"])
     own = {command.name: command.callback for command in app.registered_commands}
     (group,) = app.registered_groups
     assert group.typer_instance is not None

@@ -18,10 +18,10 @@ from holdfast import Client, factories
 from holdfast.client import request_spec
 from holdfast.client.decoding import read
 from holdfast.client.values import Event, JobProgress
-from holdfast.control.operations import Operator
 from holdfast.db.connection import Database
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
+from holdfast.operations.service import Operator
 from tests.support.api import Api, settings
 from tests.support.crawled import HOME, NASTY, crawl_a_little
 from tests.support.factories import Store

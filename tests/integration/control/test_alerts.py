@@ -11,14 +11,14 @@ from holdfast.alerts.queries import Finding
 from holdfast.alerts.records import Alert
 from holdfast.alerts.rules import Kind, Rules
 from holdfast.alerts.service import AlertService
-from holdfast.control.status import SILENCE
-from holdfast.control.upkeep import Upkeep
+from holdfast.control.maintenance import Upkeep
 from holdfast.db import periodic_locks, runs, stats
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings, Webhook, Worker
+from holdfast.stats.status import SILENCE
 from holdfast.webhooks import queries
 from holdfast.webhooks.records import DeliveryFilter
 from tests.support.factories import Store

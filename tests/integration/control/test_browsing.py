@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.control import browsing
-from holdfast.control.browsing import LISTINGS, Browser
-from holdfast.control.claims import ClaimDesk
-from holdfast.control.domains import DomainDesk, parse_assignments
-from holdfast.control.jobs import JobDesk
-from holdfast.control.queries import (
+from holdfast.control import listings as browsing
+from holdfast.control.list_filters import (
     AuditQuery,
     ClaimQuery,
     DomainQuery,
@@ -23,17 +19,22 @@ from holdfast.control.queries import (
     UrlQuery,
     WorkerQuery,
 )
-from holdfast.db import audit, crawls, jobs, runs, task_reports, workers
+from holdfast.control.listings import LISTINGS, ListingService
+from holdfast.db import audit, crawls, jobs, runs, workers
 from holdfast.db.connection import Database
+from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
+from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
+from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
+from holdfast.workers.service import ClaimDesk
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.furnished import put_items
@@ -42,8 +43,8 @@ from tests.support.tasks import S, Tasks
 
 
 @pytest.fixture
-def browser(database: Database) -> Browser:
-    return Browser(database)
+def browser(database: Database) -> ListingService:
+    return ListingService(database)
 
 
 def names(page: Any, name: str = "domain") -> list[Any]:
@@ -56,7 +57,7 @@ def names(page: Any, name: str = "domain") -> list[Any]:
 @pytest.fixture
 def some(store: Store, database: Database) -> Store:
     store.seed("a.example", "shop.b.example", "www2.b.example", "b.example", "c.example")
-    desk = DomainDesk(database)
+    desk = DomainService(database)
     desk.configure("c.example", parse_assignments(["active=no"]), actor="ann")
     desk.configure("a.example", parse_assignments(["window=00:00-23:59"]), actor="ann")
     store.become("shop.b.example", Status.BLOCKED)
@@ -64,7 +65,7 @@ def some(store: Store, database: Database) -> Store:
     return store
 
 
-def test_domains_by_every_filter_in_every_order(some: Store, browser: Browser) -> None:
+def test_domains_by_every_filter_in_every_order(some: Store, browser: ListingService) -> None:
     assert some.job
     for query, expected in [
         (DomainQuery(), ["a", "b", "c", "shop.b", "www2.b"]),
@@ -84,7 +85,7 @@ def test_domains_by_every_filter_in_every_order(some: Store, browser: Browser) -
             assert sorted(names(browser.domains(query, order=order))) == [f"{name}.example" for name in expected], query
 
 
-def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: Browser) -> None:
+def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: ListingService) -> None:
     (held,) = browser.domains(DomainQuery(worker="w1")).rows
     assert (held.claimed_by, held.claim_expired, held.stays_blocked, held.frontier_size) == ("w1", False, False, 1)
     (blocked,) = browser.domains(DomainQuery(status=Status.BLOCKED)).rows
@@ -92,7 +93,7 @@ def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: Browse
     assert blocked.version == some.row("shop.b.example")["version"]
 
 
-def test_claims_say_who_and_since_when(some: Store, browser: Browser) -> None:
+def test_claims_say_who_and_since_when(some: Store, browser: ListingService) -> None:
     (claim,) = browser.claims().rows
     assert (claim.domain, claim.worker, claim.epoch, claim.expired) == ("a.example", "w1", 1, False)
     assert claim.claimed_at is not None
@@ -103,7 +104,7 @@ def test_claims_say_who_and_since_when(some: Store, browser: Browser) -> None:
     assert browser.claims(ClaimQuery(worker="w2")).rows == []
 
 
-def test_the_histories_of_a_domain(browser: Browser, store: Store) -> None:
+def test_the_histories_of_a_domain(browser: ListingService, store: Store) -> None:
     store.domains(1)
     for _ in range(3):
         store.release(store.claim_one())
@@ -117,7 +118,7 @@ def test_the_histories_of_a_domain(browser: Browser, store: Store) -> None:
         browser.tenures("nobody.example")
 
 
-def test_windows_say_when_they_open_and_close(some: Store, browser: Browser) -> None:
+def test_windows_say_when_they_open_and_close(some: Store, browser: ListingService) -> None:
     some.connection.execute("UPDATE domains SET maintenance_window = 'mon-sun nonsense' WHERE domain = 'c.example'")
     some.connection.execute("UPDATE domains SET maintenance_window = '23:58-23:59' WHERE domain = 'b.example'")
     closed, open_, odd = browser.windows().rows
@@ -132,7 +133,7 @@ def test_windows_say_when_they_open_and_close(some: Store, browser: Browser) -> 
 # Jobs, runs, workers --------------------------------------------------------------------------------------------------
 
 
-def test_jobs_by_state_and_name_with_their_figures(browser: Browser, store: Store, database: Database) -> None:
+def test_jobs_by_state_and_name_with_their_figures(browser: ListingService, store: Store, database: Database) -> None:
     crawl_a_little(database, store)
     news, old = store.new_job("news"), store.new_job("newspaper")
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (old,))
@@ -145,14 +146,14 @@ def test_jobs_by_state_and_name_with_their_figures(browser: Browser, store: Stor
     first = browser.jobs(order="oldest", limit=3)
     assert (names(first, "name"), first.next) == (["default", "tasks", "news"], (news,))
     assert names(browser.jobs(order="oldest", after=first.next), "name") == ["newspaper"]
-    assert [found["name"] for found in JobDesk(database, "ann").some([news, 999])] == ["news"]
+    assert [found["name"] for found in JobService(database, "ann").some([news, 999])] == ["news"]
     jobs.delete(store.connection, news)
     assert names(browser.jobs(JobQuery(name="news")), "name") == ["newspaper"]
     with pytest.raises(NotFound):
         browser.job(news)
 
 
-def test_runs_and_workers(browser: Browser, store: Store, database: Database) -> None:
+def test_runs_and_workers(browser: ListingService, store: Store, database: Database) -> None:
     news = store.new_job("news")
     crawl_id, _ = crawls.begin(store.connection, news)
     with database.connect() as held:
@@ -203,7 +204,7 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database
 # The frontier ---------------------------------------------------------------------------------------------------------
 
 
-def test_urls_by_every_filter(browser: Browser, store: Store, database: Database) -> None:
+def test_urls_by_every_filter(browser: ListingService, store: Store, database: Database) -> None:
     crawl_a_little(database, store)
     for query, expected in [
         (UrlQuery(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
@@ -219,7 +220,9 @@ def test_urls_by_every_filter(browser: Browser, store: Store, database: Database
         assert set(names(browser.urls(query), "url")) == expected, query
 
 
-def test_urls_of_a_job_from_its_first_domain_to_its_last(browser: Browser, store: Store, database: Database) -> None:
+def test_urls_of_a_job_from_its_first_domain_to_its_last(
+    browser: ListingService, store: Store, database: Database
+) -> None:
     """Whatever the state of its work is on each, and where nobody has counted its URLs yet."""
     crawl_a_little(database, store)
     news = store.new_job("news")
@@ -241,7 +244,7 @@ def test_urls_of_a_job_from_its_first_domain_to_its_last(browser: Browser, store
     assert len(expected) == 5
 
 
-def test_urls_as_a_visit_takes_them(browser: Browser, store: Store) -> None:
+def test_urls_as_a_visit_takes_them(browser: ListingService, store: Store) -> None:
     store.seed(*(f"a.example/{n}" for n in range(6)))
     store.connection.execute("UPDATE url_frontier SET depth = 2 WHERE url LIKE '%/0'")
     store.connection.execute("UPDATE url_frontier SET priority = 1 WHERE url LIKE '%/1'")
@@ -260,7 +263,7 @@ def test_urls_as_a_visit_takes_them(browser: Browser, store: Store) -> None:
 # Records --------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_and_batches(browser: Browser, store: Store, database: Database) -> None:
+def test_tasks_and_batches(browser: ListingService, store: Store, database: Database) -> None:
     tasks = Tasks(store.connection)
     task_reports.create_batch(store.connection, "spring", actor="ann")
     batch = task_reports.batch_id(store.connection, "spring")
@@ -279,7 +282,7 @@ def test_tasks_and_batches(browser: Browser, store: Store, database: Database) -
     assert database
 
 
-def test_proxies_messages_products_and_deeds(browser: Browser, store: Store) -> None:
+def test_proxies_messages_products_and_deeds(browser: ListingService, store: Store) -> None:
     pools = Pools(store)
     first, second = pools.add(2, provider="acme", country_code="DE")
     pools.fails(second, 10)
@@ -317,7 +320,7 @@ def test_proxies_messages_products_and_deeds(browser: Browser, store: Store) -> 
 
 
 @pytest.mark.parametrize("limit", [0, 501, -1])
-def test_a_page_has_its_limits(browser: Browser, limit: int) -> None:
+def test_a_page_has_its_limits(browser: ListingService, limit: int) -> None:
     for ask in (browser.domains, browser.jobs, browser.tasks):
         with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
             ask(limit=limit)
@@ -344,7 +347,7 @@ def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -
         query.given()
 
 
-def test_who_is_not_known_is_not_found(browser: Browser) -> None:
+def test_who_is_not_known_is_not_found(browser: ListingService) -> None:
     with pytest.raises(NotFound, match="no domain"):
         browser.urls(UrlQuery(domain="nobody.example"))
     with pytest.raises(NotFound, match="no job called"):
@@ -363,7 +366,9 @@ def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
 # Items ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_long_items_is_short_and_the_next_goes_on(browser: Browser, database: Database, store: Store) -> None:
+def test_a_page_of_long_items_is_short_and_the_next_goes_on(
+    browser: ListingService, database: Database, store: Store
+) -> None:
     crawl_a_little(database, store)
     put_items(store.connection, HOME, *({"n": n, "text": "x" * 200_000} for n in range(120)))
     found, after, lengths = list[int](), None, list[int]()

@@ -5,11 +5,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.control.browsing import Browser
-from holdfast.control.domains import DomainDesk, parse_assignments
+from holdfast.control.listings import ListingService
 from holdfast.db import audit, domain_removal, domains, jobs, seed_insert, sweeper, tasks
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
+from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import BadUrl, Changed, NotFound, Refused
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import url_key
@@ -24,8 +24,8 @@ SILENCE = timedelta(minutes=30)
 
 
 @pytest.fixture
-def desk(database: Database) -> DomainDesk:
-    return DomainDesk(database, defaults=NewDomains(crawl_delay=4.0))
+def desk(database: Database) -> DomainService:
+    return DomainService(database, defaults=NewDomains(crawl_delay=4.0))
 
 
 def deeds(connection: psycopg.Connection) -> list[tuple[str, str]]:
@@ -41,7 +41,7 @@ def sweep_later(store: Store) -> None:
 # Making known, configuring --------------------------------------------------------------------------------------------
 
 
-def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainDesk, store: Store) -> None:
+def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainService, store: Store) -> None:
     known = desk.add("https://WWW.a.example/some/page", parse_assignments(["concurrency=2"]), actor=WHO)
     assert (known.domain, known.created) == ("a.example", True)
     row = store.row("a.example")
@@ -58,7 +58,7 @@ def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainDesk, store:
     assert_invariants(store.connection)
 
 
-def test_who_looked_at_an_older_version_does_not_overwrite(desk: DomainDesk, store: Store) -> None:
+def test_who_looked_at_an_older_version_does_not_overwrite(desk: DomainService, store: Store) -> None:
     desk.add("a.example", actor=WHO)
     version = desk.info("a.example")["version"]
     after = desk.configure("a.example", parse_assignments(["delay=2"]), version, actor=WHO)
@@ -70,13 +70,13 @@ def test_who_looked_at_an_older_version_does_not_overwrite(desk: DomainDesk, sto
     assert (entry.action, entry.actor, entry.details) == ("edit", WHO, {"crawl_delay_seconds": 2.0})
 
 
-def test_what_is_not_text_in_a_change_is_in_the_audit_log_as_text(desk: DomainDesk, store: Store) -> None:
+def test_what_is_not_text_in_a_change_is_in_the_audit_log_as_text(desk: DomainService, store: Store) -> None:
     desk.add("a.example", parse_assignments(["frequency=2d", "proxy_sticky=10m"]), actor=WHO)
     details = audit.listing(store.connection, kind="domain")[0].details
     assert details == {"default_crawl_frequency": "2 days, 0:00:00", "proxy_sticky": "0:10:00"}
 
 
-def test_a_reset_is_in_the_audit_log(desk: DomainDesk, store: Store) -> None:
+def test_a_reset_is_in_the_audit_log(desk: DomainService, store: Store) -> None:
     store.domains(1)
     claim = store.claim_one("w1")
     report = desk.reset(claim.domain, "it was moved", actor=WHO)
@@ -86,7 +86,7 @@ def test_a_reset_is_in_the_audit_log(desk: DomainDesk, store: Store) -> None:
     assert entry.details == {"why": "it was moved", "was": "pending", "was_held_by": "w1"}
 
 
-def test_robots_txt_is_shown_origin_by_origin(desk: DomainDesk, database: Database, store: Store) -> None:
+def test_robots_txt_is_shown_origin_by_origin(desk: DomainService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     store.connection.execute(
         "INSERT INTO domain_robots (domain_id, robots_txt_url, reachable, problem, robots_txt_last_fetched, expires_at)"
@@ -113,7 +113,7 @@ def test_robots_txt_is_shown_origin_by_origin(desk: DomainDesk, database: Databa
 
 
 def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
-    desk: DomainDesk, database: Database, store: Store
+    desk: DomainService, database: Database, store: Store
 ) -> None:
     crawl_a_little(database, store)
     pools = Pools(store)
@@ -151,7 +151,7 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     assert_invariants(store.connection)
     with pytest.raises(NotFound):
         desk.info("example.com")
-    names = [row.domain for row in Browser(database).domains().rows]
+    names = [row.domain for row in ListingService(database).domains().rows]
     assert names == ["other.example"]
     assert sum(desk.counts().values()) == 1
     assert ("remove", "example.com") in deeds(store.connection)
@@ -160,7 +160,7 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     assert_invariants(store.connection)
 
 
-def test_its_name_is_free_at_once(desk: DomainDesk, database: Database, store: Store) -> None:
+def test_its_name_is_free_at_once(desk: DomainService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     before = store.row("example.com")["id"]
     desk.bury("example.com", actor=WHO)
@@ -178,7 +178,7 @@ def test_its_name_is_free_at_once(desk: DomainDesk, database: Database, store: S
 
 
 def test_the_sweep_does_what_a_killed_command_left(
-    desk: DomainDesk, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
+    desk: DomainService, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crawl_a_little(database, store)
     monkeypatch.setattr(domain_removal, "ROWS", 2)
@@ -193,7 +193,7 @@ def test_the_sweep_does_what_a_killed_command_left(
     assert store.value("SELECT count(*) FROM crawled_pages") == 0
 
 
-def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainDesk, store: Store) -> None:
+def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainService, store: Store) -> None:
     store.domains(1)
     domain_id = store.row("d0.example")["id"]
     desk.forget(desk.bury("d0.example", actor=WHO).id)
@@ -206,7 +206,7 @@ def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainDesk,
     assert_invariants(store.connection)
 
 
-def test_who_is_at_work_on_it_is_not_robbed(desk: DomainDesk, store: Store) -> None:
+def test_who_is_at_work_on_it_is_not_robbed(desk: DomainService, store: Store) -> None:
     store.domains(1)
     claim = store.claim_one("w1")
     with pytest.raises(Refused, match=r"d0\.example is held by worker w1\. Switch it off .* active=no"):
@@ -222,7 +222,7 @@ def test_who_is_at_work_on_it_is_not_robbed(desk: DomainDesk, store: Store) -> N
     assert_invariants(store.connection)
 
 
-def test_tasks_that_live_keep_it(desk: DomainDesk, store: Store) -> None:
+def test_tasks_that_live_keep_it(desk: DomainService, store: Store) -> None:
     made = Tasks(store.connection)
     task = made.one("a.example/x")
     with pytest.raises(Refused, match="has a live task; cancel"):
@@ -236,7 +236,7 @@ def test_tasks_that_live_keep_it(desk: DomainDesk, store: Store) -> None:
     assert store.value("SELECT count(*) FROM task_events") == 0
 
 
-def test_a_domain_that_a_task_was_led_to_stays(desk: DomainDesk, store: Store) -> None:
+def test_a_domain_that_a_task_was_led_to_stays(desk: DomainService, store: Store) -> None:
     store.domains(1)
     job = jobs.find(store.connection, jobs.TASKS)
     with store.connection.transaction():
@@ -255,7 +255,7 @@ def test_a_domain_that_a_task_was_led_to_stays(desk: DomainDesk, store: Store) -
     assert_invariants(store.connection)
 
 
-def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(desk: DomainDesk, store: Store) -> None:
+def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(desk: DomainService, store: Store) -> None:
     for name in ("a.example", "b.example"):
         desk.add(name, actor=WHO)
     parent = Tasks(store.connection).one("https://a.example/list")
@@ -269,7 +269,7 @@ def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(desk: DomainDe
     assert found == [(child, None, None)]
 
 
-def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainDesk, database: Database, store: Store) -> None:
+def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainService, database: Database, store: Store) -> None:
     crawl = Crawl(database, store)
     store.connection.execute("UPDATE crawls SET max_pages = 10")
     store.seed(HOME, "https://b.example/")
@@ -283,7 +283,7 @@ def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainDesk, datab
 
 
 def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
-    desk: DomainDesk, store: Store, monkeypatch: pytest.MonkeyPatch
+    desk: DomainService, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made known once more, between one look and the next."""
     desk.add("a.example", actor=WHO)
@@ -305,7 +305,7 @@ def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
     )
 
 
-def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(desk: DomainDesk, store: Store) -> None:
+def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(desk: DomainService, store: Store) -> None:
     for _ in range(3):
         store.seed("a.example/1", "a.example/2")
         removed = desk.bury("a.example", actor=WHO)

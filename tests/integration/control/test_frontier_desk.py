@@ -6,12 +6,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.control.frontier import FrontierDesk
-from holdfast.control.seeds import Sower
-from holdfast.db import audit, crawls, domains, frontier_clear, frontier_lists, jobs, sweeper
+from holdfast.db import audit, crawls, domains, jobs, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import NotFound, Refused, UsageError
+from holdfast.frontier.queries import clear as frontier_clear
+from holdfast.frontier.queries import lists as frontier_lists
+from holdfast.frontier.service import FrontierService
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import DEFAULT_RULES
 from holdfast.testing.simweb.process import WebProcess
@@ -26,12 +28,12 @@ WHO = "ann"
 
 
 @pytest.fixture
-def desk(database: Database) -> FrontierDesk:
+def desk(database: Database) -> FrontierService:
     return desk_of(database)
 
 
-def desk_of(database: Database) -> FrontierDesk:
-    return FrontierDesk(database, Sower(database, DEFAULT_RULES, NewDomains()))
+def desk_of(database: Database) -> FrontierService:
+    return FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
 
 
 def deeds(connection: psycopg.Connection, kind: str = "frontier") -> list[tuple[str, str]]:
@@ -46,7 +48,7 @@ def urls(store: Store) -> dict[str, str]:
 # Feeding --------------------------------------------------------------------------------------------------------------
 
 
-def test_seeds_go_into_the_standing_job_before_all_others(desk: FrontierDesk, store: Store) -> None:
+def test_seeds_go_into_the_standing_job_before_all_others(desk: FrontierService, store: Store) -> None:
     loaded = desk.seed(["a.example", "not a url", "https://a.example/x"], actor=WHO)
     assert (loaded.seeds, loaded.urls, loaded.domains, loaded.bad) == (2, 2, 1, 1)
     assert loaded.bad_lines[0].line == 2
@@ -56,7 +58,7 @@ def test_seeds_go_into_the_standing_job_before_all_others(desk: FrontierDesk, st
     assert_invariants(store.connection)
 
 
-def test_urls_go_into_a_job_with_their_priority_and_known_ones_stay(desk: FrontierDesk, store: Store) -> None:
+def test_urls_go_into_a_job_with_their_priority_and_known_ones_stay(desk: FrontierService, store: Store) -> None:
     job = store.new_job("news")
     desk.seed(["https://a.example/x"], "news", actor=WHO)
     desk.add(["https://a.example/x", "https://a.example/y"], job, actor=WHO, priority="low")
@@ -66,7 +68,7 @@ def test_urls_go_into_a_job_with_their_priority_and_known_ones_stay(desk: Fronti
     assert_invariants(store.connection)
 
 
-def test_what_cannot_be_added_is_refused(desk: FrontierDesk, store: Store) -> None:
+def test_what_cannot_be_added_is_refused(desk: FrontierService, store: Store) -> None:
     store.connection.execute("INSERT INTO crawl_jobs (name, state) VALUES ('over', 'cancelled')")
     with pytest.raises(UsageError, match="high, medium, low, not 'soon'"):
         desk.add(["a.example"], actor=WHO, priority="soon")
@@ -85,7 +87,7 @@ def test_what_cannot_be_added_is_refused(desk: FrontierDesk, store: Store) -> No
 # Setting right --------------------------------------------------------------------------------------------------------
 
 
-def test_recover_frees_what_expired_and_folds_what_is_new(desk: FrontierDesk, store: Store) -> None:
+def test_recover_frees_what_expired_and_folds_what_is_new(desk: FrontierService, store: Store) -> None:
     store.domains(2)
     claim = store.claim_one("dead")
     store.expire(claim.domain_id)
@@ -104,7 +106,7 @@ def test_recover_frees_what_expired_and_folds_what_is_new(desk: FrontierDesk, st
 # Clearing -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_goes_and_what_is_done_stays(desk: FrontierDesk, database: Database, store: Store) -> None:
+def test_what_waits_goes_and_what_is_done_stays(desk: FrontierService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     before = urls(store)
     assert list(before.values()).count("waiting") == 2
@@ -121,7 +123,7 @@ def test_what_waits_goes_and_what_is_done_stays(desk: FrontierDesk, database: Da
     assert deeds(store.connection) == [("clear", "*")]
 
 
-def test_what_went_may_be_met_again(desk: FrontierDesk, database: Database, store: Store) -> None:
+def test_what_went_may_be_met_again(desk: FrontierService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     desk.clear(actor=WHO)
     desk.seed(["https://other.example/deep", f"{HOME}slow"], actor=WHO)
@@ -131,7 +133,7 @@ def test_what_went_may_be_met_again(desk: FrontierDesk, database: Database, stor
     assert_invariants(store.connection)
 
 
-def test_only_the_job_and_the_domain_that_are_meant_are_cleared(desk: FrontierDesk, store: Store) -> None:
+def test_only_the_job_and_the_domain_that_are_meant_are_cleared(desk: FrontierService, store: Store) -> None:
     news = store.new_job("news")
     store.seed("a.example/1", "b.example/1")
     store.seed("a.example/1", "a.example/2", "b.example/1", job=news)
@@ -149,7 +151,7 @@ def test_only_the_job_and_the_domain_that_are_meant_are_cleared(desk: FrontierDe
 
 
 def test_a_job_whose_frontier_was_cleared_is_completed_whether_it_was_begun_or_not(
-    desk: FrontierDesk, store: Store
+    desk: FrontierService, store: Store
 ) -> None:
     for begun in (False, True):
         job = store.new_job(f"news {begun}")
@@ -168,7 +170,7 @@ def test_a_job_whose_frontier_was_cleared_is_completed_whether_it_was_begun_or_n
 
 
 def test_pages_that_are_to_be_looked_at_again_stay_what_they_were(
-    desk: FrontierDesk, database: Database, store: Store
+    desk: FrontierService, database: Database, store: Store
 ) -> None:
     crawl = crawl_a_little(database, store)
     before = urls(store)
@@ -192,7 +194,7 @@ def test_pages_that_are_to_be_looked_at_again_stay_what_they_were(
     assert_invariants(store.connection)
 
 
-def test_news_that_nobody_has_counted_go_without_waking_anybody(desk: FrontierDesk, store: Store) -> None:
+def test_news_that_nobody_has_counted_go_without_waking_anybody(desk: FrontierService, store: Store) -> None:
     store.domains(1)
     claim = store.crawl_to_the_end()
     due = store.row("d0.example")["next_crawl_after"]
@@ -206,7 +208,9 @@ def test_news_that_nobody_has_counted_go_without_waking_anybody(desk: FrontierDe
     assert store.value("SELECT count(*) FROM domain_transitions WHERE to_status = 'pending'") == 0
 
 
-def test_counters_are_right_after_every_step(desk: FrontierDesk, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_are_right_after_every_step(
+    desk: FrontierService, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(frontier_clear, "ROWS", 3)
     monkeypatch.setattr(frontier_clear, "CHUNK", 2)
     store.seed(*(f"d{i}.example/{n}" for i in range(5) for n in range(4)))
@@ -227,7 +231,7 @@ def test_counters_are_right_after_every_step(desk: FrontierDesk, store: Store, m
 
 
 def test_no_domain_is_passed_over_where_jobs_share_domains(
-    desk: FrontierDesk, store: Store, monkeypatch: pytest.MonkeyPatch
+    desk: FrontierService, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of domains with the URLs of two jobs, and of those with many wakes, fewer fit into one look than of others."""
     monkeypatch.setattr(frontier_clear, "CHUNK", 4)
@@ -255,7 +259,7 @@ def test_no_domain_is_passed_over_where_jobs_share_domains(
 
 
 def test_to_clear_a_frontier_brings_no_refresh_forward(database: Database, store: Store) -> None:
-    desk = FrontierDesk(database, Sower(database, DEFAULT_RULES, NewDomains()), rest=timedelta(days=14))
+    desk = FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()), rest=timedelta(days=14))
     store.domains(1)
     store.crawl_to_the_end()
     store.connection.execute("UPDATE domains SET last_crawled_at = clock_timestamp() - interval '5 days'")
@@ -270,7 +274,7 @@ def test_to_clear_a_frontier_brings_no_refresh_forward(database: Database, store
     assert set(urls(store).values()) == {"done"}
 
 
-def test_tasks_are_not_cleared(desk: FrontierDesk, store: Store, connection: psycopg.Connection) -> None:
+def test_tasks_are_not_cleared(desk: FrontierService, store: Store, connection: psycopg.Connection) -> None:
     tasks = Tasks(connection)
     task = tasks.one("a.example/x")
     assert tasks.due() == [task]
@@ -289,7 +293,7 @@ def test_tasks_are_not_cleared(desk: FrontierDesk, store: Store, connection: psy
     assert_invariants(connection)
 
 
-def test_what_is_to_be_cleared_is_said_and_looked_up_first(desk: FrontierDesk, store: Store) -> None:
+def test_what_is_to_be_cleared_is_said_and_looked_up_first(desk: FrontierService, store: Store) -> None:
     store.domains(1)
     with pytest.raises(UsageError, match="confirm=all"):
         desk.check_clear()
@@ -305,7 +309,7 @@ def test_what_is_to_be_cleared_is_said_and_looked_up_first(desk: FrontierDesk, s
 
 
 def test_figures_are_those_of_the_counters(
-    desk: FrontierDesk, store: Store, monkeypatch: pytest.MonkeyPatch, database: Database
+    desk: FrontierService, store: Store, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     crawl_a_little(database, store)
     desk.add(["https://other.example/x", "https://other.example/y"], actor=WHO, priority="low")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.crawls import Prepared, Wish
-from holdfast.control.jobs import JobDesk
-from holdfast.control.schedule import Scheduler
-from holdfast.control.seeds import fingerprint
+from holdfast.control.scheduler import Scheduler
+from holdfast.jobs.crawls import Prepared, Wish
+from holdfast.jobs.seed_import import fingerprint
+from holdfast.jobs.service import JobService
 from holdfast.model.seed_lines import make_seed
 from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html
@@ -140,7 +140,7 @@ def test_the_crawl_says_that_a_file_has_become_another_job(
 
 def test_a_deleted_job_is_known_by_no_file_and_keeps_no_seeds(crawls: Crawls, file: Path) -> None:
     first = make(crawls, seeds=file)
-    JobDesk(crawls.database, "ann").delete(first.job.id)
+    JobService(crawls.database, "ann").delete(first.job.id)
     assert seeds_of(crawls, first.job.id) == []
     again = make(crawls, seeds=file)
     assert (again.known, again.not_job) == (False, None)
@@ -160,7 +160,7 @@ def clear(crawls: Crawls) -> None:
 def test_a_job_without_its_frontier_starts_from_its_seeds_when_a_person_starts_it(crawls: Crawls) -> None:
     prepared = crawls.desk.make(Wish(("a.example", "http://b.example/x"), job="news"))
     clear(crawls)
-    JobDesk(crawls.database, "ann").show("news")
+    JobService(crawls.database, "ann").show("news")
     assert crawls.frontier() == {}
     begun = crawls.begin(job="news")
     assert begun.job.id == prepared.job.id
@@ -172,7 +172,7 @@ def test_a_job_without_its_frontier_starts_from_its_seeds_when_a_person_starts_i
 
 
 def test_a_job_without_its_frontier_starts_from_its_seeds_when_its_schedule_does(crawls: Crawls) -> None:
-    desk = JobDesk(crawls.database, "ann")
+    desk = JobService(crawls.database, "ann")
     made = desk.create(crawls.desk, Wish(("a.example",), job="news"), lambda _: None, "6h")
     clear(crawls)
     crawls.connection.execute(

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from holdfast.control.explain import Explainer
-from holdfast.control.jobs import JobDesk
-from holdfast.control.live import Glance, JobWatch, LiveJob, glances
 from holdfast.db import crawls as crawl_rows
 from holdfast.db import jobs, runs, workers
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
+from holdfast.jobs.live import Glance, JobWatch, LiveJob, glances
+from holdfast.jobs.service import JobService
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.domain import Event
 from holdfast.model.job import JobAction, JobSpec
@@ -108,7 +108,7 @@ def test_a_watcher_of_the_api_hears_the_same_reasons(database: Database, store: 
     store.seed("b.example")
 
     def glance() -> Glance:
-        return glances(database, JobDesk(database, "").some([store.job]))[store.job]
+        return glances(database, JobService(database, "").some([store.job]))[store.job]
 
     assert glance() == Glance(0, ["no worker is running; `holdfast serve` or `holdfast worker` starts one"])
     running(store, "w1")

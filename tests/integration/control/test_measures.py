@@ -11,13 +11,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from holdfast.alerts.queries import Finding, settle
-from holdfast.control.measures import MOST_WORKERS, Family, collect
-from holdfast.control.statistics import StatsDesk
 from holdfast.db import runs, stats
 from holdfast.db.connection import Database
 from holdfast.model.histograms import COMMIT_MS, FETCH_MS, RunCounts
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.task import TaskStatus
+from holdfast.stats.metrics import MOST_WORKERS, Family, collect
+from holdfast.stats.service import StatsService
 from tests.support.crawled import crawl_a_little
 from tests.support.factories import Store
 from tests.support.figures import log
@@ -252,7 +252,7 @@ def test_the_pace_is_the_same_in_metrics_and_statistics(database: Database, conn
         at="date_bin('10 seconds', now(), 'epoch') - interval '20 seconds'",
         status=None,
     )
-    now, snapshot = found(database), StatsDesk(database).snapshot()
+    now, snapshot = found(database), StatsService(database).snapshot()
     assert value(now["crawler_pages_per_second"]) == snapshot.pages_per_second == 1.5
     assert value(now["crawler_fetch_success_rate"]) == snapshot.success_rate == 0.75
 

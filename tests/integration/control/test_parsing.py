@@ -14,12 +14,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.control.parsing import ParsePhase
-from holdfast.db import parse_results, task_control, task_work
+from holdfast.control.parse_phase import ParsePhase
+from holdfast.db import parse_results
+from holdfast.db import task_results as task_work
 from holdfast.db.connection import Database
 from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
+from holdfast.tasks.queries import actions as task_control
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import day, done, product
 
@@ -250,7 +252,7 @@ def test_what_a_person_does_meanwhile_stands(at: Archived, database: Database) -
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.control.parsing import ParsePhase
+from holdfast.control.parse_phase import ParsePhase
 from holdfast.parse.plugin_registry import discover
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.db.connection import Database

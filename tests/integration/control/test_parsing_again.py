@@ -9,14 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.differences import Change, Kind
-from holdfast.control.parsing import Again, ParsePhase, Reparser, Selection
-from holdfast.db import audit, parse_results, task_control
+from holdfast.control.parse_diff import Change, Kind
+from holdfast.control.parse_phase import Again, ParsePhase, Reparser, Selection
+from holdfast.db import audit, parse_results
 from holdfast.db.connection import Database
 from holdfast.errors import BadUrl, NotFound, UsageError
 from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
+from holdfast.tasks.queries import actions as task_control
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import PAGE, day
 

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.control.proxy_choice import ChoiceDesk
-from holdfast.db import proxy_pools, proxy_use
+from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
 from holdfast.model.proxy import ProxyMode, ProxyRules
 from holdfast.politeness.proxy_pool import PoolMember, ProxyPool
+from holdfast.proxies.preview import ProxyPreview
+from holdfast.proxies.queries import pools as proxy_pools
 from tests.support.factories import Store
 from tests.support.pools import Pools
 
@@ -23,8 +24,8 @@ def pools(store: Store) -> Pools:
     return Pools(store)
 
 
-def desk(database: Database, use: ProxyMode = ProxyMode.POOL, *, direct: bool = False) -> ChoiceDesk:
-    return ChoiceDesk(database, use, direct)
+def desk(database: Database, use: ProxyMode = ProxyMode.POOL, *, direct: bool = False) -> ProxyPreview:
+    return ProxyPreview(database, use, direct)
 
 
 def used(pools: Pools, proxy_id: int, ago: str) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.control.schedule import Scheduler
+from holdfast.control.scheduler import Scheduler
 from holdfast.db import claimable, crawls, jobs, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains

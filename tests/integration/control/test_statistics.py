@@ -6,13 +6,13 @@ import psycopg
 import pytest
 
 from holdfast.alerts.queries import Finding, settle
-from holdfast.control.statistics import StatsDesk
-from holdfast.control.upkeep import Upkeep
+from holdfast.control.maintenance import Upkeep
 from holdfast.db import runs, stats
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.task import TaskStatus
+from holdfast.stats.service import StatsService
 from tests.support.crawled import crawl_a_little
 from tests.support.factories import Store
 from tests.support.figures import log, within_a_minute
@@ -23,11 +23,11 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def desk(database: Database) -> StatsDesk:
-    return StatsDesk(database, fresh_for=0)
+def desk(database: Database) -> StatsService:
+    return StatsService(database, fresh_for=0)
 
 
-def test_a_store_without_anything(desk: StatsDesk) -> None:
+def test_a_store_without_anything(desk: StatsService) -> None:
     found = desk.snapshot()
     assert (found.pages_total, found.pages_per_second, found.success_rate, found.frontier_size) == (0, 0.0, None, 0)
     assert found.domains == {"pending": 0, "active": 0, "exhausted": 0, "blocked": 0, "unreachable": 0}
@@ -36,7 +36,7 @@ def test_a_store_without_anything(desk: StatsDesk) -> None:
     assert set(found.tasks) == set(TaskStatus)
 
 
-def test_how_things_stand(desk: StatsDesk, database: Database, store: Store, connection: psycopg.Connection) -> None:
+def test_how_things_stand(desk: StatsService, database: Database, store: Store, connection: psycopg.Connection) -> None:
     crawl = crawl_a_little(database, store)
     log(connection, Outcome.TIMEOUT, count=6, at="date_bin('10 seconds', now(), 'epoch') - interval '10 seconds'")
     log(connection, count=18, at="date_bin('10 seconds', now(), 'epoch') - interval '20 seconds'", size=100)
@@ -65,17 +65,17 @@ def test_how_things_stand(desk: StatsDesk, database: Database, store: Store, con
 
 
 def test_a_snapshot_serves_for_a_second(database: Database, connection: psycopg.Connection) -> None:
-    desk = StatsDesk(database, fresh_for=3600)
+    desk = StatsService(database, fresh_for=3600)
     first = desk.snapshot()
     log(connection)
     assert desk.snapshot() is first
-    assert StatsDesk(database).snapshot().requests_total == 1
+    assert StatsService(database).snapshot().requests_total == 1
 
 
 # Series ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_series_has_no_gaps(desk: StatsDesk, connection: psycopg.Connection) -> None:
+def test_a_series_has_no_gaps(desk: StatsService, connection: psycopg.Connection) -> None:
     within_a_minute(connection)
     minute = datetime.now(UTC).replace(second=0, microsecond=0)
     log(connection, count=6, at=minute - timedelta(minutes=10), ms=20, size=50)
@@ -100,7 +100,7 @@ def test_a_series_has_no_gaps(desk: StatsDesk, connection: psycopg.Connection) -
 
 
 def test_a_series_shows_what_was_seen_at_the_end_of_minutes(
-    desk: StatsDesk, connection: psycopg.Connection, store: Store
+    desk: StatsService, connection: psycopg.Connection, store: Store
 ) -> None:
     within_a_minute(connection)
     store.domains(3)
@@ -116,7 +116,7 @@ def test_a_series_shows_what_was_seen_at_the_end_of_minutes(
     assert [one.frontier_size for one in hours if one.frontier_size is not None] == [3]
 
 
-def test_days_are_kept_when_minutes_are_gone(desk: StatsDesk, connection: psycopg.Connection) -> None:
+def test_days_are_kept_when_minutes_are_gone(desk: StatsService, connection: psycopg.Connection) -> None:
     now = datetime.now(UTC)
     log(connection, count=5, at=now - 20 * DAY)
     log(connection, count=2, at=now - HOUR)
@@ -131,7 +131,7 @@ def test_days_are_kept_when_minutes_are_gone(desk: StatsDesk, connection: psycop
     assert sum(point.requests for point in weeks) == 7
 
 
-def test_series_that_cannot_be_meant(desk: StatsDesk) -> None:
+def test_series_that_cannot_be_meant(desk: StatsService) -> None:
     for ago, until, step, sentence in [
         (HOUR, None, timedelta(seconds=30), "A step is minute, hour, day"),
         (HOUR, None, timedelta(seconds=90), "A step is minute, hour, day"),
@@ -146,20 +146,20 @@ def test_series_that_cannot_be_meant(desk: StatsDesk) -> None:
             desk.timeseries(now - ago, None if until is None else now - until, step)
 
 
-def test_a_time_says_its_zone(desk: StatsDesk) -> None:
+def test_a_time_says_its_zone(desk: StatsService) -> None:
     with pytest.raises(UsageError, match="A time says its zone"):
         desk.timeseries(datetime(2026, 1, 1))  # noqa: DTZ001 — that is the point
     with pytest.raises(UsageError, match="is in the future"):
         desk.status_codes(datetime.now(UTC) + HOUR)
 
 
-def test_the_whole_week_by_the_hour_and_two_thousand_minutes(desk: StatsDesk) -> None:
+def test_the_whole_week_by_the_hour_and_two_thousand_minutes(desk: StatsService) -> None:
     now = datetime.now(UTC)
     assert len(desk.timeseries(now - 7 * DAY + timedelta(minutes=1), step=HOUR)) in {168, 169}
     assert len(desk.timeseries(now - timedelta(minutes=1999))) == 2000
 
 
-def test_hosts(desk: StatsDesk, database: Database, store: Store) -> None:
+def test_hosts(desk: StatsService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     (host,) = desk.hosts()
     assert (host.domain, host.pages, host.requests) == ("example.com", 3, 5)

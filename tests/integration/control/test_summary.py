@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.summary import CrawlSummary, Ending, Waiting, lines, stands, summarize
 from holdfast.db.connection import Database
 from holdfast.db.crawls import LimitReached
+from holdfast.jobs.summary import CrawlSummary, Ending, Waiting, lines, stands, summarize
 from holdfast.model.domain import Event
 from holdfast.model.job import Job, JobSpec, Limit
 from holdfast.model.outcome import Outcome, UrlState

@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.tasks import BULK, Bulk, TaskDesk, Wish
 from holdfast.db import audit
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.url import UrlRules
+from holdfast.tasks.service import BULK, Bulk, TaskService, Wish
 from tests.support.tasks import Tasks
 
 S = TaskStatus
@@ -21,8 +21,8 @@ USUAL = Wish()
 
 
 @pytest.fixture
-def desk(database: Database) -> TaskDesk:
-    return TaskDesk(database, UrlRules(), NewDomains())
+def desk(database: Database) -> TaskService:
+    return TaskService(database, UrlRules(), NewDomains())
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def last(bulks: Any) -> Bulk:
 # Asking for tasks -----------------------------------------------------------------------------------------------------
 
 
-def test_a_task_is_asked_for_by_what_a_person_writes(desk: TaskDesk, at: Tasks) -> None:
+def test_a_task_is_asked_for_by_what_a_person_writes(desk: TaskService, at: Tasks) -> None:
     desk.create_batch("Black Friday", actor="ann")
     wish = Wish(
         priority=1,
@@ -68,7 +68,7 @@ def test_a_task_is_asked_for_by_what_a_person_writes(desk: TaskDesk, at: Tasks) 
     assert deeds(at) == [("ann", "create", str(task.id)), ("ann", "create", str(task.batch_id))]
 
 
-def test_a_task_that_cannot_be_meant_is_refused(desk: TaskDesk, at: Tasks) -> None:
+def test_a_task_that_cannot_be_meant_is_refused(desk: TaskService, at: Tasks) -> None:
     for wish, problem in [
         (Wish(priority=0), "from 1 .first. to 10, not 0"),
         (Wish(priority=11), "not 11"),
@@ -91,13 +91,13 @@ def test_a_task_that_cannot_be_meant_is_refused(desk: TaskDesk, at: Tasks) -> No
         assert at.value("SELECT (SELECT count(*) FROM crawl_tasks) + (SELECT count(*) FROM domains)") == 0
 
 
-def test_the_longest_and_shortest_frequencies_are_what_the_store_takes(desk: TaskDesk) -> None:
+def test_the_longest_and_shortest_frequencies_are_what_the_store_takes(desk: TaskService) -> None:
     for number, frequency in enumerate((timedelta(seconds=1), timedelta(days=36_500))):
         task = desk.add(f"a.example/{number}", Wish(frequency=frequency), actor="ann").task
         assert task.crawl_frequency == frequency
 
 
-def test_a_bad_url_an_unknown_batch_and_an_unknown_parent_are_said(desk: TaskDesk, at: Tasks) -> None:
+def test_a_bad_url_an_unknown_batch_and_an_unknown_parent_are_said(desk: TaskService, at: Tasks) -> None:
     with pytest.raises(BadUrl):
         desk.add("mailto:ann@a.example", USUAL, actor="ann")
     with pytest.raises(NotFound, match="no batch called 'nowhere'"):
@@ -107,7 +107,7 @@ def test_a_bad_url_an_unknown_batch_and_an_unknown_parent_are_said(desk: TaskDes
     assert deeds(at) == []
 
 
-def test_a_bulk_goes_in_by_transactions_and_counts_what_is_new_known_and_bad(desk: TaskDesk, at: Tasks) -> None:
+def test_a_bulk_goes_in_by_transactions_and_counts_what_is_new_known_and_bad(desk: TaskService, at: Tasks) -> None:
     desk.add("a.example/7", USUAL, actor="bob")
     urls = [f"a.example/{number}" for number in range(BULK + 500)]
     urls[3] = "mailto:x"
@@ -126,14 +126,14 @@ def test_a_bulk_goes_in_by_transactions_and_counts_what_is_new_known_and_bad(des
     assert len(audit.listing(at.connection, actor="ann")) == 2, "what made nothing leaves no trace"
 
 
-def test_an_empty_bulk_is_one(desk: TaskDesk) -> None:
+def test_an_empty_bulk_is_one(desk: TaskService) -> None:
     assert last(desk.add_many([], USUAL, actor="ann")) == Bulk()
 
 
 # Changing -------------------------------------------------------------------------------------------------------------
 
 
-def test_each_operation_answers_with_the_task_and_is_written_down(desk: TaskDesk, at: Tasks) -> None:
+def test_each_operation_answers_with_the_task_and_is_written_down(desk: TaskService, at: Tasks) -> None:
     task_id = at.completed("a.example/x")
     moment = datetime(2031, 1, 1, tzinfo=UTC)
     steps: list[tuple[str, Callable[[], Task], TaskStatus]] = [
@@ -152,7 +152,7 @@ def test_each_operation_answers_with_the_task_and_is_written_down(desk: TaskDesk
     assert (desk.show(task_id).priority, desk.show(task_id).scheduled_at) == (1, moment)
 
 
-def test_what_is_not_allowed_is_refused_with_the_state(desk: TaskDesk, at: Tasks) -> None:
+def test_what_is_not_allowed_is_refused_with_the_state(desk: TaskService, at: Tasks) -> None:
     task_id = at.one()
     at.bring(task_id, S.QUEUED)
     with pytest.raises(Refused, match=f"Task {task_id} is queued; restart is for tasks that are completed, failed"):
@@ -167,7 +167,7 @@ def test_what_is_not_allowed_is_refused_with_the_state(desk: TaskDesk, at: Tasks
     assert (desk.show(task_id).status, deeds(at)) == (S.QUEUED, [])
 
 
-def test_who_does_it_has_a_name(desk: TaskDesk, at: Tasks) -> None:
+def test_who_does_it_has_a_name(desk: TaskService, at: Tasks) -> None:
     task_id = at.one()
     deeds_of_nobody: list[Callable[[str], object]] = [
         lambda actor: desk.add("b.example", USUAL, actor=actor),
@@ -189,7 +189,7 @@ def test_who_does_it_has_a_name(desk: TaskDesk, at: Tasks) -> None:
         assert at.status(task_id) is S.PENDING
 
 
-def test_failed_tasks_are_restarted_by_domain_batch_time_and_limit(desk: TaskDesk, at: Tasks) -> None:
+def test_failed_tasks_are_restarted_by_domain_batch_time_and_limit(desk: TaskService, at: Tasks) -> None:
     batch = desk.create_batch("b", actor="ann")
     first, second = at.failed("a.example/1", batch_id=batch.id), at.failed("a.example/2")
     third = at.failed("b.example/1")
@@ -209,7 +209,7 @@ def test_failed_tasks_are_restarted_by_domain_batch_time_and_limit(desk: TaskDes
         desk.restart_failed(actor="ann", since=datetime(2031, 1, 1))  # noqa: DTZ001 — the point of it
 
 
-def test_a_batch_is_restarted_by_its_name(desk: TaskDesk, at: Tasks) -> None:
+def test_a_batch_is_restarted_by_its_name(desk: TaskService, at: Tasks) -> None:
     batch = desk.create_batch("Black Friday", actor="ann")
     at.completed("a.example/1", batch_id=batch.id)
     at.one("a.example/2", batch_id=batch.id)
@@ -226,7 +226,7 @@ def test_a_batch_is_restarted_by_its_name(desk: TaskDesk, at: Tasks) -> None:
 # Looking --------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_are_listed_as_a_person_names_things(desk: TaskDesk, at: Tasks) -> None:
+def test_tasks_are_listed_as_a_person_names_things(desk: TaskService, at: Tasks) -> None:
     batch = desk.create_batch("b", actor="ann")
     first = at.completed("a.example/1", batch_id=batch.id)
     second = at.one("b.example/1", parent_task_id=first, priority=2)
@@ -249,7 +249,7 @@ def test_tasks_are_listed_as_a_person_names_things(desk: TaskDesk, at: Tasks) ->
         desk.listing(domain="nowhere.example")
 
 
-def test_history_and_statistics_are_those_of_the_store(desk: TaskDesk, at: Tasks) -> None:
+def test_history_and_statistics_are_those_of_the_store(desk: TaskService, at: Tasks) -> None:
     task_id = at.completed()
     (crawled,) = desk.history(task_id)
     assert crawled.task == desk.show(task_id)

@@ -7,16 +7,17 @@ import psycopg
 import pytest
 
 from holdfast import factories
-from holdfast.control.deeds import CLEAR
-from holdfast.control.frontier import FrontierDesk
-from holdfast.control.operations import OperationDesk, Operator
-from holdfast.control.seeds import Sower
-from holdfast.db import frontier_clear, operations
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.pool import PooledDatabase
+from holdfast.frontier.queries import clear as frontier_clear
+from holdfast.frontier.service import FrontierService
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.domain import Status
 from holdfast.model.url import DEFAULT_RULES, url_key
+from holdfast.operations import queries as operations
+from holdfast.operations.handlers import CLEAR
+from holdfast.operations.service import OperationService, Operator
 from tests.support.api import settings
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -31,8 +32,8 @@ def pooled(database: Database) -> Iterator[PooledDatabase]:
     made.close()
 
 
-def desk_of(database: Database) -> FrontierDesk:
-    return FrontierDesk(database, Sower(database, DEFAULT_RULES, NewDomains()))
+def desk_of(database: Database) -> FrontierService:
+    return FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
 
 
 def waiting(store: Store) -> set[str]:
@@ -75,7 +76,7 @@ def test_seeds_wake_a_domain_with_the_commit_of_the_request_and_not_before(
 def test_clearing_means_what_was_there_when_somebody_asked(database: Database, store: Store) -> None:
     """A crawl goes on finding links until its domain is taken away, and those go as well; what people add meanwhile stays."""
     store.seed("https://a.example/1", "https://a.example/2")
-    asked = OperationDesk(database).ask(CLEAR, {"job": None, "domain": None}, actor=WHO)
+    asked = OperationService(database).ask(CLEAR, {"job": None, "domain": None}, actor=WHO)
     store.seed("https://a.example/later", "https://b.example/later")
     link(store, "https://a.example/link", "https://a.example/1")
     cleared = desk_of(database).clear(actor=WHO, asked_at=asked.asked_at).cleared
@@ -90,7 +91,7 @@ def test_clearing_done_again_by_another_takes_nothing_that_came_meanwhile(
 ) -> None:
     monkeypatch.setattr(frontier_clear, "ROWS", 1)
     store.seed(*(f"https://a.example/{n}" for n in range(4)))
-    asked = OperationDesk(database).ask(CLEAR, {"job": None, "domain": None}, actor=WHO)
+    asked = OperationService(database).ask(CLEAR, {"job": None, "domain": None}, actor=WHO)
     deed = factories.operation_handlers(settings(tmp_path), database).by_kind()[CLEAR]
 
     def killed(_: object) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.control.measures import collect
 from holdfast.db import claims, stats, sweeper
 from holdfast.model.histograms import COMMIT_MS
+from holdfast.stats.metrics import collect
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Web
 from tests.support.crawls import Crawls, wait_for

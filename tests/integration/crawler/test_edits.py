@@ -10,10 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.domains import DomainDesk, parse_assignments
 from holdfast.crawler import proxy_registry
 from holdfast.crawler import worker as worker_module
-from holdfast.db import listen_notify, proxies, proxy_pools, release
+from holdfast.db import listen_notify, release
+from holdfast.domains.service import DomainService, parse_assignments
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import proxies
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
@@ -46,7 +48,7 @@ def heard_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def edit(crawls: Crawls, web: WebProcess, *words: str) -> None:
-    DomainDesk(crawls.database).configure(web.address.host(0), parse_assignments(words), actor="ann")
+    DomainService(crawls.database).configure(web.address.host(0), parse_assignments(words), actor="ann")
 
 
 def test_a_domain_that_is_switched_off_is_asked_for_nothing_more(
@@ -187,7 +189,7 @@ def test_proxies_that_are_assigned_are_used_at_once_and_one_that_is_switched_off
         proxies.switch(crawls.connection, farm.ids[0], on=True, actor="ann")
         wait_for(lambda: len(farm.asked(0)) > off, "it to be used again", ACTS)
         proxy_pools.unassign(crawls.connection, web.address.host(0), None, actor="ann")
-        DomainDesk(crawls.database).configure(web.address.host(0), parse_assignments(["proxy=direct"]), actor="ann")
+        DomainService(crawls.database).configure(web.address.host(0), parse_assignments(["proxy=direct"]), actor="ann")
         wait_for(lambda: crawls.held() == 1 and _tenures(crawls) >= 3, "a visit without them", ACTS)
         direct = now()
         wait_for(lambda: hits(web, since=direct), "a direct request", ACTS)

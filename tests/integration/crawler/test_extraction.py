@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import factories
 from holdfast.control.page_reparsing import PageReparser
-from holdfast.control.parsing import Again, Selection
+from holdfast.control.parse_phase import Again, Selection
 from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
 from holdfast.db import domains, items
 from holdfast.parse.plugin_pool import PluginPool

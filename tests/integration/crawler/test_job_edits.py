@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.control import job_edits
-from holdfast.control.crawls import Wish
-from holdfast.control.jobs import JobDesk
+from holdfast.jobs import edits as job_edits
+from holdfast.jobs.crawls import Wish
+from holdfast.jobs.service import JobService
 from holdfast.model.job import Job
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
@@ -25,7 +25,7 @@ def web() -> Iterator[WebProcess]:
 
 def edit(crawls: Crawls, job: Job, *words: str) -> job_edits.Edited:
     changes = job_edits.parse(words)
-    edited = JobDesk(crawls.database, "ann").edit(job.id, changes)
+    edited = JobService(crawls.database, "ann").edit(job.id, changes)
     job_edits.follow_up(crawls.desk, job.id, tuple(changes))
     return edited
 

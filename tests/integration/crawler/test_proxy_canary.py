@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.secrets import Safe
+from holdfast.control.secret_box import Safe
 from holdfast.db import embedded
 from holdfast.db.connection import libpq_environment
 from holdfast.testing.simweb.proxy_process import ProxyProcess

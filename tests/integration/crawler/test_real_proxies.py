@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.secrets import Safe
-from holdfast.db import proxies, proxy_pools
+from holdfast.control.secret_box import Safe
 from holdfast.model.proxy import ProxyMode, parse_proxy
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import proxies
 from tests.support.crawls import Crawls
 from tests.support.debian import Server, danted, tinyproxy
 from tests.support.pages import Pages, html

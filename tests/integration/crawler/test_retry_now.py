@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from holdfast import factories
-from holdfast.control.crawls import Wish
-from holdfast.control.domains import DomainDesk
-from holdfast.control.jobs import JobDesk
 from holdfast.crawler import robots_cache
 from holdfast.db import crawls as store_crawls
+from holdfast.domains.service import DomainService
+from holdfast.jobs.crawls import Wish
+from holdfast.jobs.service import JobService
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 
@@ -56,14 +56,14 @@ def new_job(crawls: Crawls, url: str) -> int:
 
 def made_job(crawls: Crawls, url: str) -> int:
     """As the API makes one; a worker serves it."""
-    made = JobDesk(crawls.database, "ann").create(crawls.desk, Wish((url,), None, "second"), lambda _: None)
+    made = JobService(crawls.database, "ann").create(crawls.desk, Wish((url,), None, "second"), lambda _: None)
     with crawls.worker(made.job) as worker:
         worker.end()
     return int(crawls.value("SELECT pages FROM job_domains WHERE job_id = %s", made.job.id))
 
 
 def reset(crawls: Crawls, url: str) -> int:
-    DomainDesk(crawls.database).reset(url, "it is up again", actor="ann")
+    DomainService(crawls.database).reset(url, "it is up again", actor="ann")
     return crawls.crawl(url, job="first").progress.pages
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from holdfast import factories
 from holdfast.archive.reader import read
-from holdfast.control.schedule import Scheduler, Ticked
-from holdfast.control.tasks import TaskDesk, Wish
+from holdfast.control.scheduler import Scheduler, Ticked
 from holdfast.crawler import visit
 from holdfast.model.fetch_types import ParsedPage
 from holdfast.model.task import Task
 from holdfast.parse.page_parser import PageParser
+from holdfast.tasks.service import TaskService, Wish
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Robots, Site, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
@@ -34,7 +34,7 @@ class Tasks:
     def __init__(self, crawls: Crawls) -> None:
         self.crawls = crawls
         settings = crawls.settings
-        self.desk = TaskDesk(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
+        self.desk = TaskService(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
         self._scheduler = Scheduler(self.desk.rules, self.desk.defaults)
 
     def add(self, url: str, **how: object) -> Task:

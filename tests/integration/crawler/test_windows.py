@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import factories
-from holdfast.control.domains import DomainDesk, parse_assignments
-from holdfast.control.schedule import Scheduler
-from holdfast.control.tasks import TaskDesk, Wish
+from holdfast.control.scheduler import Scheduler
 from holdfast.crawler import maintenance_watch
+from holdfast.domains.service import DomainService, parse_assignments
+from holdfast.tasks.service import TaskService, Wish
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, hits, now, wait_for
@@ -30,7 +30,9 @@ def closed_now() -> str:
 
 
 def set_window(crawls: Crawls, web: WebProcess, window: str, site: int = CLOSED) -> None:
-    DomainDesk(crawls.database).configure(web.address.host(site), parse_assignments([f"window={window}"]), actor="ann")
+    DomainService(crawls.database).configure(
+        web.address.host(site), parse_assignments([f"window={window}"]), actor="ann"
+    )
 
 
 def opens_in(crawls: Crawls, web: WebProcess) -> timedelta:
@@ -104,7 +106,7 @@ def test_tasks_wait_until_it_opens(crawls: Crawls, web: WebProcess) -> None:
     since = now()
     settings = crawls.settings
     crawls.connection.execute("UPDATE crawl_jobs SET spec = spec || '{\"allow_private\": true}' WHERE kind = 'tasks'")
-    desk = TaskDesk(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
+    desk = TaskService(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
     task = desk.add(web.url(CLOSED), Wish(priority=1), actor="test").task
     set_window(crawls, web, closed_now())
     Scheduler(desk.rules, desk.defaults).tick(crawls.connection)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.db import crawls, domain_removal, frontier, frontier_clear, sweeper, visit_state
+from holdfast.db import crawls, domain_removal, frontier, sweeper, visit_state
 from holdfast.db.connection import Database
 from holdfast.errors import RolledBack, StoreError
+from holdfast.frontier.queries import clear as frontier_clear
 from holdfast.model.commit_batch import PageRow, PolitenessClocks
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef

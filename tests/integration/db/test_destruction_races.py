@@ -9,16 +9,17 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from holdfast.control.domains import DomainDesk
-from holdfast.control.frontier import FrontierDesk
-from holdfast.control.pages import PagesDesk
-from holdfast.control.seeds import Sower
-from holdfast.db import frontier_clear, sweeper
+from holdfast.db import sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
-from holdfast.db.frontier_clear import Meant
+from holdfast.domains.service import DomainService
 from holdfast.errors import ClaimLost, HoldfastError, NotFound, Refused, RolledBack
+from holdfast.frontier.queries import clear as frontier_clear
+from holdfast.frontier.queries.clear import Meant
+from holdfast.frontier.service import FrontierService
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.url import DEFAULT_RULES
+from holdfast.pages.service import PageService
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -56,7 +57,7 @@ def work(database: Database, name: str, seed: int) -> int:
 
 
 def remove(database: Database, chance: random.Random) -> int:
-    desk = DomainDesk(database)
+    desk = DomainService(database)
     with suppress(NotFound, Refused):
         desk.forget(desk.bury(f"d{chance.randrange(DOMAINS)}.example", actor="ann").id)
         return 1
@@ -64,7 +65,7 @@ def remove(database: Database, chance: random.Random) -> int:
 
 
 def clear(database: Database, chance: random.Random) -> int:
-    desk = FrontierDesk(database, Sower(database, DEFAULT_RULES, NewDomains()))
+    desk = FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
     with suppress(NotFound):
         return desk.clear(actor="ann", domain=f"d{chance.randrange(DOMAINS)}.example").cleared.urls
     return 0
@@ -72,7 +73,7 @@ def clear(database: Database, chance: random.Random) -> int:
 
 def purge(database: Database, chance: random.Random) -> int:
     with suppress(NotFound):
-        return PagesDesk(database).purge(actor="ann", domain=f"d{chance.randrange(DOMAINS)}.example").forgotten
+        return PageService(database).purge(actor="ann", domain=f"d{chance.randrange(DOMAINS)}.example").forgotten
     return 0
 
 
@@ -117,7 +118,7 @@ def test_a_removal_waits_for_links_that_are_on_their_way(store: Store, database:
     with beside(database) as (other, thread):
         with store.connection.transaction():
             store.insert_foreign(domain_id, "https://d0.example/late")
-            desk = DomainDesk(database)
+            desk = DomainService(database)
             future = thread.submit(lambda: desk.forget(desk.bury("d0.example", actor="ann").id))
             blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             while not other.value(blocked):

@@ -7,11 +7,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import crawls, domains, edits, listen_notify, proxies, proxy_pools, request_secrets, visit_state
+from holdfast.db import crawls, domains, edits, listen_notify, request_secrets, visit_state
 from holdfast.db.connection import Database
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.request_secrets import SealedSecret, SecretKind
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import proxies
 from tests.support.factories import Store
 
 NAME = "a.example"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.db import domain_removal, items, jobs, pages
+from holdfast.db import domain_removal, items, jobs
 from holdfast.db.connection import Database
 from holdfast.db.items import FIRST, Due, PageKey, Parsed
 from holdfast.model.commit_batch import PageRow
@@ -16,6 +16,7 @@ from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome
 from holdfast.model.parse_result import Extracted, ParseDone, Product
 from holdfast.model.url import url_key
+from holdfast.pages import queries as pages
 from tests.support.crawled import HOME, Crawl
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants

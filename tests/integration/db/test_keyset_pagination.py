@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from benchmarks.lists_data import fill
-from holdfast.control.browsing import LISTINGS
+from holdfast.control.listings import LISTINGS
 from holdfast.db import embedded
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Listing, Order

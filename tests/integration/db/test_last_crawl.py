@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import crawls, current_counts, domains, jobs, sweeper
+from holdfast.db import crawls, domains, jobs, sweeper
 from holdfast.model.job import JobState
+from holdfast.stats import queries as current_counts
 from tests.integration.db.test_reopening import exhausted, new_job, state_of, unreachable
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants

@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 
-from holdfast.db import operations
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
+from holdfast.operations import queries as operations
 
 
 def test_each_is_taken_by_one_in_their_order(connection: psycopg.Connection, database: Database) -> None:

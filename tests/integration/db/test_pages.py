@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.browsing import Browser
-from holdfast.control.pages import PagesDesk
-from holdfast.control.queries import PageQuery
-from holdfast.db import audit, domains, pages, sweeper
+from holdfast.control.list_filters import PageQuery
+from holdfast.control.listings import ListingService
+from holdfast.db import audit, domains, sweeper
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, UsageError
 from holdfast.model.commit_batch import PageRow
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome
+from holdfast.pages import queries as pages
+from holdfast.pages.service import PageService
 from tests.support.batches import Worker, outcome
 from tests.support.crawled import HOME, NASTY, Crawl, crawl_a_little
 from tests.support.factories import Store
@@ -30,8 +31,8 @@ def crawl(database: Database, store: Store) -> Crawl:
 
 
 @pytest.fixture
-def desk(database: Database) -> PagesDesk:
-    return PagesDesk(database)
+def desk(database: Database) -> PageService:
+    return PageService(database)
 
 
 def kept(store: Store) -> list[str]:
@@ -44,7 +45,7 @@ def kept(store: Store) -> list[str]:
 # One by one -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_known_of_a_page(crawl: Crawl, desk: PagesDesk) -> None:
+def test_all_that_is_known_of_a_page(crawl: Crawl, desk: PageService) -> None:
     (facts,) = desk.facts(HOME)
     known: dict[str, Any] = {
         "url": HOME,
@@ -73,7 +74,7 @@ def test_all_that_is_known_of_a_page(crawl: Crawl, desk: PagesDesk) -> None:
     assert crawl.store.row("example.com")["pages_crawled"] == 3
 
 
-def test_a_url_that_was_never_answered_has_facts_too(crawl: Crawl, desk: PagesDesk) -> None:
+def test_a_url_that_was_never_answered_has_facts_too(crawl: Crawl, desk: PageService) -> None:
     (slow,) = desk.facts(f"{HOME}slow", "default")
     assert (slow.state, slow.attempts, slow.crawled_at, slow.outcome) == ("waiting", 1, None, None)
     assert slow.reason == "timeout: no answer within 30 s"
@@ -87,7 +88,7 @@ def test_a_url_that_was_never_answered_has_facts_too(crawl: Crawl, desk: PagesDe
     assert [facts.job for facts in desk.facts(HOME, news)] == ["news"]
 
 
-def test_an_error_has_a_text_wherever_it_is_read(database: Database, store: Store, desk: PagesDesk) -> None:
+def test_an_error_has_a_text_wherever_it_is_read(database: Database, store: Store, desk: PageService) -> None:
     worker = Worker(database, store)
     store.seed(*(f"{HOME}{name}" for name in ("gone", "broken", "dead", "good")))
     claim = store.claim_one()
@@ -124,7 +125,7 @@ def test_an_error_has_a_text_wherever_it_is_read(database: Database, store: Stor
     }
 
 
-def test_what_nobody_has_met_is_not_found(crawl: Crawl, desk: PagesDesk) -> None:
+def test_what_nobody_has_met_is_not_found(crawl: Crawl, desk: PageService) -> None:
     with pytest.raises(NotFound, match="is not in the frontier"):
         desk.facts(f"{HOME}nothing")
     with pytest.raises(NotFound, match="no domain"):
@@ -137,7 +138,7 @@ def test_what_nobody_has_met_is_not_found(crawl: Crawl, desk: PagesDesk) -> None
 # Forgotten ------------------------------------------------------------------------------------------------------------
 
 
-def test_pages_are_forgotten_and_their_urls_stay_done(crawl: Crawl, desk: PagesDesk) -> None:
+def test_pages_are_forgotten_and_their_urls_stay_done(crawl: Crawl, desk: PageService) -> None:
     store = crawl.store
     frontier = store.everything()["url_frontier"]
     counters = [store.row("example.com")[name] for name in ("pages_crawled", "pages_discovered", "frontier_size")]
@@ -156,7 +157,7 @@ def test_pages_are_forgotten_and_their_urls_stay_done(crawl: Crawl, desk: PagesD
     assert (entry.action, entry.actor, entry.details["job"]) == ("purge", WHO, None)
 
 
-def test_a_page_that_is_missing_without_an_order_is_still_a_fault(crawl: Crawl, desk: PagesDesk) -> None:
+def test_a_page_that_is_missing_without_an_order_is_still_a_fault(crawl: Crawl, desk: PageService) -> None:
     """The check has not become one that nothing can fail."""
     store = crawl.store
     desk.purge(actor=WHO, job="default", before=datetime.now(UTC) - timedelta(days=1))
@@ -167,7 +168,7 @@ def test_a_page_that_is_missing_without_an_order_is_still_a_fault(crawl: Crawl, 
     assert set(violations(store.connection)) == {KEPT}
 
 
-def test_only_what_is_meant_is_forgotten(crawl: Crawl, desk: PagesDesk) -> None:
+def test_only_what_is_meant_is_forgotten(crawl: Crawl, desk: PageService) -> None:
     store = crawl.store
     news = store.new_job("news")
     assert desk.purge(actor=WHO, job=news).forgotten == 0
@@ -179,7 +180,7 @@ def test_only_what_is_meant_is_forgotten(crawl: Crawl, desk: PagesDesk) -> None:
     assert_invariants(store.connection)
 
 
-def test_chunk_by_chunk_every_moment_is_right(crawl: Crawl, desk: PagesDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_by_chunk_every_moment_is_right(crawl: Crawl, desk: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "CHUNK", 1)
     steps: list[int] = []
 
@@ -191,7 +192,7 @@ def test_chunk_by_chunk_every_moment_is_right(crawl: Crawl, desk: PagesDesk, mon
     assert steps == [1, 2, 3, 4, 4]
 
 
-def test_an_order_that_covers_others_takes_their_place(crawl: Crawl, desk: PagesDesk) -> None:
+def test_an_order_that_covers_others_takes_their_place(crawl: Crawl, desk: PageService) -> None:
     store = crawl.store
     count = "SELECT count(*) FROM page_purges"
     desk.purge(actor=WHO, domain="example.com", before=datetime(2020, 1, 1, tzinfo=UTC))
@@ -206,7 +207,7 @@ def test_an_order_that_covers_others_takes_their_place(crawl: Crawl, desk: Pages
     assert_invariants(store.connection)
 
 
-def test_what_a_worker_is_about_to_fetch_once_more_stays(crawl: Crawl, desk: PagesDesk) -> None:
+def test_what_a_worker_is_about_to_fetch_once_more_stays(crawl: Crawl, desk: PageService) -> None:
     """Its answer may be "not modified", which says nothing without what was there."""
     store = crawl.store
     domains.reset(store.connection, "example.com", why="test")
@@ -222,7 +223,7 @@ def test_what_a_worker_is_about_to_fetch_once_more_stays(crawl: Crawl, desk: Pag
     assert_invariants(store.connection)
 
 
-def test_what_is_fetched_afterwards_is_kept(crawl: Crawl, desk: PagesDesk) -> None:
+def test_what_is_fetched_afterwards_is_kept(crawl: Crawl, desk: PageService) -> None:
     store = crawl.store
     desk.purge(actor=WHO)
     domains.reset(store.connection, "example.com", why="test")
@@ -235,7 +236,7 @@ def test_what_is_fetched_afterwards_is_kept(crawl: Crawl, desk: PagesDesk) -> No
     assert_invariants(store.connection)
 
 
-def test_an_order_is_said_so_that_it_means_the_same_later(crawl: Crawl, desk: PagesDesk) -> None:
+def test_an_order_is_said_so_that_it_means_the_same_later(crawl: Crawl, desk: PageService) -> None:
     with pytest.raises(UsageError, match=r"`\?confirm=all` forgets all pages"):
         desk.check_purge()
     with pytest.raises(UsageError, match="with its time zone"):
@@ -268,7 +269,7 @@ def test_an_order_is_said_so_that_it_means_the_same_later(crawl: Crawl, desk: Pa
     ],
 )
 def test_lists_show_what_was_asked_for(crawl: Crawl, query: PageQuery, expected: set[str]) -> None:
-    browser = Browser(crawl.database)
+    browser = ListingService(crawl.database)
     for order in ("newest", "oldest", "key"):
         found = browser.pages(query, order=order)
         assert {row.url for row in found.rows} == {HOME + path for path in expected}

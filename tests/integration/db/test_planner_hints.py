@@ -5,9 +5,9 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from holdfast.db import run_lists
 from holdfast.db.connection import Database
 from holdfast.db.planner_hints import fetch_with_settings
+from holdfast.workers import queries as run_lists
 from tests.support.factories import Store
 
 SETTINGS = {"enable_sort": "off", "plan_cache_mode": "force_generic_plan"}

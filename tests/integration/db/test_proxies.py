@@ -6,10 +6,11 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from holdfast.db import audit, proxies
-from holdfast.db.proxies import Facts, NewProxy
+from holdfast.db import audit
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import Protocol, ProxyServer
+from holdfast.proxies.queries import proxies
+from holdfast.proxies.queries.proxies import Facts, NewProxy
 from tests.support.factories import Store
 
 SERVER = ProxyServer(Protocol.HTTP, "proxy.example", 8080)

@@ -5,10 +5,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from holdfast.db import audit, domains, proxies, proxy_next, proxy_pools, proxy_reports, proxy_use
+from holdfast.db import audit, domains
+from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import ProxyMode
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import preview as proxy_next
+from holdfast.proxies.queries import proxies
+from holdfast.proxies.queries import reports as proxy_reports
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 from tests.support.pools import WHO, Pools

@@ -4,9 +4,12 @@ from decimal import Decimal
 
 import pytest
 
-from holdfast.db import domains, proxies, proxy_pools, proxy_reports
+from holdfast.db import domains
 from holdfast.errors import NotFound
 from holdfast.model.proxy import ProxyMode
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries import proxies
+from holdfast.proxies.queries import reports as proxy_reports
 from tests.support.factories import Store
 from tests.support.pools import WHO, Pools
 

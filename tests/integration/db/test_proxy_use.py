@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.db import proxies, proxy_use
+from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.connection import Database
 from holdfast.errors import RolledBack
 from holdfast.model.commit_batch import VisitPart
@@ -14,6 +14,7 @@ from holdfast.model.domain import Claim
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import Blame, ProxyServer, ProxyUse, ProxyVerdict, make_server
 from holdfast.model.proxy import Protocol as Speech
+from holdfast.proxies.queries import proxies
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants, violations

@@ -9,7 +9,6 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.control.claims import ClaimDesk
 from holdfast.crawler.leases import Heartbeat, Leases
 from holdfast.crawler.run_counters import RunCounters
 from holdfast.db import claims, operator_reports, runs, sweeper, workers
@@ -17,6 +16,7 @@ from holdfast.db.connection import Database
 from holdfast.errors import NameInUse
 from holdfast.model.domain import Claim
 from holdfast.telemetry.clock import SystemClock
+from holdfast.workers.service import ClaimDesk
 from tests.support.crawls import wait_for
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants

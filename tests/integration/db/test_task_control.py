@@ -8,11 +8,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.db import audit, task_control, task_reports, task_work
+from holdfast.db import audit
+from holdfast.db import task_results as task_work
 from holdfast.db.connection import Database
-from holdfast.db.task_control import FailedFilter
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import OPERATIONS, RESTARTABLE, TARGET_STATUS, Operation, OperationVerdict, TaskStatus
+from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks.queries.actions import FailedFilter
 from tests.support.servers import wait_until
 from tests.support.tasks import PAGE, Tasks
 

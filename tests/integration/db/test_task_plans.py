@@ -8,8 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.db import task_control, task_reports, task_schedule, task_work
+from holdfast.db import task_results as task_work
+from holdfast.db import task_schedule
 from holdfast.db.tasks import IS_LIVE, READ
+from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import tasks as task_reports
 from tests.support.tasks import Tasks
 
 FILL = """

@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.db import task_control, task_reports, task_schedule
+from holdfast.db import task_schedule
 from holdfast.db.connection import Database
 from holdfast.db.task_schedule import DueTask
 from holdfast.model.task import TaskStatus
+from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import tasks as task_reports
 from tests.support.tasks import Tasks
 
 S = TaskStatus

@@ -5,8 +5,8 @@ from itertools import product
 import psycopg
 import pytest
 
-from holdfast.db import task_reports
 from holdfast.model.task import LIVE, TaskStatus, allowed_actors
+from holdfast.tasks.queries import tasks as task_reports
 from tests.support.tasks import Tasks
 
 PAIRS = list(product(TaskStatus, TaskStatus))

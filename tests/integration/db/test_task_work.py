@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.db import task_control, task_work
+from holdfast.db import task_results as task_work
 from holdfast.db.connection import Database
 from holdfast.model.task import CrawlResult, TaskStatus
+from holdfast.tasks.queries import actions as task_control
 from tests.support.tasks import PAGE, Tasks
 
 S = TaskStatus

@@ -6,14 +6,16 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.db import audit, task_control, task_reports, tasks
+from holdfast.db import audit, tasks
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
-from holdfast.db.task_reports import StatusCount, TaskFilter
 from holdfast.errors import NotFound, Refused
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.url import url_key
+from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks.queries.tasks import StatusCount, TaskFilter
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 from tests.support.tasks import PAGE, Tasks

@@ -7,11 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.db import audit, task_control
+from holdfast.db import audit
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import TaskStatus
 from holdfast.model.webhook import NextStep
+from holdfast.tasks.queries import actions as task_control
 from holdfast.webhooks import queries
 from holdfast.webhooks.queries import Attempt, Taken
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState

@@ -7,12 +7,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import crawls, operator_reports, run_lists, runs, workers
+from holdfast.db import crawls, operator_reports, runs, workers
 from holdfast.db.connection import Database
 from holdfast.db.workers import Identity
 from holdfast.errors import NameInUse, Refused
 from holdfast.model.activity import Activity, InFlightRequest
 from holdfast.model.domain import Event
+from holdfast.workers import queries as run_lists
 from tests.support.factories import Store
 
 HOUR = timedelta(hours=1)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.api.summary_cache import SummaryCache
-from holdfast.control.summary import CrawlSummary, Ending
 from holdfast.errors import TooMany
+from holdfast.jobs.summary import CrawlSummary, Ending
 
 
 def summary(name: str) -> CrawlSummary:

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from holdfast.cli.progress import ProgressDisplay, ProgressView, render_block, render_line
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine, encode, render
-from holdfast.control.live import LiveJob, LiveWait
-from holdfast.db.live import JobFigures
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.jobs.live import LiveJob, LiveWait
+from holdfast.jobs.queries import JobFigures
 from holdfast.model.activity import InFlightRequest
 from holdfast.model.commit_batch import UrlOutcome
 from holdfast.model.outcome import Outcome, UrlState

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from holdfast.control.configuration import Row, check, render_markdown, rows
+from holdfast.control.settings_docs import Row, check, render_markdown, rows
 from holdfast.errors import SettingsError
 from holdfast.settings import catalog, groups, load, masked
 
@@ -119,12 +119,12 @@ def test_every_setting_has_its_own_name_and_a_sentence() -> None:
 
 def test_the_page_in_docs_is_what_the_code_says() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == render_markdown(), (
-        "docs/configuration.md is out of date; run: python -m holdfast.control.configuration > docs/configuration.md"
+        "docs/configuration.md is out of date; run: python -m holdfast.control.settings_docs > docs/configuration.md"
     )
 
 
 def test_the_command_that_regenerates_the_page_writes_it() -> None:
-    command = [sys.executable, "-m", "holdfast.control.configuration"]
+    command = [sys.executable, "-m", "holdfast.control.settings_docs"]
     run = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, cwd=ROOT)
     assert run.stdout == render_markdown()
 

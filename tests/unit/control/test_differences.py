@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.differences import NAMES, OTHERS, SHOWN, Change, Found, Kind, Tally, differences
+from holdfast.control.parse_diff import NAMES, OTHERS, SHOWN, Change, Found, Kind, Tally, differences
 
 
 def between(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.control.domains import ALIASES, KEYS, parse_assignments
 from holdfast.db.domains import EDITABLE
+from holdfast.domains.service import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from holdfast.cli.app import build_app
-from holdfast.control.reasons import (
+from holdfast.control.explain_text import (
     BLOCKED,
     CAN_NOT,
     REASONS,
@@ -21,14 +21,14 @@ from holdfast.control.reasons import (
     why,
     why_not,
 )
-from holdfast.db import proxy_pools
-from holdfast.db.proxy_reports import PoolState
 from holdfast.model.activity import VisitWait
 from holdfast.model.domain import STOPPING_EVENTS
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode, ProxyRules
 from holdfast.model.wait import WaitKind
 from holdfast.politeness.crawler_traps import trap_reason
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.queries.reports import PoolState
 from holdfast.settings import Crawl, Settings
 
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.secrets import Safe
+from holdfast.control.secret_box import Safe
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, load
 
@@ -157,6 +157,6 @@ def test_nothing_that_is_shown_holds_a_key(tmp_path: Path) -> None:
 
 def test_who_seals_nothing_does_not_load_it() -> None:
     """Nor the web: `holdfast db --help`, and looking at proxies, are quick."""
-    look = "import sys; from holdfast.cli import db, explain, proxies; print([m for m in ('cryptography', 'pycurl') if m in sys.modules])"
+    look = "import sys; from holdfast.cli import db, explain; from holdfast.proxies.cli import proxies; print([m for m in ('cryptography', 'pycurl') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert shown.stdout == "[]\n"

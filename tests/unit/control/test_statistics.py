@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.control.statistics import SHARE, Cached, Counters, by_class, step_of, success_rate
 from holdfast.db.stats import Count
 from holdfast.errors import UsageError
 from holdfast.model.histograms import COMMIT_MS, FETCH_MS, bucket_index, quantile
+from holdfast.stats.service import SHARE, Cached, Counters, by_class, step_of, success_rate
 
 
 class Clock:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.task_story import Next, what_next
 from holdfast.model.task import Task, TaskStatus
+from holdfast.tasks.explain import Next, what_next
 
 S = TaskStatus
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.crawler.proxy_registry import REFRESH_SECONDS
 from holdfast.crawler.proxy_router import ProxyRouter
-from holdfast.db import proxy_use
-from holdfast.db.proxy_use import Block
+from holdfast.db import proxy_usage as proxy_use
+from holdfast.db.proxy_usage import Block
 from holdfast.errors import SettingsError
 from holdfast.model.proxy import ProxyRules
 from tests.support.routed import OTHER, URL, Play, Store, mapping, play, row

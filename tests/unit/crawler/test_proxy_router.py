@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.crawler.proxy_router import MAX_WAIT, TRUSTED_WEIGHT, UNCLEAR_LIMIT, ProxyRouter
-from holdfast.db import proxy_use
+from holdfast.db import proxy_usage as proxy_use
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Blame, ProxyFault, ProxyMode, ProxyRoute, ProxyRules, ProxyVerdict

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.db.price_runs import Price, Run, needs_others, observed, unobserved
+from holdfast.db.price_history import Price, Run, needs_others, observed, unobserved
 from holdfast.model.parse_result import Availability
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

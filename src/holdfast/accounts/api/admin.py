@@ -35,7 +35,7 @@ from holdfast.api.request_types import (
     parse_if_match,
     set_etag,
 )
-from holdfast.control.queries import AuditQuery
+from holdfast.control.list_filters import AuditQuery
 from holdfast.errors import UsageError
 from holdfast.model.auth import Role
 

@@ -8,11 +8,12 @@ import typer
 from holdfast.accounts import name_rules
 from holdfast.accounts.cli.users import account_service
 from holdfast.accounts.records import ApiKey
-from holdfast.cli import command_context, option_types, output, proxy_output
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.errors import UsageError
 from holdfast.model.auth import Scope
+from holdfast.proxies.cli import output as proxy_output
 
 app = typer.Typer(cls=Group, help="API keys: make, list and revoke them.", no_args_is_help=True)
 

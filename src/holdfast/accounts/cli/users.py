@@ -8,12 +8,13 @@ import typer
 from holdfast.accounts import name_rules, passwords
 from holdfast.accounts.records import User
 from holdfast.accounts.service import AccountService, Switched
-from holdfast.cli import command_context, option_types, output, proxy_output
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
 from holdfast.errors import UsageError
 from holdfast.model.auth import Role
+from holdfast.proxies.cli import output as proxy_output
 
 app = typer.Typer(
     cls=Group, help="Users of the API: add them, their passwords, roles and sessions.", no_args_is_help=True

@@ -10,7 +10,7 @@ from holdfast.cli.remote.secrets import as_sent
 from holdfast.client import Client
 from holdfast.client.decoding import read
 from holdfast.client.request_spec import format_path
-from holdfast.control.domains import ResetReport
+from holdfast.domains.service import ResetReport
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
@@ -21,7 +21,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class RemoteDomains:
-    """As `control/domains` has them. Who does it is whoever the key belongs to, not `actor`."""
+    """As `domains/service` has them. Who does it is whoever the key belongs to, not `actor`."""
 
     client: Client
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from holdfast.client import Client
 from holdfast.control.export import Exporter, Row, Wanted, unflat
-from holdfast.control.texts import MissingTexts, is_missing
+from holdfast.pages.texts import MissingTexts, is_missing
 
 
 class RemoteExporter(Exporter):

@@ -17,15 +17,15 @@ from holdfast.client.request_spec import format_path
 from holdfast.client.values import Job as RemoteJob
 from holdfast.client.values import JobChanges
 from holdfast.client.values import JobSpec as Spec
-from holdfast.control import lists
-from holdfast.control.crawls import Wish
-from holdfast.control.job_edits import Edited
-from holdfast.control.jobs import Made, Watch
-from holdfast.control.lists import BadLine
-from holdfast.control.seeds import LONGEST_LINE, Loaded, open_seeds
-from holdfast.control.summary import CrawlSummary
+from holdfast.control import input_files as lists
+from holdfast.control.input_files import BadLine
 from holdfast.db.jobs import Acted
 from holdfast.errors import UsageError
+from holdfast.jobs.crawls import Wish
+from holdfast.jobs.edits import Edited
+from holdfast.jobs.seed_import import LONGEST_LINE, Loaded, open_seeds
+from holdfast.jobs.service import Made, Watch
+from holdfast.jobs.summary import CrawlSummary
 from holdfast.model.job import Job, JobSpec, JobState
 
 _KNOWN: Final = (
@@ -43,7 +43,7 @@ _KNOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RemoteJobs:
-    """As `control/jobs` has them."""
+    """As `jobs/service` has them."""
 
     client: Client
 

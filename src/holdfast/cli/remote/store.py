@@ -11,12 +11,12 @@ from holdfast.cli.remote.jobs import RemoteJobs
 from holdfast.client import Client
 from holdfast.client.decoding import read
 from holdfast.client.values import Operation
-from holdfast.control.claims import Overview as Claims
 from holdfast.control.explain import DomainStory, UrlStory
-from holdfast.control.reasons import Wait
+from holdfast.control.explain_text import Wait
 from holdfast.control.verify import Step
 from holdfast.db.verify import Finding
 from holdfast.errors import HoldfastError
+from holdfast.workers.service import Overview as Claims
 
 _WORKER: Final = (
     "name",
@@ -43,7 +43,7 @@ _IDLE: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class RemoteOverview:
-    """As `control/status` has it."""
+    """As `stats/status` has it."""
 
     now: datetime
     jobs: list[rows.Row]

@@ -11,15 +11,15 @@ from holdfast.client import Client
 from holdfast.client.decoding import read
 from holdfast.client.request_spec import format_path
 from holdfast.client.values import TaskOptions
-from holdfast.control.reasons import Wait
-from holdfast.control.task_files import lines
-from holdfast.control.task_story import Next, Story
-from holdfast.control.tasks import BAD_KEPT, Asked, Bulk, Wish
-from holdfast.db.task_control import RestartedTask
-from holdfast.db.task_reports import Crawled, StatusCount
+from holdfast.control.explain_text import Wait
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.url import url_key
+from holdfast.tasks.explain import Next, Story
+from holdfast.tasks.input_file import lines
+from holdfast.tasks.queries.actions import RestartedTask
+from holdfast.tasks.queries.tasks import Crawled, StatusCount
+from holdfast.tasks.service import BAD_KEPT, Asked, Bulk, Wish
 
 _DAY: Final = timedelta(days=1)
 _RESTARTED_AT_ONCE: Final = 1_000
@@ -27,7 +27,7 @@ _RESTARTED_AT_ONCE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RemoteTasks:
-    """As `control/tasks` has them. Who does it is whoever the key belongs to, not `actor`."""
+    """As `tasks/service` has them. Who does it is whoever the key belongs to, not `actor`."""
 
     client: Client
 

@@ -1,0 +1,1 @@
+"""Domains, and the filter of their list."""

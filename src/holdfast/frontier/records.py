@@ -1,0 +1,1 @@
+"""URLs of the frontier, and the filter of their list."""

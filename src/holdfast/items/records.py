@@ -1,0 +1,1 @@
+"""Items that parsers found, and the filter of their list."""

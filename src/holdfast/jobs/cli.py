@@ -1,0 +1,451 @@
+"""`holdfast jobs`: what was asked to be crawled; pause it, go on with it, end it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from shlex import quote
+from typing import Annotated, Any, Final, Protocol
+
+import typer
+
+from holdfast.cli import command_context, job_options, output, secret_options
+from holdfast.cli.crawl import live_job_reader
+from holdfast.cli.help import Command, Group
+from holdfast.cli.output import format_bytes, pluralize
+from holdfast.cli.progress import READ_INTERVAL, ProgressDisplay
+from holdfast.cli.seeds import bad_seeds
+from holdfast.db.jobs import Acted
+from holdfast.errors import UsageError
+from holdfast.jobs.crawls import Wish
+from holdfast.jobs.edits import ALL_KEYS, Edited, follow_up, parse
+from holdfast.jobs.seed_import import Loaded
+from holdfast.jobs.service import JobService, Made, Watch
+from holdfast.jobs.summary import CrawlSummary
+from holdfast.jobs.summary import lines as summary_lines
+
+app = typer.Typer(
+    cls=Group, help="Jobs: look at them, make, edit, pause, resume, cancel and delete them.", no_args_is_help=True
+)
+
+Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_LOOK: Final = 0.5
+_ENDS: Final = {"urls_done": "done", "waiting": "waiting", "denied": "denied", "failed": "failed"}
+_WATCHED: Final = ("pending", "processing", "paused")
+
+
+class Jobs(Protocol):
+    """Jobs of a store, or of a server."""
+
+    def all(self) -> list[dict[str, Any]]: ...
+
+    def show(self, text: str | int) -> dict[str, Any]: ...
+
+    def summary(self, text: str | int) -> CrawlSummary: ...
+
+    def schedule(self, text: str | int, when: str | None) -> datetime | None: ...
+
+    def pause(self, text: str | int) -> Acted: ...
+
+    def cancel(self, text: str | int) -> Acted: ...
+
+    def resume(self, text: str | int, watch: Watch) -> Acted: ...
+
+    def delete(self, text: str | int, watch: Watch) -> str: ...
+
+
+def _desk(ctx: typer.Context) -> Jobs:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(context.client)
+    return JobService(context.store(), command_context.actor())
+
+
+def _create(ctx: typer.Context, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None) -> Made:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(context.client).create(wish, watch, schedule)
+    if (parser := (wish.options or {}).get("parser")) is not None:
+        from holdfast.control.parsers import check_known
+
+        check_known(parser, context.settings.parsing)
+    return JobService(context.store(), command_context.actor()).create(
+        job_options.crawl_service(context), wish, watch, schedule
+    )
+
+
+@app.command("list", cls=Command)
+def listed(ctx: typer.Context, as_json: output.Json = False) -> None:
+    """List all jobs.
+
+    Examples:
+        holdfast jobs list
+        holdfast jobs list --json
+    """
+    found = _desk(ctx).all()
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [
+        (
+            job["id"],
+            job["name"],
+            job["state"],
+            f"{job['urls_done']:,}",
+            f"{job['waiting']:,}",
+            f"{job['failed']:,}",
+            f"{job['domains']:,}",
+            job["depth"],
+        )
+        for job in found
+    ]
+    titles = ["ID", "JOB", "STATE", "DONE", "WAITING", "FAILED", "DOMAINS", "DEPTH"]
+    output.print_table(titles, rows, right="ID DONE WAITING FAILED DOMAINS DEPTH")
+
+
+@app.command("show", cls=Command)
+def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Show one job: where it is, what it has done, which URLs were not crawled and why, and what it waits for.
+
+    Examples:
+        holdfast jobs show news
+        holdfast jobs show 3 --json
+    """
+    desk = _desk(ctx)
+    found = desk.show(job)
+    summary = desk.summary(found["id"])
+    if as_json:
+        output.print_json(found | {"summary": asdict(summary)})
+        return
+    output.print_fields(_facts(found))
+    output.print_line()
+    for line in summary_lines(summary):
+        output.print_line(output.safe(line))
+
+
+@app.command("create", cls=Command)
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", callback=command_context.valid_text, help="A name for it.")],
+    urls: job_options.Urls = None,
+    seeds: job_options.Seeds = None,
+    max_pages: job_options.MaxPages = None,
+    max_pages_per_domain: job_options.MaxPagesPerDomain = None,
+    rounds: job_options.Rounds = None,
+    max_depth: job_options.MaxDepth = None,
+    delay: job_options.Delay = None,
+    concurrency: job_options.Concurrency = None,
+    scope: job_options.LinkScope = None,
+    include: job_options.Include = None,
+    exclude: job_options.Exclude = None,
+    strip_param: job_options.StripParam = None,
+    refresh: job_options.Refresh = None,
+    allow_private: job_options.AllowPrivate = False,
+    no_robots: job_options.NoRobots = False,
+    no_archive: job_options.NoArchive = False,
+    text: job_options.KeepText = False,
+    header: secret_options.Header = None,
+    cookie: secret_options.Cookie = None,
+    basic_auth: secret_options.BasicAuth = None,
+    user_agent: job_options.UserAgent = None,
+    parser: job_options.JobParser = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help='Crawl it again and again: "6h", or a cron expression, perhaps with a time zone.'
+        ),
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Create a job for running or later workers. `holdfast crawl` creates one and crawls it at once.
+
+    Examples:
+        holdfast jobs create news https://example.com --max-pages 500
+        holdfast jobs create top --seeds tranco.csv.gz --scope domain
+        holdfast jobs create prices shop.example --schedule "30 6 * * mon-fri"
+    """
+    if not urls and seeds is None:
+        raise UsageError("Name what to crawl: URLs, or --seeds FILE.")
+    options = job_options.spec_fields(
+        max_pages=max_pages,
+        max_pages_per_domain=max_pages_per_domain,
+        rounds=rounds,
+        max_depth=max_depth,
+        delay=delay,
+        concurrency=concurrency,
+        scope=scope,
+        include=include,
+        exclude=exclude,
+        strip_param=strip_param,
+        allow_private=allow_private,
+        no_robots=no_robots,
+        no_archive=no_archive,
+        text=text,
+        user_agent=user_agent,
+        refresh=refresh,
+        parser=parser,
+    )
+    secrets = secret_options.parse_secrets(header, cookie, basic_auth)
+    if parser is not None and no_archive:
+        raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
+    with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
+        made = _create(
+            ctx,
+            Wish(tuple(urls or ()), seeds, name, options, secrets=secrets),
+            lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
+            schedule,
+        )
+    for line in bad_seeds(made.loaded, seeds):
+        command_context.say(line)
+    if as_json:
+        output.print_json({"id": made.job.id, "job": made.job.name, "seeds": made.loaded.seeds, "bad": made.loaded.bad})
+    else:
+        output.print_line(
+            f"Made job {output.safe(made.job.name)} with {pluralize(made.loaded.seeds, 'seed')}; workers take it up, "
+            f"or `holdfast crawl --job {output.safe(quote(made.job.name))}`."
+        )
+    if made.loaded.bad:
+        raise typer.Exit(1)
+
+
+def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> Edited:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(context.client).edit(job, changes)
+    if isinstance(parser := changes.get("parser"), str):
+        from holdfast.control.parsers import check_known
+
+        check_known(parser, context.settings.parsing)
+    edited = JobService(context.store(), command_context.actor()).edit(job, changes)
+    follow_up(job_options.crawl_service(context), edited.job_id, tuple(changes))
+    return edited
+
+
+@app.command("set", cls=Command)
+def edit(
+    ctx: typer.Context,
+    job: Which,
+    assignments: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help=f"What to set; empty lifts it. Keys: {ALL_KEYS}.")
+    ],
+    as_json: output.Json = False,
+) -> None:
+    """Change limits, pace, parser and the like of a job; visits under way go by them within two seconds.
+
+    A job that stopped at a limit goes on, under the same crawl, once the limit is raised or lifted: what was fetched counts. Which URLs
+    belong to a job (scope, include, exclude, seeds) cannot be edited.
+
+    Examples:
+        holdfast jobs set news max_pages=5000 delay=2
+        holdfast jobs set news max_pages= max_depth=20
+        holdfast jobs set shop parser=product refresh=yes
+    """
+    edited = _edit(ctx, job, parse(assignments))
+    if as_json:
+        facts = {"id": edited.job_id, "job": edited.name, "version": edited.version}
+        output.print_json(facts | {"changed": edited.changed, "note": edited.note})
+        return
+    what = f"changed {', '.join(edited.changed)}" if edited.changed else "it is so already"
+    output.print_line(output.safe(f"Job {edited.name}: {what}. {edited.note}"))
+
+
+@app.command("schedule", cls=Command)
+def schedule(
+    ctx: typer.Context,
+    job: Which,
+    when: Annotated[
+        str | None,
+        typer.Argument(metavar="WHEN", help='An interval ("6h") or a cron expression, perhaps with a time zone.'),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Do not crawl it again by itself.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Crawl a job again and again. `holdfast background` (or `serve`) begins it, workers that run crawl it.
+
+    A job that is still under way when its time comes is not begun twice; times that nobody was there for are one time.
+
+    Examples:
+        holdfast jobs schedule news 6h
+        holdfast jobs schedule news "0 3 * * sun Europe/Berlin"
+        holdfast jobs schedule news --off
+    """
+    if (when is None) != off:
+        raise UsageError('Say when ("6h", "0 3 * * *"), or --off.')
+    following = _desk(ctx).schedule(job, when)
+    if as_json:
+        output.print_json({"job": job, "next_run_at": following})
+    elif following is None:
+        output.print_line("It is not crawled again by itself any more.")
+    else:
+        output.print_line(f"It is crawled again at {output.format_time(following)} UTC.")
+
+
+@app.command("pause", cls=Command)
+def pause(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Stop work on a job, on all machines. Nothing of it is fetched any more within two seconds, and nothing is lost.
+
+    Examples:
+        holdfast jobs pause news
+    """
+    _tell(_desk(ctx).pause(job), "paused", as_json)
+
+
+@app.command("resume", cls=Command)
+def resume(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Resume a paused job where it was: running workers continue it, and so does a `crawl` of it that waits.
+
+    Examples:
+        holdfast jobs resume news
+    """
+    with output.ProgressBar("Finding its work again", None, "domain", hidden=as_json) as bar:
+        acted = _desk(ctx).resume(job, lambda domains: bar.show(domains, domains))
+    _tell(acted, "to be worked on again", as_json)
+
+
+@app.command("cancel", cls=Command)
+def cancel(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """End a job where it is. What it found stays; `holdfast crawl --job NAME --again` would start it anew.
+
+    Examples:
+        holdfast jobs cancel news
+    """
+    _tell(_desk(ctx).cancel(job), "cancelled", as_json)
+
+
+@app.command("delete", cls=Command)
+def delete(ctx: typer.Context, job: Which, yes: Yes = False, as_json: output.Json = False) -> None:
+    """Delete a job with its URLs and pages. The crawl log and the archive keep what was asked of servers, and their answers.
+
+    Examples:
+        holdfast jobs delete news
+        holdfast jobs delete 3 --yes
+    """
+    desk = _desk(ctx)
+    found = desk.show(job)
+    if not yes:
+        what = f"{pluralize(found['discovered'], 'URL')} on {pluralize(found['domains'], 'domain')}"
+        command_context.confirm(f"Delete job {output.safe(found['name'])} with {what}?", "Nothing was deleted.")
+    with output.ProgressBar("Deleting", found["discovered"] or None, "URL", hidden=as_json) as bar:
+        name = desk.delete(found["id"], lambda rows: bar.show(rows, rows))
+    if as_json:
+        output.print_json({"job": name, "deleted": True})
+    else:
+        output.print_line(f"Deleted job {output.safe(name)}.")
+
+
+@app.command("watch", cls=Command)
+def watch(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Watch a job that any process works on, until it ends. Ctrl-C stops watching, not the job.
+
+    It shows pages, URLs in flight, and what the job waits for: a worker, a server that does not answer, another job on its domain.
+    With --json it prints an object a line, a second apart.
+
+    Examples:
+        holdfast jobs watch news
+        holdfast jobs watch news --json
+    """
+    context = command_context.get(ctx)
+    context.require_local("`holdfast jobs watch`")
+    desk = _desk(ctx)
+    found = desk.show(job)
+    look = live_job_reader(context, found["id"])
+    if as_json:
+        while _goes_on(desk.show(found["id"])):
+            output.print_json_line(look())
+            time.sleep(READ_INTERVAL)
+        output.print_json_line(look())
+        return
+    if _goes_on(found):
+        try:
+            with ProgressDisplay(look, f"Job {output.safe(found['name'])}"):
+                while _goes_on(found := desk.show(found["id"])):
+                    time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            command_context.say(f"Stopped watching; job {output.safe(found['name'])} itself was not stopped.")
+            raise command_context.Interrupted from None
+    crawl_desk = job_options.crawl_service(context)
+    completed = found["state"] == "completed" and not found["waiting"]
+    summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=completed)
+    pages = f"{pluralize(summary.pages, 'page')}, {format_bytes(found['bytes'])}, {pluralize(found['errors'], 'error')}"
+    again = f"`holdfast crawl --job {quote(found['name'])} --again` starts it again"
+    cancelled = [f"Job {found['name']} was cancelled; {again}."] if found["state"] == "cancelled" else None
+    for line in (f"{pages}.", *(cancelled or summary_lines(summary))):
+        output.print_line(output.safe(line))
+
+
+def _goes_on(job: dict[str, Any]) -> bool:
+    """Whether something may still come of it."""
+    return job["state"] in _WATCHED and not job["out_of_budget"]
+
+
+def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
+    options = ", ".join(
+        f"{name} {_option(value)}" for name, value in job["spec"].items() if value not in (None, [], "")
+    )
+    pages = f"{job['pages']:,} of {job['max_pages']:,} pages" if job["max_pages"] else pluralize(job["pages"], "page")
+    ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
+    return [
+        ("Job", f"{job['name']} ({job['id']})"),
+        ("State", _state(job)),
+        ("Created", output.format_time(job["created_at"])),
+        ("Completed", output.format_time(job["completed_at"])),
+        ("URLs", f"{job['discovered']:,}: {ends}"),
+        (
+            "Fetched",
+            f"{pages}, {format_bytes(job['bytes'])}, {pluralize(job['errors'], 'error')}",
+        ),
+        ("Domains", f"{job['domains']:,}: {_of_domains(job)}"),
+        ("Depth", job["depth"]),
+        (
+            "Schedule",
+            f"{job['schedule']}, next at {output.format_time(job['next_run_at'])} UTC" if job["schedule"] else "-",
+        ),
+        ("Options", options or "defaults"),
+        *(
+            [("Sends", f"{', '.join(job['secrets'])} to the sites of its seeds (values are not shown)")]
+            if job["secrets"]
+            else []
+        ),
+    ]
+
+
+def _of_domains(job: dict[str, Any]) -> str:
+    spent = f"{_count(job['spent'])} at a limit or waiting for a round"
+    return f"{_count(job['done'])} done, {job['ready']:,} ready, {spent}"
+
+
+def _state(job: dict[str, Any]) -> str:
+    if job["out_of_budget"]:
+        ways = f"`holdfast jobs set` raises it, `holdfast crawl --job {quote(job['name'])}` begins a new crawl"
+        return f"{job['state']}, stopped at a limit; {ways}"
+    state = str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
+    return f"{state}: {job['state_reason']}" if job["state_reason"] else state
+
+
+def _count(number: int | None) -> str:
+    """A number that a server may not say."""
+    return "?" if number is None else f"{number:,}"
+
+
+def _option(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _tell(acted: Acted, what: str, as_json: bool) -> None:
+    if as_json:
+        output.print_json(
+            {"id": acted.job_id, "job": acted.name, "state": acted.after, "changed": acted.after != acted.before}
+        )
+    else:
+        already = "already " if acted.after == acted.before else ""
+        output.print_line(f"Job {output.safe(acted.name)} is {already}{what}.")

@@ -1,0 +1,1 @@
+"""Jobs, their crawls and summaries, and the filter of their list."""

@@ -1,0 +1,1 @@
+"""Operations: long work in the background."""

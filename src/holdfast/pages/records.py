@@ -1,0 +1,1 @@
+"""Pages, and the filter of their list."""

@@ -1,0 +1,1 @@
+"""Proxies and the pools of domains."""

@@ -1,0 +1,1 @@
+"""Tasks and batches, and the filter of their list."""

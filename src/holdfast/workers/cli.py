@@ -1,0 +1,158 @@
+"""Commands about claims and runs: look, and free what is stuck."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import command_context, output
+from holdfast.cli.command_context import actor
+from holdfast.cli.help import Command
+from holdfast.cli.output import pluralize
+from holdfast.workers.service import ClaimDesk, Overview, check_target
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_LONGEST_SILENCE = 60 * 24 * 365
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    for command in (claims, release_stuck_claims, cleanup_stale_runs):
+        name = command.__name__.replace("_", "-")
+        app.command(name, cls=Command)(command)
+
+
+def _desk(ctx: typer.Context) -> ClaimDesk:
+    return ClaimDesk(command_context.get(ctx).store())
+
+
+def _overview(context: command_context.CommandContext) -> Overview:
+    if context.remote:
+        from holdfast.cli.remote import store
+
+        return store.claims(context.client)
+    return ClaimDesk(context.store()).overview()
+
+
+def claims(ctx: typer.Context, as_json: output.Json = False) -> None:
+    """Show which worker holds which domain, which claims have expired, and what waits to be claimed.
+
+    Examples:
+        holdfast claims
+        holdfast claims --json
+    """
+    overview = _overview(command_context.get(ctx))
+    if as_json:
+        output.print_json(overview)
+        return
+    if overview.workers:
+        rows = [(w.worker, w.claims, w.expired, output.format_time(w.earliest_expiry)) for w in overview.workers]
+        output.print_table(["WORKER", "CLAIMS", "EXPIRED", "FIRST EXPIRY"], rows, right="CLAIMS EXPIRED")
+    else:
+        output.print_line("No domain is held.")
+    if overview.expired:
+        output.print_line("\nExpired claims; the next sweep frees them, or `holdfast release-stuck-claims`")
+        expired = [(c["domain"], c["worker"], output.format_time(c["expires_at"])) for c in overview.expired]
+        output.print_table(["DOMAIN", "WORKER", "EXPIRED"], expired)
+        missing = sum(w.expired for w in overview.workers) - len(expired)
+        if missing > 0:
+            command_context.say(f"… and {missing:,} more")
+    waiting = ", ".join(f"{count:,} {status}" for status, count in overview.waiting.items()) or "none"
+    output.print_line(f"\nWaiting to be claimed: {waiting}. Cooling down: {overview.cooling:,}.")
+
+
+def release_stuck_claims(
+    ctx: typer.Context,
+    dry_run: DryRun = False,
+    force: Annotated[bool, typer.Option("--force", help="Also claims that have not expired; needs a target.")] = False,
+    worker_id: Annotated[
+        str | None,
+        typer.Option(
+            "--worker-id",
+            metavar="ID",
+            callback=command_context.valid_text,
+            help="The claims of this worker (with --force).",
+        ),
+    ] = None,
+    all_active: Annotated[bool, typer.Option("--all-active", help="The claims of all workers (with --force).")] = False,
+    yes: Yes = False,
+    as_json: output.Json = False,
+) -> None:
+    """Free claims that are stuck: expired ones and those of dead workers, or with --force those of any worker.
+
+    A worker is dead when it sent no heartbeat for 120 s and the database server has ended its session; any running worker frees its
+    claims by itself within 150 s. A frozen process keeps its claims until their leases end, or until --force takes them away. A worker
+    whose claims are taken away cannot write for those domains any more; its visits end.
+
+    Examples:
+        holdfast release-stuck-claims
+        holdfast release-stuck-claims --force --worker-id crawler-7 --dry-run
+        holdfast release-stuck-claims --force --all-active --yes
+    """
+    check_target(force=force, worker=worker_id, all_active=all_active)
+    desk = _desk(ctx)
+    targets = desk.targets(force=force, worker=worker_id)
+    count = sum(row.claims if force else row.expired for row in targets)
+    what = pluralize(count, "claim" if force else "stuck claim")
+    whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {pluralize(len(targets), 'worker')}"
+    if dry_run:
+        _answer(as_json, f"Would release {what} {whose}.", released=0, would_release=count, workers=targets)
+        return
+    if force and count and not yes:
+        command_context.confirm(f"Release {what} {whose}?", "Nothing was released.")
+    released = desk.force_release(worker_id, actor=actor()) if force else desk.release_expired(actor=actor())
+    _answer(
+        as_json,
+        f"Released {pluralize(released, 'claim' if force else 'stuck claim')}.",
+        released=released,
+        workers=targets,
+    )
+
+
+def cleanup_stale_runs(
+    ctx: typer.Context,
+    older_than_minutes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=_LONGEST_SILENCE, help="Silent for at least that long.")
+    ] = 60,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: output.Json = False,
+) -> None:
+    """Mark runs as failed that say they run but have not been heard of.
+
+    Examples:
+        holdfast cleanup-stale-runs --dry-run
+        holdfast cleanup-stale-runs --older-than-minutes 10 --yes
+    """
+    desk = _desk(ctx)
+    older_than = timedelta(minutes=older_than_minutes)
+    stale = desk.silent_runs(older_than)
+    if not as_json and stale:
+        rows = [
+            (
+                run.id,
+                run.worker,
+                output.format_time(run.started_at),
+                output.format_time(run.heartbeat_at),
+                run.pages_crawled,
+            )
+            for run in stale
+        ]
+        output.print_table(["RUN", "WORKER", "STARTED", "LAST HEARD", "PAGES"], rows, right="RUN PAGES")
+    if dry_run or not stale:
+        words = f"Would mark {pluralize(len(stale), 'run')} as failed." if stale else "No stale runs found."
+        _answer(as_json, words, marked=[], would_mark=[run.id for run in stale])
+        return
+    if not yes:
+        command_context.confirm(f"Mark {pluralize(len(stale), 'run')} as failed?", "Nothing was changed.")
+    marked = desk.close_silent_runs(older_than, actor=actor())
+    _answer(as_json, f"Marked {pluralize(len(marked), 'run')} as failed.", marked=marked)
+
+
+def _answer(as_json: bool, sentence: str, **facts: object) -> None:
+    if as_json:
+        output.print_json(facts)
+    else:
+        output.print_line(sentence)

@@ -1,0 +1,1 @@
+"""Workers, their runs and claims, and the filters of their lists."""
