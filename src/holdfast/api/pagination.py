@@ -4,11 +4,7 @@ The rule: a cursor is the key of the last row of a page, for one list and its or
 an invalid one is refused, and its values are bound as SQL parameters like any other.
 """
 
-import base64
-import binascii
-import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -17,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from holdfast.control import listings as browsing
 from holdfast.errors import UsageError
+from holdfast.model.cursor import INVALID_CURSOR, Key, decode_cursor, encode_cursor
 
-_INVALID_CURSOR: Final = "This is no cursor of this list; take the `next` of a page of it, or leave it out to begin."
 MAX_LIMIT: Final = 500
 DEFAULT_LIMIT: Final = 100
 
@@ -30,9 +26,6 @@ CursorText = Annotated[
         description="Where to go on: the `next` of the page before. It belongs to the same list, filters and order.",
     ),
 ]
-Key = Sequence[object]
-"""The key of a row that the next page starts after: numbers, texts, bytes, times, None."""
-
 Row = TypeVar("Row")
 
 
@@ -47,26 +40,6 @@ class Page(BaseModel, Generic[Row]):
     )
 
 
-def encode_cursor(key: Key) -> str:
-    """Encode a key as a cursor."""
-    text = json.dumps([_encode_part(part) for part in key], separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
-
-
-def decode_cursor(cursor: str | None, *kinds: type) -> tuple[object, ...] | None:
-    """Decode the key of a cursor, with values of these types; None: the first page. Raises UsageError."""
-    if cursor is None:
-        return None
-    problem = UsageError(_INVALID_CURSOR)
-    try:
-        parts = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)))
-        if not isinstance(parts, list) or len(parts) != len(kinds):
-            raise problem
-        return tuple(_decode_part(part, kind) for part, kind in zip(parts, kinds, strict=True))
-    except (ValueError, binascii.Error, UnicodeError, RecursionError, OverflowError, TypeError) as cause:
-        raise problem from cause
-
-
 def decode_list_cursor(listing: str, order: str, cursor: str | None) -> tuple[object, ...] | None:
     """Decode the cursor of one of the lists of `control/listings`. Raises UsageError."""
     return decode_cursor(cursor, *browsing.kinds(listing, order))
@@ -79,7 +52,7 @@ def decode_id_cursor(cursor: str | None) -> int | None:
         return None
     (number,) = key
     if not isinstance(number, int):
-        raise UsageError(_INVALID_CURSOR)
+        raise UsageError(INVALID_CURSOR)
     return number
 
 
@@ -102,29 +75,3 @@ def add_link_header(request: Request, response: Response, cursor: str | None) ->
         query = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
         target = f"{request.url.path}?{urlencode([*query, ('cursor', cursor)])}"
         response.headers["Link"] = f'<{target}>; rel="next"'
-
-
-def _encode_part(part: object) -> object:
-    if isinstance(part, bytes):
-        return part.hex()
-    if isinstance(part, datetime):
-        return part.astimezone(UTC).isoformat()
-    assert part is None or isinstance(part, str | int | float), part  # noqa: S101 — keys are made of these
-    return part
-
-
-def _decode_part(part: object, kind: type) -> object:
-    if part is None:
-        return None
-    if kind is bytes and isinstance(part, str):
-        return bytes.fromhex(part)
-    if kind is datetime and isinstance(part, str):
-        time = datetime.fromisoformat(part)
-        return time if time.tzinfo else time.replace(tzinfo=UTC)
-    if kind is float and isinstance(part, int | float) and not isinstance(part, bool):
-        return float(part)
-    if kind is int and isinstance(part, int) and not isinstance(part, bool) and -(2**63) <= part < 2**63:
-        return part
-    if kind is str and isinstance(part, str) and "\0" not in part and part.isprintable():
-        return part
-    raise ValueError("another kind of value")

@@ -23,6 +23,7 @@ from pydantic import (
 
 from holdfast.errors import UsageError
 from holdfast.model.json_values import json_default
+from holdfast.model.list_filter import is_storable_text
 from holdfast.model.request_secrets import RequestSecrets, check_user_agent
 
 BIGINT: Final = 2**63 - 1
@@ -39,18 +40,9 @@ def _utc_time(time: datetime) -> datetime:
 
 
 def _storable_text(text: str) -> str:
-    if not _is_storable_text(text):
+    if not is_storable_text(text):
         raise ValueError(_NOT_STORABLE)
     return text
-
-
-def _is_storable_text(text: str) -> bool:
-    if text.isascii():
-        return "\0" not in text
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:  # JSON can write one half of a character without the other
-        return False
 
 
 Id = Annotated[int, Path(ge=1, le=BIGINT, description="Its id.")]
@@ -166,7 +158,7 @@ def _is_storable_json(value: object) -> bool:
     pending = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, str) and not _is_storable_text(item):
+        if isinstance(item, str) and not is_storable_text(item):
             return False
         if isinstance(item, Mapping):
             pending += [*item.keys(), *item.values()]

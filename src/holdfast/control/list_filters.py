@@ -4,57 +4,24 @@ The rule: a filter that is None is not there. What cannot be meant is refused he
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from holdfast.db.keyset_pagination import is_storable_text
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
+from holdfast.model.list_filter import ListFilter, split_flag
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.task import TaskStatus
 
-LONGEST: Final = 2_048
-"""Characters of a text that is looked for."""
-_LAST: Final = 2**63 - 1
 _HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
 _KINDS: Final = ("discovery", "refresh")
 _RUNS: Final = ("running", "completed", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What all of them have."""
-
-    def given(self) -> dict[str, object]:
-        """The filters that are there, as the store knows them; names of domains, jobs and batches as they are. Raises UsageError."""
-        found: dict[str, object] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value is not None:
-                _check(one.name, value)
-                found[one.name] = value
-        return found
-
-
-def _check(name: str, value: object) -> None:
-    if isinstance(value, str) and not (0 < len(value) <= LONGEST and is_storable_text(value)):
-        raise UsageError(f"What {name} is looked for is a text of 1 to {LONGEST} characters.")
-    if isinstance(value, int) and not isinstance(value, bool) and not 0 < value <= _LAST:
-        raise UsageError(f"There is no {name} {value}.")
-    if isinstance(value, datetime) and value.tzinfo is None:
-        raise UsageError(f"A time, such as that of {name}, is written with its time zone.")
-
-
-def _flag(given: dict[str, object], name: str, yes: str, no: str) -> None:
-    """A filter that is yes or no is one of two for the store."""
-    if name in given:
-        given[yes if given.pop(name) else no] = True
-
-
-@dataclass(frozen=True, slots=True)
-class DomainQuery(Query):
+class DomainFilter(ListFilter):
     """Which domains."""
 
     status: Status | None = None
@@ -68,9 +35,9 @@ class DomainQuery(Query):
     """Sub-domains of this registrable domain; it is not among them itself."""
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
-        _flag(given, "active", "active", "inactive")
-        _flag(given, "claimed", "held", "free")
+        given = ListFilter.given(self)
+        split_flag(given, "active", "active", "inactive")
+        split_flag(given, "claimed", "held", "free")
         if "name" in given:
             given["prefix"] = str(given.pop("name")).lower()
         if "parent" in given:
@@ -79,7 +46,7 @@ class DomainQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class PageQuery(Query):
+class PageFilter(ListFilter):
     """Which pages."""
 
     domain: str | None = None
@@ -99,7 +66,7 @@ class PageQuery(Query):
     """Before then."""
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
+        given = ListFilter.given(self)
         if self.status is not None and not 100 <= self.status <= 999:
             raise UsageError("A status is a number of three digits.")
         if self.status_class is not None and not 1 <= self.status_class <= 9:
@@ -112,7 +79,7 @@ class PageQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class ItemQuery(Query):
+class ItemFilter(ListFilter):
     """Which items."""
 
     url: str | None = None
@@ -123,7 +90,7 @@ class ItemQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class UrlQuery(Query):
+class UrlFilter(ListFilter):
     """Which URLs of the frontier."""
 
     domain: str | None = None
@@ -137,19 +104,19 @@ class UrlQuery(Query):
     """Of those that wait: could be asked for now, or not before a time."""
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
+        given = ListFilter.given(self)
         if self.kind is not None and self.kind not in _KINDS:
             raise UsageError(f"A URL is there for {' or '.join(_KINDS)}.")
         if self.priority is not None and not 1 <= self.priority <= 12:
             raise UsageError("The priority of a URL is a number from 1 to 12.")
-        _flag(given, "due", "due", "delayed")
+        split_flag(given, "due", "due", "delayed")
         if self.state in (UrlState.WAITING, UrlState.FAILED):
             given[str(given.pop("state"))] = True
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class JobQuery(Query):
+class JobFilter(ListFilter):
     """Which jobs."""
 
     state: JobState | None = None
@@ -159,7 +126,7 @@ class JobQuery(Query):
     """Only those that recur."""
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
+        given = ListFilter.given(self)
         if "name" in given:
             given["prefix"] = given.pop("name")
         if not given.get("scheduled", True):
@@ -168,7 +135,7 @@ class JobQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class RunQuery(Query):
+class RunFilter(ListFilter):
     """Which runs."""
 
     status: str | None = None
@@ -178,7 +145,7 @@ class RunQuery(Query):
     crawl: int | None = None
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
+        given = ListFilter.given(self)
         if self.status is not None and self.status not in _RUNS:
             raise UsageError(f"A run is {', '.join(_RUNS)}, and nothing else.")
         if self.status == "running":
@@ -187,32 +154,32 @@ class RunQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerQuery(Query):
+class WorkerFilter(ListFilter):
     """Which workers."""
 
     alive: bool | None = None
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
-        _flag(given, "alive", "alive", "silent")
+        given = ListFilter.given(self)
+        split_flag(given, "alive", "alive", "silent")
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimQuery(Query):
+class ClaimFilter(ListFilter):
     """Which claims."""
 
     worker: str | None = None
     expired: bool | None = None
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
-        _flag(given, "expired", "expired", "lasting")
+        given = ListFilter.given(self)
+        split_flag(given, "expired", "expired", "lasting")
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class TaskQuery(Query):
+class TaskFilter(ListFilter):
     """Which tasks."""
 
     status: TaskStatus | None = None
@@ -224,19 +191,19 @@ class TaskQuery(Query):
 
 
 @dataclass(frozen=True, slots=True)
-class NameQuery(Query):
+class NameFilter(ListFilter):
     """Which batches, or domains with maintenance windows."""
 
     name: str | None = None
     """What the name begins with."""
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
+        given = ListFilter.given(self)
         return {"prefix": given["name"]} if given else {}
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyQuery(Query):
+class ProxyFilter(ListFilter):
     """Which proxies."""
 
     active: bool | None = None
@@ -244,13 +211,13 @@ class ProxyQuery(Query):
     country: str | None = None
 
     def given(self) -> dict[str, object]:
-        given = Query.given(self)
-        _flag(given, "active", "active", "inactive")
+        given = ListFilter.given(self)
+        split_flag(given, "active", "active", "inactive")
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class AuditQuery(Query):
+class AuditFilter(ListFilter):
     """Which deeds."""
 
     actor: str | None = None
@@ -264,4 +231,4 @@ class AuditQuery(Query):
     def given(self) -> dict[str, object]:
         if self.object_id is not None and self.kind is None:
             raise UsageError("An id means something with its kind only: name the kind, too.")
-        return Query.given(self)
+        return ListFilter.given(self)

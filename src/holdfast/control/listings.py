@@ -14,19 +14,18 @@ from typing import Any, Final
 from holdfast.audit import queries as record_lists
 from holdfast.audit.queries import BatchRow
 from holdfast.control.list_filters import (
-    AuditQuery,
-    ClaimQuery,
-    DomainQuery,
-    ItemQuery,
-    JobQuery,
-    NameQuery,
-    PageQuery,
-    ProxyQuery,
-    Query,
-    RunQuery,
-    TaskQuery,
-    UrlQuery,
-    WorkerQuery,
+    AuditFilter,
+    ClaimFilter,
+    DomainFilter,
+    ItemFilter,
+    JobFilter,
+    NameFilter,
+    PageFilter,
+    ProxyFilter,
+    RunFilter,
+    TaskFilter,
+    UrlFilter,
+    WorkerFilter,
 )
 from holdfast.db import domains, items, jobs
 from holdfast.db.audit import Entry
@@ -39,6 +38,7 @@ from holdfast.errors import UsageError
 from holdfast.frontier.queries import lists as frontier_lists
 from holdfast.frontier.queries.lists import UrlRow
 from holdfast.model.domain_name import canonical_domain
+from holdfast.model.list_filter import ListFilter
 from holdfast.model.maintenance_window import MaintenanceWindows
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import Task
@@ -112,19 +112,19 @@ class ListingService:
     """How URLs that are asked for are normalized."""
 
     def domains(
-        self, query: DomainQuery | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
+        self, query: DomainFilter | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
     ) -> Page[DomainRow]:
         """Domains: by name, those crawled last first, by priority, by id."""
         return self._page(domain_lists.DOMAINS, _given(query), order, after, limit)
 
     def pages(
-        self, query: PageQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+        self, query: PageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[PageRow]:
         """The last answers for URLs."""
         return self._page(pages.PAGES, _given(query), order, after, limit)
 
     def items(
-        self, query: ItemQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
+        self, query: ItemFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
     ) -> Page[ItemRow]:
         """What parsers found on the pages of crawls. A page of long items is short: it ends behind `MOST_OF_ITEMS`."""
         given = _given(query)
@@ -149,7 +149,7 @@ class ListingService:
                 return Page(rows, after)
 
     def urls(
-        self, query: UrlQuery | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
+        self, query: UrlFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
     ) -> Page[UrlRow]:
         """URLs of the frontier; as they are taken (`taken`) those that wait of one job on one domain."""
         check_page_size(limit)
@@ -159,7 +159,7 @@ class ListingService:
             return frontier_lists.urls(connection, ids, order=order, after=after, limit=limit)
 
     def jobs(
-        self, query: JobQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+        self, query: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[JobRow]:
         """Jobs, with what there is to do and what was done."""
         check_page_size(limit)
@@ -167,14 +167,14 @@ class ListingService:
             return run_lists.jobs(connection, _given(query), order=order, after=after, limit=limit)
 
     def runs(
-        self, query: RunQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+        self, query: RunFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[RunRow]:
         """Worker processes, at work and ended."""
         return self._page(run_lists.RUNS, _given(query), order, after, limit)
 
     def workers(
         self,
-        query: WorkerQuery | None = None,
+        query: WorkerFilter | None = None,
         *,
         order: str = "name",
         after: Key | None = None,
@@ -185,7 +185,7 @@ class ListingService:
         return self._page(run_lists.WORKERS, _given(query), order, after, limit, {"silence": silence})
 
     def claims(
-        self, query: ClaimQuery | None = None, *, order: str = "worker", after: Key | None = None, limit: int = 100
+        self, query: ClaimFilter | None = None, *, order: str = "worker", after: Key | None = None, limit: int = 100
     ) -> Page[ClaimRow]:
         """Domains that are held, by holder."""
         return self._page(domain_lists.CLAIMS, _given(query), order, after, limit)
@@ -203,7 +203,7 @@ class ListingService:
         return self._page(domain_lists.TENURES, {"domain": domain}, order, after, limit)
 
     def windows(
-        self, query: NameQuery | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
+        self, query: NameFilter | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
     ) -> Page[WindowRow]:
         """Domains with maintenance windows: whether they are open now, when they open and close next."""
         given = {name: str(value).lower() for name, value in _given(query).items()}
@@ -211,26 +211,26 @@ class ListingService:
         return Page([_window(row) for row in found.rows], found.next)
 
     def tasks(
-        self, query: TaskQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+        self, query: TaskFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[Task]:
         """Tasks."""
         return self._records("tasks", _given(query), order, after, limit)
 
     def batches(
-        self, query: NameQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+        self, query: NameFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[BatchRow]:
         """Batches, with how many of their tasks are in each status."""
         also = {"most": max(1, record_lists.COUNTED // max(1, limit))}
         return self._page(record_lists.BATCHES, _given(query), order, after, limit, also)
 
     def proxies(
-        self, query: ProxyQuery | None = None, *, order: str = "oldest", after: Key | None = None, limit: int = 100
+        self, query: ProxyFilter | None = None, *, order: str = "oldest", after: Key | None = None, limit: int = 100
     ) -> Page[Proxy]:
         """Proxies, without their passwords."""
         return self._records("proxies", _given(query), order, after, limit)
 
     def audit(
-        self, query: AuditQuery | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+        self, query: AuditFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[Entry]:
         """Who did what."""
         given = _given(query)
@@ -289,7 +289,7 @@ class ListingService:
         return found
 
 
-def _given(query: Query | None) -> dict[str, object]:
+def _given(query: ListFilter | None) -> dict[str, object]:
     return {} if query is None else query.given()
 
 

@@ -17,6 +17,7 @@ from psycopg.rows import RowFactory, RowMaker
 from holdfast.db.planner_hints import fetch_with_settings
 from holdfast.db.rows import by_name
 from holdfast.errors import UsageError
+from holdfast.model.list_filter import is_storable_text
 
 SCAN_LIMIT: Final = 10_000
 """Maximum rows that one page scans for a filter that no index serves."""
@@ -369,11 +370,6 @@ def _is_of_type(value: object, kind: type) -> bool:
     if kind is str:
         return isinstance(value, str) and is_storable_text(value)
     return isinstance(value, kind)
-
-
-def is_storable_text(value: str) -> bool:
-    """Whether PostgreSQL can store the text: no NUL and no surrogates."""
-    return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _after_key(columns: Sequence[SortColumn], skip: int = 0, lead: Sequence[Equals] = ()) -> list[str]:

@@ -26,7 +26,7 @@ from holdfast.api.request_types import (
     to_json,
 )
 from holdfast.api.responses import OperationView, accepted
-from holdfast.control.list_filters import DomainQuery, NameQuery
+from holdfast.control.list_filters import DomainFilter, NameFilter
 from holdfast.domains.service import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
@@ -248,7 +248,7 @@ def domains(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[DomainView]:
     """All that are known."""
-    query = DomainQuery(status, active, claimed, worker or None, name or None, parent or None)
+    query = DomainFilter(status, active, claimed, worker or None, name or None, parent or None)
     found = services.listings.domains(
         query, order=order, after=decode_list_cursor("domains", order, cursor), limit=limit
     )
@@ -372,7 +372,7 @@ def windows(
 ) -> Page[WindowView]:
     """By name, with whether they are open now and when that changes."""
     after = decode_list_cursor("windows", "name", cursor)
-    found = services.listings.windows(NameQuery(name or None), after=after, limit=limit)
+    found = services.listings.windows(NameFilter(name or None), after=after, limit=limit)
     return keyset_page(request, response, [WindowView.of(row) for row in found.rows], found.next)
 
 

@@ -12,7 +12,7 @@ from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Body, Confirm, Filter, Text, View
 from holdfast.api.responses import BadSeed, OperationView, accepted, bad_seeds
-from holdfast.control.list_filters import UrlQuery
+from holdfast.control.list_filters import UrlFilter
 from holdfast.jobs.seed_import import Loaded
 from holdfast.model.outcome import UrlState
 
@@ -146,7 +146,7 @@ def urls(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[UrlView]:
     """Whatever their state."""
-    query = UrlQuery(domain or None, job or None, state, kind, priority, due)
+    query = UrlFilter(domain or None, job or None, state, kind, priority, due)
     found = services.listings.urls(query, order=order, after=decode_list_cursor("urls", order, cursor), limit=limit)
     return keyset_page(request, response, [UrlView.of(row) for row in found.rows], found.next)
 

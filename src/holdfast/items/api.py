@@ -10,7 +10,7 @@ from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Filter, View
-from holdfast.control.list_filters import ItemQuery
+from holdfast.control.list_filters import ItemFilter
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["items"])
 
@@ -47,6 +47,6 @@ def items(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[ItemView]:
     """Domain by domain and page by page; those of a page in the order in which its parser gave them."""
-    query = ItemQuery(url, domain, job, parser)
+    query = ItemFilter(url, domain, job, parser)
     found = services.listings.items(query, order=_ORDER, after=decode_list_cursor("items", _ORDER, cursor), limit=limit)
     return keyset_page(request, response, [ItemView.of(row) for row in found.rows], found.next)

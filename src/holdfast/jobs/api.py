@@ -29,7 +29,7 @@ from holdfast.api.request_types import (
     set_etag,
 )
 from holdfast.api.responses import BadSeed, JobView, bad_seeds
-from holdfast.control.list_filters import JobQuery
+from holdfast.control.list_filters import JobFilter
 from holdfast.control.parsers import check_known
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import Wish
@@ -210,7 +210,7 @@ def jobs(
 ) -> Page[JobView]:
     """With what there is to do and what was done."""
     after = decode_list_cursor("jobs", order, cursor)
-    found = services.listings.jobs(JobQuery(state, prefix, scheduled), order=order, after=after, limit=limit)
+    found = services.listings.jobs(JobFilter(state, prefix, scheduled), order=order, after=after, limit=limit)
     return keyset_page(request, response, [JobView.of(row) for row in found.rows], found.next)
 
 

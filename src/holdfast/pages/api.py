@@ -15,7 +15,7 @@ from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, deco
 from holdfast.api.request_types import Confirm, Filter, Hex, Since, Until, View, to_json
 from holdfast.api.responses import OperationView, accepted
 from holdfast.control.explain import UrlStory
-from holdfast.control.list_filters import PageQuery
+from holdfast.control.list_filters import PageFilter
 from holdfast.model.outcome import Outcome
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
@@ -121,7 +121,7 @@ def pages(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[PageView]:
     """What was answered, the newest first unless you say otherwise."""
-    query = PageQuery(domain, job, status, status_class, outcome, content_type or None, content_hash, since, until)
+    query = PageFilter(domain, job, status, status_class, outcome, content_type or None, content_hash, since, until)
     found = services.listings.pages(query, order=order, after=decode_list_cursor("pages", order, cursor), limit=limit)
     return keyset_page(request, response, [PageView.of(row) for row in found.rows], found.next)
 

@@ -9,17 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 from holdfast.api.app_services import Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
-from holdfast.api.pagination import (
-    DEFAULT_LIMIT,
-    CursorText,
-    Limit,
-    Page,
-    decode_cursor,
-    decode_list_cursor,
-    keyset_page,
-)
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Filter, Id
 from holdfast.errors import UsageError
+from holdfast.model.cursor import decode_cursor
 from holdfast.model.parse_result import MAX_DECIMALS, MAX_PRICE
 from holdfast.products.records import Price, Product, ProductFilter
 

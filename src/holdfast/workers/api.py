@@ -21,7 +21,7 @@ from holdfast.api.pagination import (
 )
 from holdfast.api.request_types import Body, Filter, Id, Text, View
 from holdfast.api.responses import OperationView, accepted
-from holdfast.control.list_filters import ClaimQuery, RunQuery, WorkerQuery
+from holdfast.control.list_filters import ClaimFilter, RunFilter, WorkerFilter
 from holdfast.workers.service import ClaimDesk, check_target
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["operating"])
@@ -169,7 +169,7 @@ def claims(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[ClaimView]:
     """By holder."""
-    query = ClaimQuery(worker or None, expired)
+    query = ClaimFilter(worker or None, expired)
     found = services.listings.claims(query, after=decode_list_cursor("claims", "worker", cursor), limit=limit)
     return keyset_page(request, response, [ClaimView.of(row) for row in found.rows], found.next)
 
@@ -203,7 +203,7 @@ def runs(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[RunView]:
     """Worker processes, the newest first."""
-    query = RunQuery(status, job or None, worker or None)
+    query = RunFilter(status, job or None, worker or None)
     found = services.listings.runs(query, after=decode_list_cursor("runs", "newest", cursor), limit=limit)
     return keyset_page(request, response, [RunView.of(row) for row in found.rows], found.next)
 
@@ -232,7 +232,7 @@ def workers(
 ) -> Page[WorkerView]:
     """By name."""
     found = services.listings.workers(
-        WorkerQuery(alive), after=decode_list_cursor("workers", "name", cursor), limit=limit
+        WorkerFilter(alive), after=decode_list_cursor("workers", "name", cursor), limit=limit
     )
     return keyset_page(request, response, [WorkerView.of(row) for row in found.rows], found.next)
 

@@ -7,8 +7,8 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.api.pagination import encode_cursor
 from holdfast.model.auth import SCOPES, Role
+from holdfast.model.cursor import encode_cursor
 from holdfast.model.task import LIVE
 from tests.support.accounts import deeds
 from tests.support.api import Api, Shared

@@ -11,9 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import factories
-from holdfast.api import pagination
 from holdfast.cli import app
-from holdfast.cli.remote import rows
 from holdfast.control.verify import Step
 from holdfast.db.connection import Database
 from holdfast.db.verify import Finding
@@ -410,7 +408,3 @@ def test_a_server_that_is_not_there(both: Both, monkeypatch: pytest.MonkeyPatch)
         sentence = both.near(*command, "--server", f"http://127.0.0.1:{port}").refused(1)
         assert sentence.startswith(f"No Holdfast server answers at http://127.0.0.1:{port} ")
     assert both.near("jobs", "list", "--server").refused(2) == "--server needs a value."
-
-
-def test_cursors_are_those_of_the_api() -> None:
-    assert rows.cursor(12) == pagination.encode_cursor((12,))

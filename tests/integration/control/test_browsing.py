@@ -7,17 +7,17 @@ import pytest
 
 from holdfast.control import listings as browsing
 from holdfast.control.list_filters import (
-    AuditQuery,
-    ClaimQuery,
-    DomainQuery,
-    ItemQuery,
-    JobQuery,
-    NameQuery,
-    ProxyQuery,
-    RunQuery,
-    TaskQuery,
-    UrlQuery,
-    WorkerQuery,
+    AuditFilter,
+    ClaimFilter,
+    DomainFilter,
+    ItemFilter,
+    JobFilter,
+    NameFilter,
+    ProxyFilter,
+    RunFilter,
+    TaskFilter,
+    UrlFilter,
+    WorkerFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import audit, crawls, jobs, runs, workers
@@ -68,17 +68,17 @@ def some(store: Store, database: Database) -> Store:
 def test_domains_by_every_filter_in_every_order(some: Store, browser: ListingService) -> None:
     assert some.job
     for query, expected in [
-        (DomainQuery(), ["a", "b", "c", "shop.b", "www2.b"]),
-        (DomainQuery(status=Status.BLOCKED), ["shop.b"]),
-        (DomainQuery(active=True), ["a", "b", "shop.b", "www2.b"]),
-        (DomainQuery(active=False), ["c"]),
-        (DomainQuery(claimed=True), ["a"]),
-        (DomainQuery(claimed=False), ["b", "c", "shop.b", "www2.b"]),
-        (DomainQuery(worker="w1"), ["a"]),
-        (DomainQuery(worker="w2"), []),
-        (DomainQuery(name="SH"), ["shop.b"]),
-        (DomainQuery(parent="b.example"), ["shop.b", "www2.b"]),
-        (DomainQuery(parent="b.example", status=Status.PENDING, active=True, name="w"), ["www2.b"]),
+        (DomainFilter(), ["a", "b", "c", "shop.b", "www2.b"]),
+        (DomainFilter(status=Status.BLOCKED), ["shop.b"]),
+        (DomainFilter(active=True), ["a", "b", "shop.b", "www2.b"]),
+        (DomainFilter(active=False), ["c"]),
+        (DomainFilter(claimed=True), ["a"]),
+        (DomainFilter(claimed=False), ["b", "c", "shop.b", "www2.b"]),
+        (DomainFilter(worker="w1"), ["a"]),
+        (DomainFilter(worker="w2"), []),
+        (DomainFilter(name="SH"), ["shop.b"]),
+        (DomainFilter(parent="b.example"), ["shop.b", "www2.b"]),
+        (DomainFilter(parent="b.example", status=Status.PENDING, active=True, name="w"), ["www2.b"]),
     ]:
         assert names(browser.domains(query)) == [f"{name}.example" for name in expected], query
         for order in LISTINGS["domains"].orders:
@@ -86,9 +86,9 @@ def test_domains_by_every_filter_in_every_order(some: Store, browser: ListingSer
 
 
 def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: ListingService) -> None:
-    (held,) = browser.domains(DomainQuery(worker="w1")).rows
+    (held,) = browser.domains(DomainFilter(worker="w1")).rows
     assert (held.claimed_by, held.claim_expired, held.stays_blocked, held.frontier_size) == ("w1", False, False, 1)
-    (blocked,) = browser.domains(DomainQuery(status=Status.BLOCKED)).rows
+    (blocked,) = browser.domains(DomainFilter(status=Status.BLOCKED)).rows
     assert (blocked.block_reason_code, blocked.stays_blocked, blocked.next_crawl_after) == ("manual", True, None)
     assert blocked.version == some.row("shop.b.example")["version"]
 
@@ -99,9 +99,9 @@ def test_claims_say_who_and_since_when(some: Store, browser: ListingService) -> 
     assert claim.claimed_at is not None
     assert claim.claimed_at < claim.expires_at
     some.expire(claim.domain_id)
-    assert names(browser.claims(ClaimQuery(expired=True))) == ["a.example"]
-    assert browser.claims(ClaimQuery(expired=False)).rows == []
-    assert browser.claims(ClaimQuery(worker="w2")).rows == []
+    assert names(browser.claims(ClaimFilter(expired=True))) == ["a.example"]
+    assert browser.claims(ClaimFilter(expired=False)).rows == []
+    assert browser.claims(ClaimFilter(worker="w2")).rows == []
 
 
 def test_the_histories_of_a_domain(browser: ListingService, store: Store) -> None:
@@ -127,7 +127,7 @@ def test_windows_say_when_they_open_and_close(some: Store, browser: ListingServi
     assert open_.closes_at is not None
     assert open_.closes_at.strftime("%H:%M") == "23:58"
     assert (odd.domain, odd.is_open, odd.closes_at) == ("c.example", True, None), "what cannot be read closes nothing"
-    assert names(browser.windows(NameQuery(name="B"))) == ["b.example"]
+    assert names(browser.windows(NameFilter(name="B"))) == ["b.example"]
 
 
 # Jobs, runs, workers --------------------------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ def test_jobs_by_state_and_name_with_their_figures(browser: ListingService, stor
     news, old = store.new_job("news"), store.new_job("newspaper")
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (old,))
     assert names(browser.jobs(order="oldest"), "name") == ["default", "tasks", "news", "newspaper"]
-    assert names(browser.jobs(JobQuery(name="news")), "name") == ["newspaper", "news"]
-    assert names(browser.jobs(JobQuery(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
-    (row,) = browser.jobs(JobQuery(name="default")).rows
+    assert names(browser.jobs(JobFilter(name="news")), "name") == ["newspaper", "news"]
+    assert names(browser.jobs(JobFilter(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
+    (row,) = browser.jobs(JobFilter(name="default")).rows
     assert (row.domains, row.discovered, row.waiting, row.urls_done, row.denied, row.pages) == (2, 8, 2, 4, 2, 3)
     assert row == browser.job("default") == browser.job(store.job)
     first = browser.jobs(order="oldest", limit=3)
@@ -148,7 +148,7 @@ def test_jobs_by_state_and_name_with_their_figures(browser: ListingService, stor
     assert names(browser.jobs(order="oldest", after=first.next), "name") == ["newspaper"]
     assert [found["name"] for found in JobService(database, "ann").some([news, 999])] == ["news"]
     jobs.delete(store.connection, news)
-    assert names(browser.jobs(JobQuery(name="news")), "name") == ["newspaper"]
+    assert names(browser.jobs(JobFilter(name="news")), "name") == ["newspaper"]
     with pytest.raises(NotFound):
         browser.job(news)
 
@@ -163,17 +163,17 @@ def test_runs_and_workers(browser: ListingService, store: Store, database: Datab
     two = runs.begin(store.connection, worker="w2")
     runs.end(store.connection, two, error="It fell.")
     assert names(browser.runs(), "id") == [two, one]
-    assert names(browser.runs(RunQuery(status="running")), "id") == [one]
-    assert names(browser.runs(RunQuery(status="failed")), "error_message") == ["It fell."]
-    assert names(browser.runs(RunQuery(job="news", worker="w1", crawl=crawl_id)), "job") == ["news"]
+    assert names(browser.runs(RunFilter(status="running")), "id") == [one]
+    assert names(browser.runs(RunFilter(status="failed")), "error_message") == ["It fell."]
+    assert names(browser.runs(RunFilter(job="news", worker="w1", crawl=crawl_id)), "job") == ["news"]
     assert browser.run(two).status == "failed"
     store.domains(2)
     store.claim("w1", 2)
     alive, dead = browser.workers().rows
     assert (alive.name, alive.alive, alive.held, alive.runs) == ("w1", True, 2, 1)
     assert (dead.name, dead.alive, dead.held, dead.runs) == ("w2", False, 0, 0)
-    assert names(browser.workers(WorkerQuery(alive=True)), "name") == ["w1"]
-    assert names(browser.workers(WorkerQuery(alive=False)), "name") == ["w2"]
+    assert names(browser.workers(WorkerFilter(alive=True)), "name") == ["w1"]
+    assert names(browser.workers(WorkerFilter(alive=False)), "name") == ["w2"]
     assert not any(row.alive for row in browser.workers(silence=timedelta(0)).rows)
     with pytest.raises(NotFound):
         browser.run(99)
@@ -207,15 +207,18 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database
 def test_urls_by_every_filter(browser: ListingService, store: Store, database: Database) -> None:
     crawl_a_little(database, store)
     for query, expected in [
-        (UrlQuery(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
-        (UrlQuery(state=UrlState.WAITING, due=True), {"https://other.example/deep"}),
-        (UrlQuery(due=False), {f"{HOME}slow"}),
-        (UrlQuery(state=UrlState.DENIED, domain="example.com"), {f"{HOME}private/x", "https://outside.example/"}),
-        (UrlQuery(state=UrlState.FAILED), set()),
-        (UrlQuery(domain="other.example", job="default", kind="discovery", priority=2), {"https://other.example/deep"}),
-        (UrlQuery(job="default", state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
-        (UrlQuery(job="tasks"), set()),
-        (UrlQuery(kind="refresh"), set()),
+        (UrlFilter(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
+        (UrlFilter(state=UrlState.WAITING, due=True), {"https://other.example/deep"}),
+        (UrlFilter(due=False), {f"{HOME}slow"}),
+        (UrlFilter(state=UrlState.DENIED, domain="example.com"), {f"{HOME}private/x", "https://outside.example/"}),
+        (UrlFilter(state=UrlState.FAILED), set()),
+        (
+            UrlFilter(domain="other.example", job="default", kind="discovery", priority=2),
+            {"https://other.example/deep"},
+        ),
+        (UrlFilter(job="default", state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
+        (UrlFilter(job="tasks"), set()),
+        (UrlFilter(kind="refresh"), set()),
     ]:
         assert set(names(browser.urls(query), "url")) == expected, query
 
@@ -233,7 +236,7 @@ def test_urls_of_a_job_from_its_first_domain_to_its_last(
     )
     store.seed("example.com/news", job=news)  # the first domain of all
     assert store.value("SELECT count(*) FROM domain_wakes WHERE job_id = %s", news)
-    query = UrlQuery(job="news")
+    query = UrlFilter(job="news")
     rows = (page := browser.urls(query, limit=2)).rows
     while page.next is not None:
         rows += (page := browser.urls(query, after=page.next, limit=2)).rows
@@ -248,7 +251,7 @@ def test_urls_as_a_visit_takes_them(browser: ListingService, store: Store) -> No
     store.seed(*(f"a.example/{n}" for n in range(6)))
     store.connection.execute("UPDATE url_frontier SET depth = 2 WHERE url LIKE '%/0'")
     store.connection.execute("UPDATE url_frontier SET priority = 1 WHERE url LIKE '%/1'")
-    query = UrlQuery(domain="a.example", job="default", state=UrlState.WAITING)
+    query = UrlFilter(domain="a.example", job="default", state=UrlState.WAITING)
     found: list[str] = []
     page = browser.urls(query, order="taken", limit=2)
     found += names(page, "url")
@@ -272,13 +275,13 @@ def test_tasks_and_batches(browser: ListingService, store: Store, database: Data
     three = tasks.one("a.example/2", priority=1)
     assert names(browser.tasks(), "id") == [three, two, one]
     assert names(browser.tasks(order="oldest"), "id") == [one, two, three]
-    assert names(browser.tasks(TaskQuery(status=TaskStatus.FAILED)), "id") == [two]
-    assert names(browser.tasks(TaskQuery(domain="a.example", status=TaskStatus.PENDING, priority=1)), "id") == [three]
-    assert names(browser.tasks(TaskQuery(batch="spring", domain="a.example")), "url") == ["https://a.example/1"]
-    (row,) = browser.batches(NameQuery(name="spr")).rows
+    assert names(browser.tasks(TaskFilter(status=TaskStatus.FAILED)), "id") == [two]
+    assert names(browser.tasks(TaskFilter(domain="a.example", status=TaskStatus.PENDING, priority=1)), "id") == [three]
+    assert names(browser.tasks(TaskFilter(batch="spring", domain="a.example")), "url") == ["https://a.example/1"]
+    (row,) = browser.batches(NameFilter(name="spr")).rows
     assert (row.name, row.tasks, row.counted_all) == ("spring", {"queued": 1, "failed": 1}, True)
     with pytest.raises(NotFound, match="no batch called 'autumn'"):
-        browser.tasks(TaskQuery(batch="autumn"))
+        browser.tasks(TaskFilter(batch="autumn"))
     assert database
 
 
@@ -287,7 +290,7 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
     first, second = pools.add(2, provider="acme", country_code="DE")
     pools.fails(second, 10)
     assert names(browser.proxies(), "id") == [first, second]
-    assert names(browser.proxies(ProxyQuery(active=False, provider="acme", country="DE")), "id") == [second]
+    assert names(browser.proxies(ProxyFilter(active=False, provider="acme", country="DE")), "id") == [second]
     store.connection.execute(
         "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body, next_attempt_at, gave_up_at) VALUES"
         " (1, 1, 'task.failed', 'https://r.example/', '{}', now(), NULL), (2, 1, 'task.failed', 'https://r.example/', '{}', NULL, now())"
@@ -308,12 +311,12 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
     products = ProductService(browser.database)
     assert names(products.page(wanted), "name") == ["red lamp"]
     assert products.page(ProductFilter(available=False)).rows == []
-    assert names(browser.audit(AuditQuery(kind="proxy", object_id=str(first))), "action") == ["add"]
+    assert names(browser.audit(AuditFilter(kind="proxy", object_id=str(first))), "action") == ["add"]
     hour = timedelta(hours=1)
     now = datetime.now(UTC)
-    assert len(browser.audit(AuditQuery(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
-    assert browser.audit(AuditQuery(until=now - hour)).rows == []
-    assert browser.audit(AuditQuery(since=now + hour)).rows == []
+    assert len(browser.audit(AuditFilter(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
+    assert browser.audit(AuditFilter(until=now - hour)).rows == []
+    assert browser.audit(AuditFilter(since=now + hour)).rows == []
 
 
 # Refused --------------------------------------------------------------------------------------------------------------
@@ -329,16 +332,16 @@ def test_a_page_has_its_limits(browser: ListingService, limit: int) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        DomainQuery(worker=""),
-        DomainQuery(name="x" * 3000),
-        DomainQuery(name="\udc80"),
-        UrlQuery(kind="other"),
-        UrlQuery(priority=13),
-        JobQuery(scheduled=False),
-        RunQuery(status="asleep"),
-        RunQuery(crawl=2**63),
-        TaskQuery(parent=-1),
-        AuditQuery(object_id="5"),
+        DomainFilter(worker=""),
+        DomainFilter(name="x" * 3000),
+        DomainFilter(name="\udc80"),
+        UrlFilter(kind="other"),
+        UrlFilter(priority=13),
+        JobFilter(scheduled=False),
+        RunFilter(status="asleep"),
+        RunFilter(crawl=2**63),
+        TaskFilter(parent=-1),
+        AuditFilter(object_id="5"),
     ],
     ids=str,
 )
@@ -349,9 +352,9 @@ def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -
 
 def test_who_is_not_known_is_not_found(browser: ListingService) -> None:
     with pytest.raises(NotFound, match="no domain"):
-        browser.urls(UrlQuery(domain="nobody.example"))
+        browser.urls(UrlFilter(domain="nobody.example"))
     with pytest.raises(NotFound, match="no job called"):
-        browser.runs(RunQuery(job="nothing"))
+        browser.runs(RunFilter(job="nothing"))
 
 
 def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
@@ -373,13 +376,13 @@ def test_a_page_of_long_items_is_short_and_the_next_goes_on(
     put_items(store.connection, HOME, *({"n": n, "text": "x" * 200_000} for n in range(120)))
     found, after, lengths = list[int](), None, list[int]()
     while True:
-        page = browser.items(ItemQuery(domain="example.com"), after=after, limit=500)
+        page = browser.items(ItemFilter(domain="example.com"), after=after, limit=500)
         found += [row.data["n"] for row in page.rows]
         lengths.append(len(page.rows))
         if (after := page.next) is None:
             break
     assert found == list(range(120)), "each once, in its order"
     assert lengths == [50, 50, 20]
-    small = browser.items(ItemQuery(parser="shop"), limit=7)
+    small = browser.items(ItemFilter(parser="shop"), limit=7)
     assert ([row.position for row in small.rows], small.next is None) == (list(range(7)), False)
-    assert browser.items(ItemQuery(parser="other"), limit=7).rows == []
+    assert browser.items(ItemFilter(parser="other"), limit=7).rows == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.list_filters import PageQuery
+from holdfast.control.list_filters import PageFilter
 from holdfast.control.listings import ListingService
 from holdfast.db import audit, domains, sweeper
 from holdfast.db.connection import Database
@@ -257,18 +257,18 @@ def test_an_order_is_said_so_that_it_means_the_same_later(crawl: Crawl, desk: Pa
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        (PageQuery(), {"", "a", "a/b", "gone"}),
-        (PageQuery(domain="example.com", job="default"), {"", "a", "a/b", "gone"}),
-        (PageQuery(domain="other.example"), set()),
-        (PageQuery(status=404), {"gone"}),
-        (PageQuery(status_class=2), {"", "a", "a/b"}),
-        (PageQuery(outcome=Outcome.OK, content_type="text/html; "), {""}),
-        (PageQuery(content_hash=bytes(range(32)).hex()), {""}),
-        (PageQuery(since=datetime(2999, 1, 1, tzinfo=UTC)), set()),
-        (PageQuery(until=datetime(2999, 1, 1, tzinfo=UTC)), {"", "a", "a/b", "gone"}),
+        (PageFilter(), {"", "a", "a/b", "gone"}),
+        (PageFilter(domain="example.com", job="default"), {"", "a", "a/b", "gone"}),
+        (PageFilter(domain="other.example"), set()),
+        (PageFilter(status=404), {"gone"}),
+        (PageFilter(status_class=2), {"", "a", "a/b"}),
+        (PageFilter(outcome=Outcome.OK, content_type="text/html; "), {""}),
+        (PageFilter(content_hash=bytes(range(32)).hex()), {""}),
+        (PageFilter(since=datetime(2999, 1, 1, tzinfo=UTC)), set()),
+        (PageFilter(until=datetime(2999, 1, 1, tzinfo=UTC)), {"", "a", "a/b", "gone"}),
     ],
 )
-def test_lists_show_what_was_asked_for(crawl: Crawl, query: PageQuery, expected: set[str]) -> None:
+def test_lists_show_what_was_asked_for(crawl: Crawl, query: PageFilter, expected: set[str]) -> None:
     browser = ListingService(crawl.database)
     for order in ("newest", "oldest", "key"):
         found = browser.pages(query, order=order)
@@ -281,15 +281,15 @@ def test_lists_show_what_was_asked_for(crawl: Crawl, query: PageQuery, expected:
 @pytest.mark.parametrize(
     "query",
     [
-        PageQuery(status=42),
-        PageQuery(status_class=0),
-        PageQuery(content_hash="xyz"),
-        PageQuery(content_type=""),
-        PageQuery(content_type="a\0b"),
-        PageQuery(job=0),
-        PageQuery(since=datetime(2026, 2, 5)),  # noqa: DTZ001 — that is the point
+        PageFilter(status=42),
+        PageFilter(status_class=0),
+        PageFilter(content_hash="xyz"),
+        PageFilter(content_type=""),
+        PageFilter(content_type="a\0b"),
+        PageFilter(job=0),
+        PageFilter(since=datetime(2026, 2, 5)),  # noqa: DTZ001 — that is the point
     ],
 )
-def test_filters_that_cannot_be_meant_are_refused(query: PageQuery) -> None:
+def test_filters_that_cannot_be_meant_are_refused(query: PageFilter) -> None:
     with pytest.raises(UsageError):
         query.given()

@@ -35,7 +35,7 @@ from holdfast.api.request_types import (
     parse_if_match,
     set_etag,
 )
-from holdfast.control.list_filters import AuditQuery
+from holdfast.control.list_filters import AuditFilter
 from holdfast.errors import UsageError
 from holdfast.model.auth import Role
 
@@ -183,6 +183,6 @@ def audit(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Entry]:
     """The newest first."""
-    query = AuditQuery(actor, kind, object_id, action, since, until)
+    query = AuditFilter(actor, kind, object_id, action, since, until)
     found = services.listings.audit(query, after=decode_list_cursor("audit", "newest", cursor), limit=limit)
     return keyset_page(request, response, [Entry.of(row) for row in found.rows], found.next)

@@ -3,16 +3,15 @@
 The rule: a time is a datetime again, and a duration a timedelta, so that they are printed as those of the store are.
 """
 
-import base64
-import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
 from holdfast.client import Client
 from holdfast.client.request_spec import ListSpec
+from holdfast.model.cursor import encode_cursor
 
 Row = dict[str, Any]
 
@@ -48,11 +47,5 @@ def listed(client: Client, path: str, query: Mapping[str, object], limit: int | 
 def part(client: Client, path: str, query: Mapping[str, object], behind: object, limit: int) -> list[Row]:
     """The rows of a list that goes by one value, behind that value; None: from its beginning."""
     listing = ListSpec(path, dict, query)
-    items, _ = client.ask(listing.page(None if behind is None else cursor(behind), limit))
+    items, _ = client.ask(listing.page(None if behind is None else encode_cursor((behind,)), limit))
     return [revived(raw) for raw in items]
-
-
-def cursor(key: object) -> str:
-    """The cursor of the API that goes on behind a row with this key."""
-    part = key.astimezone(UTC).isoformat() if isinstance(key, datetime) else key
-    return base64.urlsafe_b64encode(json.dumps([part]).encode()).rstrip(b"=").decode()

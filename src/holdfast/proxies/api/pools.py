@@ -11,9 +11,10 @@ from pydantic import Field
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
-from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_cursor, keyset_page
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, keyset_page
 from holdfast.api.request_types import BIGINT, Body, Domain, Id, IfMatch, View, parse_if_match, set_etag
 from holdfast.errors import NotFound, UsageError
+from holdfast.model.cursor import decode_cursor
 from holdfast.model.proxy import Protocol
 from holdfast.proxies.api.proxies import HealthView
 from holdfast.proxies.queries.pools import Mapping

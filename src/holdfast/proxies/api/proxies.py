@@ -11,16 +11,7 @@ from pydantic import Field, SecretStr
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
-from holdfast.api.pagination import (
-    DEFAULT_LIMIT,
-    CursorText,
-    Limit,
-    Page,
-    decode_cursor,
-    decode_list_cursor,
-    id_page,
-    keyset_page,
-)
+from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, id_page, keyset_page
 from holdfast.api.request_types import (
     INTEGER,
     Body,
@@ -33,9 +24,10 @@ from holdfast.api.request_types import (
     parse_if_match,
     set_etag,
 )
-from holdfast.control.list_filters import ProxyQuery
+from holdfast.control.list_filters import ProxyFilter
 from holdfast.errors import Refused, UsageError
 from holdfast.model import proxy as model
+from holdfast.model.cursor import decode_cursor
 from holdfast.model.proxy import ParsedProxy, Protocol
 from holdfast.model.url import checked_host, parse_url
 from holdfast.proxies.queries.proxies import Facts, Proxy
@@ -255,7 +247,7 @@ def proxies(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[ProxyView]:
     """What is said of them, and what went through them."""
-    query = ProxyQuery(active, provider, country)
+    query = ProxyFilter(active, provider, country)
     found = services.listings.proxies(
         query, order=order, after=decode_list_cursor("proxies", order, cursor), limit=limit
     )

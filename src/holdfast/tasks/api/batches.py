@@ -13,7 +13,7 @@ from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Body, Filter, ShortText, View
 from holdfast.api.responses import OperationView, accepted
-from holdfast.control.list_filters import NameQuery
+from holdfast.control.list_filters import NameFilter
 from holdfast.model.task import TaskStatus
 from holdfast.operations.handlers import RESTART_BATCH
 
@@ -53,7 +53,7 @@ def batches(
 ) -> Page[BatchView]:
     """With how many of their tasks are in each status."""
     after = decode_list_cursor("batches", order, cursor)
-    found = services.listings.batches(NameQuery(prefix), order=order, after=after, limit=limit)
+    found = services.listings.batches(NameFilter(prefix), order=order, after=after, limit=limit)
     return keyset_page(request, response, [BatchView.of(batch) for batch in found.rows], found.next)
 
 

@@ -19,7 +19,7 @@ from holdfast.api.pagination import (
     keyset_page,
 )
 from holdfast.api.request_types import BIGINT, Body, Filter, Id, Moment, ShortText, Text, View
-from holdfast.control.list_filters import TaskQuery
+from holdfast.control.list_filters import TaskFilter
 from holdfast.model import task as model
 from holdfast.model.task import TaskStatus
 from holdfast.tasks.service import Wish
@@ -293,7 +293,7 @@ def tasks(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[TaskView]:
     """A domain or a batch that is not known is a 404."""
-    query = TaskQuery(status, domain, batch, parent_task_id, priority)
+    query = TaskFilter(status, domain, batch, parent_task_id, priority)
     found = services.listings.tasks(query, order=order, after=decode_list_cursor("tasks", order, cursor), limit=limit)
     return keyset_page(request, response, [TaskView.of(task) for task in found.rows], found.next)
 
