@@ -134,7 +134,7 @@ def _grant(
         if state.crawl is not None and (
             share or (state.start, state.limit, state.reached) != (start, limits.limit, reached)
         ):
-            told: dict[str, object] = {
+            values: dict[str, object] = {
                 "crawl": state.crawl,
                 "limit": limits.limit,
                 "reached": reached,
@@ -144,7 +144,7 @@ def _grant(
                 "round": state.round,
                 "start": start,
             }
-            connection.execute(_GRANT, {**key, **told})
+            connection.execute(_GRANT, {**key, **values})
     if state.remaining is None:
         return _GrantResult(own)
     promised = max(0, state.granted - used + share)

@@ -1,7 +1,8 @@
-"""Domains that people remove: nobody finds them any more at once, and what hangs on them goes a chunk at a time.
+"""Removal of domains: a removed domain is hidden at once, and its rows are deleted in chunks.
 
-The rule: the log and the tenures stay, since they say what was asked of servers and by whom. The row itself stays for a while, switched
-off and under another name, because whoever looked the name up before may still write for it; what he writes is forgotten, too.
+The rule: the log and the tenures stay, since they record which worker sent which request. The row itself stays for a while as a
+tombstone, inactive and under another name, because a transaction that looked the name up before may still write for it; those rows
+are deleted, too.
 """
 
 from contextlib import suppress
@@ -16,22 +17,22 @@ from holdfast.db.tasks import IS_LIVE
 from holdfast.errors import Refused
 
 ROWS: Final = 10_000
-"""Of the frontier, forgotten in one transaction; of other tables fewer, since more hangs on them."""
+"""Rows of the frontier that one transaction deletes; `FEW` of other tables, since more rows depend on each."""
 FEW: Final = 1_000
-GRAVE: Final = timedelta(minutes=10)
+TOMBSTONE_AGE: Final = timedelta(minutes=10)
 """How long the row stays: longer than any transaction that found it under its name."""
-AT_ONCE: Final = 20
-"""Domains that one sweep looks at."""
+MAX_TOMBSTONES: Final = 20
+"""Domains that one sweep checks."""
 _DEADLOCK_RETRIES: Final = 5
 
-# FOR UPDATE: whoever inserts URLs for a domain that he does not hold shares its row, and has to be waited for.
+# FOR UPDATE waits for workers that insert URLs for a domain they do not hold: they hold a share lock on its row.
 _LOCK: Final = """
 SELECT id, claimed_by, COALESCE(claim_expires_at <= clock_timestamp(), false) FROM domains WHERE domain = %(domain)s FOR UPDATE
 """
 _LIVE_TASKS: Final = (
     f"SELECT count(*) FROM (SELECT FROM crawl_tasks WHERE domain_id = %(id)s AND {IS_LIVE} LIMIT 1000) live"  # noqa: S608 — a constant
 )
-# By tasks that there are: the URL of one that was cancelled waits on, until a visit comes that takes it out.
+# Only for tasks that still exist: the URL of a cancelled one waits until a visit takes it out.
 _WANTED_BY_TASKS: Final = """
 SELECT EXISTS (SELECT FROM (
     SELECT f.url_key AS key FROM url_frontier f JOIN crawl_jobs j ON j.id = f.job_id
@@ -47,19 +48,19 @@ WHERE id = %(id)s
 """
 
 _LOCK_REMOVED: Final = "SELECT FROM domains WHERE id = %(id)s AND removed_at IS NOT NULL FOR UPDATE"
-_NO_WAKES: Final = "DELETE FROM domain_wakes WHERE domain_id = %(id)s"
+_DELETE_WAKES: Final = "DELETE FROM domain_wakes WHERE domain_id = %(id)s"
 # Fewer than the URLs that it had, and as many at a time: they are gone with the last of these.
-_NO_TEMPLATES: Final = """
+_DELETE_TEMPLATES: Final = """
 DELETE FROM url_templates WHERE ctid = ANY(ARRAY(SELECT ctid FROM url_templates WHERE domain_id = %(id)s LIMIT %(rows)s))
 """
-_FORGET: Final = """
+_DELETE_URLS: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT job_id, url_key FROM url_frontier WHERE domain_id = %(id)s ORDER BY job_id, url_key LIMIT %(rows)s
 )
 SELECT forget_urls(array_agg(%(id)s::bigint), array_agg(job_id), array_agg(url_key)) FROM chunk
 """
-# Pages that were granted to it are the crawls' again, used or not: what it had is forgotten.
-_FORGET_WORK: Final = """
+# Pages that were granted to it go back to the crawls, used or not: its rows are gone.
+_DELETE_WORK: Final = """
 WITH gone AS (
     DELETE FROM job_domains WHERE domain_id = %(id)s RETURNING crawl_id, granted
 ), locked AS MATERIALIZED (
@@ -70,9 +71,9 @@ UPDATE crawls c SET pages_granted = c.pages_granted - g.pages
 FROM (SELECT crawl_id, sum(granted)::bigint AS pages FROM gone GROUP BY crawl_id) g JOIN locked l ON l.id = g.crawl_id
 WHERE c.id = g.crawl_id AND c.max_pages IS NOT NULL
 """
-# Without the domain's lock, which the schedule takes while it has locked tasks.
-_BESIDE: Final = {
-    # Tasks elsewhere that wait for one of them would wait for ever.
+# Without the domain's lock, which the scheduler takes while it has locked tasks.
+_DELETE_OTHERS: Final = {
+    # Otherwise tasks of other domains that wait for one of them would wait without end.
     "crawl_tasks": "WITH c AS MATERIALIZED (SELECT id FROM crawl_tasks WHERE domain_id = %(id)s ORDER BY id LIMIT %(few)s"
     " FOR UPDATE SKIP LOCKED), freed AS (UPDATE crawl_tasks k SET waits_for = NULL FROM c"
     " WHERE k.parent_task_id = c.id AND k.waits_for = 'parent' AND k.domain_id <> %(id)s)"
@@ -87,30 +88,29 @@ _BESIDE: Final = {
     "domain_transitions": "DELETE FROM domain_transitions t USING (SELECT version FROM domain_transitions WHERE domain_id = %(id)s"
     " ORDER BY version LIMIT %(few)s) c WHERE t.domain_id = %(id)s AND t.version = c.version",
 }
-_BURY: Final = """
-DELETE FROM domains d WHERE d.id = %(id)s AND d.removed_at < clock_timestamp() - %(grave)s
+_DELETE_TOMBSTONE: Final = """
+DELETE FROM domains d WHERE d.id = %(id)s AND d.removed_at < clock_timestamp() - %(age)s
   AND NOT EXISTS (SELECT FROM url_frontier WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM job_domains WHERE domain_id = d.id)
   AND NOT EXISTS (SELECT FROM crawl_tasks WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM products WHERE domain_id = d.id)
 """
-_GRAVES: Final = """
-SELECT id FROM domains WHERE removed_at IS NOT NULL AND removed_at < clock_timestamp() - %(grave)s ORDER BY id LIMIT %(most)s
+_TOMBSTONES: Final = """
+SELECT id FROM domains WHERE removed_at IS NOT NULL AND removed_at < clock_timestamp() - %(age)s ORDER BY id LIMIT %(limit)s
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A domain that nobody finds any more."""
+    """A removed domain."""
 
     id: int
     domain: str
-    """What it was called."""
+    """Its name before."""
 
 
 def remove(connection: psycopg.Connection, domain: str) -> Removed:
-    """Remove a domain. Refused while somebody holds it, or tasks want something of it. Raises NotFound.
+    """Remove a domain. Raises Refused while a worker holds it or live tasks need it, and NotFound.
 
-    Before: nothing. After (with the commit): its name is free, and nobody claims or finds it; what hangs on it is to be forgotten:
-    `forget`.
+    After (with the commit): its name is free, and no query finds or claims it; `delete_chunk` deletes its rows.
     """
     with connection.transaction():
         found = _check(connection, domain)
@@ -120,24 +120,24 @@ def remove(connection: psycopg.Connection, domain: str) -> Removed:
     return found
 
 
-def graves(connection: psycopg.Connection) -> list[int]:
-    """Domains that were removed a while ago, and whose rows are still there; some of them."""
-    return [row[0] for row in connection.execute(_GRAVES, {"grave": GRAVE, "most": AT_ONCE})]
+def tombstones(connection: psycopg.Connection) -> list[int]:
+    """Ids of domains that were removed a while ago and whose rows still exist, at most `MAX_TOMBSTONES`."""
+    return [row[0] for row in connection.execute(_TOMBSTONES, {"age": TOMBSTONE_AGE, "limit": MAX_TOMBSTONES})]
 
 
-def forget(connection: psycopg.Connection, domain_id: int) -> int | None:
-    """Forget some of what a removed domain had; how many rows. None: there is nothing left, or nothing that can be had now.
+def delete_chunk(connection: psycopg.Connection, domain_id: int) -> int | None:
+    """Delete a chunk of the rows of a removed domain. Returns their number; None: none is left, or all are locked now.
 
-    Before: `remove`; no transaction is open. After: counters are right at every moment; the row goes a while later, by the sweep.
+    Before: `remove`; no transaction is open. After: counters are right at every moment; the sweep deletes the row itself later.
     """
     for _ in range(_DEADLOCK_RETRIES):  # a batch fences its own domains before it shares others
         with suppress(psycopg.errors.DeadlockDetected):
-            return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
-    return _forget(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "grave": GRAVE})
+            return _delete_chunk(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "age": TOMBSTONE_AGE})
+    return _delete_chunk(connection, {"id": domain_id, "rows": ROWS, "few": FEW, "age": TOMBSTONE_AGE})
 
 
 def _check(connection: psycopg.Connection, domain: str) -> Removed:
-    """Its row, locked; whoever was inserting URLs for it has been waited for. Before: a transaction is open."""
+    """Lock the row, and check that the domain may be removed. Before: a transaction is open. After: no insert for it is in flight."""
     row = connection.execute(_LOCK, {"domain": domain}).fetchone()
     if row is None:
         domains.id_of(connection, domain)
@@ -162,22 +162,24 @@ def _check(connection: psycopg.Connection, domain: str) -> Removed:
     return Removed(row[0], domain)
 
 
-def _forget(connection: psycopg.Connection, key: dict[str, Any]) -> int | None:
+def _delete_chunk(connection: psycopg.Connection, key: dict[str, Any]) -> int | None:
     with connection.transaction():
         if connection.execute(_LOCK_REMOVED, key).fetchone() is None:
             return None
         claimable.fold_counts(connection, [key["id"]])
-        connection.execute(_NO_WAKES, key)
-        connection.execute(_NO_TEMPLATES, key)
-        row = connection.execute(_FORGET, key).fetchone()
+        connection.execute(_DELETE_WAKES, key)
+        connection.execute(_DELETE_TEMPLATES, key)
+        row = connection.execute(_DELETE_URLS, key).fetchone()
         if row and row[0]:
             return int(row[0])
-        connection.execute(_FORGET_WORK, key)
-    for statement in _BESIDE.values():
+        connection.execute(_DELETE_WORK, key)
+    for statement in _DELETE_OTHERS.values():
         with connection.transaction():
             if gone := connection.execute(statement, key).rowcount:
                 return gone
     with connection.transaction():
         connection.execute(_LOCK_REMOVED, key)
-        connection.execute(_BURY, key)  # a statement of its own sees what those did who had to be waited for
+        connection.execute(
+            _DELETE_TOMBSTONE, key
+        )  # a statement of its own sees what was committed while the lock was waited for
     return None

@@ -1,5 +1,5 @@
 -- Holdfast's schema at revision 0026, the baseline: a new store is made by this file, then by the steps in `migrations/`.
--- It is never changed: what changes the schema is a step (see CONTRIBUTING.md). The tables of the job queue are Procrastinate's
+-- Nothing in it but comments is ever changed: what changes the schema is a step (see CONTRIBUTING.md). The tables of the job queue are Procrastinate's
 -- own, in the schema `procrastinate`; its library has their SQL, and `migrate.py` runs it.
 
 -- Version -----------------------------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ CREATE TABLE crawl_jobs (
 COMMENT ON TABLE crawl_jobs IS 'What a user asked to be crawled.';
 COMMENT ON COLUMN crawl_jobs.fingerprint IS 'Of its seeds and scope: `holdfast crawl` with the same ones goes on with this job.';
 COMMENT ON COLUMN crawl_jobs.parked_after IS 'Not NULL: it was paused, and work of domains behind this id may not be ready though it could. A chunk at a time moves it on.';
-COMMENT ON COLUMN crawl_jobs.deleted_at IS 'Not NULL: nobody finds the job any more. The row goes when nothing that belonged to it is left.';
+COMMENT ON COLUMN crawl_jobs.deleted_at IS 'Not NULL: the job is hidden from every query. The row is deleted when nothing that belonged to it is left.';
 COMMENT ON COLUMN crawl_jobs.beginning IS 'Its pages are being made to wait again, which a kill may have cut off in the middle.';
 COMMENT ON COLUMN crawl_jobs.schedule IS 'When it is crawled again: an interval or a cron expression.';
 COMMENT ON COLUMN crawl_jobs.kind IS 'tasks: the one whose frontier are the URLs of queued tasks. It changes no domain''s status, and no cool-down but a stop holds it.';
@@ -304,7 +304,7 @@ CREATE TABLE duties (
     done_at  timestamptz NOT NULL DEFAULT '-infinity',
     mark     text
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE duties IS 'What is done now and then by whoever ticks first, and when it last was. Who does it holds the row.';
+COMMENT ON TABLE duties IS 'Periodic work and when it was last done. The process that does it holds the lock of the row.';
 COMMENT ON COLUMN duties.mark IS 'How far it is: of events, the last one that was deleted.';
 INSERT INTO duties (name) VALUES ('figures'), ('gauges'), ('alerts'), ('proxies'), ('trim');
 -- Every hour, a few chunks a sweep; the mark is the last domain of the last chunk.
@@ -408,7 +408,7 @@ CREATE TABLE domains (
     CONSTRAINT proxy_use_sane CHECK (proxy_country ~ '^[A-Z]{2}$' AND proxy_sticky > interval '0'),
     CONSTRAINT removed_is_switched_off CHECK (removed_at IS NULL OR NOT is_active)
 ) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
-COMMENT ON TABLE domains IS 'A web host as a persistent entity: who holds it, what it has learnt, how it is to be treated.';
+COMMENT ON TABLE domains IS 'A web host as a persistent entity: its holder, what was learnt about it, how to crawl it.';
 COMMENT ON COLUMN domains.next_crawl_after IS 'Cooling down until then; infinity: until a person resets it.';
 COMMENT ON COLUMN domains.status_reason IS 'The event that led to this status, and a detail: "event: detail".';
 COMMENT ON COLUMN domains.priority_score IS 'Learnt terms less 5 x day of the last crawl; the order does not change with time. Shown with 5 x today added.';
@@ -416,7 +416,7 @@ COMMENT ON COLUMN domains.next_request_at IS 'The delay''s clock; back_off_until
 COMMENT ON COLUMN domains.circuit_open_until IS 'NULL: closed. Open until then, half-open after.';
 COMMENT ON COLUMN domains.proxy_use IS 'direct: no proxy. pool: those of domain_proxies. any: when these give none, any other. Null: as the settings say.';
 COMMENT ON COLUMN domains.proxy_direct IS 'It may be asked without a proxy when none can be had.';
-COMMENT ON COLUMN domains.proxy_resolves IS 'Names are handed to the proxy as they are; nobody here looks whether they are public.';
+COMMENT ON COLUMN domains.proxy_resolves IS 'The proxy resolves host names; the address filter cannot check them.';
 COMMENT ON COLUMN domains.proxy_sticky IS 'For so long the same proxy is used, as long as it can be.';
 COMMENT ON COLUMN domains.removed_at IS 'Not NULL: a person removed it. The row goes when nothing that belonged to it is left.';
 COMMENT ON COLUMN domains.max_pages_is_limit IS 'A person set max_pages_per_run: a crawl ends there. False: it is only the size of a share.';
@@ -706,7 +706,7 @@ CREATE INDEX job_domains_job ON job_domains (job_id, state, domain_id);
 -- What waits for a round, and what an earlier crawl or round left. A flush writes crawl_id, but changes it only with the crawl.
 CREATE INDEX job_domains_spent ON job_domains (job_id, crawl_id, limit_reached, round, domain_id) WHERE state = 'spent';
 
--- A row is a message for a domain: URLs were added, or are to be crawled again.
+-- A row is a message for a domain: URLs were added, or must be crawled again.
 CREATE TABLE domain_wakes (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     domain_id    bigint NOT NULL REFERENCES domains ON DELETE CASCADE,
@@ -722,9 +722,9 @@ CREATE TABLE domain_wakes (
     CHECK (deeper IS NULL OR again_after IS NOT NULL),
     CHECK (retry IS NULL OR again_after IS NOT NULL)
 );
-COMMENT ON TABLE domain_wakes IS 'News for a domain from one who does not hold it: so many frontier rows were inserted. Folded by the holder or the sweep.';
-COMMENT ON COLUMN domain_wakes.again_after IS 'Not NULL: everything behind this key is to be crawled again (a reset). A fold moves it on, a chunk at a time.';
-COMMENT ON COLUMN domain_wakes.again_key IS 'Not NULL: this URL is to be crawled again, under this priority.';
+COMMENT ON TABLE domain_wakes IS 'A message to a domain from a worker that does not hold it: the number of frontier rows that it inserted. Folded by the holder or the sweep.';
+COMMENT ON COLUMN domain_wakes.again_after IS 'Not NULL: everything after this key must be crawled again (a reset). A fold moves it on, a chunk at a time.';
+COMMENT ON COLUMN domain_wakes.again_key IS 'Not NULL: this URL must be crawled again, with this priority.';
 COMMENT ON COLUMN domain_wakes.deeper IS 'Not NULL: URLs behind again_after that were too deep, and are not deeper than this, wait again.';
 COMMENT ON COLUMN domain_wakes.retry IS 'Not NULL: a person asks for another attempt. What a failure made to wait waits no more, and URLs behind again_after that ended for one of these reasons wait again.';
 CREATE INDEX domain_wakes_domain ON domain_wakes (domain_id);
@@ -902,7 +902,7 @@ CREATE TABLE page_parses (
     error            text,
     product_keys     bytea[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (domain_id, job_id, url_key, parser),
-    -- Whoever deletes a page deletes its parses and their items, too: a parser may be about to write them.
+    -- Deleting a page deletes its parses and their items, too: a parser may be about to write them.
     FOREIGN KEY (domain_id, job_id, url_key) REFERENCES crawled_pages ON DELETE CASCADE
 ) WITH (fillfactor = 80);
 COMMENT ON TABLE page_parses IS 'Which parser is for a page of a crawl, and whether it has parsed it.';
@@ -974,7 +974,7 @@ CREATE TABLE crawl_batches (
     created_at  timestamptz NOT NULL DEFAULT now(),
     created_by  varchar(100) NOT NULL DEFAULT 'system'
 );
-COMMENT ON TABLE crawl_batches IS 'Tasks that somebody wants to speak of together, by a name.';
+COMMENT ON TABLE crawl_batches IS 'A name for a group of tasks.';
 
 CREATE TYPE task_status AS ENUM (
     'pending', 'queued', 'crawling', 'downloaded', 'queued_parse', 'parsing', 'completed', 'failed', 'paused', 'cancelled');
@@ -1044,7 +1044,7 @@ COMMENT ON COLUMN crawl_tasks.url_hash IS 'The key of the normalized URL, as in 
 COMMENT ON COLUMN crawl_tasks.priority IS '1 comes first, 10 last.';
 COMMENT ON COLUMN crawl_tasks.scheduled_at IS 'Not fetched before then: as it was asked for, or the next try after a failure.';
 COMMENT ON COLUMN crawl_tasks.retry_count IS 'Of the present phase: it starts anew when the page is there.';
-COMMENT ON COLUMN crawl_tasks.attempt IS 'Rises whenever the task is handed to somebody (queued, parsing). A result under another number is refused.';
+COMMENT ON COLUMN crawl_tasks.attempt IS 'Rises whenever the task is handed to a worker or a parser (queued, parsing). A result under another number is refused.';
 COMMENT ON COLUMN crawl_tasks.claim_epoch IS 'Under which claim it is being crawled; for display.';
 COMMENT ON COLUMN crawl_tasks.next_crawl_at IS 'When the next row of this URL is due; NULL: never, or it is there already.';
 COMMENT ON COLUMN crawl_tasks.previous_task_id IS 'The row before this one in the history of its URL. No foreign key: that row may age out first.';
@@ -1315,7 +1315,7 @@ COMMENT ON COLUMN proxies.failure_count IS 'Failures in a row that were the faul
 COMMENT ON COLUMN proxies.next_try_at IS 'It failed too often: one request may try it then.';
 COMMENT ON COLUMN proxies.disabled_by IS 'health: a success makes it active again. operator: only a person does.';
 COMMENT ON COLUMN proxies.allow_private IS 'The operator knows that it has a private address.';
-COMMENT ON COLUMN proxies.max_requests_per_hour IS 'In any hour, whoever uses it; null: no limit.';
+COMMENT ON COLUMN proxies.max_requests_per_hour IS 'In any hour, over all users of the proxy; null: no limit.';
 
 -- Proxies for all domains: their version is raised by people only, never by what goes through them.
 CREATE FUNCTION tell_of_proxies() RETURNS trigger
@@ -1364,7 +1364,7 @@ COMMENT ON COLUMN domain_proxies.requests IS 'Rows of crawl_log. Those of them t
 COMMENT ON COLUMN domain_proxies.other_requests IS 'For robots.txt; these are not in crawl_log.';
 COMMENT ON COLUMN domain_proxies.failure_count IS 'Times in a row that the site refused this proxy. From 5 on the mapping is not active, and tried now and then.';
 COMMENT ON COLUMN domain_proxies.proxy_failures IS 'Requests that did not get through the proxy: its fault, not that of the site.';
-COMMENT ON COLUMN domain_proxies.assigned IS 'False: nobody assigned it; it was taken from the global pool.';
+COMMENT ON COLUMN domain_proxies.assigned IS 'False: no operator assigned it; it was taken from the global pool.';
 CREATE INDEX domain_proxies_proxy ON domain_proxies (proxy_id);
 
 CREATE VIEW proxy_totals AS
@@ -1381,12 +1381,12 @@ COMMENT ON VIEW proxy_totals IS 'What went through each proxy, over all domains.
 CREATE FUNCTION proxy_pause(failures integer, first interval, longest interval) RETURNS interval LANGUAGE sql IMMUTABLE AS $$
     SELECT LEAST(first * 2 ^ LEAST(failures - 5, 24), longest) WHERE failures >= 5
 $$;
-COMMENT ON FUNCTION proxy_pause IS 'How long nobody tries what has failed so many times in a row; null: it is still used.';
+COMMENT ON FUNCTION proxy_pause IS 'How long a proxy rests after this number of failures in a row; null: it is still used.';
 
 CREATE FUNCTION proxy_failures(before integer, worked boolean, streak integer, probes integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN worked THEN LEAST(streak, 5) WHEN before < 5 THEN LEAST(before + streak, 5) ELSE before + probes END
 $$;
-COMMENT ON FUNCTION proxy_failures IS 'Failures in a row after so many more. What fails while nobody is to use it any more belongs to the same incident; only a probe counts.';
+COMMENT ON FUNCTION proxy_failures IS 'Failures in a row after further ones. A failure while the proxy rests belongs to the same incident; only a probe counts.';
 
 -- A row is a share of a proxy's hourly limit, held by one worker.
 CREATE TABLE proxy_blocks (
@@ -1418,10 +1418,10 @@ CREATE TABLE webhook_receivers (
     about  varchar(10) PRIMARY KEY,
     url    text NOT NULL
 );
-COMMENT ON TABLE webhook_receivers IS 'Where messages about everything of a kind go, as the settings of the process that sends them say. Kinds without a row are not told.';
+COMMENT ON TABLE webhook_receivers IS 'Where messages about everything of a kind go, as the settings of the process that sends them say. Kinds without a row are not sent.';
 
 -- A row is a webhook message, with its attempts.
--- No foreign key to the task: it may age out before somebody was told of its end.
+-- No foreign key to the task: it may age out before its message is delivered.
 CREATE TABLE webhook_deliveries (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_id          bigint,
@@ -1453,8 +1453,8 @@ COMMENT ON TABLE webhook_deliveries IS 'The outbox: one message for each end of 
 COMMENT ON COLUMN webhook_deliveries.message_id IS 'What receivers know it by; the same in every attempt.';
 COMMENT ON COLUMN webhook_deliveries.attempts IS 'Attempts that were begun. It never goes back: the end of an attempt under an older number is refused.';
 COMMENT ON COLUMN webhook_deliveries.attempts_before IS 'Those that were begun before a person had it sent again.';
-COMMENT ON COLUMN webhook_deliveries.next_attempt_at IS 'Not before then. While it is being sent: when somebody else may, because the sender must be dead.';
-COMMENT ON COLUMN webhook_deliveries.sending IS 'An attempt was begun, and nobody has said yet how it ended.';
+COMMENT ON COLUMN webhook_deliveries.next_attempt_at IS 'Not before then. While it is being sent: when another process may send it, because the sender must be dead.';
+COMMENT ON COLUMN webhook_deliveries.sending IS 'An attempt was begun, and its result is not recorded yet.';
 COMMENT ON COLUMN webhook_deliveries.last_error IS 'In the words of the receiver, or ours if it has none.';
 COMMENT ON COLUMN webhook_deliveries.alert_id IS 'No foreign key: the alert may age out first.';
 COMMENT ON COLUMN webhook_deliveries.job_id IS 'No foreign key: the job may be deleted first.';
@@ -1482,7 +1482,7 @@ CREATE TABLE users (
     CONSTRAINT user_password_hashed CHECK (starts_with(password_hash, '$argon2id$'))
 );
 COMMENT ON TABLE users IS 'People and programs that may come in. Names differ by more than case.';
-COMMENT ON COLUMN users.version IS 'Goes up when somebody changes the account; a login changes nothing.';
+COMMENT ON COLUMN users.version IS 'Rises with every edit of the account; a login is no edit.';
 COMMENT ON COLUMN users.password_hash IS 'Argon2id with its parameters and salt.';
 CREATE UNIQUE INDEX users_name ON users (lower(name));
 
@@ -1546,7 +1546,7 @@ CREATE TABLE login_failures (
     CONSTRAINT login_account_hashed CHECK (octet_length(account) = 32)
 );
 COMMENT ON TABLE login_failures IS 'Failed logins that still count, and attempts that are being looked at.';
-COMMENT ON COLUMN login_failures.pending IS 'Nobody has said yet what came of it. It counts as a failure meanwhile, and for good if whoever looked at it died.';
+COMMENT ON COLUMN login_failures.pending IS 'The result is not known yet. It counts as a failure meanwhile, and for good if the process that checks it dies.';
 COMMENT ON COLUMN login_failures.account IS 'SHA-256 of the name that was given, in small letters, whether there is such a user or not. Null: a success has cleared it.';
 COMMENT ON COLUMN login_failures.told_account IS 'With this one the limit of the account began, and the audit log says so.';
 COMMENT ON COLUMN login_failures.told_origin IS 'Likewise the limit of the address.';
@@ -1595,7 +1595,7 @@ CREATE UNLOGGED TABLE rate_keys (
     tail     bigint NOT NULL DEFAULT 0,
     last_at  timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE rate_keys IS 'Who has been counted: hits tail to next - 1 are in the window, each in slot number modulo limit of rate_hits.';
+COMMENT ON TABLE rate_keys IS 'Callers that were counted: hits tail to next - 1 are in the window, each in slot number modulo limit of rate_hits.';
 
 -- A row is a request in a caller's window.
 CREATE UNLOGGED TABLE rate_hits (
@@ -1660,7 +1660,7 @@ CREATE TABLE operations (
     problem       text,
     CHECK ((ended_at IS NULL) = (state IN ('waiting', 'running')))
 );
-COMMENT ON TABLE operations IS 'Long work that somebody asked the API for; a background does it, and again if that one dies.';
+COMMENT ON TABLE operations IS 'Long work started through the API; a background process runs it, and another one again if that one dies.';
 CREATE INDEX operations_open ON operations (id) WHERE state IN ('waiting', 'running');
 CREATE INDEX operations_ended ON operations (ended_at) WHERE ended_at IS NOT NULL;
 
@@ -1706,7 +1706,7 @@ CREATE TABLE stats_minute (
     domains         jsonb,
     latency         bigint[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 80);
-COMMENT ON TABLE stats_minute IS 'What was crawled in a minute, and how things stood at its end if somebody looked. Kept for a week.';
+COMMENT ON TABLE stats_minute IS 'What was crawled in a minute, and the gauges at its end if they were sampled. Kept for a week.';
 COMMENT ON COLUMN stats_minute.latency IS 'How many requests took how long; see fetch_bucket.';
 
 -- A row is the figures of one day (UTC).
@@ -1752,7 +1752,7 @@ CREATE TABLE events (
     data       jsonb NOT NULL,
     PRIMARY KEY (xid, id)
 );
-COMMENT ON TABLE events IS 'What happened lately to jobs, domains, tasks, workers and alerts, for whoever listens. Written by triggers, kept for a day.';
+COMMENT ON TABLE events IS 'What happened lately to jobs, domains, tasks, workers and alerts, for subscribers. Written by triggers, kept for a day.';
 CREATE INDEX events_job ON events (job_id, xid, id) WHERE job_id IS NOT NULL;
 
 -- A row is an alert, firing or resolved.
@@ -1766,8 +1766,8 @@ CREATE TABLE alerts (
     subject       varchar(255) NOT NULL DEFAULT '',
     details       jsonb NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 80);
-COMMENT ON TABLE alerts IS 'What somebody should look at, or should have: what, since when, until when. Raised and resolved by the tick.';
-COMMENT ON COLUMN alerts.subject IS 'Whom it is about: a worker, a domain; empty: everything.';
+COMMENT ON TABLE alerts IS 'Problems for an operator: what, since when, until when. Raised and resolved by the periodic tick.';
+COMMENT ON COLUMN alerts.subject IS 'The worker or domain that it is about; empty: the whole crawl.';
 COMMENT ON COLUMN alerts.value IS 'As it was last seen; what it measures depends on the kind.';
 CREATE UNIQUE INDEX alerts_firing ON alerts (kind, subject) WHERE resolved_at IS NULL;
 CREATE INDEX alerts_resolved ON alerts (resolved_at) WHERE resolved_at IS NOT NULL;

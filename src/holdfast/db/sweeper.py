@@ -347,7 +347,7 @@ def _continue_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
     for what, step, ids in (
         ("job", partial(jobs.unpark, wait=False), jobs.parked(connection)),
         ("job", jobs.forget, jobs.graves(connection)),
-        ("domain", domain_removal.forget, domain_removal.graves(connection)),
+        ("domain", domain_removal.delete_chunk, domain_removal.tombstones(connection)),
     ):
         for one in ids:
             try:

@@ -49,7 +49,7 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT domain_id, job_id, COALESCE(counted, 0) AS counted, COALESCE(found, 0) AS found
         FROM counted FULL JOIN found USING (domain_id, job_id) WHERE COALESCE(counted, 0) <> COALESCE(found, 0)
     """,
-    "I1 every URL belongs to work that somebody will find": """
+    "I1 every URL belongs to work that a claim can find": """
         SELECT domain_id, job_id FROM (SELECT domain_id, job_id FROM url_frontier GROUP BY domain_id, job_id) f
         WHERE NOT EXISTS (SELECT FROM job_domains jd WHERE jd.domain_id = f.domain_id AND jd.job_id = f.job_id)
         AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.domain_id = f.domain_id AND w.job_id = f.job_id)

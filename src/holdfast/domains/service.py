@@ -184,7 +184,7 @@ class DomainService:
         """
         total = 0
         with self.database.session() as connection:
-            while (gone := domain_removal.forget(connection, domain_id)) is not None:
+            while (gone := domain_removal.delete_chunk(connection, domain_id)) is not None:
                 total += gone
                 watch(total)
 

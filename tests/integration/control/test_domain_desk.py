@@ -184,9 +184,9 @@ def test_the_sweep_does_what_a_killed_command_left(
     monkeypatch.setattr(domain_removal, "ROWS", 2)
     monkeypatch.setattr(domain_removal, "FEW", 1)
     removed = desk.bury("example.com", actor=WHO)
-    assert domain_removal.forget(store.connection, removed.id) == 2
+    assert domain_removal.delete_chunk(store.connection, removed.id) == 2
     assert_invariants(store.connection)
-    assert domain_removal.graves(store.connection) == [], "its grave is fresh"
+    assert domain_removal.tombstones(store.connection) == [], "its grave is fresh"
     while store.value("SELECT count(*) FROM domains WHERE removed_at IS NOT NULL"):
         sweep_later(store)
         assert_invariants(store.connection)

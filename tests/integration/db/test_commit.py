@@ -407,7 +407,7 @@ def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worke
     frontier_clear.clear(store.connection, [one], frontier_clear.Meant([store.job]))
     assert store.value("SELECT array_agg(DISTINCT domain_id) FROM url_templates") == [two]
     domain_removal.remove(store.connection, "d1.example")
-    while domain_removal.forget(store.connection, two) is not None:
+    while domain_removal.delete_chunk(store.connection, two) is not None:
         pass
     assert store.value("SELECT count(*) FROM url_templates") == 0
     assert_invariants(store.connection)

@@ -174,7 +174,7 @@ def _purge(site: Site) -> None:
 
 def _remove(site: Site) -> None:
     removed = domain_removal.remove(site.connection, "example.com")
-    while domain_removal.forget(site.connection, removed.id):
+    while domain_removal.delete_chunk(site.connection, removed.id):
         pass
 
 

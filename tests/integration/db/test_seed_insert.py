@@ -237,7 +237,7 @@ def test_seeds_of_a_domain_that_is_removed_in_this_moment_are_not_lost(
         "https://b.example/",
         "https://b.example/new",
     ]
-    while domain_removal.forget(store.connection, old) is not None:
+    while domain_removal.delete_chunk(store.connection, old) is not None:
         pass
     assert store.value("SELECT count(*) FROM url_frontier WHERE domain_id = %s", old) == 0
     assert_invariants(store.connection)

@@ -17,7 +17,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I1 every URL that was counted is in the frontier, and the other way round": (
         f"DELETE FROM url_frontier WHERE domain_id = {EXAMPLE} AND url LIKE '%/slow'",
     ),
-    "I1 every URL belongs to work that somebody will find": (
+    "I1 every URL belongs to work that a claim can find": (
         "DELETE FROM job_domains WHERE domain_id = (SELECT id FROM domains WHERE domain = 'other.example')",
     ),
     "I1 nothing hangs on a domain or a job that is not there": (
