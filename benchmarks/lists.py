@@ -28,7 +28,6 @@ from holdfast.control.list_filters import (
     JobFilter,
     NameFilter,
     PageFilter,
-    ProxyFilter,
     RunFilter,
     TaskFilter,
     UrlFilter,
@@ -49,6 +48,9 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.url import DEFAULT_RULES
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
+from holdfast.proxies.records import ProxyFilter
+from holdfast.proxies.service import ProxyService
+from holdfast.settings import Settings
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 
@@ -215,7 +217,11 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services = {"products": ProductService, "deliveries": WebhookService}
+    services: dict[str, Callable[[Database], Any]] = {
+        "products": ProductService,
+        "proxies": lambda database: ProxyService.of(Settings(), database),
+        "deliveries": WebhookService,
+    }
     service = services.get(case.list)
     ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
 

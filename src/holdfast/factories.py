@@ -115,7 +115,7 @@ def worker_config(
     settings: Settings, db: Database, name: str, job_id: int | None, parser_file: Path | None = None
 ) -> "WorkerConfig":
     """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder."""
-    from holdfast.control.secret_box import Safe
+    from holdfast.control.secret_box import SecretBox
     from holdfast.crawler.worker_context import WorkerConfig
 
     return WorkerConfig(
@@ -126,7 +126,7 @@ def worker_config(
         rules=url_rules(settings),
         defaults=new_domains(settings),
         archive_folder=archive_folder(settings),
-        unseal=Safe.of(settings).open,
+        unseal=SecretBox.of(settings).open,
         parser_file=parser_file,
         job_id=job_id,
     )
@@ -142,9 +142,9 @@ def seed_importer(settings: Settings, db: Database) -> "SeedImporter":
 def secret_sealer(settings: Settings) -> "SecretSealer":
     """Encrypts the headers, cookies and credentials that users provide."""
     from holdfast.control.request_secrets import SecretSealer
-    from holdfast.control.secret_box import Safe
+    from holdfast.control.secret_box import SecretBox
 
-    return SecretSealer(Safe.of(settings))
+    return SecretSealer(SecretBox.of(settings))
 
 
 def background_services(settings: Settings, db: Database) -> "BackgroundServices":

@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.db.connection import Connection
 from holdfast.model.proxy import parse_proxy
 from holdfast.proxies.queries import proxies
+from holdfast.proxies.records import ProxyOptions
 from holdfast.settings import Settings
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.proxy_process import ProxyProcess
@@ -127,11 +128,11 @@ def running(folder: Path) -> Iterator[list[ProxyProcess]]:
 
 def register(connection: Connection, processes: Sequence[ProxyProcess], data: Path, limit: int | None = None) -> None:
     """Make them known to the store of a crawl that has its key in *data*."""
-    safe = Safe.of(Settings(data=data))
+    safe = SecretBox.of(Settings(data=data))
     for process in processes:
         written = parse_proxy(process.url)
-        facts = proxies.Facts(max_requests_per_hour=limit, allow_private=True)
-        new = proxies.NewProxy(written.server, safe.seal(written.password or ""), facts)
+        options = ProxyOptions(max_requests_per_hour=limit, allow_private=True)
+        new = proxies.SealedProxy(written.server, safe.seal(written.password or ""), options)
         proxies.add(connection, new, actor="proof")
 
 

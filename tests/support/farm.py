@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.model.proxy import ProxyMode, parse_proxy
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.queries import proxies
+from holdfast.proxies.records import ProxyOptions
 from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.crawls import Crawls
 
@@ -62,13 +63,13 @@ class Farm:
 
     def register(self, *, limit: int | None = None, countries: Sequence[str] = ()) -> "Farm":
         """Make them known to the store."""
-        safe = Safe.of(self.crawls.settings)
+        safe = SecretBox.of(self.crawls.settings)
         for number, process in enumerate(self.processes):
             written = parse_proxy(process.url)
             token = None if written.password is None else safe.seal(written.password)
             country = countries[number] if countries else None
-            facts = proxies.Facts(max_requests_per_hour=limit, allow_private=True, country_code=country)
-            made = proxies.add(self.crawls.connection, proxies.NewProxy(written.server, token, facts), actor=ACTOR)
+            options = ProxyOptions(max_requests_per_hour=limit, allow_private=True, country_code=country)
+            made = proxies.add(self.crawls.connection, proxies.SealedProxy(written.server, token, options), actor=ACTOR)
             assert made is not None
             self.ids.append(made)
         return self
@@ -77,7 +78,7 @@ class Farm:
         """To a domain that is known; `only` these, by their places."""
         chosen = self.ids if only is None else [self.ids[place] for place in only]
         proxy_pools.assign(
-            self.crawls.connection, domain, chosen, usual=ProxyMode.DIRECT, priority=priority, actor=ACTOR
+            self.crawls.connection, domain, chosen, default=ProxyMode.DIRECT, priority=priority, actor=ACTOR
         )
 
     def asked(self, place: int) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ import psycopg
 from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.queries import proxies
-from holdfast.proxies.queries.pools import Assigned
-from holdfast.proxies.queries.proxies import Facts, NewProxy
+from holdfast.proxies.queries.proxies import SealedProxy
+from holdfast.proxies.records import Assignment, ProxyOptions
 from tests.support.factories import Store
 
 WHO: Final = "test:me"
@@ -30,17 +30,18 @@ class Pools:
     def connection(self) -> psycopg.Connection:
         return self.store.connection
 
-    def add(self, count: int = 1, **facts: Any) -> list[int]:
+    def add(self, count: int = 1, **options: Any) -> list[int]:
         """Proxies at one host, each on a port of its own."""
         known = int(str(self.store.value("SELECT count(*) FROM proxies")))
         servers = [ProxyServer(Protocol.HTTP, "proxy.example", 1 + known + number) for number in range(count)]
-        made = [proxies.add(self.connection, NewProxy(server, None, Facts(**facts)), actor=WHO) for server in servers]
+        new = [SealedProxy(server, None, ProxyOptions(**options)) for server in servers]
+        made = [proxies.add(self.connection, one, actor=WHO) for one in new]
         return [one for one in made if one is not None]
 
     def assign(
-        self, domain: str, *ids: int, priority: int | None = None, usual: ProxyMode = ProxyMode.DIRECT
-    ) -> Assigned:
-        return proxy_pools.assign(self.connection, domain, ids, usual=usual, actor=WHO, priority=priority)
+        self, domain: str, *ids: int, priority: int | None = None, default: ProxyMode = ProxyMode.DIRECT
+    ) -> Assignment:
+        return proxy_pools.assign(self.connection, domain, ids, default=default, actor=WHO, priority=priority)
 
     def used(self, domain: str, proxy_id: int, **columns: object) -> None:
         """What workers write of a proxy that a domain has used."""

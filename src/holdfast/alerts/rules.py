@@ -70,8 +70,8 @@ class Rules:
     least_backlog: int = 1_000
     """At the beginning of these minutes: every crawl begins with a frontier that grows fast."""
     silence: timedelta = SILENCE
-    fewest_proxies: int = proxy_reports.FEWEST
-    proxy_failures: float = proxy_reports.MOST_FAILURES
+    fewest_proxies: int = proxy_reports.MIN_ACTIVE
+    proxy_failures: float = proxy_reports.MAX_FAILURE_PERCENT
     """Per cent."""
     usual: ProxyMode = ProxyMode.DIRECT
     """What domains use that say nothing."""
@@ -148,10 +148,12 @@ class Rules:
 
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
         """Domains to look after."""
-        for few in proxy_reports.few_active(connection, usual=self.usual, fewest=self.fewest_proxies, limit=_LOOKED_AT):
+        for few in proxy_reports.few_active(
+            connection, default=self.usual, min_active=self.fewest_proxies, limit=_LOOKED_AT
+        ):
             yield Finding(Kind.FEW_PROXIES, few.domain, few.active, {"proxies": few.proxies})
         for many in proxy_reports.many_failures(
-            connection, usual=self.usual, most=self.proxy_failures, limit=_LOOKED_AT
+            connection, default=self.usual, max_percent=self.proxy_failures, limit=_LOOKED_AT
         ):
             details = {"requests": many.requests, "refused": many.total_failures, "failed": many.proxy_failures}
             yield Finding(Kind.PROXIES_FAIL, many.domain, many.failure_percent / 100, details)

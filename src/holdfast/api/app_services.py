@@ -35,9 +35,8 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.operations.service import OperationService
 from holdfast.pages.service import PageService
 from holdfast.products.service import ProductService
-from holdfast.proxies.preview import ProxyPreview
 from holdfast.proxies.service import ProxyService
-from holdfast.proxies.tester import Tester
+from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
 from holdfast.stats.service import StatsService
 from holdfast.tasks.service import TaskService
@@ -169,11 +168,6 @@ class AppServices:
         return ListingService(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
 
     @cached_property
-    def proxy_preview(self) -> ProxyPreview:
-        """Preview of the proxies that one domain would use."""
-        return ProxyPreview.of(self.settings, self.database)
-
-    @cached_property
     def frontier(self) -> FrontierService:
         """The frontier: URLs that wait to be crawled."""
         return FrontierService(self.database, self.seed_importer, rest=self.settings.cooldown.exhausted)
@@ -230,9 +224,9 @@ class AppServices:
         return ProxyService.of(self.settings, self.database)
 
     @cached_property
-    def proxy_tester(self) -> Tester:
+    def proxy_tester(self) -> ProxyTester:
         """Tests proxies by requests to the web."""
-        return Tester(self.database, self.settings, factories.user_agent(self.settings))
+        return ProxyTester(self.database, self.settings, factories.user_agent(self.settings))
 
     @cached_property
     def webhooks(self) -> WebhookService:

@@ -1,4 +1,4 @@
-"""Tasks, batches, proxies and the audit log in pages.
+"""Tasks, batches and the audit log in pages.
 
 The rule: a list finds ids, and the rows are read by whoever reads them one by one.
 """
@@ -12,7 +12,6 @@ import psycopg
 
 from holdfast.db.audit import Entry
 from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, Range, Row, SortColumn, only_id
-from holdfast.proxies.queries import proxies
 from holdfast.tasks.queries import tasks as task_reports
 
 COUNTED: Final = 100_000
@@ -42,21 +41,8 @@ _TASKS: Final = Listing(
     },
     selective=frozenset({"domain", "batch", "parent", "status", "url"}),
 )
-_PROXIES: Final = Listing(
-    "proxies",
-    "t.id",
-    only_id,
-    {
-        "active": "t.is_active",
-        "inactive": "NOT t.is_active",
-        "provider": "t.provider = %(provider)s",
-        "country": "t.country_code = %(country)s",
-    },
-    {"oldest": Order(_UP), "newest": Order(_DOWN)},
-)
 IDS: Final[Mapping[str, tuple[Listing[int], Read[Any]]]] = {
     "tasks": (_TASKS, task_reports.of_ids),
-    "proxies": (_PROXIES, proxies.of_ids),
 }
 """Lists of ids, and how the rows are read."""
 
@@ -70,7 +56,7 @@ def records(
     after: Key | None = None,
     limit: int = 100,
 ) -> Page[Any]:
-    """A page of tasks or proxies."""
+    """A page of tasks."""
     listing, read = IDS[which]
     return listing.records(connection, read, given, order=order, after=after, limit=limit)
 

@@ -166,7 +166,7 @@ def crawl(
             "`export HOLDFAST_CRAWL_CONTACT=you@example.org`."
         )
     proxies = ProxyService.of(context.settings, context.store())
-    locked, why = proxies.locked()
+    locked, why = proxies.unreadable_passwords()
     if locked:
         say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
     announcements = _HttpFallbacks(desk, wish, begun.job)
@@ -200,9 +200,7 @@ def crawl(
         say(line)
     extracted = extraction.finish(context, begun.job, parser_choice, items_file)
     ended = desk.end(begun.job)
-    stuck = (
-        proxies.without_a_proxy(begun.job.id, direct=context.settings.proxies.direct) if ended.standing.delayed else []
-    )
+    stuck = proxies.without_a_proxy(begun.job.id) if ended.standing.delayed else []
     with _note_after(SLOW_COUNT_SECONDS, "Counting the URLs that were not crawled …"):
         summary = desk.summary(begun.job, ended, stuck)
     _report(summary, ended, stuck, as_json, extracted)

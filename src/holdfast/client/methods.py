@@ -122,6 +122,19 @@ class ClientMethods:
     create_batch = RequestMethod(endpoints.create_batch)
     restart_batch = RequestMethod(endpoints.restart_batch)
     product = RequestMethod(endpoints.product)
+    proxy = RequestMethod(endpoints.proxy)
+    add_proxy = RequestMethod(endpoints.add_proxy)
+    edit_proxy = RequestMethod(endpoints.edit_proxy)
+    enable_proxy = RequestMethod(endpoints.enable_proxy)
+    disable_proxy = RequestMethod(endpoints.disable_proxy)
+    delete_proxy = RequestMethod(endpoints.delete_proxy)
+    test_proxy = RequestMethod(endpoints.test_proxy)
+    provider_costs = RequestMethod(endpoints.provider_costs)
+    pool_health = RequestMethod(endpoints.pool_health)
+    next_proxy = RequestMethod(endpoints.next_proxy)
+    assign_proxies = RequestMethod(endpoints.assign_proxies)
+    edit_pool_proxy = RequestMethod(endpoints.edit_pool_proxy)
+    unassign_proxy = RequestMethod(endpoints.unassign_proxy)
 
     # Lists
 
@@ -142,6 +155,10 @@ class ClientMethods:
     batches = IteratorMethod(endpoints.batches)
     products = IteratorMethod(endpoints.products)
     prices = IteratorMethod(endpoints.prices)
+    proxies = IteratorMethod(endpoints.proxies)
+    pools_health = IteratorMethod(endpoints.pools_health)
+    proxy_costs = IteratorMethod(endpoints.proxy_costs)
+    pool = IteratorMethod(endpoints.pool)
 
     # Streams of events
 

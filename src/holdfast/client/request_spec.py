@@ -44,6 +44,8 @@ class RequestSpec(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: bool = False
     """The response is returned before its body has arrived."""
+    read_timeout: float = 0.0
+    """Seconds to wait for the response, if the client's own timeout is shorter."""
 
     @property
     def has_idempotency_key(self) -> bool:

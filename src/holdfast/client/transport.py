@@ -50,7 +50,7 @@ def client_arguments(config: ClientConfig) -> dict[str, Any]:
 
 def request_arguments(send: Send, config: ClientConfig) -> dict[str, Any]:
     """The arguments of httpx's `build_request`."""
-    read = max(config.timeout, READ_TIMEOUT) if send.request.stream else config.timeout
+    read = max(config.timeout, READ_TIMEOUT if send.request.stream else send.request.read_timeout)
     return {
         "method": send.request.method,
         "url": send.request.path,

@@ -18,8 +18,8 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import DroppedParameter, UrlRules, dropped_parameters, url_key
 from holdfast.politeness.robots_txt import ALLOW_ALL, PRODUCT, UNREACHABLE, Robots, product_token
-from holdfast.proxies.queries import reports as proxy_reports
-from holdfast.proxies.queries.reports import PoolState
+from holdfast.proxies.queries import pools as proxy_pools
+from holdfast.proxies.records import PoolState
 
 MOST_PARENTS: Final = 10
 _MOST_FOREIGN: Final = 3
@@ -188,7 +188,7 @@ class Explainer:
             )
 
     def _pool(self, connection: Connection, domain_id: int) -> PoolState:
-        return proxy_reports.pool_state(connection, domain_id, usual=self.use, direct=self.direct)
+        return proxy_pools.pool_state(connection, domain_id, default=self.use, direct=self.direct)
 
     def verdict(self, url: str, user_agent: str | None, robots: list[dict[str, Any]]) -> Verdict:
         """What the stored robots.txt of the URL's origin says of it."""

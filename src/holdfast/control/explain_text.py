@@ -16,7 +16,7 @@ from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.wait import WaitKind
-from holdfast.proxies.queries.reports import PoolState
+from holdfast.proxies.records import PoolState
 
 
 class Reason(NamedTuple):

@@ -203,20 +203,6 @@ class NameFilter(ListFilter):
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyFilter(ListFilter):
-    """Which proxies."""
-
-    active: bool | None = None
-    provider: str | None = None
-    country: str | None = None
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        split_flag(given, "active", "active", "inactive")
-        return given
-
-
-@dataclass(frozen=True, slots=True)
 class AuditFilter(ListFilter):
     """Which deeds."""
 

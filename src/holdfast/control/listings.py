@@ -21,7 +21,6 @@ from holdfast.control.list_filters import (
     JobFilter,
     NameFilter,
     PageFilter,
-    ProxyFilter,
     RunFilter,
     TaskFilter,
     UrlFilter,
@@ -46,7 +45,7 @@ from holdfast.model.url import UrlRules
 from holdfast.pages import queries as pages
 from holdfast.pages.queries import PageRow
 from holdfast.products.queries import PRODUCTS
-from holdfast.proxies.queries.proxies import Proxy
+from holdfast.proxies.queries.proxies import PROXIES
 from holdfast.stats.status import SILENCE
 from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.queries import DELIVERIES
@@ -74,6 +73,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "batches": record_lists.BATCHES,
     "audit": record_lists.AUDIT,
     "products": PRODUCTS,
+    "proxies": PROXIES,
     "deliveries": DELIVERIES,
     **{name: listing for name, (listing, _) in record_lists.IDS.items()},
 }
@@ -222,12 +222,6 @@ class ListingService:
         """Batches, with how many of their tasks are in each status."""
         also = {"most": max(1, record_lists.COUNTED // max(1, limit))}
         return self._page(record_lists.BATCHES, _given(query), order, after, limit, also)
-
-    def proxies(
-        self, query: ProxyFilter | None = None, *, order: str = "oldest", after: Key | None = None, limit: int = 100
-    ) -> Page[Proxy]:
-        """Proxies, without their passwords."""
-        return self._records("proxies", _given(query), order, after, limit)
 
     def audit(
         self, query: AuditFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100

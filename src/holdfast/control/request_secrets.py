@@ -6,7 +6,7 @@ The rule: what leaves this module towards the store is sealed; what leaves it to
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.db import request_secrets
 from holdfast.db.connection import Connection
 from holdfast.errors import Refused, UsageError
@@ -17,7 +17,7 @@ from holdfast.model.request_secrets import MAX_ORIGINS, RequestSecrets, SealedSe
 class SecretSealer:
     """Seals what people give, and stores it."""
 
-    safe: Safe
+    secrets: SecretBox
 
     def give_job(self, connection: Connection, job_id: int, secrets: RequestSecrets, seeds: Iterable[str]) -> list[str]:
         """Change a job's secrets; the names of all that it has afterwards. They go to the origins of these seeds and of those that
@@ -46,17 +46,17 @@ class SecretSealer:
         """The names of the headers that a job's requests carry. Raises SettingsError if no key opens them."""
         secrets = request_secrets.of_job(connection, job_id)
         for secret in secrets:
-            self.safe.open(secret.sealed)
+            self.secrets.open(secret.sealed)
         return _names(secrets)
 
     def _sealed(self, connection: Connection, secrets: RequestSecrets, origins: Sequence[str]) -> list[SealedSecret]:
         texts = secrets.texts()
-        if texts and not self.safe.known() and request_secrets.is_anything_sealed(connection):
+        if texts and not self.secrets.keys() and request_secrets.is_anything_sealed(connection):
             raise Refused(
-                f"Other secrets are sealed by a key that is not in {self.safe.where}. Put it back there, or set "
+                f"Other secrets are sealed by a key that is not in {self.secrets.place}. Put it back there, or set "
                 "HOLDFAST_SECRET_KEY; `holdfast proxies new-key` makes one if it is lost for good."
             )
-        return [SealedSecret(text.kind, text.names, list(origins), self.safe.seal(text.text)) for text in texts]
+        return [SealedSecret(text.kind, text.names, list(origins), self.secrets.seal(text.text)) for text in texts]
 
 
 def names_of_domain(connection: Connection, domain_id: int) -> list[str]:

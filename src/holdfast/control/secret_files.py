@@ -1,6 +1,6 @@
-"""Files that hold a secret of this installation's own.
+"""Files that hold a secret of this installation.
 
-The rule: such a file is made once, whole or not at all, and is its owner's alone.
+The rule: such a file is written once, atomically, and only its owner can read it.
 """
 
 import os
@@ -13,7 +13,7 @@ from holdfast.errors import SettingsError
 
 
 def read(file: Path) -> str | None:
-    """What is in it; None if there is none. Raises SettingsError for one that cannot be used, UsageError in a folder of another user."""
+    """Return the content of a file; None: there is none. Raises SettingsError if it is unusable, UsageError in another user's folder."""
     private.check(file.parent)
     try:
         mode = file.lstat().st_mode
@@ -28,14 +28,14 @@ def read(file: Path) -> str | None:
 
 
 def make(file: Path, secret: str) -> None:
-    """After: the file is there, with this secret or that of a process that was first. Raises SettingsError or UsageError, as `read`."""
+    """Create a file. After: it exists, with this secret or that of a process that was first. Raises as `read`."""
     private.check(file.parent)
     try:
         safe_files.make_folders(file.parent, mode=0o700)
         new = safe_files.unfinished(file)
         safe_files.write(new, f"{secret}\n", uid=os.geteuid(), gid=os.getegid())
         try:
-            with suppress(FileExistsError):  # somebody else was first, and that one counts
+            with suppress(FileExistsError):  # the file of the process that was first counts
                 os.link(new, file)
         finally:
             new.unlink()

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.errors import BadUrl, UsageError
-from holdfast.model.url import checked_host, parse_url
 
 PROBED_ONLY_AFTER: Final = 5
 """Failures in a row, of a proxy or of a mapping, after which only single probes use it."""
@@ -186,7 +185,7 @@ class ParsedProxy(NamedTuple):
     password: str | None = None
 
     def __repr__(self) -> str:
-        return f"Written({self.server!r})"
+        return f"ParsedProxy({self.server!r})"
 
 
 def parse_proxy(text: str) -> ParsedProxy:
@@ -239,6 +238,8 @@ def make_server(protocol: Protocol, host: str, port: int, username: str | None =
         raise UsageError("A proxy's port is a number from 1 to 65535.")
     if username is not None and (len(username) > _MAX_USERNAME or not username.isprintable() or ":" in username):
         raise UsageError(f"A proxy's user is at most {_MAX_USERNAME} characters on one line, without a colon.")
+    from holdfast.model.url import checked_host, parse_url  # here: it needs ada-url, which the client does without
+
     try:
         name = checked_host(parse_url(f"http://{host}/"))
     except BadUrl:

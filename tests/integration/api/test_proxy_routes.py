@@ -68,7 +68,7 @@ def test_a_proxy_is_made_known_by_its_url(api: Api, store: Store) -> None:
     assert (made["monthly_cost"], made["max_requests_per_hour"]) == ("12.50", None)
     token = proxies.token(store.connection, made["id"])
     assert token is not None
-    assert api.services.proxies.safe.open(token) == CANARY
+    assert api.services.proxies.secrets.open(token) == CANARY
     seen = client.get(answers[0].headers["Location"])
     assert seen.json() == made
     assert deeds(store.connection)[2:] == [(ADMIN, "add", "proxy", str(made["id"]))]
@@ -222,7 +222,7 @@ def test_another_password(api: Api, store: Store, pools: Pools) -> None:
     assert CANARY not in changed.text + everything(store.connection)
     token = proxies.token(store.connection, made["id"])
     assert token is not None
-    assert api.services.proxies.safe.open(token) == CANARY
+    assert api.services.proxies.secrets.open(token) == CANARY
     assert client.patch(path, json={"password": f"{CANARY}\n"}).status_code == 422
     assert client.patch(path, json={"password": None}).json()["has_password"] is False
     (nameless,) = pools.add()

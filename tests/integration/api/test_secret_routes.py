@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from tests.support.api import Api
 
 CANARY = "canary-Zq8!"
@@ -37,7 +37,7 @@ def test_a_job_sends_what_it_was_given_to_its_seeds(api: Api, connection: psycop
     assert [(kind, sorted(found)) for kind, found, _ in rows] == [
         (kind, sorted(origins)) for kind in ("basic_auth", "cookies", "headers")
     ]
-    safe = Safe.of(api.services.settings)
+    safe = SecretBox.of(api.services.settings)
     assert CANARY in safe.open(rows[0][2])
     repeated = client.post("/api/jobs", json={**JOB, "secrets": {}, "spec": {"user_agent": "Wiki/1.0"}}, headers=key)
     assert repeated.json() == made.json(), "of the secrets not even a hash is kept"

@@ -9,14 +9,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.proxies.queries import proxies
 from holdfast.settings import load
 from tests.support.cli import Answer, Cli, command
 from tests.support.factories import Store
 
 CANARY = "canary-Zw7!"
-OLD, NEW = Safe.new_key(), Safe.new_key()
+OLD, NEW = SecretBox.new_key(), SecretBox.new_key()
 
 
 def everything(connection: psycopg.Connection) -> str:
@@ -30,7 +30,7 @@ def everything(connection: psycopg.Connection) -> str:
 
 def opened(connection: psycopg.Connection, folder: Path) -> list[str]:
     """What a worker gets to see, which has the settings of the environment."""
-    safe = Safe.of(load(options={"data": folder / ".holdfast"}))
+    safe = SecretBox.of(load(options={"data": folder / ".holdfast"}))
     return [safe.open(token) for _, token in proxies.tokens(connection, after=0, limit=99)]
 
 
@@ -162,7 +162,7 @@ def test_a_rotation_takes_many_steps_and_respects_others(
     lines = "".join(f"http://u:{CANARY}{n}@h.example:{n}\n" for n in range(1, 602))
     cli("proxies", "import", "-", stdin=lines.encode())
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", f"{NEW},{OLD}")
-    safe, original = Safe.of(load(environ=dict(os.environ))), proxies.tokens
+    safe, original = SecretBox.of(load(environ=dict(os.environ))), proxies.tokens
 
     def meanwhile(connection: psycopg.Connection, *, after: int, limit: int) -> list[tuple[int, str]]:
         """Somebody gives the first proxy another password, after it was read."""
@@ -175,7 +175,7 @@ def test_a_rotation_takes_many_steps_and_respects_others(
     assert cli("proxies", "rotate").out.startswith("600 secrets re-encrypted, 1 had")
     monkeypatch.setattr(proxies, "tokens", original)
     monkeypatch.setenv("HOLDFAST_SECRET_KEY", NEW)
-    after = Safe.of(load(environ=dict(os.environ)))
+    after = SecretBox.of(load(environ=dict(os.environ)))
     found = [after.open(token) for _, token in proxies.tokens(store.connection, after=0, limit=999)]
     assert found == ["theirs", *(f"{CANARY}{n}" for n in range(2, 602))]
 

@@ -19,10 +19,14 @@ from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
 from holdfast.operations.service import Operator
+from holdfast.settings import Fetch
+from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.api import Api, serving, settings
 from tests.support.cli import Answer, Cli, only_ours
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
+from tests.support.pages import Page, Pages
+from tests.support.pools import Pools
 from tests.support.shop import Shop, product
 from tests.support.tasks import Tasks
 
@@ -305,6 +309,141 @@ def test_products(both: Both, connection: psycopg.Connection) -> None:
     both.refused("products", "show", "999")
 
 
+def test_proxies(both: Both, store: Store) -> None:
+    volatile = ("updated_at", "version", "created_at")
+    for ask, port in ((both.near, 1), (both.far, 2)):
+        options = ("--country", "de", "--city", "Bonn", "--provider", "acme", "--cost", "12.50", "--limit", "none")
+        made = ask("proxies", "add", f"socks5://proxy.example:{port}", *options, "--json").json
+        assert made == {"id": port, "server": f"socks5://proxy.example:{port}", "created": True}
+    sealed = both.far("proxies", "add", "http://bob@proxy.example:3", "--password-stdin", stdin=b"canary\n")
+    assert (sealed.code, sealed.out) == (0, "Proxy 3 is http://proxy.example:3.\n")
+    both.refused("proxies", "add", "http://10.0.0.1:3")
+    assert [one["id"] for one in both.same("proxies", "list")] == [1, 2, 3]
+    assert [one["id"] for one in both.same("proxies", "list", "--after", "1", "--limit", "1")] == [2]
+    assert [one["id"] for one in both.same("proxies", "list", "--country", "de", "--provider", "acme")] == [1, 2]
+    assert "More rows: --after 2." in both.far("proxies", "list", "--limit", "2").err
+    both.shown("proxies", "list", "--active")
+    both.shown("proxies", "list", "--provider", "nobody")
+    assert both.same("proxies", "show", "http://bob@proxy.example:3")["has_password"] is True
+    both.shown("proxies", "show", "3")
+    both.refused("proxies", "show", "815")
+    both.refused("proxies", "show", "http://nowhere.example:1")
+    both.far("proxies", "add", "http://eve@proxy.example:3")
+    assert "several users: name it by its id, 3 or 4." in both.refused("proxies", "show", "http://proxy.example:3")
+    changes = ("--city", "", "--cost", "3", "--limit", "7", "--version", "1", "--json")
+    near, far = both.near("proxies", "edit", "1", *changes), both.far("proxies", "edit", "2", *changes)
+    assert_alike(near.json, far.json, {*volatile, "id", "port"})
+    assert (far.json["city"], far.json["monthly_cost"], far.json["version"]) == (None, "3.00", 2)
+    both.refused("proxies", "edit", "2", "--city", "Rome", "--version", "1")
+    assert both.far("proxies", "edit", "3", "--no-password").out == "Proxy 3 is changed (version 2).\n"
+    assert both.same("proxies", "show", "3")["has_password"] is False
+    for words in (("disable",), ("disable",), ("enable",), ("enable",)):
+        near, far = both.near("proxies", *words, "1"), both.far("proxies", *words, "2")
+        assert (far.code, far.out) == (near.code, near.out.replace("Proxy 1 ", "Proxy 2 "))
+    some = both.far("proxies", "disable", "815", "socks5://proxy.example:2", "--json")
+    assert (some.code, some.json["proxies"], [one["proxy"] for one in some.json["refused"]]) == (
+        1,
+        [{"id": 2, "result": "is off"}],
+        ["815"],
+    )
+    assert "; it was known already" in both.shown("proxies", "add", "socks5://proxy.example:1")
+    assert both.far("proxies", "remove", "4", "--yes").out == "Proxy 4 is forgotten.\n"
+    both.refused("proxies", "remove", "4", "--yes")
+    assert "canary" not in both.far("proxies", "list", "--json").out
+    done = store.value(
+        "SELECT array_agg(action ORDER BY id) FROM audit_log WHERE actor LIKE 'admin-1 (key %%' AND object_kind = 'proxy'"
+    )
+    assert done == ["add", "add", "add", "edit", "edit", "disable", "enable", "disable", "remove"]
+
+
+def test_pools(both: Both, store: Store) -> None:
+    store.seed("near.example", "far.example")
+    pools = Pools(store)
+    ids = pools.add(3, provider="acme", country_code="DE", monthly_cost="10.00")
+    (other,) = pools.add()
+
+    for words in (("--provider", "acme", "--country", "de"), (str(other), "--priority", "9")):
+        near = both.near("proxies", "assign", "near.example", *words)
+        far = both.far("proxies", "assign", "far.example", *words)
+        assert (far.code, far.out, far.err) == (0, near.out.replace("near.example", "far.example"), near.err)
+    done = both.far("proxies", "assign", "far.example", str(other), "--priority", "2", "--json").json
+    assert done == {
+        "domain": "far.example",
+        "added": [],
+        "changed": [other],
+        "unchanged": [],
+        "use": "pool",
+        "now_uses_pool": False,
+    }
+    both.refused("proxies", "assign", "far.example", "815")
+    both.refused("proxies", "assign", "nowhere.example", str(other))
+    pools.used("far.example", ids[0], requests=10, success_count=8, total_failures=2, avg_response_time_ms=90.0)
+    pools.is_refused(ids[1], 6)
+    pools.used_up(ids[2])
+    assert [one["domain"] for one in both.same("proxies", "health")] == ["far.example", "near.example"]
+    assert [one["domain"] for one in both.same("proxies", "health", "--after", "far.example")] == ["near.example"]
+    both.shown("proxies", "health", "--limit", "1")
+    pool = both.same("proxies", "health", "far.example")
+    assert [one["proxy_id"] for one in pool] == [other, ids[1], ids[2], ids[0]]
+    assert "it rests since the site refused it" in both.shown("proxies", "health", "far.example")
+    both.refused("proxies", "health", "nowhere.example")
+    for command in (["cost"], ["cost", "--each"], ["cost", "--each", "--after", "1", "--limit", "2"]):
+        assert both.same("proxies", *command)
+        both.shown("proxies", *command)
+    assert both.same("proxies", "advise", "100", "--domain", "https://far.example/")["active"] == 3
+    both.shown("proxies", "advise", "100", "--domain", "far.example")
+    both.shown("proxies", "advise", "100")
+    both.refused("proxies", "advise", "100", "--domain", "nowhere.example")
+    for on in ("disable", "enable"):
+        said = both.far("proxies", on, str(other), "--domain", "far.example").out
+        assert said == both.near("proxies", on, str(other), "--domain", "near.example").out.replace("near", "far")
+    both.refused("proxies", "enable", "815", "--domain", "far.example")
+    taken = both.far("proxies", "unassign", "far.example", str(ids[1]), "815", "--json").json
+    assert taken == {"domain": "far.example", "removed": [ids[1]], "unknown": [815], "left": 3}
+    near, far = (
+        ask("proxies", "unassign", f"{name}.example", "--all") for ask, name in ((both.near, "near"), (both.far, "far"))
+    )
+    assert near.out == "near.example: 4 taken out of its pool, 0 left.\n"
+    assert (far.out, far.err) == (
+        "far.example: 3 taken out of its pool, 0 left.\n",
+        near.err.replace("near.example", "far.example"),
+    )
+    both.refused("proxies", "unassign", "nowhere.example", "--all")
+
+
+def test_many_proxies_are_assigned_by_several_requests(
+    both: Both, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.remote.proxies._MAX_ASSIGNED", 2)
+    store.seed("far.example")
+    ids = Pools(store).add(5, provider="acme")
+    done = both.far("proxies", "assign", "far.example", "--provider", "acme", "--json").json
+    assert (done["added"], done["now_uses_pool"]) == (ids, True)
+
+
+def test_proxies_are_tested_by_the_server(
+    cli: Cli, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = settings(tmp_path).model_copy(update={"fetch": Fetch(allow_private=True)})
+    with (
+        serving(database, allowed) as api,
+        Pages({"/x": Page(b"hi", 404)}) as site,
+        ProxyProcess(tmp_path, name="p", user="bob", password="canary") as proxy,
+    ):
+        both = Both(cli, api, api.key(Role.ADMIN), monkeypatch)
+        address = proxy.url.replace(":canary@", "@")
+        added = both.far("proxies", "add", address, "--allow-private", "--password-stdin", stdin=b"canary\n")
+        assert added.code == 0, added.err
+        both.far("proxies", "add", "http://127.0.0.1:1", "--allow-private")
+        url = site.url("/x", host="127.0.0.1")
+        works = both.far("proxies", "test", "1", "--url", url, "--json")
+        assert (works.code, works.json[0]["works"], works.json[0]["status"]) == (0, True, 404)
+        every = both.far("proxies", "test", "--all", "--url", url)
+        assert (every.code, "(the proxy's fault)" in every.out) == (1, True)
+        assert [hit["target"] for hit in proxy.log()] == [url, url]
+        both.refused("proxies", "test", "815", "--url", url)
+
+
 def test_exports(both: Both, database: Database, store: Store, tmp_path: Path) -> None:
     crawl_a_little(database, store)
     for kind in ("pages", "urls", "log"):
@@ -363,11 +502,14 @@ def test_verify_says_what_could_not_be_read_on_the_server(
 def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:
     """Without a database: what would open or start one could not."""
     others = {command for part in app.COMMAND_MODULES for command in part.commands} - app.REMOTE_COMMANDS
-    assert {"crawl", "serve", "seeds", "db", "stats", "proxies", "users"} <= others
+    assert {"crawl", "serve", "seeds", "db", "stats", "users"} <= others
     for command in sorted(others):
         sentence = both.far(command).refused(2)
         assert sentence == f"`holdfast {command}` works on the store itself and cannot be used with --server."
     assert both.far("jobs", "watch", "default").refused(2).startswith("`holdfast jobs watch` works on the store itself")
+    for words in (["import", "-"], ["alerts"], ["rotate"]):
+        sentence = both.far("proxies", *words, stdin=b"http://a.example:1\n").refused(2)
+        assert sentence.startswith(f"`holdfast proxies {words[0]}` works on the store itself")
     assert not list(tmp_path.glob(".holdfast*"))
     assert both.far("config", "show", "--json").code == 0
 

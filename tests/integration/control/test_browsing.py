@@ -13,7 +13,6 @@ from holdfast.control.list_filters import (
     ItemFilter,
     JobFilter,
     NameFilter,
-    ProxyFilter,
     RunFilter,
     TaskFilter,
     UrlFilter,
@@ -31,6 +30,9 @@ from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
+from holdfast.proxies.records import ProxyFilter
+from holdfast.proxies.service import ProxyService
+from holdfast.settings import Settings
 from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
@@ -289,8 +291,9 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
     pools = Pools(store)
     first, second = pools.add(2, provider="acme", country_code="DE")
     pools.fails(second, 10)
-    assert names(browser.proxies(), "id") == [first, second]
-    assert names(browser.proxies(ProxyFilter(active=False, provider="acme", country="DE")), "id") == [second]
+    proxies = ProxyService.of(Settings(), browser.database)
+    assert names(proxies.page(), "id") == [first, second]
+    assert names(proxies.page(ProxyFilter(active=False, provider="acme", country="DE")), "id") == [second]
     store.connection.execute(
         "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body, next_attempt_at, gave_up_at) VALUES"
         " (1, 1, 'task.failed', 'https://r.example/', '{}', now(), NULL), (2, 1, 'task.failed', 'https://r.example/', '{}', NULL, now())"

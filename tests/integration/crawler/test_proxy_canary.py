@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.db import embedded
 from holdfast.db.connection import libpq_environment
 from holdfast.testing.simweb.proxy_process import ProxyProcess
@@ -90,7 +90,7 @@ def test_a_crawl_says_that_no_key_opens_a_password(crawls: Crawls, tmp_path: Pat
         url = site.url("/", "127.0.0.1")
         crawls.begin(url)
         Farm(crawls, [one]).register().assign(f"127.0.0.1:{site.port}")
-        answer = crawls.run("crawl", url, "--json", HOLDFAST_SECRET_KEY=Safe.new_key())
+        answer = crawls.run("crawl", url, "--json", HOLDFAST_SECRET_KEY=SecretBox.new_key())
         assert site.asked == []
         assert one.log() == []
     assert "A proxy cannot be used. The secret was sealed with a key that is not in HOLDFAST_SECRET_KEY" in answer.err

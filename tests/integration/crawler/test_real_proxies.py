@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.model.proxy import ProxyMode, parse_proxy
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.queries import proxies
+from holdfast.proxies.records import ProxyOptions
 from tests.support.crawls import Crawls
 from tests.support.debian import Server, danted, tinyproxy
 from tests.support.pages import Pages, html
@@ -43,12 +44,12 @@ def crawl(crawls: Crawls, site: Pages, servers: dict[str, Server]) -> int:
     crawls.begin(site.url("/", HERE))
     ids = []
     for written in map(parse_proxy, servers):
-        token = written.password and Safe.of(crawls.settings).seal(written.password)
-        facts = proxies.Facts(max_requests_per_hour=None, allow_private=True)
-        made = proxies.add(crawls.connection, proxies.NewProxy(written.server, token, facts), actor="ann")
+        token = written.password and SecretBox.of(crawls.settings).seal(written.password)
+        options = ProxyOptions(max_requests_per_hour=None, allow_private=True)
+        made = proxies.add(crawls.connection, proxies.SealedProxy(written.server, token, options), actor="ann")
         assert made is not None
         ids.append(made)
-    proxy_pools.assign(crawls.connection, f"{HERE}:{site.port}", ids, usual=ProxyMode.DIRECT, actor="ann")
+    proxy_pools.assign(crawls.connection, f"{HERE}:{site.port}", ids, default=ProxyMode.DIRECT, actor="ann")
     assert crawls.crawl(site.url("/", HERE), concurrency=5).completed
     return len(site.paths(HERE))
 

@@ -14,13 +14,14 @@ from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.request_secrets import SealedSecret, SecretKind
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.queries import proxies
+from holdfast.proxies.records import ProxyOptions
 from tests.support.factories import Store
 
 NAME = "a.example"
 
 
 def proxy(connection: psycopg.Connection, host: str = "p.example") -> int:
-    new = proxies.NewProxy(ProxyServer(Protocol.HTTP, host, 8080, None), None, proxies.Facts())
+    new = proxies.SealedProxy(ProxyServer(Protocol.HTTP, host, 8080, None), None, ProxyOptions())
     made = proxies.add(connection, new, actor="ann")
     assert made is not None
     return made
@@ -60,7 +61,7 @@ def _secrets_of_domain(store: Store) -> None:
 
 
 def _assign(store: Store) -> None:
-    proxy_pools.assign(store.connection, NAME, [1], usual=ProxyMode.POOL, actor="ann")
+    proxy_pools.assign(store.connection, NAME, [1], default=ProxyMode.POOL, actor="ann")
 
 
 @pytest.mark.parametrize(

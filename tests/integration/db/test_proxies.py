@@ -10,7 +10,8 @@ from holdfast.db import audit
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import Protocol, ProxyServer
 from holdfast.proxies.queries import proxies
-from holdfast.proxies.queries.proxies import Facts, NewProxy
+from holdfast.proxies.queries.proxies import SealedProxy
+from holdfast.proxies.records import ProxyFilter, ProxyOptions
 from tests.support.factories import Store
 
 SERVER = ProxyServer(Protocol.HTTP, "proxy.example", 8080)
@@ -18,9 +19,9 @@ TOKEN = "gAAAAA-a-sealed-password"
 WHO = "test:me"
 
 
-def add(connection: psycopg.Connection, port: int = 8080, token: str | None = None, **facts: object) -> int:
+def add(connection: psycopg.Connection, port: int = 8080, token: str | None = None, **options: object) -> int:
     server = replace(SERVER, port=port, username="bob" if token else None)
-    made = proxies.add(connection, NewProxy(server, token, Facts(**facts)), actor=WHO)  # type: ignore[arg-type]
+    made = proxies.add(connection, SealedProxy(server, token, ProxyOptions(**options)), actor=WHO)  # type: ignore[arg-type]
     assert made is not None
     return made
 
@@ -39,13 +40,13 @@ def deeds(connection: psycopg.Connection) -> list[tuple[str, str]]:
 
 
 def test_a_proxy_is_known_once(connection: psycopg.Connection) -> None:
-    facts = Facts("DE", "Berlin", "acme", Decimal("12.50"), None, allow_private=True)
-    made = proxies.add(connection, NewProxy(SERVER, None, facts), actor=WHO)
+    options = ProxyOptions("DE", "Berlin", "acme", Decimal("12.50"), None, allow_private=True)
+    made = proxies.add(connection, SealedProxy(SERVER, None, options), actor=WHO)
     assert made is not None
-    assert proxies.add(connection, NewProxy(SERVER, None, Facts()), actor=WHO) is None
+    assert proxies.add(connection, SealedProxy(SERVER, None, ProxyOptions()), actor=WHO) is None
     found = proxies.get(connection, made)
-    assert (found.server, found.is_active, found.has_password, found.version) == (SERVER, True, False, 1)
-    assert {name: getattr(found, name) for name in asdict(facts)} == asdict(facts)
+    assert (found.address, found.is_active, found.has_password, found.version) == (SERVER, True, False, 1)
+    assert {name: getattr(found, name) for name in asdict(options)} == asdict(options)
     assert (found.requests, found.bytes, found.domains, found.avg_response_time_ms) == (0, 0, 0, None)
     assert deeds(connection) == [("add", str(made))]
     with pytest.raises(NotFound, match=r"^There is no proxy 815\.$"):
@@ -54,7 +55,10 @@ def test_a_proxy_is_known_once(connection: psycopg.Connection) -> None:
 
 def test_users_tell_proxies_apart(connection: psycopg.Connection) -> None:
     users = [None, "bob", "eve"]
-    ids = [proxies.add(connection, NewProxy(replace(SERVER, username=u), None, Facts()), actor=WHO) for u in users]
+    ids = [
+        proxies.add(connection, SealedProxy(replace(SERVER, username=u), None, ProxyOptions()), actor=WHO)
+        for u in users
+    ]
     assert proxies.find(connection, SERVER) == ids
     assert proxies.find(connection, SERVER, exactly=True) == ids[:1]
     assert proxies.find(connection, replace(SERVER, username="eve")) == ids[2:]
@@ -64,10 +68,10 @@ def test_users_tell_proxies_apart(connection: psycopg.Connection) -> None:
 
 def test_many_at_once(connection: psycopg.Connection) -> None:
     known = add(connection, 1)
-    new = [NewProxy(replace(SERVER, port=port), None, Facts(provider=f"p{port}")) for port in (1, 2, 3, 2)]
+    new = [SealedProxy(replace(SERVER, port=port), None, ProxyOptions(provider=f"p{port}")) for port in (1, 2, 3, 2)]
     assert proxies.add_many(connection, new, actor=WHO) == 2
     assert proxies.add_many(connection, new, actor=WHO) == 0
-    found = proxies.listing(connection)
+    found = proxies.page(connection, ProxyFilter()).rows
     assert [(one.port, one.provider) for one in found] == [(1, None), (2, "p2"), (3, "p3")]
     entry, first = audit.listing(connection, kind=proxies.KIND)
     assert (entry.object_id, first.object_id) == ("*", str(known))
@@ -78,8 +82,9 @@ def test_the_list_is_read_in_pages_and_parts(connection: psycopg.Connection) -> 
     ids = [add(connection, port, provider="a" if port % 2 else "b", country_code="DE") for port in range(1, 8)]
     proxies.switch(connection, ids[0], on=False, actor=WHO)
 
-    def listed(**how: object) -> list[int]:
-        return [one.id for one in proxies.listing(connection, **how)]  # type: ignore[arg-type]
+    def listed(after: int = 0, limit: int = 100, **where: object) -> list[int]:
+        chosen = ProxyFilter(**where)  # type: ignore[arg-type]
+        return [one.id for one in proxies.page(connection, chosen, after=(after,), limit=limit).rows]
 
     assert listed(limit=3) == ids[:3]
     assert listed(after=ids[2], limit=3) == ids[3:6]
@@ -171,7 +176,7 @@ def test_totals_are_of_all_domains(store: Store) -> None:
         " FROM domains",
         (proxy,),
     )
-    (found,) = proxies.listing(store.connection)
+    (found,) = proxies.page(store.connection, ProxyFilter()).rows
     assert (found.requests, found.other_requests, found.success_count, found.bytes) == (20, 4, 12, 2000)
     assert (found.total_failures, found.proxy_failures, found.avg_response_time_ms, found.domains) == (2, 2, 200, 1)
 

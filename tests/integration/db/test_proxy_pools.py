@@ -11,9 +11,8 @@ from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import ProxyMode
 from holdfast.proxies.queries import pools as proxy_pools
-from holdfast.proxies.queries import preview as proxy_next
 from holdfast.proxies.queries import proxies
-from holdfast.proxies.queries import reports as proxy_reports
+from holdfast.proxies.records import PoolState
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 from tests.support.pools import WHO, Pools
@@ -55,7 +54,7 @@ def test_assigned_once_and_with_a_priority(pools: Pools) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "usual", "afterwards", "now_uses_pool", "higher"),
+    ("said", "default", "afterwards", "now_uses_pool", "higher"),
     [
         (None, ProxyMode.DIRECT, "pool", True, 1),
         (None, ProxyMode.POOL, None, False, 0),
@@ -63,14 +62,14 @@ def test_assigned_once_and_with_a_priority(pools: Pools) -> None:
         ("direct", ProxyMode.DIRECT, "direct", False, 0),
         ("any", ProxyMode.DIRECT, "any", False, 0),
     ],
-    ids=["nothing said", "pool is usual", "any is usual", "direct said", "any said"],
+    ids=["nothing said", "pool is the default", "any is the default", "direct said", "any said"],
 )
 def test_a_domain_that_used_none_uses_its_pool(
-    pools: Pools, said: str | None, usual: ProxyMode, afterwards: str | None, now_uses_pool: bool, higher: int
+    pools: Pools, said: str | None, default: ProxyMode, afterwards: str | None, now_uses_pool: bool, higher: int
 ) -> None:
     pools.connection.execute("UPDATE domains SET proxy_use = %s", (said,))
     before = pools.store.row(SITE)["version"]
-    done = pools.assign(SITE, *pools.add(), usual=usual)
+    done = pools.assign(SITE, *pools.add(), default=default)
     row = pools.store.row(SITE)
     assert (row["proxy_use"], done.use, done.now_uses_pool) == (afterwards, afterwards, now_uses_pool)
     assert row["version"] - before == higher
@@ -122,7 +121,7 @@ def test_taken_out_it_keeps_what_it_did(pools: Pools) -> None:
     again = proxy_pools.unassign(pools.connection, SITE, [used], actor=WHO)
     assert (again.removed, again.unknown) == ([], [used])
     assert len(deeds(pools)) == 2
-    state = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=ProxyMode.DIRECT, direct=False)
+    state = proxy_pools.pool_state(pools.connection, domain_id(pools), default=ProxyMode.DIRECT, direct=False)
     assert (state.usable, state.can_not) == (0, {}), "nobody uses it because of its row"
 
 
@@ -201,9 +200,9 @@ def test_a_domain_that_waited_goes_on_at_once(pools: Pools) -> None:
     waits_no_more("edit")
     domains.edit(pools.connection, SITE, {"proxy_direct": True})
     waits_no_more("domain-set")
-    assert proxy_pools.let_go_on(pools.connection, a) == 1
+    assert proxy_pools.wake_domains(pools.connection, a) == 1
     waits_no_more("enable")
-    assert proxy_pools.let_go_on(pools.connection, b) == 0
+    assert proxy_pools.wake_domains(pools.connection, b) == 0
     domains.edit(pools.connection, SITE, {"crawl_delay_seconds": 2.0})
     waits_no_more("any setting: what it waits for may be judged by it")
     assert_invariants(pools.connection)
@@ -235,7 +234,7 @@ def test_many_domains_go_on_in_chunks(pools: Pools, monkeypatch: pytest.MonkeyPa
         pools.wait(f"d{number}.example")
     held = pools.store.claim(count=9)
     assert [claim.domain for claim in held] == [SITE]
-    assert proxy_pools.let_go_on(pools.connection, proxy) == 8
+    assert proxy_pools.wake_domains(pools.connection, proxy) == 8
     assert len(pools.store.claim(count=9)) == 8
 
 
@@ -255,13 +254,13 @@ def test_people_who_change_pools_and_proxies_at_once_do_not_deadlock(pools: Pool
                             connection,
                             SITE,
                             ids[turn % 2 : 5],
-                            usual=ProxyMode.DIRECT,
+                            default=ProxyMode.DIRECT,
                             actor=WHO,
                             priority=1 + turn % 9,
                         )
                     elif deed == "switch":
                         proxies.switch(connection, proxy, on=bool(turn % 2), actor=WHO)
-                        proxy_pools.let_go_on(connection, proxy)
+                        proxy_pools.wake_domains(connection, proxy)
                     elif deed == "edit":
                         proxies.edit(connection, proxy, {"max_requests_per_hour": 5 + turn}, actor=WHO)
                     else:
@@ -293,7 +292,7 @@ def test_why_a_domain_can_use_no_proxy(pools: Pools) -> None:
     domains.edit(pools.connection, SITE, {"proxy_country": "DE"})
 
     def state() -> tuple[int, dict[str, int]]:
-        found = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=ProxyMode.DIRECT, direct=False)
+        found = proxy_pools.pool_state(pools.connection, domain_id(pools), default=ProxyMode.DIRECT, direct=False)
         return found.usable, dict(found.can_not)
 
     assert state() == (6, {})
@@ -316,7 +315,7 @@ def test_why_a_domain_can_use_no_proxy(pools: Pools) -> None:
     assert {why: one.proxy_id for why, one in found.items()} == reasons
     timed = {why: one.can_again for why, one in found.items() if one.can_again}
     assert set(timed) == {"failed", "refused", "used_up"}
-    earliest = proxy_reports.pool_state(pools.connection, domain_id(pools), usual=ProxyMode.DIRECT, direct=False).until
+    earliest = proxy_pools.pool_state(pools.connection, domain_id(pools), default=ProxyMode.DIRECT, direct=False).until
     assert earliest == timed["failed"]
     pools.connection.execute("UPDATE proxies SET next_try_at = now() WHERE id = %s", (failed,))
     pools.connection.execute("UPDATE domain_proxies SET next_try_at = now() WHERE proxy_id = %s", (refused,))
@@ -342,8 +341,8 @@ def test_any_other_proxy_may_do(pools: Pools) -> None:
     pools.assign(SITE, own)
     pools.fails(own, 5)
 
-    def state(usual: ProxyMode = ProxyMode.DIRECT) -> proxy_reports.PoolState:
-        return proxy_reports.pool_state(pools.connection, domain_id(pools), usual=usual, direct=False)
+    def state(default: ProxyMode = ProxyMode.DIRECT) -> PoolState:
+        return proxy_pools.pool_state(pools.connection, domain_id(pools), default=default, direct=False)
 
     assert (state().usable, state().can_not) == (0, {"failed": 1})
     domains.edit(pools.connection, SITE, {"proxy_use": "any"})
@@ -367,7 +366,7 @@ def test_of_those_that_rested_as_long_the_faster_is_next(pools: Pools) -> None:
     last = pools.connection.execute("UPDATE domain_proxies SET last_used_at = now() - interval '1 h' RETURNING 1")
     assert last.rowcount == 4
     pools.used(SITE, ids[3], avg_response_time_ms=1.0)  # the fastest has rested less
-    found = proxy_next.next_for(pools.connection, domain_id(pools), SITE, usual=ProxyMode.DIRECT, direct=False)
+    found = proxy_pools.next_for(pools.connection, domain_id(pools), SITE, default=ProxyMode.DIRECT, direct=False)
     assert found.proxy_id == ids[2]
     assert "faster" in found.why
     rows = proxy_use.pools(pools.connection, [domain_id(pools)])[domain_id(pools)]

@@ -21,13 +21,17 @@ def pools(store: Store) -> Pools:
     return Pools(store)
 
 
-def few(pools: Pools, usual: ProxyMode = ProxyMode.DIRECT, **how: object) -> list[tuple[str, int, int]]:
-    found = proxy_reports.few_active(pools.connection, usual=usual, **how)  # type: ignore[arg-type]
+def few(pools: Pools, default: ProxyMode = ProxyMode.DIRECT, **how: object) -> list[tuple[str, int, int]]:
+    found = proxy_reports.few_active(pools.connection, default=default, **how)  # type: ignore[arg-type]
     return [(one.domain, one.active, one.proxies) for one in found]
 
 
-def many(pools: Pools, usual: ProxyMode = ProxyMode.DIRECT, **how: object) -> list[tuple[str, float]]:
-    found = proxy_reports.many_failures(pools.connection, usual=usual, **how)  # type: ignore[arg-type]
+def active(pools: Pools, domain: str) -> int:
+    return proxy_reports.health_of(pools.connection, domain, default=ProxyMode.DIRECT).active
+
+
+def many(pools: Pools, default: ProxyMode = ProxyMode.DIRECT, **how: object) -> list[tuple[str, float]]:
+    found = proxy_reports.many_failures(pools.connection, default=default, **how)  # type: ignore[arg-type]
     return [(one.domain, one.failure_percent) for one in found]
 
 
@@ -41,7 +45,7 @@ def test_health_by_domain(pools: Pools) -> None:
     pools.fails(b, 5)
     proxies.switch(pools.connection, c, on=False, actor=WHO)
     domains.edit(pools.connection, "d3.example", {"proxy_use": "any"})
-    one, other = proxy_reports.health(pools.connection, usual=ProxyMode.DIRECT)
+    one, other = proxy_reports.health(pools.connection, default=ProxyMode.DIRECT)
     assert (one.domain, one.use, one.proxies, one.active, one.failing) == ("d1.example", "pool", 3, 1, 1)
     assert (one.requests, one.other_requests, one.success_count, one.bytes) == (15, 1, 8, 500)
     assert (one.total_failures, one.proxy_failures, one.failure_percent) == (1, 3, 26.67)
@@ -54,9 +58,9 @@ def test_health_in_pages(pools: Pools) -> None:
     (proxy,) = pools.add()
     for number in range(5):
         pools.assign(f"d{number}.example", proxy)
-    names = [one.domain for one in proxy_reports.health(pools.connection, usual=ProxyMode.DIRECT, limit=2)]
+    names = [one.domain for one in proxy_reports.health(pools.connection, default=ProxyMode.DIRECT, limit=2)]
     assert names == ["d0.example", "d1.example"]
-    rest = proxy_reports.health(pools.connection, usual=ProxyMode.DIRECT, after=names[-1])
+    rest = proxy_reports.health(pools.connection, default=ProxyMode.DIRECT, after=names[-1])
     assert [one.domain for one in rest] == ["d2.example", "d3.example", "d4.example"]
 
 
@@ -69,8 +73,8 @@ def test_domains_with_too_few_active_proxies(pools: Pools) -> None:
     domains.edit(pools.connection, "d3.example", {"is_active": False})
     domains.edit(pools.connection, "d4.example", {"proxy_use": "pool"})
     assert few(pools) == [("d2.example", 2, 2), ("d4.example", 0, 0)]
-    assert few(pools, fewest=4, limit=1) == [("d1.example", 3, 3)]
-    assert few(pools, fewest=4, after="d1.example") == [("d2.example", 2, 2), ("d4.example", 0, 0)]
+    assert few(pools, min_active=4, limit=1) == [("d1.example", 3, 3)]
+    assert few(pools, min_active=4, after="d1.example") == [("d2.example", 2, 2), ("d4.example", 0, 0)]
     pools.fails(ids[3], 5)
     proxies.switch(pools.connection, ids[2], on=False, actor=WHO)
     proxy_pools.edit(pools.connection, "d0.example", ids[1], actor=WHO, on=False)
@@ -81,8 +85,8 @@ def test_domains_with_too_few_active_proxies(pools: Pools) -> None:
     assert "d0.example" not in [domain for domain, _, _ in few(pools)], "it may use any other"
 
 
-def test_where_pools_are_usual_every_domain_should_have_one(pools: Pools) -> None:
-    pools.assign("d0.example", *pools.add(3), usual=ProxyMode.POOL)
+def test_where_pools_are_the_default_every_domain_should_have_one(pools: Pools) -> None:
+    pools.assign("d0.example", *pools.add(3), default=ProxyMode.POOL)
     assert few(pools, ProxyMode.POOL) == [(f"d{number}.example", 0, 0) for number in range(1, 5)]
     assert few(pools) == []
 
@@ -101,9 +105,9 @@ def test_domains_whose_proxies_fail_too_often(pools: Pools) -> None:
     assert many(pools) == [("d1.example", 13.33)], (
         "10 % is not more, 19 requests are too few, errors of the site are none of it"
     )
-    assert many(pools, most=5.0) == [("d0.example", 10.0), ("d1.example", 13.33)]
-    assert many(pools, most=5.0, limit=1) == [("d0.example", 10.0)]
-    assert many(pools, most=5.0, after="d0.example") == [("d1.example", 13.33)]
+    assert many(pools, max_percent=5.0) == [("d0.example", 10.0), ("d1.example", 13.33)]
+    assert many(pools, max_percent=5.0, limit=1) == [("d0.example", 10.0)]
+    assert many(pools, max_percent=5.0, after="d0.example") == [("d1.example", 13.33)]
     proxy_pools.unassign(pools.connection, "d1.example", [a], actor=WHO)
     assert many(pools) == [], "the bad one was taken out"
     domains.edit(pools.connection, "d1.example", {"proxy_use": "any"})
@@ -117,10 +121,10 @@ def test_how_many_active_ones_a_domain_has(pools: Pools) -> None:
     pools.assign("d0.example", *ids)
     pools.fails(ids[0], 10)
     pools.used_up(ids[1])
-    assert proxy_reports.active(pools.connection, "d0.example") == 2, "one that is used up for now is one all the same"
-    assert proxy_reports.active(pools.connection, "d1.example") == 0
+    assert active(pools, "d0.example") == 2, "one that is used up for now is one all the same"
+    assert active(pools, "d1.example") == 0
     with pytest.raises(NotFound):
-        proxy_reports.active(pools.connection, "nowhere.example")
+        active(pools, "nowhere.example")
 
 
 def test_what_proxies_cost(pools: Pools) -> None:

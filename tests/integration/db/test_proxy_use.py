@@ -15,6 +15,7 @@ from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import Blame, ProxyServer, ProxyUse, ProxyVerdict, make_server
 from holdfast.model.proxy import Protocol as Speech
 from holdfast.proxies.queries import proxies
+from holdfast.proxies.records import ProxyOptions
 from tests.support.batches import Worker, links, outcome
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants, violations
@@ -47,8 +48,8 @@ def place(number: int) -> ProxyServer:
 
 
 def new_proxy(store: Store, number: int = 1, limit: int | None = None) -> int:
-    facts = proxies.Facts(max_requests_per_hour=limit)
-    made = proxies.add(store.connection, proxies.NewProxy(place(number), None, facts), actor="ann")
+    options = ProxyOptions(max_requests_per_hour=limit)
+    made = proxies.add(store.connection, proxies.SealedProxy(place(number), None, options), actor="ann")
     assert made is not None
     return made
 
@@ -61,12 +62,12 @@ class Through:
         self._next = 0
 
     def part(
-        self, *kinds: Outcome, probe: bool = False, verdict: ProxyVerdict | None = None, **facts: Any
+        self, *kinds: Outcome, probe: bool = False, verdict: ProxyVerdict | None = None, **options: Any
     ) -> VisitPart:
         outcomes = []
         for kind in kinds:
             use = ProxyUse(
-                self.proxy_id, verdict or VERDICTS[kind], float(self._next), error=str(kind), probe=probe, **facts
+                self.proxy_id, verdict or VERDICTS[kind], float(self._next), error=str(kind), probe=probe, **options
             )
             state = UrlState.WAITING if kind is Outcome.PROXY_FAILED else None
             url = f"https://d0.example/{self._next}"
@@ -74,8 +75,8 @@ class Through:
             self._next += 1
         return self.worker.part(self.claim, outcomes)
 
-    def go(self, *kinds: Outcome, probe: bool = False, verdict: ProxyVerdict | None = None, **facts: Any) -> None:
-        self.worker.commit(self.part(*kinds, probe=probe, verdict=verdict, **facts))
+    def go(self, *kinds: Outcome, probe: bool = False, verdict: ProxyVerdict | None = None, **options: Any) -> None:
+        self.worker.commit(self.part(*kinds, probe=probe, verdict=verdict, **options))
 
     def health(self, proxy_id: int | None = None) -> tuple[Any, ...]:
         row = self.worker.store.connection.execute(

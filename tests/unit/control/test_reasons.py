@@ -28,7 +28,7 @@ from holdfast.model.proxy import ProxyMode, ProxyRules
 from holdfast.model.wait import WaitKind
 from holdfast.politeness.crawler_traps import trap_reason
 from holdfast.proxies.queries import pools as proxy_pools
-from holdfast.proxies.queries.reports import PoolState
+from holdfast.proxies.records import PoolState
 from holdfast.settings import Crawl, Settings
 
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The safe of passwords: keys that are made once, replaced one by one, and missed by name."""
+"""The secret box: keys that are made once, replaced one by one, and missed by name."""
 
 import subprocess
 import sys
@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.secret_box import Safe
+from holdfast.control.secret_box import SecretBox
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, load
 
 PASSWORD = "correct horse; battery@staple:ü"
-OLD, NEW, OTHER = Safe.new_key(), Safe.new_key(), Safe.new_key()
+OLD, NEW, OTHER = SecretBox.new_key(), SecretBox.new_key(), SecretBox.new_key()
 
 
-def safe(folder: Path, *keys: str) -> Safe:
+def safe(folder: Path, *keys: str) -> SecretBox:
     given = {"HOLDFAST_SECRET_KEY": ", ".join(keys)} if keys else {}
-    return Safe.of(load(environ={"HOLDFAST_DATA": str(folder), **given}))
+    return SecretBox.of(load(environ={"HOLDFAST_DATA": str(folder), **given}))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
@@ -32,13 +32,13 @@ def test_what_is_sealed_can_be_opened(password: str) -> None:
 
 def test_one_is_made_if_there_is_none(tmp_path: Path) -> None:
     kept = safe(tmp_path / "new" / "data")
-    assert kept.known() == ()
+    assert kept.keys() == ()
     token = kept.seal(PASSWORD)
     assert kept.file.stat().st_mode & 0o777 == 0o600
     assert list(kept.data.iterdir()) == [kept.file], "nothing half-made stays"
     assert safe(tmp_path / "new" / "data").open(token) == PASSWORD
-    assert kept.known() == kept.ensure()
-    assert kept.where == str(kept.file)
+    assert kept.keys() == kept.ensure_keys()
+    assert kept.place == str(kept.file)
 
 
 def test_all_who_seal_at_once_use_the_same(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_wrong_key_is_a_sentence_that_says_what_to_do(tmp_path: Path, keys: tu
 
 
 def test_a_wrong_file_is_named(tmp_path: Path) -> None:
-    safe(tmp_path).ensure()
+    safe(tmp_path).ensure_keys()
     with pytest.raises(SettingsError, match=r"not in .*secret\.key: set HOLDFAST_SECRET_KEY"):
         safe(tmp_path).open(safe(tmp_path, OLD).seal(PASSWORD))
 
@@ -147,12 +147,12 @@ def test_a_file_without_a_good_key_is_refused_and_kept(tmp_path: Path, text: str
 
 def test_nothing_that_is_shown_holds_a_key(tmp_path: Path) -> None:
     settings = load(environ={"HOLDFAST_SECRET_KEY": f"{NEW},{OLD}", "HOLDFAST_DATA": str(tmp_path)})
-    kept = Safe.of(settings)
+    kept = SecretBox.of(settings)
     assert not [key for key in (NEW, OLD) if key in repr(kept) + repr(settings) + str(settings)]
     with pytest.raises(SettingsError) as refused:
         load(environ={"HOLDFAST_SECRET_KEY": NEW[:-2]})
     assert NEW[:-2] not in str(refused.value)
-    assert Safe.of(Settings(data=tmp_path)).given is None
+    assert SecretBox.of(Settings(data=tmp_path)).configured is None
 
 
 def test_who_seals_nothing_does_not_load_it() -> None:

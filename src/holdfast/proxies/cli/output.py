@@ -8,8 +8,9 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from decimal import Decimal
-from typing import Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -18,9 +19,11 @@ from holdfast.cli.output import pluralize
 from holdfast.control.explain_text import CAN_NOT
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.domain_name import canonical_domain
-from holdfast.proxies.queries.pools import Mapping
-from holdfast.proxies.queries.proxies import Proxy
-from holdfast.proxies.service import ProxyService, named
+from holdfast.proxies.records import Proxy, ProxyMapping
+from holdfast.proxies.service import ProxyService, parse_reference
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.proxies import RemoteProxies
 
 Name = Annotated[str, typer.Argument(metavar="PROXY", help="Id of the proxy, or SCHEME://USER@HOST:PORT.")]
 Names = Annotated[list[str], typer.Argument(metavar="PROXY", help="Ids of proxies, or SCHEME://USER@HOST:PORT.")]
@@ -55,10 +58,26 @@ AfterDomain = Annotated[
 _MAX_PASSWORD: Final = 4096
 
 
-def proxy_service(ctx: typer.Context) -> ProxyService:
-    """The service for proxies, on the store of this invocation."""
+def local_proxies(ctx: typer.Context) -> ProxyService:
+    """The proxies of the store. Raises UsageError with `--server`."""
+    local_only(ctx)
     context = command_context.get(ctx)
     return ProxyService.of(context.settings, context.store())
+
+
+def local_only(ctx: typer.Context) -> None:
+    """Raise UsageError with `--server`: the API has no route for this command."""
+    command_context.get(ctx).require_local(f"`{ctx.command_path}`")
+
+
+def proxy_service(ctx: typer.Context) -> "ProxyService | RemoteProxies":
+    """The proxies of the store, or of the server (`--server`)."""
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.proxies import RemoteProxies
+
+        return RemoteProxies(context.client)
+    return local_proxies(ctx)
 
 
 def parse_domain(ctx: typer.Context, name: str) -> str:
@@ -108,21 +127,24 @@ def _echo_off(stream: TextIO) -> Iterator[None]:
 
 
 def for_each_proxy(
-    ctx: typer.Context, names: Sequence[str], action: Callable[[ProxyService, int], str], as_json: bool
+    ctx: typer.Context,
+    names: Sequence[str],
+    action: "Callable[[ProxyService | RemoteProxies, int], str]",
+    as_json: bool,
 ) -> None:
     """Apply `action` to each proxy and print its result. Of several, failures are printed, the others done, and the exit code is 1."""
-    wanted = [named(name) for name in dict.fromkeys(names)]
+    references = [parse_reference(name) for name in dict.fromkeys(names)]
     proxies = proxy_service(ctx)
     done: list[dict[str, object]] = []
     refused: list[dict[str, object]] = []
-    for one in wanted:
+    for reference in references:
         try:
-            proxy_id = proxies.find(one)
+            proxy_id = proxies.find(reference)
             done.append({"id": proxy_id, "result": action(proxies, proxy_id)})
         except (NotFound, Refused) as problem:
-            if len(wanted) == 1:
+            if len(references) == 1:
                 raise
-            refused.append({"proxy": str(one), "problem": str(problem)})
+            refused.append({"proxy": str(reference), "problem": str(problem)})
     if as_json:
         output.print_json({"proxies": done, "refused": refused})
     else:
@@ -140,6 +162,11 @@ def print_next_page(count: int, limit: int, last: object) -> None:
         command_context.say(f"More rows: --after {output.safe(last)}.")
 
 
+def without_server(found: Proxy | ProxyMapping) -> dict[str, Any]:
+    """A record for `--json`, which has the parts of the address instead of the field `server`."""
+    return {field.name: getattr(found, field.name) for field in fields(found) if field.name != "server"}
+
+
 def proxy_state(proxy: Proxy) -> str:
     """The state of a proxy, in one word."""
     if proxy.disabled_by == "operator":
@@ -149,20 +176,20 @@ def proxy_state(proxy: Proxy) -> str:
     return "resting" if proxy.next_try_at else "active"
 
 
-def mapping_state(one: Mapping) -> str:
+def mapping_state(mapping: ProxyMapping) -> str:
     """The state of a proxy for a domain, in a few words."""
-    if not one.assigned:
+    if not mapping.assigned:
         return "not in it"
-    return "active" if one.can_not is None else str(one.can_not).replace("_", " ")
+    return "active" if mapping.can_not is None else mapping.can_not.replace("_", " ")
 
 
-def mapping_reason(one: Mapping) -> str | None:
+def mapping_reason(mapping: ProxyMapping) -> str | None:
     """Why a proxy cannot be used for a domain now; None: it can."""
-    if one.can_not is None:
+    if mapping.can_not is None:
         return None
-    until = f" until {output.format_time(one.can_again)} UTC" if one.can_again else ""
-    error = f"; last: {one.last_error}" if one.last_error and one.can_not == "refused" else ""
-    return f"it {CAN_NOT[one.can_not][0]}{until}{error}"
+    until = f" until {output.format_time(mapping.can_again)} UTC" if mapping.can_again else ""
+    error = f"; last: {mapping.last_error}" if mapping.last_error and mapping.can_not == "refused" else ""
+    return f"it {CAN_NOT[mapping.can_not][0]}{until}{error}"
 
 
 def format_percent(part: float | None) -> str:

@@ -1,6 +1,7 @@
-"""Commands about the pools of domains: which proxies each of them uses, how these fare, what they cost, how many are needed."""
+"""Commands about the pools of domains: assign, unassign, health, alerts, cost, advise."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,19 +12,26 @@ from holdfast.cli.output import format_bytes, pluralize
 from holdfast.errors import UsageError
 from holdfast.model.proxy import DEFAULT_BUFFER
 from holdfast.proxies.cli import output as proxy_output
-from holdfast.proxies.cli.output import format_money, format_percent, parse_domain, print_next_page, proxy_service
-from holdfast.proxies.queries.pools import Mapping as PoolMapping
-from holdfast.proxies.queries.reports import ENOUGH, FEWEST, MOST_FAILURES
-from holdfast.proxies.service import EACH, FIRST_PRIORITY, LAST_PRIORITY, Advice, advise, named
+from holdfast.proxies.cli.output import (
+    format_money,
+    format_percent,
+    local_proxies,
+    parse_domain,
+    print_next_page,
+    proxy_service,
+)
+from holdfast.proxies.queries.reports import MAX_FAILURE_PERCENT, MIN_ACTIVE, MIN_REQUESTS
+from holdfast.proxies.records import FIRST_PRIORITY, LAST_PRIORITY, Advice, ProxyMapping
+from holdfast.proxies.service import DEFAULT_EACH, advise, parse_reference
 
 Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
-Named = Annotated[list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")]
+References = Annotated[list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")]
 
 
 def assign(
     ctx: typer.Context,
     site: Domain,
-    proxies: Named = None,
+    proxies: References = None,
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", callback=command_context.valid_text, help="All of this provider.")
     ] = None,
@@ -34,9 +42,9 @@ def assign(
     ] = None,
     as_json: output.Json = False,
 ) -> None:
-    """Put proxies into the pool of a domain. From then on it uses its pool, unless it is told otherwise.
+    """Assign proxies to a domain. From then on it uses its pool, unless it is configured otherwise.
 
-    Those that are in it stay as they are, or get the priority that is given.
+    Proxies that are assigned already are unchanged, or get the new priority.
 
     Examples:
         holdfast proxies assign example.com 1 2 3
@@ -47,11 +55,11 @@ def assign(
     if bool(proxies) == chosen:
         raise UsageError("Say which to assign: proxies by their names, or --provider, --country or both.")
     name = parse_domain(ctx, site)
-    wanted = [named(proxy) for proxy in proxies or ()]
-    found = proxy_service(ctx)
+    references = [parse_reference(proxy) for proxy in proxies or ()]
+    service = proxy_service(ctx)
     code = country and country.upper()
-    ids = found.matching(provider=provider, country=code) if chosen else [found.find(one) for one in wanted]
-    done = found.assign(name, list(dict.fromkeys(ids)), actor=actor(), priority=priority)
+    ids = service.matching(provider=provider, country=code) if chosen else [service.find(one) for one in references]
+    done = service.assign(name, list(dict.fromkeys(ids)), actor=actor(), priority=priority)
     if as_json:
         output.print_json(done)
         return
@@ -66,11 +74,11 @@ def assign(
 def unassign(
     ctx: typer.Context,
     site: Domain,
-    proxies: Named = None,
+    proxies: References = None,
     every: Annotated[bool, typer.Option("--all", help="All that are in it.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Take proxies out of the pool of a domain. What they did there stays in the figures.
+    """Remove proxies from the pool of a domain. Their statistics are kept.
 
     Examples:
         holdfast proxies unassign example.com 2
@@ -79,10 +87,10 @@ def unassign(
     if bool(proxies) == every:
         raise UsageError("Say which to take out: proxies by their names, or --all.")
     name = parse_domain(ctx, site)
-    wanted = [named(proxy) for proxy in proxies or ()]
-    found = proxy_service(ctx)
-    ids = None if every else [found.find(one) for one in wanted]
-    done = found.unassign(name, ids, actor=actor())
+    references = [parse_reference(proxy) for proxy in proxies or ()]
+    service = proxy_service(ctx)
+    ids = None if every else [service.find(one) for one in references]
+    done = service.unassign(name, ids, actor=actor())
     if as_json:
         output.print_json(done)
         return
@@ -100,7 +108,7 @@ def health(
     limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
-    """Show how the pools of all domains fare, or each proxy in the pool of one.
+    """Show the health of the pools of all domains, or of each proxy in the pool of one.
 
     Examples:
         holdfast proxies health
@@ -109,7 +117,7 @@ def health(
     if site is not None:
         pool = proxy_service(ctx).pool(parse_domain(ctx, site))
         if as_json:
-            output.print_json(pool)
+            output.print_json([proxy_output.without_server(one) for one in pool])
         else:
             _print_pool(pool)
         return
@@ -140,7 +148,7 @@ def health(
     print_next_page(len(found), limit, found[-1].domain)
 
 
-def _print_pool(pool: list[PoolMapping]) -> None:
+def _print_pool(pool: list[ProxyMapping]) -> None:
     rows = [
         (
             one.proxy_id,
@@ -165,21 +173,21 @@ def alerts(
     ctx: typer.Context,
     fewer_than: Annotated[
         int, typer.Option("--fewer-than", metavar="N", min=1, help="Active proxies that a domain should have.")
-    ] = FEWEST,
+    ] = MIN_ACTIVE,
     failures: Annotated[
         float, typer.Option("--failures", metavar="PERCENT", min=0, max=100, help="Failures that are too many.")
-    ] = MOST_FAILURES,
+    ] = MAX_FAILURE_PERCENT,
     after: proxy_output.AfterDomain = "",
     limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
-    """Show the domains whose pools want looking after: too few active proxies, or too many failures.
+    """Show the domains whose pools need attention: too few active proxies, or too many failures.
 
     Examples:
         holdfast proxies alerts
         holdfast proxies alerts --fewer-than 5 --failures 20 --json
     """
-    found = proxy_service(ctx).alerts(fewest=fewer_than, most=failures, after=after, limit=limit)
+    found = local_proxies(ctx).alerts(min_active=fewer_than, max_percent=failures, after=after, limit=limit)
     if as_json:
         output.print_json(found)
         return
@@ -191,7 +199,7 @@ def alerts(
         few = [(one.domain, one.active, one.proxies) for one in found.few_active]
         output.print_table(["DOMAIN", "ACTIVE", "PROXIES"], few, right="ACTIVE PROXIES")
     if found.many_failures:
-        output.print_line(f"\nMore than {failures:g} % failures, of at least {pluralize(ENOUGH, 'request')}")
+        output.print_line(f"\nMore than {failures:g} % failures, of at least {pluralize(MIN_REQUESTS, 'request')}")
         many = [
             (
                 one.domain,
@@ -216,9 +224,9 @@ def cost(
     limit: option_types.Limit = 50,
     as_json: output.Json = False,
 ) -> None:
-    """Show what proxies cost, and what for: by provider, or one by one.
+    """Show the cost and use of proxies: by provider, or one by one.
 
-    PER-1000 is what 1,000 requests have cost since a proxy was added, which is paid for by the month, and for one at least.
+    PER-1000 is the cost of 1,000 requests since a proxy was added. A proxy is paid by the month, for at least one.
 
     Examples:
         holdfast proxies cost
@@ -270,14 +278,14 @@ def advice(
     urls: Annotated[float, typer.Argument(metavar="URLS", min=0, help="URLs an hour.")],
     each: Annotated[
         float, typer.Option(metavar="N", help="Requests an hour that the site bears from one proxy.")
-    ] = EACH,
+    ] = DEFAULT_EACH,
     buffer: Annotated[
         float, typer.Option(metavar="PERCENT", min=0, max=1000, help="More of them, for those that fail.")
     ] = 100 * DEFAULT_BUFFER,
     site: Annotated[str | None, typer.Option("--domain", metavar="DOMAIN", help="Say how many this one lacks.")] = None,
     as_json: output.Json = False,
 ) -> None:
-    """Say how many proxies a domain needs for so many URLs an hour.
+    """Compute how many proxies a domain needs for a number of URLs an hour.
 
     Examples:
         holdfast proxies advise 100
@@ -286,7 +294,7 @@ def advice(
     found = advise(urls, each, buffer / 100)
     if site is not None:
         name = parse_domain(ctx, site)
-        found = proxy_service(ctx).advise(urls, domain=name, each_per_hour=each, buffer=buffer / 100)
+        found = replace(found, domain=name, active=proxy_service(ctx).pool_health(name).active)
     if as_json:
         output.print_json(found)
         return
@@ -295,12 +303,12 @@ def advice(
         f"{many}: {urls:g} URLs an hour, {each:g} through each, and {buffer:g} % more for those that fail."
     )
     if found.active is not None:
-        output.print_line(_lacks(found, found.active))
+        output.print_line(_format_missing(found, found.active))
 
 
-def _lacks(found: Advice, active: int) -> str:
-    more = found.needed - active
-    return f"{found.domain} has {active:,} active: {f'{more:,} more are needed' if more > 0 else 'that is enough'}."
+def _format_missing(advice: Advice, active: int) -> str:
+    more = advice.needed - active
+    return f"{advice.domain} has {active:,} active: {f'{more:,} more are needed' if more > 0 else 'that is enough'}."
 
 
 COMMANDS: Final[Mapping[str, Callable[..., Any]]] = {

@@ -1,37 +1,38 @@
-"""The pools of domains, as people fill and change them: which proxies a domain uses, and with what priority.
+"""SQL of the pools of domains: assign, unassign, edit, list; which proxies a domain can use now, and which comes next.
 
-The rule: whoever changes a pool locks the row of its domain first, then those of proxies, like the workers do. What a proxy did for a
-domain stays countable, in its pool or not. After a change the domain may be claimed at once: what it waits for may be there.
+The rule: a change of a pool locks the row of its domain first, then those of proxies, as workers do. The statistics of a proxy for a
+domain are kept, in its pool or not. After a change the domain can be claimed at once, since the proxy that it waits for may be there.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import psycopg
-from psycopg.rows import class_row
+from psycopg.rows import dict_row
 
 from holdfast.db import audit, domains, edits
+from holdfast.db.rows import by_name
 from holdfast.errors import Changed, NotFound
-from holdfast.model.proxy import DisabledBy, Protocol, ProxyMode, ProxyServer
+from holdfast.model.proxy import DisabledBy, ProxyMode, ProxyOverrides, ProxyRules
+from holdfast.proxies.queries.proxies import ADDRESS, as_protocol
+from holdfast.proxies.records import DEFAULT_PRIORITY, Assignment, NextProxy, PoolState, ProxyMapping, Unassignment
 
 KIND: Final = "pool"
-USUAL_PRIORITY: Final = 5
-MOST: Final = 10_000
-"""Proxies of one pool that are listed."""
+MAX_LISTED: Final = 10_000
+"""The number of proxies of one pool that are listed."""
 CHUNK: Final = 1_000
+"""The number of domains that one transaction wakes."""
 
 _LOCK: Final = "SELECT id, proxy_use FROM domains WHERE domain = %s FOR NO KEY UPDATE"
-_PROXIES: Final = "SELECT id FROM proxies WHERE id = ANY(%(proxies)s) ORDER BY id FOR KEY SHARE"
-_THERE: Final = """
+_LOCK_PROXIES: Final = "SELECT id FROM proxies WHERE id = ANY(%(proxies)s) ORDER BY id FOR KEY SHARE"
+_LOCK_MAPPINGS: Final = """
 SELECT proxy_id, assigned, priority, requests + other_requests > 0 FROM domain_proxies
 WHERE domain_id = %(domain)s AND (%(proxies)s::bigint[] IS NULL OR proxy_id = ANY(%(proxies)s)) ORDER BY proxy_id FOR NO KEY UPDATE
 """
-# One that was used before, by nobody's order or an older one, starts afresh: who assigns it wants it to be used.
+# The failures of a proxy that was used before it was assigned are reset: the operator wants it to be used.
 _ASSIGN: Final = """
 INSERT INTO domain_proxies AS m (domain_id, proxy_id, priority)
-SELECT %(domain)s, id, COALESCE(%(priority)s::int, %(usual)s) FROM unnest(%(proxies)s::bigint[]) AS n(id) ORDER BY id
+SELECT %(domain)s, id, COALESCE(%(priority)s::int, %(default)s) FROM unnest(%(proxies)s::bigint[]) AS n(id) ORDER BY id
 ON CONFLICT (domain_id, proxy_id) DO UPDATE SET
     assigned = true, priority = COALESCE(%(priority)s::int, m.priority), version = m.version + 1, updated_at = clock_timestamp(),
     is_active = m.assigned AND m.is_active OR NOT m.assigned,
@@ -63,29 +64,29 @@ CASE WHEN p.disabled_by = 'operator' THEN 'off'
      WHEN p.country_code IS DISTINCT FROM COALESCE(d.proxy_country, p.country_code) THEN 'wrong_country'
      WHEN p.failure_count >= 5 AND p.next_try_at > clock_timestamp() THEN 'failed'
      WHEN m.failure_count >= 5 AND m.next_try_at > clock_timestamp() THEN 'refused'
-     WHEN b.given >= p.max_requests_per_hour THEN 'used_up' END
+     WHEN b.taken >= p.max_requests_per_hour THEN 'used_up' END
 """
-"""Why a proxy cannot be used for a domain now, of `d`, `p`, `m` and `GIVEN`; null: it can."""
+"""Why the proxy `p` cannot be used for the domain `d` with the mapping `m` now, with the join `LIMIT_USE`; null: it can."""
 CAN_AGAIN: Final = """
 CASE WHEN p.disabled_by = 'operator' OR m.disabled_by = 'operator'
           OR p.country_code IS DISTINCT FROM COALESCE(d.proxy_country, p.country_code) THEN NULL
      ELSE NULLIF(GREATEST(CASE WHEN p.failure_count >= 5 THEN p.next_try_at END, CASE WHEN m.failure_count >= 5 THEN m.next_try_at END,
-                          CASE WHEN b.given >= p.max_requests_per_hour THEN b.until END, now()), now()) END
+                          CASE WHEN b.taken >= p.max_requests_per_hour THEN b.until END, now()), now()) END
 """
-"""When it can, as far as that is a matter of time."""
-GIVEN: Final = """
+"""When it can be used again, if that depends on time only."""
+LIMIT_USE: Final = """
 LEFT JOIN LATERAL (
-    SELECT sum(requests) AS given, min(counts_until) AS until FROM proxy_blocks
+    SELECT sum(requests) AS taken, min(counts_until) AS until FROM proxy_blocks
     WHERE proxy_id = p.id AND counts_until > clock_timestamp()) b ON true
 """
 _READ: Final = f"""
-SELECT d.domain, p.id AS proxy_id, p.proxy_protocol AS protocol, p.proxy_url AS host, p.proxy_port AS port,
+SELECT d.domain, p.id AS proxy_id, {ADDRESS}, p.proxy_protocol AS protocol, p.proxy_url AS host, p.proxy_port AS port,
        p.proxy_username AS username, p.country_code, p.provider, p.is_active AS proxy_is_active, m.assigned, m.priority, m.is_active,
        m.disabled_by, m.failure_count, m.last_error, m.last_used_at, m.last_success_at, m.last_failure_at, m.next_try_at,
        m.success_count, m.total_failures, m.proxy_failures, m.requests, m.other_requests, m.bytes, m.avg_response_time_ms, m.version,
        round(100.0 * m.success_count / NULLIF(m.success_count + m.total_failures + m.proxy_failures, 0), 2)::float8 AS success_percent,
        {CAN_NOT} AS can_not, {CAN_AGAIN} AS can_again
-FROM domain_proxies m JOIN domains d ON d.id = m.domain_id JOIN proxies p ON p.id = m.proxy_id {GIVEN}
+FROM domain_proxies m JOIN domains d ON d.id = m.domain_id JOIN proxies p ON p.id = m.proxy_id {LIMIT_USE}
 WHERE d.domain = %(domain)s
 """  # noqa: S608 — constants
 
@@ -94,76 +95,40 @@ SELECT domain_id FROM domain_proxies WHERE proxy_id = %(proxy)s AND domain_id > 
 """
 _LOCK_FREE: Final = "SELECT id FROM domains WHERE id = ANY(%s) AND claimed_by IS NULL ORDER BY id FOR NO KEY UPDATE"
 
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """A proxy in the pool of a domain, and what it did there."""
-
-    domain: str
-    proxy_id: int
-    protocol: str
-    host: str
-    port: int
-    username: str | None
-    country_code: str | None
-    provider: str | None
-    proxy_is_active: bool
-    assigned: bool
-    """False: it is not in the pool, but was used: from the global pool, or before it was taken out."""
-    priority: int
-    is_active: bool
-    disabled_by: str | None
-    failure_count: int
-    last_error: str | None
-    last_used_at: datetime | None
-    last_success_at: datetime | None
-    last_failure_at: datetime | None
-    next_try_at: datetime | None
-    success_count: int
-    total_failures: int
-    proxy_failures: int
-    requests: int
-    other_requests: int
-    bytes: int
-    avg_response_time_ms: float | None
-    version: int
-    success_percent: float | None
-    """Of the requests that say something of the proxy; the site's own errors do not."""
-    can_not: str | None
-    """Why it cannot be used now; None: it can."""
-    can_again: datetime | None
-
-    @property
-    def server(self) -> ProxyServer:
-        """Where the proxy is."""
-        return ProxyServer(Protocol(self.protocol), self.host, self.port, self.username)
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """What came of assigning proxies to a domain, by their ids."""
-
-    domain: str
-    added: list[int]
-    changed: list[int]
-    """They were in the pool, with another priority."""
-    unchanged: list[int]
-    use: str | None
-    """Which proxies the domain says that it uses."""
-    now_uses_pool: bool
-    """It had not said so before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unassigned:
-    """What came of taking proxies out of a pool, by their ids."""
-
-    domain: str
-    removed: list[int] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
-    """They were not in it."""
-    left: int = 0
-    """Proxies that are still in it."""
+_WAITING: Final = """
+SELECT d.id, d.domain FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+WHERE jd.job_id = %(job)s AND jd.state = 'open' AND jd.not_before IS NOT NULL ORDER BY d.id LIMIT %(limit)s
+"""
+_OVERRIDES: Final = (
+    "SELECT proxy_use, proxy_direct, proxy_resolves, proxy_country, proxy_sticky FROM domains WHERE id = %(domain)s"
+)
+_USABILITY: Final = f"""
+SELECT can_not, count(*), min(can_again) FROM (
+    SELECT {CAN_NOT} AS can_not, {CAN_AGAIN} AS can_again
+    FROM domains d CROSS JOIN proxies p LEFT JOIN domain_proxies m ON m.domain_id = d.id AND m.proxy_id = p.id {LIMIT_USE}
+    WHERE d.id = %(domain)s AND (%(any)s OR m.assigned)
+) candidates GROUP BY can_not
+"""  # noqa: S608 — constants
+# Assigned proxies come first, then those of the global pool that the domain has never used, then those that it has. Each domain starts at
+# another position of the global pool.
+_NEXT: Final = f"""
+SELECT * FROM (
+    SELECT p.id AS proxy_id, {ADDRESS}, p.country_code, p.provider,
+           m.priority, m.last_used_at, m.avg_response_time_ms, COALESCE(m.assigned, false) AS assigned, m.id IS NULL AS is_new,
+           COALESCE(m.last_used_at > clock_timestamp() - %(sticky)s::interval AND m.last_used_at = max(m.last_used_at) OVER (), false)
+               AS is_kept,
+           (p.place + p.others - d.id %% p.others) %% p.others AS turn, {CAN_NOT} AS can_not
+    FROM domains d CROSS JOIN (
+        SELECT o.*, row_number() OVER (ORDER BY o.id) - 1 AS place, count(*) OVER () AS others FROM proxies o
+        WHERE o.disabled_by IS DISTINCT FROM 'operator') p
+    LEFT JOIN domain_proxies m ON m.domain_id = d.id AND m.proxy_id = p.id {LIMIT_USE}
+    WHERE d.id = %(domain)s AND (%(any)s OR m.assigned)) candidates
+WHERE can_not IS NULL
+ORDER BY is_kept DESC, CASE WHEN assigned THEN 0 WHEN is_new THEN 1 ELSE 2 END, priority, CASE WHEN is_new THEN turn END,
+         last_used_at NULLS FIRST, avg_response_time_ms NULLS LAST, proxy_id
+LIMIT 1
+"""  # noqa: S608 — constants
+_NEXT_FIELDS: Final = ("proxy_id", "server", "country_code", "provider", "priority", "last_used_at")
 
 
 def assign(
@@ -171,28 +136,30 @@ def assign(
     domain: str,
     proxy_ids: Sequence[int],
     *,
-    usual: ProxyMode,
+    default: ProxyMode,
     actor: str,
     priority: int | None = None,
-) -> Assigned:
-    """Put proxies into the pool of a domain. Without `priority` those that are in it keep theirs. Raises NotFound.
+) -> Assignment:
+    """Add proxies to the pool of a domain. Without `priority`, those that are in it keep theirs. Raises NotFound.
 
-    After: they are in it; a domain that used none (it says nothing, and `usual` is to use none) uses its pool from now on, and
-    may be claimed at once.
+    After: they are in it, and the domain can be claimed at once. A domain without a mode of its own uses its pool if `default` is to use
+    no proxies.
     """
     with connection.transaction():
-        domain_id, use = _locked(connection, domain)
-        known = {row[0] for row in connection.execute(_PROXIES, {"proxies": list(proxy_ids)})}
+        domain_id, use = _lock_domain(connection, domain)
+        known = {row[0] for row in connection.execute(_LOCK_PROXIES, {"proxies": list(proxy_ids)})}
         missing = sorted(set(proxy_ids) - known)
         if missing:
             raise NotFound(f"There is no proxy {missing[0]}.")
         key = {"domain": domain_id, "proxies": sorted(known)}
-        there = {row[0]: row[1:] for row in connection.execute(_THERE, key)}
+        there = {row[0]: row[1:] for row in connection.execute(_LOCK_MAPPINGS, key)}
         added = sorted(one for one in known if one not in there or not there[one][0])
         others = sorted(known.difference(added))
         changed = [one for one in others if priority is not None and there[one][1] != priority]
-        connection.execute(_ASSIGN, key | {"proxies": added + changed, "priority": priority, "usual": USUAL_PRIORITY})
-        now_uses_pool = use is None and usual is ProxyMode.DIRECT
+        connection.execute(
+            _ASSIGN, key | {"proxies": added + changed, "priority": priority, "default": DEFAULT_PRIORITY}
+        )
+        now_uses_pool = use is None and default is ProxyMode.DIRECT
         if now_uses_pool:
             connection.execute(_USE_POOL, (domain_id,))
         domains.end_waits(connection, [domain_id])
@@ -201,18 +168,20 @@ def assign(
             details = {"added": added, "changed": changed, "priority": priority, "now_uses_pool": now_uses_pool}
             audit.write(connection, actor=actor, action="assign", kind=KIND, object_id=domain, details=details)
     unchanged = [one for one in others if one not in changed]
-    return Assigned(domain, added, changed, unchanged, ProxyMode.POOL if now_uses_pool else use, now_uses_pool)
+    return Assignment(domain, added, changed, unchanged, ProxyMode.POOL if now_uses_pool else use, now_uses_pool)
 
 
-def unassign(connection: psycopg.Connection, domain: str, proxy_ids: Sequence[int] | None, *, actor: str) -> Unassigned:
-    """Take proxies, or all of them (None), out of the pool of a domain. Raises NotFound for a domain that is not known.
+def unassign(
+    connection: psycopg.Connection, domain: str, proxy_ids: Sequence[int] | None, *, actor: str
+) -> Unassignment:
+    """Remove proxies, or all of them (None), from the pool of a domain. Raises NotFound for an unknown domain.
 
-    After: they are not in it. Those that were used have a row still, with what they did; nobody uses them because of it.
+    After: they are not in it. Those that were used keep a row with their statistics, which does not let the domain use them.
     """
     with connection.transaction():
-        domain_id, _ = _locked(connection, domain)
+        domain_id, _ = _lock_domain(connection, domain)
         key = {"domain": domain_id, "proxies": None if proxy_ids is None else list(proxy_ids)}
-        there = {proxy: used for proxy, assigned, _, used in connection.execute(_THERE, key) if assigned}
+        there = {proxy: used for proxy, assigned, _, used in connection.execute(_LOCK_MAPPINGS, key) if assigned}
         if there:
             edits.touch_domains(connection, [domain_id])
             connection.execute(_FORGET, key | {"proxies": [proxy for proxy, used in there.items() if not used]})
@@ -220,7 +189,7 @@ def unassign(connection: psycopg.Connection, domain: str, proxy_ids: Sequence[in
             details = {"removed": sorted(there)}
             audit.write(connection, actor=actor, action="unassign", kind=KIND, object_id=domain, details=details)
         left = connection.execute(_LEFT, (domain_id,)).fetchone()
-    return Unassigned(domain, sorted(there), sorted(set(proxy_ids or ()).difference(there)), left[0] if left else 0)
+    return Unassignment(domain, sorted(there), sorted(set(proxy_ids or ()).difference(there)), left[0] if left else 0)
 
 
 def edit(
@@ -232,13 +201,13 @@ def edit(
     priority: int | None = None,
     on: bool | None = None,
     version: int | None = None,
-) -> Mapping:
-    """Change a proxy's place in the pool of a domain; the place afterwards. With `version` only if nobody else changed it since.
+) -> ProxyMapping:
+    """Change a mapping; returns the changed mapping. With `version`: only if it has not been changed since, or raises Changed.
 
-    After: it has that priority; switched off it is not used here until a person switches it on, which forgets its failures.
+    After: it has that priority; disabled, it is not used until an operator enables it, which resets its failures.
     """
     with connection.transaction():
-        domain_id, _ = _locked(connection, domain)
+        domain_id, _ = _lock_domain(connection, domain)
         before = get(connection, domain, proxy_id)
         if version is not None and before.version != version:
             raise Changed(
@@ -258,9 +227,9 @@ def edit(
         return get(connection, domain, proxy_id)
 
 
-def get(connection: psycopg.Connection, domain: str, proxy_id: int) -> Mapping:
-    """One place in a pool. Raises NotFound."""
-    with connection.cursor(row_factory=class_row(Mapping)) as cursor:
+def get(connection: psycopg.Connection, domain: str, proxy_id: int) -> ProxyMapping:
+    """Return one mapping. Raises NotFound."""
+    with connection.cursor(row_factory=_as_mapping) as cursor:
         found = cursor.execute(f"{_READ} AND p.id = %(proxy)s", {"domain": domain, "proxy": proxy_id}).fetchone()
     if found is None:
         raise NotFound(
@@ -269,20 +238,20 @@ def get(connection: psycopg.Connection, domain: str, proxy_id: int) -> Mapping:
     return found
 
 
-def listing(connection: psycopg.Connection, domain: str, *, limit: int = MOST) -> list[Mapping]:
-    """The pool of a domain in the order in which it is used, and behind it what else was used. Raises NotFound."""
+def listing(connection: psycopg.Connection, domain: str, *, limit: int = MAX_LISTED) -> list[ProxyMapping]:
+    """Return the pool of a domain in the order of use, followed by other proxies that it has used. Raises NotFound."""
     query = f"{_READ} ORDER BY m.assigned DESC, m.priority, m.last_used_at NULLS FIRST, p.id LIMIT %(limit)s"
-    with connection.cursor(row_factory=class_row(Mapping)) as cursor:
+    with connection.cursor(row_factory=_as_mapping) as cursor:
         found = cursor.execute(query, {"domain": domain, "limit": limit}).fetchall()
     if not found:
         domains.get(connection, domain)
     return found
 
 
-def let_go_on(connection: psycopg.Connection, proxy_id: int) -> int:
-    """Let the domains that use a proxy be claimed at once, for it may be of use to them again; how many.
+def wake_domains(connection: psycopg.Connection, proxy_id: int) -> int:
+    """End the waits of the domains that have used a proxy or have it in their pools, since it may be usable again; returns how many.
 
-    Before: no transaction is open: the change of the proxy is in the store. In chunks; killed in between, the rest wait as they did.
+    Before: the change of the proxy is committed, and no transaction is open. After an interruption the remaining domains wait as before.
     """
     after, count = 0, 0
     while True:
@@ -297,10 +266,88 @@ def let_go_on(connection: psycopg.Connection, proxy_id: int) -> int:
             return count
 
 
-def _locked(connection: psycopg.Connection, domain: str) -> tuple[int, str | None]:
-    """A domain's id and which proxies it says that it uses. After: its row is locked by this transaction."""
+def without_a_proxy(
+    connection: psycopg.Connection, job_id: int, *, default: ProxyMode, direct: bool, limit: int = 20
+) -> list[str]:
+    """Return domains of a job that wait because they can use no proxy; at most `limit` waiting domains are checked."""
+    waiting = connection.execute(_WAITING, {"job": job_id, "limit": limit}).fetchall()
+    states = [
+        (domain, pool_state(connection, domain_id, default=default, direct=direct)) for domain_id, domain in waiting
+    ]
+    return [
+        domain
+        for domain, state in states
+        if state.rules.use is not ProxyMode.DIRECT and not state.rules.direct and not state.usable
+    ]
+
+
+def pool_state(connection: psycopg.Connection, domain_id: int, *, default: ProxyMode, direct: bool) -> PoolState:
+    """Return how a domain uses proxies, and whether it can use one now. `default` and `direct` apply where it has no value of its own."""
+    row = connection.execute(_OVERRIDES, {"domain": domain_id}).fetchone()
+    rules = ProxyOverrides(*(row or ())).rules(use=default, direct=direct)
+    if rules.use is ProxyMode.DIRECT:
+        return PoolState(rules, 0, {}, None)
+    found = connection.execute(_USABILITY, {"domain": domain_id, "any": rules.use is ProxyMode.ANY}).fetchall()
+    times = [until for _, _, until in found if until is not None]
+    counts = {why: count for why, count, _ in found}
+    return PoolState(rules, counts.pop(None, 0), counts, min(times, default=None))
+
+
+def next_for(
+    connection: psycopg.Connection, domain_id: int, domain: str, *, default: ProxyMode, direct: bool
+) -> NextProxy:
+    """Return the proxy that `politeness/proxy_pool` would choose if a visit of the domain began now; parameters as of `pool_state`.
+
+    A visit that is running may choose another one: its last uses and its shares of limits are in memory only.
+    """
+    state = pool_state(connection, domain_id, default=default, direct=direct)
+    rules = state.rules
+    chosen: dict[str, Any] | None = None
+    if rules.use is not ProxyMode.DIRECT:
+        values = {"domain": domain_id, "any": rules.use is ProxyMode.ANY, "sticky": rules.sticky}
+        with connection.cursor(row_factory=dict_row) as cursor:
+            chosen = cursor.execute(_NEXT, values, prepare=False).fetchone()
+    found = chosen or {}
+    return NextProxy(
+        domain=domain,
+        use=str(rules.use),
+        **{name: found.get(name) for name in _NEXT_FIELDS},
+        direct=rules.use is ProxyMode.DIRECT or (chosen is None and rules.direct),
+        why=_why(rules, chosen),
+        usable=state.usable,
+        can_not=state.can_not,
+        until=state.until,
+    )
+
+
+def _why(rules: ProxyRules, chosen: Mapping[str, Any] | None) -> str:
+    if rules.use is ProxyMode.DIRECT:
+        return "The domain uses no proxy."
+    if chosen is None:
+        return (
+            "No proxy can be used now, and the domain may be asked without one."
+            if rules.direct
+            else "No proxy can be used now, and the domain may not be asked without one: it waits."
+        )
+    if chosen["is_kept"]:
+        return "It was used last, and the domain keeps the same one for a while."
+    if chosen["assigned"]:
+        return (
+            "Of those of its pool that can be used it has the first priority, and among equals was used least recently;"
+            " of those that rested as long it is the faster."
+        )
+    if chosen["is_new"]:
+        return "None of its pool can be used; of all others it is the next that the domain has not used yet."
+    return "None of its pool can be used, and the domain has used all others; this one least recently."
+
+
+def _lock_domain(connection: psycopg.Connection, domain: str) -> tuple[int, str | None]:
+    """Return the id of a domain and its proxy mode. After: its row is locked by this transaction."""
     row = connection.execute(_LOCK, (domain,)).fetchone()
     if row is None:
         domains.get(connection, domain)
         raise AssertionError(domain)  # get() has raised
     return row[0], row[1]
+
+
+_as_mapping: Final = by_name(ProxyMapping, protocol=as_protocol)
