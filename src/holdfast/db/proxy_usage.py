@@ -1,8 +1,8 @@
-"""What workers need of proxies: the pools of the domains they hold, shares of hourly limits, and where it is written what came of them.
+"""Proxies for workers: the pools of the domains they hold, shares of hourly limits, and the commit of statistics and health.
 
-The rule: the figures of a mapping are written by the holder of its domain, under the fence, in the transaction that has the outcomes;
-so they are what the log says. Rows of proxies, which all workers share, are touched only when one fails or recovers, in the order of
-their ids. A hour's limit is given away in blocks beforehand: it may be used up in part, and is never exceeded.
+The rule: the statistics of a mapping are written by the holder of its domain, under the fence, in the transaction with the outcomes, so
+that they agree with the log. Rows of proxies, which all workers share, are updated only when a proxy fails or recovers, in the order of
+their ids. The limit of an hour is handed out in blocks in advance: it may not be used up, and is never exceeded.
 """
 
 from collections import defaultdict
@@ -22,8 +22,8 @@ from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import ProxyPauses, ProxyUse, ProxyVerdict
 
 HOUR: Final = timedelta(hours=1)
-FEWEST_SHARES: Final = 20
-"""That a limit is given away in."""
+MIN_SHARES: Final = 20
+"""The smallest number of blocks that a limit is handed out in."""
 STANDARD: Final = ProxyPauses()
 BLAMED: Final = "it did not get through where another proxy did"
 
@@ -40,7 +40,7 @@ SELECT domain_id, proxy_id, priority, assigned, disabled_by IS DISTINCT FROM 'op
 FROM domain_proxies WHERE domain_id = ANY(%(ids)s) AND (assigned OR version > 1 OR NOT %(changeable)s) ORDER BY domain_id, proxy_id
 """
 
-_STILL_THERE: Final = "SELECT id FROM proxies WHERE id = ANY(%(ids)s::bigint[])"
+_EXISTING: Final = "SELECT id FROM proxies WHERE id = ANY(%(ids)s::bigint[])"
 _USED: Final = """
 WITH news AS MATERIALIZED (
     SELECT * FROM unnest(%(domains)s::bigint[], %(proxies)s::bigint[], %(requests)s::bigint[], %(others)s::bigint[],
@@ -97,26 +97,26 @@ FROM news n WHERE p.id = n.id
 """
 
 _LIMIT: Final = "SELECT max_requests_per_hour FROM proxies WHERE id = %(proxy)s FOR NO KEY UPDATE"
-_FORGET: Final = "DELETE FROM proxy_blocks WHERE proxy_id = %(proxy)s AND counts_until <= clock_timestamp()"
-_GIVEN: Final = """
+_DELETE_EXPIRED: Final = "DELETE FROM proxy_blocks WHERE proxy_id = %(proxy)s AND counts_until <= clock_timestamp()"
+_TAKEN: Final = """
 SELECT COALESCE(sum(requests), 0)::bigint, extract(epoch FROM min(counts_until) - clock_timestamp())::float8
 FROM proxy_blocks WHERE proxy_id = %(proxy)s
 """
-_GIVE: Final = """
+_ADD_BLOCK: Final = """
 INSERT INTO proxy_blocks (proxy_id, requests, counts_until) VALUES (%(proxy)s, %(count)s, clock_timestamp() + %(until)s) RETURNING id
 """
 _USED_OF_BLOCKS: Final = """
 UPDATE proxy_blocks b SET requests = n.used FROM unnest(%(ids)s::bigint[], %(counts)s::int[]) AS n(id, used)
 WHERE b.id = n.id AND n.used > 0 AND b.requests > n.used
 """
-_TRY: Final = """
+_PROBE: Final = """
 UPDATE proxies SET next_try_at = clock_timestamp() + %(pause)s
 WHERE id = %(proxy)s AND next_try_at <= clock_timestamp() AND disabled_by IS DISTINCT FROM 'operator'
 """
 
 
 class ProxyRow(NamedTuple):
-    """A proxy as workers see it; those that a person switched off they do not."""
+    """A proxy for workers, which do not read proxies that an operator disabled."""
 
     id: int
     protocol: str
@@ -130,13 +130,13 @@ class ProxyRow(NamedTuple):
     allow_private: bool
     failures: int
     try_in: float | None
-    """Seconds; after too many failures one request may try it then."""
+    """After too many failures, the seconds until one request may probe it."""
     version: int
-    """It rises when people change it."""
+    """It rises when an operator changes it."""
 
 
 class MappingRow(NamedTuple):
-    """A proxy's place in the pool of a domain."""
+    """The mapping of a proxy in the pool of a domain."""
 
     proxy_id: int
     priority: int
@@ -147,23 +147,23 @@ class MappingRow(NamedTuple):
     try_in: float | None
     response_ms: float | None
     version: int
-    """It rises when people change it."""
+    """It rises when an operator changes it."""
 
 
 class Block(NamedTuple):
     """A share of a proxy's hourly limit."""
 
     id: int | None
-    """None: it has no limit, or nothing is left of it."""
+    """None: the proxy has no limit, or nothing is left of it."""
     requests: int | None
-    """None: as many as you like."""
+    """None: without a limit."""
     wait: float = 0.0
-    """Seconds until something may be left."""
+    """Seconds until the next block may be available."""
 
 
 @dataclass(slots=True)
 class _Sum:
-    """What a batch says of one mapping."""
+    """The use of one mapping in a batch."""
 
     requests: int = 0
     others: int = 0
@@ -172,7 +172,7 @@ class _Sum:
     failures: int = 0
     bytes: int = 0
     worked: bool = False
-    """The site has let it through once; `streak`: times that it was refused since, `probes`: of them those that were to show it."""
+    """It had a success; `streak` counts the refusals since, `probes` those of them that were probes."""
     streak: int = 0
     probes: int = 0
     average: float | None = None
@@ -180,7 +180,7 @@ class _Sum:
     age: float = 0.0
 
     def count(self, outcome: Outcome, settled: SettledCounts) -> None:
-        """So many rows of the log ended so."""
+        """Add the rows of the log with this outcome."""
         verdict = TREATMENT[outcome].verdict
         self.requests += settled.outcomes
         self.bytes += settled.bytes
@@ -191,7 +191,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Health:
-    """What a batch says of one proxy."""
+    """The health of one proxy in a batch."""
 
     worked: bool = False
     streak: int = 0
@@ -199,26 +199,28 @@ class _Health:
     error: str | None = None
 
     def judge(self, use: ProxyUse) -> None:
-        """One request more."""
+        """Add a request."""
         if use.verdict is ProxyVerdict.FAILED:
             self.failed(use.error, probe=use.probe)
         elif use.verdict is not ProxyVerdict.UNCLEAR:
             self.worked, self.streak, self.probes = True, 0, 0
 
     def failed(self, error: str | None, *, probe: bool) -> None:
-        """It did not get through."""
+        """Add a failure of the proxy."""
         self.streak += 1
         self.probes += probe
         self.error = error
 
 
 @dataclass(slots=True)
-class _News:
+class _Usage:
+    """The use of all proxies in a batch."""
+
     mappings: dict[tuple[int, int], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     proxies: dict[int, _Health] = field(default_factory=lambda: defaultdict(_Health))
 
     def add(self, domain_id: int, use: ProxyUse, *, page: bool) -> None:
-        """One request more, in the order in which they began."""
+        """Add a request. Before: requests are added in the order in which they began."""
         one = self.mappings[domain_id, use.proxy_id]
         one.age = use.age
         one.average = one.average if use.response_ms is None else use.response_ms
@@ -237,7 +239,7 @@ class _News:
 
 
 def all_of_them(connection: psycopg.Connection) -> list[ProxyRow]:
-    """Every proxy that may be used some time."""
+    """Return every proxy that is not disabled by an operator."""
     with connection.cursor(row_factory=_as_proxy) as cursor:
         return cursor.execute(_ALL).fetchall()
 
@@ -245,7 +247,7 @@ def all_of_them(connection: psycopg.Connection) -> list[ProxyRow]:
 def pools(
     connection: psycopg.Connection, domain_ids: Sequence[int], *, changeable: bool = False
 ) -> dict[int, list[MappingRow]]:
-    """The mappings of these domains; `changeable`: without those that nobody but their holder has ever changed."""
+    """Return the mappings of these domains; `changeable`: only those that an operator assigned or changed."""
     found: dict[int, list[MappingRow]] = defaultdict(list)
     with connection.cursor(row_factory=_as_mapping) as cursor:
         for domain_id, mapping in cursor.execute(_POOLS, {"ids": list(domain_ids), "changeable": changeable}):
@@ -266,25 +268,25 @@ def record(
     connection: psycopg.Connection,
     parts: Iterable[VisitPart],
     through: Mapping[tuple[int, int], Sequence[tuple[Outcome, SettledCounts]]],
-    rests: ProxyPauses,
+    pauses: ProxyPauses,
 ) -> None:
-    """Count what went through proxies, and judge them. `through`: what of it was logged, by domain and proxy.
+    """Commit the statistics and the health of proxies. `through`: the logged outcomes, by domain and proxy.
 
-    Before: in the transaction of the batch, behind the fence, when all that is shared with other workers is locked.
+    Before: in the transaction of the batch, after the fence, when all rows that are shared with other workers are locked.
     """
-    news = _gather(parts, through)
-    if not news.mappings:
+    usage = _gather(parts, through)
+    if not usage.mappings:
         return
-    there = {row[0] for row in connection.execute(_STILL_THERE, {"ids": array_params.numbers(sorted(news.proxies))})}
-    mappings = [(key, one) for key, one in sorted(news.mappings.items()) if key[1] in there]
+    existing = {row[0] for row in connection.execute(_EXISTING, {"ids": array_params.numbers(sorted(usage.proxies))})}
+    mappings = [(key, one) for key, one in sorted(usage.mappings.items()) if key[1] in existing]
     keys: dict[str, Any] = {
         "domains": array_params.numbers(domain_id for (domain_id, _), _ in mappings),
         "proxies": array_params.numbers(proxy_id for (_, proxy_id), _ in mappings),
     }
     columns = keys | _columns([one for _, one in mappings])
     connection.execute(_USED, columns)
-    connection.execute(_JUDGE_MAPPINGS, {**columns, "first": rests.refused_first, "longest": rests.refused_longest})
-    judged = [(proxy_id, health) for proxy_id, health in sorted(news.proxies.items()) if proxy_id in there]
+    connection.execute(_JUDGE_MAPPINGS, {**columns, "first": pauses.refused_first, "longest": pauses.refused_longest})
+    judged = [(proxy_id, health) for proxy_id, health in sorted(usage.proxies.items()) if proxy_id in existing]
     connection.execute(
         _JUDGE,
         {
@@ -293,19 +295,19 @@ def record(
             "streak": array_params.numbers(health.streak for _, health in judged),
             "probes": array_params.numbers(health.probes for _, health in judged),
             "errors": [health.error for _, health in judged],
-            "first": rests.first,
-            "longest": rests.longest,
+            "first": pauses.first,
+            "longest": pauses.longest,
         },
     )
 
 
 def _gather(
     parts: Iterable[VisitPart], through: Mapping[tuple[int, int], Sequence[tuple[Outcome, SettledCounts]]]
-) -> _News:
-    news = _News()
+) -> _Usage:
+    usage = _Usage()
     for key, some in through.items():
         for outcome, settled in some:
-            news.mappings[key].count(outcome, settled)
+            usage.mappings[key].count(outcome, settled)
     uses = [
         (use, part.domain_id, page)
         for part in parts
@@ -316,8 +318,8 @@ def _gather(
         for use in some_uses
     ]
     for use, domain_id, page in sorted(uses, key=lambda one: one[0].started):
-        news.add(domain_id, use, page=page)
-    return news
+        usage.add(domain_id, use, page=page)
+    return usage
 
 
 def _columns(sums: Sequence[_Sum]) -> dict[str, Any]:
@@ -340,7 +342,7 @@ def _columns(sums: Sequence[_Sum]) -> dict[str, Any]:
 def take_block(
     connection: psycopg.Connection, proxy_id: int, want: int, *, hold: timedelta, hour: timedelta = HOUR
 ) -> Block:
-    """A share of up to `want` requests that reach the proxy within `hold` from now. After: it counts until an hour after that."""
+    """Take a block of up to `want` requests, which reach the proxy within `hold` from now. After: it counts until an hour after that."""
     key = {"proxy": proxy_id}
     with connection.transaction():
         row = connection.execute(_LIMIT, key).fetchone()
@@ -348,18 +350,18 @@ def take_block(
             return Block(None, 0)
         if row[0] is None:
             return Block(None, None)
-        connection.execute(_FORGET, key)
-        given, wait = connection.execute(_GIVEN, key).fetchone() or (0, None)
-        # Nobody takes a small limit away as a whole from all others.
-        count = min(want, max(1, row[0] // FEWEST_SHARES), row[0] - given)
+        connection.execute(_DELETE_EXPIRED, key)
+        taken, wait = connection.execute(_TAKEN, key).fetchone() or (0, None)
+        # No worker takes the whole of a small limit.
+        count = min(want, max(1, row[0] // MIN_SHARES), row[0] - taken)
         if count <= 0:
             return Block(None, 0, max(wait or 0.0, 0.0))
-        made = connection.execute(_GIVE, key | {"count": count, "until": hold + hour}).fetchone()
+        made = connection.execute(_ADD_BLOCK, key | {"count": count, "until": hold + hour}).fetchone()
     return Block(made[0] if made else None, count)
 
 
 def give_back(connection: psycopg.Connection, used: Mapping[int, int]) -> None:
-    """Of these blocks only so many requests were used."""
+    """Return the unused requests of blocks; `used` has the number of used ones by block."""
     with connection.transaction():
         connection.execute(
             "DELETE FROM proxy_blocks WHERE id = ANY(%s)", ([block for block, count in used.items() if not count],)
@@ -369,5 +371,5 @@ def give_back(connection: psycopg.Connection, used: Mapping[int, int]) -> None:
 
 
 def may_try(connection: psycopg.Connection, proxy_id: int, pause: timedelta) -> bool:
-    """Whether it is ours to try a proxy that has failed too often. After: nobody else may for so long."""
-    return connection.execute(_TRY, {"proxy": proxy_id, "pause": pause}).rowcount > 0
+    """Return whether this worker may probe a proxy that has failed too often. After: no other worker may for the time of `pause`."""
+    return connection.execute(_PROBE, {"proxy": proxy_id, "pause": pause}).rowcount > 0

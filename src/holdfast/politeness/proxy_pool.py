@@ -72,7 +72,7 @@ class PoolMember:
             return NEVER
         return max(self.probe_at - now if self.probed_only else 0.0, self.paused_until - now, 0.0)
 
-    def record(self, verdict: ProxyVerdict, now: float, rests: ProxyPauses, *, probe: bool) -> None:
+    def record(self, verdict: ProxyVerdict, now: float, pauses: ProxyPauses, *, probe: bool) -> None:
         """Record the verdict on a request. Results of requests that were still running when it failed too often belong to the same incident
         and do not count."""
         was_probed_only = self.probed_only
@@ -85,13 +85,13 @@ class PoolMember:
             return
         elif verdict is ProxyVerdict.REFUSED:
             self.refusals, self.failures = self.refusals + 1, 0
-            self._rest(self.refusals, now, rests.refused_first, rests.refused_longest)
+            self._set_pause(self.refusals, now, pauses.refused_first, pauses.refused_longest)
         else:
             self.failures += 1
-            self._rest(self.failures, now, rests.first, rests.longest)
+            self._set_pause(self.failures, now, pauses.first, pauses.longest)
 
-    def _rest(self, times: int, now: float, first: timedelta, longest: timedelta) -> None:
-        pause = pause_after(times, first, longest)
+    def _set_pause(self, failures: int, now: float, first: timedelta, longest: timedelta) -> None:
+        pause = pause_after(failures, first, longest)
         if pause is not None:
             self.probe_at = now + pause.total_seconds()
 
