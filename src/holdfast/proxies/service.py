@@ -392,7 +392,7 @@ def check_address(server: ProxyServer, *, allow_private: bool) -> None:
     why = refusal_reason(host)
     if why is not None:
         raise UsageError(
-            f"{server.host} is not an address of the public internet ({why}); `allow_private` says that this is meant."
+            f"{server.host} is not an address of the public internet ({why}); `allow_private` permits it."
         )
 
 

@@ -68,9 +68,9 @@ def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli) -> None:
         (["add", "ftp://h.example:21"], "The scheme of a proxy is one of http, https, socks5, socks5h."),
         (
             ["add", "http://10.0.0.7:80"],
-            "10.0.0.7 is not an address of the public internet (private); `allow_private` says",
+            "10.0.0.7 is not an address of the public internet (private); `allow_private` permits it.",
         ),
-        (["add", "http://[::1]:80"], "[::1] is not an address of the public internet (loopback); `allow_private` says"),
+        (["add", "http://[::1]:80"], "[::1] is not an address of the public internet (loopback); `allow_private` permits it."),
         (["add", "http://h.example:1", "--password-stdin"], "There is no password on standard input."),
         (["add", "http://h.example:1", "--country", "Germany"], "A country is a code of two letters, such as DE."),
         (["add", "http://h.example:1", "--cost", "a lot"], "A monthly cost is a number such as 12.50."),
@@ -120,9 +120,7 @@ def test_a_private_address_needs_a_word(cli: Cli) -> None:
     assert cli("proxies", "add", "http://127.0.0.1:3128", "--allow-private").code == 0
     assert cli("proxies", "add", "http://localhost:3128").code == 0, "names are looked at when they are connected to"
     refused = cli("proxies", "edit", "1", "--no-private").refused(2)
-    assert refused == (
-        "127.0.0.1 is not an address of the public internet (loopback); `allow_private` says that this is meant."
-    )
+    assert refused == ("127.0.0.1 is not an address of the public internet (loopback); `allow_private` permits it.")
 
 
 # Looking and changing -------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_import_of_lines(cli: Cli) -> None:
         "line 5: A proxy is written SCHEME://USER:PASSWORD@HOST:PORT; scheme, user and password may be left out.",
         "line 6: A proxy's port is a number from 1 to 65535.",
         "line 7: A proxy's password needs a user to go with it.",
-        "line 8: 10.0.0.7 is not an address of the public internet (private); `allow_private` says that this is meant.",
+        "line 8: 10.0.0.7 is not an address of the public internet (private); `allow_private` permits it.",
     ]
     found = cli("proxies", "list", "--json").json
     assert [(one["protocol"], one["host"], one["port"]) for one in found] == [

@@ -55,7 +55,7 @@ def test_assign_and_unassign(cli: Cli, pools: Pools) -> None:
 def test_health_alerts_cost_and_advice(cli: Cli, pools: Pools) -> None:
     a, b, c = [*pools.add(2, provider="acme", monthly_cost=10), *pools.add()]
     assert cli("proxies", "health").err.startswith("No domain uses proxies; ")
-    assert cli("proxies", "alerts").out == "No pool wants looking after.\n"
+    assert cli("proxies", "alerts").out == "No pool needs attention.\n"
     pools.assign(SITE, a, b)
     pools.used(
         SITE, a, requests=40, other_requests=10, success_count=30, total_failures=5, proxy_failures=5, bytes=4_000

@@ -239,6 +239,39 @@ def test_products_and_their_prices(client: Client, connection: psycopg.Connectio
     assert [seen.price for seen in client.prices(lamp.id)] == [Decimal("12.50"), Decimal(10)]
 
 
+def test_proxies_and_pools(client: Client, store: Store, small_pages: None) -> None:
+    store.seed("a.example")
+    made = client.add_proxy(url="socks5://bob:canary@proxy.example:1", monthly_cost=Decimal("12.50"), provider="acme")
+    assert (made.server, made.username, made.has_password) == ("socks5://proxy.example:1", "bob", True)
+    others = [client.add_proxy(host="proxy.example", port=port, country_code="DE").id for port in range(2, 8)]
+    assert [one.id for one in client.proxies()] == [made.id, *others], "page by page"
+    assert [one.id for one in client.proxies(provider="acme", active=True, order="newest")] == [made.id]
+    with pytest.raises(holdfast.Refused, match=r"is known as proxy \d+ already"):
+        client.add_proxy(url="socks5://bob@proxy.example:1")
+    changed = client.edit_proxy(made.id, version=made.version, city="Bonn", max_requests_per_hour=None, password=None)
+    assert (changed.city, changed.max_requests_per_hour, changed.has_password) == ("Bonn", None, False)
+    with pytest.raises(holdfast.Changed):
+        client.edit_proxy(made.id, version=made.version, city="Rome")
+    assert client.disable_proxy(made.id).disabled_by == "operator"
+    assert client.enable_proxy(made.id) == client.proxy(made.id)
+    done = client.assign_proxies("a.example", [made.id, *others], priority=3)
+    assert (done.added, done.use, done.now_uses_pool) == ([made.id, *others], "pool", True)
+    first = client.edit_pool_proxy("a.example", others[0], priority=1, version=1)
+    assert (first.priority, first.is_active, first.version) == (1, True, 2)
+    assert not client.edit_pool_proxy("a.example", others[1], is_active=False).is_active
+    assert [one.proxy_id for one in client.pool("a.example")][:2] == [others[0], made.id]
+    following = client.next_proxy("a.example")
+    assert (following.proxy_id, following.usable, following.can_not) == (others[0], 6, {"off_here": 1})
+    (health,) = client.pools_health()
+    assert (health, health.proxies, health.active) == (client.pool_health("a.example"), 7, 6)
+    assert [one.monthly_cost for one in client.proxy_costs()] == [Decimal("12.50"), *[None] * 6]
+    assert [(one.provider, one.proxies) for one in client.provider_costs()] == [("acme", 1), (None, 6)]
+    client.unassign_proxy("a.example", made.id)
+    client.delete_proxy(made.id)
+    with pytest.raises(holdfast.NotFound):
+        client.proxy(made.id)
+
+
 def test_long_work_is_waited_for(client: Client, database: Database, tmp_path: Path) -> None:
     asked = client.verify(archive=False)
     assert (asked.kind, asked.state) == ("verify", "waiting")

@@ -68,7 +68,7 @@ def assign(
     if done.now_uses_pool:
         output.print_line(f"It uses its pool from now on; `holdfast domains set {name} proxy=direct` ends that.")
     elif done.use == "direct":
-        command_context.say(f"It uses no proxies all the same: `holdfast domains set {name} proxy=pool` lets it.")
+        command_context.say(f"It still uses no proxies: `holdfast domains set {name} proxy=pool` lets it.")
 
 
 def unassign(
@@ -192,7 +192,7 @@ def alerts(
         output.print_json(found)
         return
     if not found.few_active and not found.many_failures:
-        output.print_line("No pool wants looking after.")
+        output.print_line("No pool needs attention.")
         return
     if found.few_active:
         output.print_line(f"Fewer than {fewer_than} active proxies")
