@@ -391,9 +391,7 @@ def check_address(server: ProxyServer, *, allow_private: bool) -> None:
         return
     why = refusal_reason(host)
     if why is not None:
-        raise UsageError(
-            f"{server.host} is not an address of the public internet ({why}); `allow_private` permits it."
-        )
+        raise UsageError(f"{server.host} is not an address of the public internet ({why}); `allow_private` permits it.")
 
 
 def _check_priority(priority: int | None) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="PROXY", help="Id of the proxy, or SCHEME://USER@HOST:PORT.")]
 Names = Annotated[list[str], typer.Argument(metavar="PROXY", help="Ids of proxies, or SCHEME://USER@HOST:PORT.")]
+OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")]
 Country = Annotated[str | None, typer.Option(metavar="CODE", help="Country of the proxy: two letters, such as DE.")]
 City = Annotated[
     str | None, typer.Option(metavar="NAME", callback=command_context.valid_text, help="City of the proxy.")

@@ -25,13 +25,12 @@ from holdfast.proxies.records import FIRST_PRIORITY, LAST_PRIORITY, Advice, Prox
 from holdfast.proxies.service import DEFAULT_EACH, advise, parse_reference
 
 Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
-References = Annotated[list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")]
 
 
 def assign(
     ctx: typer.Context,
     site: Domain,
-    proxies: References = None,
+    proxies: proxy_output.OptionalNames = None,
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", callback=command_context.valid_text, help="All of this provider.")
     ] = None,
@@ -74,7 +73,7 @@ def assign(
 def unassign(
     ctx: typer.Context,
     site: Domain,
-    proxies: References = None,
+    proxies: proxy_output.OptionalNames = None,
     every: Annotated[bool, typer.Option("--all", help="All that are in it.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -172,10 +171,10 @@ def _print_pool(pool: list[ProxyMapping]) -> None:
 def alerts(
     ctx: typer.Context,
     fewer_than: Annotated[
-        int, typer.Option("--fewer-than", metavar="N", min=1, help="Active proxies that a domain should have.")
+        int, typer.Option("--fewer-than", metavar="N", min=1, help="A domain should have N active proxies.")
     ] = MIN_ACTIVE,
     failures: Annotated[
-        float, typer.Option("--failures", metavar="PERCENT", min=0, max=100, help="Failures that are too many.")
+        float, typer.Option("--failures", metavar="PERCENT", min=0, max=100, help="Share of failures that is an alert.")
     ] = MAX_FAILURE_PERCENT,
     after: proxy_output.AfterDomain = "",
     limit: option_types.Limit = 50,
@@ -277,12 +276,14 @@ def advice(
     ctx: typer.Context,
     urls: Annotated[float, typer.Argument(metavar="URLS", min=0, help="URLs an hour.")],
     each: Annotated[
-        float, typer.Option(metavar="N", help="Requests an hour that the site bears from one proxy.")
+        float, typer.Option(metavar="N", help="Requests an hour that the site accepts from one proxy.")
     ] = DEFAULT_EACH,
     buffer: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0, max=1000, help="More of them, for those that fail.")
+        float, typer.Option(metavar="PERCENT", min=0, max=1000, help="Spare proxies, for those that fail.")
     ] = 100 * DEFAULT_BUFFER,
-    site: Annotated[str | None, typer.Option("--domain", metavar="DOMAIN", help="Say how many this one lacks.")] = None,
+    site: Annotated[
+        str | None, typer.Option("--domain", metavar="DOMAIN", help="Show how many more this domain needs.")
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Compute how many proxies a domain needs for a number of URLs an hour.

@@ -77,7 +77,7 @@ def add(
 
     Examples:
         holdfast proxies add http://bob@proxy.example:8080 --country DE
-        pass one | holdfast proxies add socks5://bob@a.example --password-stdin
+        pass one | holdfast proxies add socks5://bob@a.example:1080 --password-stdin
         holdfast proxies add http://10.0.0.7:3128 --allow-private --limit none
     """
     parsed = parse_proxy(proxy)
@@ -157,7 +157,7 @@ def _print_imported(done: Imported, as_json: bool) -> None:
 def listed(
     ctx: typer.Context,
     active: Annotated[
-        bool | None, typer.Option("--active/--not-active", help="Only those that are, or only the others.")
+        bool | None, typer.Option("--active/--not-active", help="Only active proxies, or only the others.")
     ] = None,
     provider: Annotated[
         str | None,
@@ -332,9 +332,7 @@ def remove(
 @app.command("test", cls=Command)
 def run_test(
     ctx: typer.Context,
-    proxies: Annotated[
-        list[str] | None, typer.Argument(metavar="PROXY", help="Ids, or SCHEME://USER@HOST:PORT.")
-    ] = None,
+    proxies: proxy_output.OptionalNames = None,
     every: Annotated[bool, typer.Option("--all", help="All that are known.")] = False,
     url: Annotated[str, typer.Option(metavar="URL", help="The page to request through them.")] = "http://example.com/",
     as_json: output.Json = False,
