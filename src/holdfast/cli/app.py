@@ -122,6 +122,7 @@ ALIASES: Final = {
 REMOTE_COMMANDS: Final = frozenset(
     {
         "claims",
+        "cleanup-stale-runs",
         "config",
         "domain-info",
         "domain-reset",
@@ -133,6 +134,8 @@ REMOTE_COMMANDS: Final = frozenset(
         "export",
         "jobs",
         "products",
+        "recalculate-priorities",
+        "release-stuck-claims",
         "status",
         "tasks",
         "verify",

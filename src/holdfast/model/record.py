@@ -15,3 +15,10 @@ def record(cls: type[T]) -> type[T]:
         "json_schema_serialization_defaults_required": True,  # an answer has every field
     }
     return dataclass(frozen=True, slots=True)(cls)
+
+
+def durations_in_seconds(cls: type[T]) -> type[T]:
+    """Let the API write the durations of a record as numbers of seconds, not as ISO 8601."""
+    described: Any = cls
+    described.__pydantic_config__ = {**described.__pydantic_config__, "ser_json_timedelta": "float"}
+    return cls

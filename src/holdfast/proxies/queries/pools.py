@@ -275,7 +275,7 @@ def listing(connection: psycopg.Connection, domain: str, *, limit: int = MOST) -
     with connection.cursor(row_factory=class_row(Mapping)) as cursor:
         found = cursor.execute(query, {"domain": domain, "limit": limit}).fetchall()
     if not found:
-        domains.get(connection, domain)
+        domains.id_of(connection, domain)
     return found
 
 
@@ -301,6 +301,6 @@ def _locked(connection: psycopg.Connection, domain: str) -> tuple[int, str | Non
     """A domain's id and which proxies it says that it uses. After: its row is locked by this transaction."""
     row = connection.execute(_LOCK, (domain,)).fetchone()
     if row is None:
-        domains.get(connection, domain)
-        raise AssertionError(domain)  # get() has raised
+        domains.id_of(connection, domain)
+        raise AssertionError(domain)  # id_of() has raised
     return row[0], row[1]

@@ -209,7 +209,8 @@ def health_of(connection: psycopg.Connection, domain: str, *, usual: ProxyMode) 
 
 def active(connection: psycopg.Connection, domain: str) -> int:
     """How many active proxies the pool of a domain has. Raises NotFound."""
-    row = connection.execute(_COUNT, (domains.get(connection, domain)["domain"],)).fetchone()
+    domains.id_of(connection, domain)
+    row = connection.execute(_COUNT, (domain,)).fetchone()
     return int(row[0]) if row else 0
 
 
