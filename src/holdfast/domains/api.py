@@ -122,15 +122,15 @@ def domains(
     response: Response,
     status: Status | None = None,
     active: bool | None = None,
-    claimed: Annotated[bool | None, Query(description="Only those that are held, or that are not.")] = None,
+    claimed: Annotated[bool | None, Query(description="Only those that a worker holds, or that none holds.")] = None,
     worker: Annotated[Filter, Query(description="Only those that this worker holds.")] = None,
-    name: Annotated[Filter, Query(description="What the name begins with.")] = None,
+    name: Annotated[Filter, Query(description="The beginning of the name.")] = None,
     parent: Annotated[Filter, Query(description="Only sub-domains of this registrable domain.")] = None,
     order: Literal["name", "crawled", "priority", "newest", "oldest"] = "name",
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Domain]:
-    """All that are known."""
+    """All domains."""
     where = DomainFilter(status, active, claimed, worker or None, name or None, parent or None)
     found = services.domains.page(where, order=order, after=decode_list_cursor("domains", order, cursor), limit=limit)
     return keyset_page(request, response, found.rows, found.next)
@@ -148,7 +148,7 @@ def robots(domain: DomainName, services: Services) -> list[RobotsFile]:
     return services.domains.robots(domain)
 
 
-@router.get("/api/domains/{domain}/transitions", summary="How a domain's status changed", responses=documented(404))
+@router.get("/api/domains/{domain}/transitions", summary="Changes of a domain's status", responses=documented(404))
 def transitions(
     domain: DomainName,
     services: Services,
@@ -163,7 +163,7 @@ def transitions(
     return keyset_page(request, response, found.rows, found.next)
 
 
-@router.get("/api/domains/{domain}/tenures", summary="Who held a domain", responses=documented(404))
+@router.get("/api/domains/{domain}/tenures", summary="Workers that held a domain", responses=documented(404))
 def tenures(
     domain: DomainName,
     services: Services,
@@ -177,9 +177,9 @@ def tenures(
     return keyset_page(request, response, found.rows, found.next)
 
 
-@router.post("/api/admin/domains", summary="Make a domain known", status_code=201, responses=_KNOWN)
+@router.post("/api/admin/domains", summary="Add a domain", status_code=201, responses=_KNOWN)
 def add(body: NewDomain, services: Services, caller: Caller, response: Response) -> DomainFacts:
-    """Without a seed nothing is crawled of it. One that is known stays as it is (200)."""
+    """Without a seed nothing of it is crawled. One that exists already is unchanged (200)."""
     added = services.domains.add(
         body.domain,
         _changes(body, exclude={"domain"}),
@@ -212,41 +212,39 @@ def change(
     return _facts(response, services.domains.info(domain))
 
 
-@router.delete("/api/admin/domains/{domain}", summary="Forget a domain", status_code=204, responses=documented(404))
+@router.delete("/api/admin/domains/{domain}", summary="Remove a domain", status_code=204, responses=documented(404))
 def remove(domain: DomainName, services: Services, caller: Caller, after: BackgroundTasks) -> None:
     """With its URLs and pages; the log keeps what was fetched from it. One that is held, or has live tasks, is refused (409). Its rows are
     deleted in chunks after the response."""
     after.add_task(log_failures(services.domains.forget), services.domains.remove(domain, actor=caller.name).id)
 
 
-@router.post("/api/admin/domains/{domain}/reset", summary="Start a domain over", responses=documented(404))
+@router.post("/api/admin/domains/{domain}/reset", summary="Reset a domain", responses=documented(404))
 def reset(domain: DomainName, services: Services, caller: Caller, body: Reset | None = None) -> DomainReset:
     """From any status: blocks, errors and cool-downs are forgotten, all its pages are crawled again; a worker that holds it is fenced
     off."""
     return services.domains.reset(domain, (body or Reset()).reason, actor=caller.name)
 
 
-@router.post(
-    "/api/admin/domains/{domain}/unblock", summary="Try a blocked domain again", responses=documented(404, 409)
-)
+@router.post("/api/admin/domains/{domain}/unblock", summary="Unblock a domain", responses=documented(404, 409))
 def unblock(domain: DomainName, services: Services, caller: Caller, body: Reset | None = None) -> DomainReset:
     """From blocked or unreachable: the cool-down and the number of blocks are forgotten, and URLs that wait, were refused or could not be
     reached are crawled, not all pages. A domain that is neither is refused (409)."""
     return services.domains.unblock(domain, (body or Reset()).reason, actor=caller.name)
 
 
-@router.post("/api/admin/priorities", summary="Rewrite the scores of all domains", status_code=202)
+@router.post("/api/admin/priorities", summary="Recalculate the priorities of all domains", status_code=202)
 def recalculate(services: Services, caller: Caller, response: Response) -> OperationView:
-    """They are rewritten after each visit anyway."""
+    """In the background. The priority of a domain is also recalculated after each visit."""
     return accepted(response, services.operations.ask("recalculate-priorities", {}, actor=caller.name))
 
 
-@router.get("/api/maintenance-windows", summary="Domains that are left alone at times")
+@router.get("/api/maintenance-windows", summary="Domains with maintenance windows")
 def windows(
     services: Services,
     request: Request,
     response: Response,
-    name: Annotated[Filter, Query(description="What the name begins with.")] = None,
+    name: Annotated[Filter, Query(description="The beginning of the name.")] = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[MaintenanceWindow]:
@@ -258,13 +256,13 @@ def windows(
 
 @router.put(
     "/api/admin/domains/{domain}/maintenance-window",
-    summary="Say when a domain is left alone",
+    summary="Set the maintenance window of a domain",
     responses=documented(404, 412),
 )
 def set_window(
     domain: DomainName, body: Window, services: Services, caller: Caller, response: Response, if_match: IfMatch = None
 ) -> DomainFacts:
-    """In the words of `holdfast domains set NAME window=…`."""
+    """Written as in `holdfast domains set NAME window=…`."""
     changes = parse_assignments([f"window={body.window}"])
     services.domains.configure(domain, changes, actor=caller.name, version=parse_if_match(if_match))
     return _facts(response, services.domains.info(domain))
@@ -272,7 +270,7 @@ def set_window(
 
 @router.delete(
     "/api/admin/domains/{domain}/maintenance-window",
-    summary="Leave a domain alone no more",
+    summary="Remove the maintenance window of a domain",
     responses=documented(404, 412),
 )
 def clear_window(

@@ -62,7 +62,7 @@ class Verify(Body):
     """Also read every page in the archive of the machine that does it."""
 
 
-@router.get("/api/claims", summary="Domains that are held")
+@router.get("/api/claims", summary="Claims")
 def claims(
     services: Services,
     request: Request,
@@ -84,7 +84,7 @@ def summary(services: Services) -> ClaimSummary:
     return services.workers.summary()
 
 
-@router.post("/api/admin/claims/release", summary="Free claims")
+@router.post("/api/admin/claims/release", summary="Release claims")
 def release(services: Services, caller: Caller, body: Release | None = None) -> ReleasedClaims:
     """Expired ones and those of dead workers, or with `force` those of a worker or of all."""
     options = body or Release()
@@ -115,7 +115,7 @@ def run(id: Id, services: Services) -> Run:  # noqa: A002 — the name of the pa
     return services.workers.run(id)
 
 
-@router.post("/api/admin/runs/cleanup", summary="Close runs that are dead")
+@router.post("/api/admin/runs/cleanup", summary="Close silent runs")
 def cleanup(services: Services, caller: Caller, body: Cleanup | None = None) -> ClosedRuns:
     """Those in state running without a heartbeat for a while."""
     older_than = timedelta(minutes=(body or Cleanup()).older_than_minutes)
@@ -127,7 +127,9 @@ def workers(
     services: Services,
     request: Request,
     response: Response,
-    alive: Annotated[bool | None, Query(description="Heard of in the last two minutes, or not.")] = None,
+    alive: Annotated[
+        bool | None, Query(description="Only those with a heartbeat in the last two minutes, or without one.")
+    ] = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Worker]:
