@@ -1,6 +1,5 @@
 """Commands of claims and runs: show them, release stuck claims, close silent runs."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Protocol
 
@@ -10,7 +9,6 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize
-from holdfast.db.runs import SilentRun
 from holdfast.workers.records import ClaimSummary, Run, WorkerClaims
 from holdfast.workers.service import WorkerService, check_target
 
@@ -29,7 +27,7 @@ class Workers(Protocol):
 
     def release(self, *, force: bool, worker: str | None, actor: str) -> int: ...
 
-    def silent_runs(self, older_than: timedelta) -> Sequence[SilentRun | Run]: ...
+    def silent_runs(self, older_than: timedelta) -> list[Run]: ...
 
     def close_silent_runs(self, older_than: timedelta, *, actor: str) -> list[int]: ...
 

@@ -13,18 +13,21 @@ import psycopg
 from holdfast.db import operator_reports
 from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, SortColumn, only_id
 from holdfast.db.rows import by_name
+from holdfast.db.runs import SILENT
 from holdfast.db.workers import status_columns
 from holdfast.errors import NotFound
 from holdfast.workers.records import ActiveWorker, Claim, ExpiredClaim, Run, Worker, WorkerClaims
 
 _DOWN: Final = (SortColumn("t.id", int, descending=True),)
 
-RUNS: Final = Listing(
-    "crawl_runs",
-    """
+_RUN: Final = """
     t.id, t.worker, j.name AS job, t.status::text, t.started_at, t.heartbeat_at, t.completed_at, t.error_message,
     t.pages_crawled, t.errors, t.bytes, t.images_found, t.in_window
-    """,
+"""
+_JOB_OF_RUN: Final = "LEFT JOIN crawl_jobs j ON j.id = t.job_id"
+RUNS: Final = Listing(
+    "crawl_runs",
+    _RUN,
     Run,
     {
         "running": "t.status = 'running'",
@@ -40,10 +43,13 @@ RUNS: Final = Listing(
             (("id",), ("running",), ("job",), ("worker",), ()),
         )
     },
-    joins="LEFT JOIN crawl_jobs j ON j.id = t.job_id",
+    joins=_JOB_OF_RUN,
     selective=frozenset({"running", "job", "worker", "crawl"}),
 )
 """The list of runs."""
+_SILENT_RUNS: Final = f"""
+SELECT {_RUN} FROM (SELECT * FROM crawl_runs WHERE {SILENT}) t {_JOB_OF_RUN} ORDER BY t.id
+"""  # noqa: S608 — constants
 
 _RUNNING: Final = """
 SELECT worker, count(*) AS runs, sum(pages_crawled)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes,
@@ -123,6 +129,7 @@ GROUP BY d.status ORDER BY d.status
 """
 _COOLING: Final = "SELECT count(*) FROM domains WHERE next_crawl_after > clock_timestamp()"
 
+_as_run: Final = by_name(Run)
 _as_active_worker: Final = by_name(ActiveWorker)
 _as_worker_claims: Final = by_name(WorkerClaims)
 _as_expired_claim: Final = by_name(ExpiredClaim)
@@ -134,6 +141,12 @@ def run(connection: psycopg.Connection, run_id: int) -> Run:
     if not found:
         raise NotFound(f"There is no run {run_id}.")
     return found[0]
+
+
+def silent_runs(connection: psycopg.Connection, *, older_than: timedelta) -> list[Run]:
+    """Return runs in state running without a heartbeat for `older_than`."""
+    with connection.cursor(row_factory=_as_run) as cursor:
+        return cursor.execute(_SILENT_RUNS, {"older_than": older_than}).fetchall()
 
 
 def at_work(connection: psycopg.Connection, *, silence: timedelta, limit: int = 50) -> list[ActiveWorker]:

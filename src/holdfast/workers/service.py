@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.db import audit, jobs, runs, sweeper, workers
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
-from holdfast.db.runs import SilentRun
 from holdfast.errors import NotFound, UsageError
 from holdfast.workers import queries
 from holdfast.workers.records import (
@@ -93,10 +92,10 @@ class WorkerService:
         with self.database.session() as connection:
             return queries.run(connection, run_id)
 
-    def silent_runs(self, older_than: timedelta) -> list[SilentRun]:
+    def silent_runs(self, older_than: timedelta) -> list[Run]:
         """Return runs in state running without a heartbeat for `older_than`."""
         with self.database.session() as connection:
-            return runs.silent(connection, older_than=older_than)
+            return queries.silent_runs(connection, older_than=older_than)
 
     def close_silent_runs(self, older_than: timedelta, *, actor: str) -> list[int]:
         """Mark silent runs as failed; returns their ids."""

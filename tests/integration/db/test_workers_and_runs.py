@@ -88,7 +88,7 @@ def test_a_run_lives_and_ends(store: Store, database: Database) -> None:
         store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '2 h'")
         store.connection.execute("UPDATE workers SET heartbeat_at = now() - interval '2 h'")
         runs.heartbeat(store.connection, run, in_window=42)
-        assert runs.silent(store.connection, older_than=HOUR) == []
+        assert run_lists.silent_runs(store.connection, older_than=HOUR) == []
         assert store.value("SELECT in_window FROM crawl_runs") == 42
         assert store.value("SELECT heartbeat_at > now() - interval '1 h' FROM workers") is True
         runs.end(store.connection, run, error=None)
@@ -111,9 +111,9 @@ def test_runs_without_a_sign_of_life(store: Store) -> None:
     store.connection.execute(
         "UPDATE crawl_runs SET status = 'completed', completed_at = now() WHERE id = %s", (ids[3],)
     )
-    found = runs.silent(store.connection, older_than=HOUR)
+    found = run_lists.silent_runs(store.connection, older_than=HOUR)
     assert [(run.id, run.worker, run.pages_crawled) for run in found] == [(ids[1], "w1", 0), (ids[2], "w2", 0)]
-    assert [run.id for run in runs.silent(store.connection, older_than=12 * HOUR)] == [ids[2]]
+    assert [run.id for run in run_lists.silent_runs(store.connection, older_than=12 * HOUR)] == [ids[2]]
     assert sorted(runs.fail_silent(store.connection, older_than=HOUR, message="gone")) == ids[1:3]
     assert runs.fail_silent(store.connection, older_than=HOUR, message="again") == []
     rows = store.connection.execute(

@@ -1,6 +1,5 @@
 """Claims and runs of a server."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -29,7 +28,7 @@ class RemoteWorkers:
         """Release claims; returns how many."""
         return self.client.release_claims(force=force, worker=worker, all_active=force and worker is None)
 
-    def silent_runs(self, older_than: timedelta) -> Sequence[Run]:
+    def silent_runs(self, older_than: timedelta) -> list[Run]:
         """Runs in state running without a heartbeat for `older_than`."""
         limit = self.client.stats().at - older_than
         return sorted(
