@@ -19,6 +19,7 @@ from holdfast.db.rows import by_name
 from holdfast.domains.records import (
     Domain,
     DomainColumns,
+    DomainSettings,
     DomainWork,
     MaintenanceWindow,
     RobotsFile,
@@ -31,25 +32,7 @@ from holdfast.model.domain import Event, Seed, Status, status_reason
 from holdfast.model.maintenance_window import MaintenanceWindows
 from holdfast.model.outcome import Outcome
 
-EDITABLE: Final[frozenset[str]] = frozenset(
-    {
-        "crawl_delay_seconds",
-        "max_concurrent_requests",
-        "parser_name",
-        "user_agent",
-        "is_active",
-        "max_pages_per_run",
-        "default_crawl_frequency",
-        "maintenance_window",
-        "base_url",
-        "strip_params",
-        "proxy_use",
-        "proxy_direct",
-        "proxy_resolves",
-        "proxy_country",
-        "proxy_sticky",
-    },
-)
+EDITABLE: Final = frozenset(DomainSettings.__annotations__)
 """Columns that `edit` changes."""
 _BUDGET: Final = "max_pages_per_run"
 _PARSER: Final = "parser_name"

@@ -267,9 +267,8 @@ class WindowFilter(ListFilter):
         return {"prefix": str(filters["name"]).lower()} if filters else {}
 
 
-class DomainChanges(TypedDict, total=False):
-    """Changes of how a domain is crawled, by the names under which they are read. A field that is left out stays as
-    it is; None resets it to the server's settings. The last eight are short forms of others."""
+class DomainSettings(TypedDict, total=False):
+    """The columns of a domain's configuration."""
 
     crawl_delay_seconds: float | None
     max_concurrent_requests: int | None
@@ -286,6 +285,12 @@ class DomainChanges(TypedDict, total=False):
     proxy_resolves: bool | None
     proxy_country: str | None
     proxy_sticky: timedelta | None
+
+
+class DomainChanges(DomainSettings, total=False):
+    """Changes of how a domain is crawled, by the names under which they are read. A field that is left out stays as
+    it is; None resets it to the server's settings. The last eight are short forms of others."""
+
     headers: list[str] | None
     """`Name: value`; sent to the domain itself, over https. Values are sealed and never shown; likewise the next two."""
     cookies: list[str] | None
