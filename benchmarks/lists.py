@@ -23,15 +23,11 @@ import psycopg
 from benchmarks.lists_data import fill
 from holdfast.control.list_filters import (
     AuditFilter,
-    ClaimFilter,
-    DomainFilter,
     JobFilter,
     NameFilter,
     PageFilter,
-    RunFilter,
     TaskFilter,
     UrlFilter,
-    WorkerFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import embedded, migrate
@@ -39,6 +35,8 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.pool import PooledDatabase
+from holdfast.domains.records import DomainFilter
+from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.domain import Status
@@ -53,6 +51,8 @@ from holdfast.proxies.service import ProxyService
 from holdfast.settings import Settings
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
+from holdfast.workers.records import ClaimFilter, RunFilter, WorkerFilter
+from holdfast.workers.service import WorkerService
 
 LIMIT = 100
 TRIES = 5
@@ -217,18 +217,24 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services: dict[str, Callable[[Database], Any]] = {
-        "products": ProductService,
-        "proxies": lambda database: ProxyService.of(Settings(), database),
-        "deliveries": WebhookService,
+    domains, workers = DomainService(browser.database), WorkerService(browser.database)
+    lists: dict[str, Callable[..., Page[Any]]] = {
+        "products": ProductService(browser.database).page,
+        "deliveries": WebhookService(browser.database).page,
+        "proxies": ProxyService.of(Settings(), browser.database).page,
+        "domains": domains.page,
+        "transitions": domains.transitions,
+        "tenures": domains.tenures,
+        "windows": domains.windows,
+        "workers": workers.page,
+        "runs": workers.runs,
+        "claims": workers.claims,
     }
-    service = services.get(case.list)
-    ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
+    ask = lists.get(case.list) or getattr(browser, case.list)
+    by = {"order": order} if len(LISTINGS[case.list].orders) > 1 else {}
 
     def page(after: Key | None) -> Page[Any]:
-        if case.given:
-            return ask(case.given["domain"], order=order, after=after, limit=LIMIT)
-        return ask(case.query, order=order, after=after, limit=LIMIT)
+        return ask(case.given["domain"] if case.given else case.query, **by, after=after, limit=LIMIT)
 
     given = case.given or ({} if case.query is None or case.list in ("products", "deliveries") else case.query.given())
     middle, last = _places(connection, browser, case, order, given)

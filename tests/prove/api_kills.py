@@ -57,8 +57,8 @@ class Clients:
         self.user_id = user.id
         desk = DomainService(sandbox.database())
         desk.add(EDITED, actor="test")
-        info = desk.info(EDITED)
-        self.edits, self.version, self.budget = 0, int(info["version"]), int(info["max_pages_per_run"])
+        info = desk.info(EDITED).facts
+        self.edits, self.version, self.budget = 0, info.version, info.max_pages_per_run or 0
         self.unforeseen: int | None = None
         """What an edit was answered with that it must not be."""
         self.asked: list[Asked] = []

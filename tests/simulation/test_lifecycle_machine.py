@@ -23,8 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.db import claims, domains, sweeper
+from holdfast.db import claims, sweeper
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import STOPPING_EVENTS, Claim, Event, Status, next_status
 from tests.support.batches import Worker, found, outcome

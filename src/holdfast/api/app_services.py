@@ -41,6 +41,7 @@ from holdfast.settings import Settings
 from holdfast.stats.service import StatsService
 from holdfast.tasks.service import TaskService
 from holdfast.webhooks.service import WebhookService
+from holdfast.workers.service import WorkerService
 
 
 @dataclass
@@ -232,6 +233,11 @@ class AppServices:
     def webhooks(self) -> WebhookService:
         """The outbox of webhooks."""
         return WebhookService(self.database)
+
+    @cached_property
+    def workers(self) -> WorkerService:
+        """Workers, runs and claims."""
+        return WorkerService(self.database)
 
 
 def _services(request: Request) -> AppServices:

@@ -122,6 +122,7 @@ ALIASES: Final = {
 REMOTE_COMMANDS: Final = frozenset(
     {
         "claims",
+        "cleanup-stale-runs",
         "config",
         "domain-info",
         "domain-reset",
@@ -134,6 +135,8 @@ REMOTE_COMMANDS: Final = frozenset(
         "jobs",
         "products",
         "proxies",
+        "recalculate-priorities",
+        "release-stuck-claims",
         "status",
         "tasks",
         "verify",

@@ -27,12 +27,6 @@ from holdfast.client.values import (
     AskedTask,
     Batch,
     Bulk,
-    Claim,
-    ClaimSummary,
-    Domain,
-    DomainChanges,
-    DomainFacts,
-    DomainReset,
     EditedJob,
     Event,
     Explanation,
@@ -51,7 +45,6 @@ from holdfast.client.values import (
     Page,
     PageFacts,
     RestartedTasks,
-    Run,
     Secrets,
     Sown,
     Stats,
@@ -60,10 +53,17 @@ from holdfast.client.values import (
     TaskCrawl,
     TaskOptions,
     TaskStory,
-    Tenure,
     TimeSeries,
+)
+from holdfast.domains.records import (
+    Domain,
+    DomainChanges,
+    DomainFacts,
+    DomainReset,
+    MaintenanceWindow,
+    RobotsFile,
+    Tenure,
     Transition,
-    Worker,
 )
 from holdfast.errors import UsageError
 from holdfast.products.records import Price, Product
@@ -79,6 +79,7 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
+from holdfast.workers.records import Claim, ClaimSummary, ClosedRuns, ReleasedClaims, Run, Worker
 
 JobRef = str | int | Job
 
@@ -326,6 +327,11 @@ def domain(domain: str) -> RequestSpec[DomainFacts]:
     return RequestSpec("GET", format_path("/api/domains/{}", domain), decode_one(DomainFacts))
 
 
+def robots(domain: str) -> RequestSpec[list[RobotsFile]]:
+    """The robots.txt of each origin of a domain, as it was fetched last."""
+    return RequestSpec("GET", format_path("/api/domains/{}/robots", domain), decode_list(RobotsFile))
+
+
 def transitions(domain: str) -> ListSpec[Transition]:
     """Changes of the status of a domain, the newest first."""
     return ListSpec(format_path("/api/domains/{}/transitions", domain), Transition, {})
@@ -334,6 +340,11 @@ def transitions(domain: str) -> ListSpec[Transition]:
 def tenures(domain: str) -> ListSpec[Tenure]:
     """Workers that held a domain, the newest first."""
     return ListSpec(format_path("/api/domains/{}/tenures", domain), Tenure, {})
+
+
+def add_domain(domain: str, **changes: Unpack[DomainChanges]) -> RequestSpec[DomainFacts]:
+    """Create a domain with this configuration and no URL to crawl; one that exists is unchanged."""
+    return RequestSpec("POST", "/api/admin/domains", decode_one(DomainFacts), body={"domain": domain, **changes})
 
 
 def configure_domain(
@@ -356,6 +367,29 @@ def unblock_domain(domain: str, *, reason: str | None = None) -> RequestSpec[Dom
     return RequestSpec("POST", format_path("/api/admin/domains/{}/unblock", domain), decode_one(DomainReset), body=body)
 
 
+def remove_domain(domain: str) -> RequestSpec[None]:
+    """Remove a domain with its URLs and pages; the log keeps what was fetched from it."""
+    return RequestSpec("DELETE", format_path("/api/admin/domains/{}", domain), no_body)
+
+
+def maintenance_windows(*, name: str | None = None) -> ListSpec[MaintenanceWindow]:
+    """Domains with maintenance windows; those whose names begin with `name`."""
+    return ListSpec("/api/maintenance-windows", MaintenanceWindow, {"name": name})
+
+
+def set_maintenance_window(domain: str, window: str | None, *, version: int | None = None) -> RequestSpec[DomainFacts]:
+    """Set when a domain is not crawled, such as `mon-fri 08:00-18:00 Europe/Berlin`; None: it may be crawled at any time."""
+    path = format_path("/api/admin/domains/{}/maintenance-window", domain)
+    if window is None:
+        return RequestSpec("DELETE", path, decode_one(DomainFacts), headers=if_match(version))
+    return RequestSpec("PUT", path, decode_one(DomainFacts), body={"window": window}, headers=if_match(version))
+
+
+def recalculate_priorities() -> RequestSpec[Operation]:
+    """Recalculate the priorities of all domains in the background; `wait` for the operation."""
+    return RequestSpec("POST", "/api/admin/priorities", decode_one(Operation))
+
+
 # Operations
 
 
@@ -372,7 +406,11 @@ def claim_summary() -> RequestSpec[ClaimSummary]:
 def release_claims(*, force: bool = False, worker: str | None = None, all_active: bool = False) -> RequestSpec[int]:
     """Release claims that have expired, or with `force` those of a worker or of all. Returns how many."""
     body = {"force": force, "worker": worker, "all_active": all_active}
-    return RequestSpec("POST", "/api/admin/claims/release", lambda answer: int(document(answer)["claims"]), body=body)
+
+    def count(response: httpx.Response) -> int:
+        return read(ReleasedClaims, document(response)).claims
+
+    return RequestSpec("POST", "/api/admin/claims/release", count, body=body)
 
 
 def runs(*, status: str | None = None, job: JobRef | None = None, worker: str | None = None) -> ListSpec[Run]:
@@ -383,6 +421,16 @@ def runs(*, status: str | None = None, job: JobRef | None = None, worker: str | 
 def run(run: int) -> RequestSpec[Run]:
     """One worker process."""
     return RequestSpec("GET", format_path("/api/runs/{}", run), decode_one(Run))
+
+
+def close_silent_runs(*, older_than_minutes: int = 60) -> RequestSpec[list[int]]:
+    """Mark runs as failed that have had no heartbeat for that long. Returns their ids."""
+    body = {"older_than_minutes": older_than_minutes}
+
+    def ids(response: httpx.Response) -> list[int]:
+        return read(ClosedRuns, document(response)).runs
+
+    return RequestSpec("POST", "/api/admin/runs/cleanup", ids, body=body)
 
 
 def workers(*, alive: bool | None = None) -> ListSpec[Worker]:

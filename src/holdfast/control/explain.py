@@ -3,13 +3,14 @@
 The rule: only what the store holds. `control/explain_text` puts it into words.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.explain_text import Wait, waits, why, why_not
 from holdfast.db import domains, explain, workers
 from holdfast.db.connection import Connection, Database
+from holdfast.domains import queries as domain_queries
 from holdfast.errors import NotFound
 from holdfast.model.activity import Activity
 from holdfast.model.domain import Seed
@@ -127,7 +128,7 @@ class Explainer:
                 raise NotFound(self._unknown(connection, seed.url, known))
             if not known:
                 return self._outside(connection, text, seed, denied)
-            domain = domains.get(connection, seed.domain)
+            domain = asdict(domain_queries.get(connection, seed.domain))
             robots = explain.robots_of(connection, domain["id"])
             moment = _moment(connection, domain)
             pool = self._pool(connection, domain["id"])
@@ -165,7 +166,7 @@ class Explainer:
     def domain(self, text: str) -> DomainStory:
         """The story of a domain; NotFound if there is none."""
         with self.database.session() as connection:
-            domain = domains.get(connection, canonical_domain(text, registrable=self.registrable))
+            domain = asdict(domain_queries.get(connection, canonical_domain(text, registrable=self.registrable)))
             robots = explain.robots_of(connection, domain["id"])
             moment = _moment(connection, domain)
             work = explain.of_domain(connection, domain["id"])

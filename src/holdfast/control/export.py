@@ -249,7 +249,7 @@ class Exporter:
         if wanted.domain is None:
             return exports.Only(job)
         name = canonical_domain(wanted.domain, registrable=self.registrable)
-        return exports.Only(job, domains.get(connection, name)["id"])
+        return exports.Only(job, domains.id_of(connection, name))
 
     def _shown(self, row: Row, wanted: Wanted, texts: Texts) -> Row:
         row["run"] = row.get("crawl_run_id")

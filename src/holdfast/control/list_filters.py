@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter, split_flag
 from holdfast.model.outcome import Outcome, UrlState
@@ -17,32 +16,6 @@ from holdfast.model.task import TaskStatus
 
 _HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
 _KINDS: Final = ("discovery", "refresh")
-_RUNS: Final = ("running", "completed", "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class DomainFilter(ListFilter):
-    """Which domains."""
-
-    status: Status | None = None
-    active: bool | None = None
-    claimed: bool | None = None
-    worker: str | None = None
-    """Held by this one."""
-    name: str | None = None
-    """What the name begins with."""
-    parent: str | None = None
-    """Sub-domains of this registrable domain; it is not among them itself."""
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        split_flag(given, "active", "active", "inactive")
-        split_flag(given, "claimed", "held", "free")
-        if "name" in given:
-            given["prefix"] = str(given.pop("name")).lower()
-        if "parent" in given:
-            given |= {"parent": str(given["parent"]).lower(), "sub": True}
-        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,50 +108,6 @@ class JobFilter(ListFilter):
 
 
 @dataclass(frozen=True, slots=True)
-class RunFilter(ListFilter):
-    """Which runs."""
-
-    status: str | None = None
-    """running, completed or failed."""
-    job: str | int | None = None
-    worker: str | None = None
-    crawl: int | None = None
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        if self.status is not None and self.status not in _RUNS:
-            raise UsageError(f"A run is {', '.join(_RUNS)}, and nothing else.")
-        if self.status == "running":
-            given["running"] = given.pop("status")
-        return given
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFilter(ListFilter):
-    """Which workers."""
-
-    alive: bool | None = None
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        split_flag(given, "alive", "alive", "silent")
-        return given
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimFilter(ListFilter):
-    """Which claims."""
-
-    worker: str | None = None
-    expired: bool | None = None
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        split_flag(given, "expired", "expired", "lasting")
-        return given
-
-
-@dataclass(frozen=True, slots=True)
 class TaskFilter(ListFilter):
     """Which tasks."""
 
@@ -192,7 +121,7 @@ class TaskFilter(ListFilter):
 
 @dataclass(frozen=True, slots=True)
 class NameFilter(ListFilter):
-    """Which batches, or domains with maintenance windows."""
+    """Which batches."""
 
     name: str | None = None
     """What the name begins with."""

@@ -7,24 +7,18 @@ about the same wherever it is; what that takes is in `db/keyset_pagination`.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, Final
 
 from holdfast.audit import queries as record_lists
 from holdfast.audit.queries import BatchRow
 from holdfast.control.list_filters import (
     AuditFilter,
-    ClaimFilter,
-    DomainFilter,
     ItemFilter,
     JobFilter,
     NameFilter,
     PageFilter,
-    RunFilter,
     TaskFilter,
     UrlFilter,
-    WorkerFilter,
 )
 from holdfast.db import domains, items, jobs
 from holdfast.db.audit import Entry
@@ -32,13 +26,11 @@ from holdfast.db.connection import Connection, Database
 from holdfast.db.items import ItemRow
 from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries as domain_lists
-from holdfast.domains.queries import ClaimRow, DomainRow, TenureRow, TransitionRow
 from holdfast.errors import UsageError
 from holdfast.frontier.queries import lists as frontier_lists
 from holdfast.frontier.queries.lists import UrlRow
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
-from holdfast.model.maintenance_window import MaintenanceWindows
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import Task
 from holdfast.model.url import UrlRules
@@ -46,11 +38,10 @@ from holdfast.pages import queries as pages
 from holdfast.pages.queries import PageRow
 from holdfast.products.queries import PRODUCTS
 from holdfast.proxies.queries.proxies import PROXIES
-from holdfast.stats.status import SILENCE
 from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.queries import DELIVERIES
 from holdfast.workers import queries as run_lists
-from holdfast.workers.queries import JobRow, RunRow, WorkerRow
+from holdfast.workers.queries import JobRow
 
 _RULES: Final = UrlRules()
 MOST_OF_ITEMS: Final = 4 << 20
@@ -66,7 +57,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "jobs": run_lists.JOBS,
     "runs": run_lists.RUNS,
     "workers": run_lists.WORKERS,
-    "claims": domain_lists.CLAIMS,
+    "claims": run_lists.CLAIMS,
     "transitions": domain_lists.TRANSITIONS,
     "tenures": domain_lists.TENURES,
     "windows": domain_lists.WINDOWS,
@@ -86,23 +77,6 @@ def kinds(which: str, order: str) -> tuple[type, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowRow:
-    """A domain that is left alone at times."""
-
-    domain: str
-    window: str
-    """As people wrote it."""
-    is_open: bool
-    """It may be crawled now."""
-    opens_at: datetime | None
-    """When it may be again, if it is not."""
-    closes_at: datetime | None
-    """When it is left alone the next time."""
-    is_active: bool
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class ListingService:
     """The lists of one store. In each, `after` is the `next` of the page before, of the same list, rows and order."""
 
@@ -110,12 +84,6 @@ class ListingService:
     registrable: bool = False
     rules: UrlRules = _RULES
     """How URLs that are asked for are normalized."""
-
-    def domains(
-        self, query: DomainFilter | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
-    ) -> Page[DomainRow]:
-        """Domains: by name, those crawled last first, by priority, by id."""
-        return self._page(domain_lists.DOMAINS, _given(query), order, after, limit)
 
     def pages(
         self, query: PageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -166,50 +134,6 @@ class ListingService:
         with self.database.session() as connection:
             return run_lists.jobs(connection, _given(query), order=order, after=after, limit=limit)
 
-    def runs(
-        self, query: RunFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[RunRow]:
-        """Worker processes, at work and ended."""
-        return self._page(run_lists.RUNS, _given(query), order, after, limit)
-
-    def workers(
-        self,
-        query: WorkerFilter | None = None,
-        *,
-        order: str = "name",
-        after: Key | None = None,
-        limit: int = 100,
-        silence: timedelta = SILENCE,
-    ) -> Page[WorkerRow]:
-        """Names that workers bear or bore; one that was not heard of for `silence` is not alive."""
-        return self._page(run_lists.WORKERS, _given(query), order, after, limit, {"silence": silence})
-
-    def claims(
-        self, query: ClaimFilter | None = None, *, order: str = "worker", after: Key | None = None, limit: int = 100
-    ) -> Page[ClaimRow]:
-        """Domains that are held, by holder."""
-        return self._page(domain_lists.CLAIMS, _given(query), order, after, limit)
-
-    def transitions(
-        self, domain: str, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[TransitionRow]:
-        """How the status of a domain changed."""
-        return self._page(domain_lists.TRANSITIONS, {"domain": domain}, order, after, limit)
-
-    def tenures(
-        self, domain: str, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[TenureRow]:
-        """Who held a domain."""
-        return self._page(domain_lists.TENURES, {"domain": domain}, order, after, limit)
-
-    def windows(
-        self, query: NameFilter | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
-    ) -> Page[WindowRow]:
-        """Domains with maintenance windows: whether they are open now, when they open and close next."""
-        given = {name: str(value).lower() for name, value in _given(query).items()}
-        found = self._page(domain_lists.WINDOWS, given, order, after, limit)
-        return Page([_window(row) for row in found.rows], found.next)
-
     def tasks(
         self, query: TaskFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[Task]:
@@ -239,12 +163,6 @@ class ListingService:
         """A job by its name or id."""
         with self.database.session() as connection:
             return run_lists.job(connection, _job(connection, named))
-
-    def run(self, run_id: int) -> RunRow:
-        """A run."""
-        _check_id("run", run_id)
-        with self.database.session() as connection:
-            return run_lists.run(connection, run_id)
 
     # Inside
 
@@ -289,24 +207,3 @@ def _given(query: ListFilter | None) -> dict[str, object]:
 
 def _job(connection: Connection, named: str | int) -> int:
     return named if isinstance(named, int) else jobs.find(connection, named)
-
-
-@lru_cache(maxsize=1024)
-def _windows(text: str) -> MaintenanceWindows:
-    try:
-        return MaintenanceWindows.parse(text)
-    except UsageError:  # written in SQL, past our checks: it closes nothing
-        return MaintenanceWindows()
-
-
-def _window(row: domain_lists.WindowedRow) -> WindowRow:
-    windows = _windows(row.window)
-    opens = windows.closed_until(row.now)
-    return WindowRow(
-        row.domain, row.window, opens is None, opens, windows.next_close(opens or row.now), row.is_active, row.version
-    )
-
-
-def _check_id(what: str, number: int) -> None:
-    if not 0 < number < 2**63:
-        raise UsageError(f"{number} is not the id of a {what}.")

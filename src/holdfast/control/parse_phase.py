@@ -239,7 +239,7 @@ class Reparser:
             domain_id = None
             if selection.domain is not None:
                 name = canonical_domain(selection.domain, registrable=self.registrable)
-                domain_id = domains.get(connection, name)["id"]
+                domain_id = domains.id_of(connection, name)
             left = selection.limit
             while left is None or left > 0:
                 chunk = parse_results.completed(connection, after=so_far.last_id, limit=CHUNK, domain_id=domain_id)

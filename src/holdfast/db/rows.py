@@ -5,9 +5,10 @@ order. Here the order is found once for the columns of a query.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cache
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import psycopg
 from psycopg.rows import RowFactory, RowMaker
@@ -19,10 +20,14 @@ def by_name(make: Callable[..., Made], **parts: Callable[..., object]) -> RowFac
     """A row factory: what `make` makes of the columns that are named like its parameters, wherever they are in the row.
 
     A parameter of `parts` is made by its function, of the columns that are named like the parameters of that one (`dict` and `list`
-    are made of none). Further columns are left alone, one that is missing is a TypeError.
+    are made of none). A parameter whose type is an enum becomes a member of it. Further columns are left alone, one that is missing is a
+    TypeError.
     """
     wanted = names_of(make)
     columns_of = {name: names_of(part) for name, part in parts.items()}
+    for name, kind in get_type_hints(make).items():
+        if name in wanted and name not in parts and isinstance(kind, type) and issubclass(kind, Enum):
+            parts[name], columns_of[name] = kind, (name,)
 
     @cache
     def orders(

@@ -1,15 +1,15 @@
 """Runs of worker processes. Their heartbeat shows that they are alive; nothing else depends on it."""
 
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from dataclasses import asdict
+from datetime import timedelta
 from typing import Final
 
 import psycopg
-from psycopg.rows import class_row
 
 from holdfast.model.histograms import RunCounts
 
-_SILENT: Final = "status = 'running' AND heartbeat_at < clock_timestamp() - %(older_than)s"
+SILENT: Final = "status = 'running' AND heartbeat_at < clock_timestamp() - %(older_than)s"
+"""The condition of a run that says it runs and has had no heartbeat for `older_than`."""
 
 # Totals that never go down. A run that was marked as failed, and counted, has something to count again.
 _COUNTS: Final = (
@@ -34,32 +34,11 @@ WHERE id = %(run)s AND status = 'running'
 _NOTHING_COUNTED: Final = RunCounts()
 
 
-@dataclass(frozen=True, slots=True)
-class SilentRun:
-    """A run in state running without a recent heartbeat."""
-
-    id: int
-    worker: str
-    started_at: datetime
-    heartbeat_at: datetime
-    pages_crawled: int
-
-
-def silent(connection: psycopg.Connection, *, older_than: timedelta) -> list[SilentRun]:
-    """Runs without a heartbeat for `older_than`."""
-    with connection.cursor(row_factory=class_row(SilentRun)) as cursor:
-        query = (
-            f"SELECT id, worker, started_at, heartbeat_at, pages_crawled FROM crawl_runs WHERE {_SILENT} ORDER BY id"  # noqa: S608 — a constant
-        )
-        cursor.execute(query, {"older_than": older_than})
-        return cursor.fetchall()
-
-
 def fail_silent(connection: psycopg.Connection, *, older_than: timedelta, message: str) -> list[int]:
     """Mark silent runs as failed; returns their ids. After: each of them has an end and an error message."""
     query = f"""
         UPDATE crawl_runs SET status = 'failed', completed_at = clock_timestamp(), error_message = %(message)s
-        WHERE {_SILENT} RETURNING id
+        WHERE {SILENT} RETURNING id
     """  # noqa: S608 — a constant
     return [row[0] for row in connection.execute(query, {"older_than": older_than, "message": message})]
 

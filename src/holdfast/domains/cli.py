@@ -1,8 +1,9 @@
-"""Commands about domains, named as operators know them."""
+"""`holdfast domains`: list, show, configure, reset and unblock domains."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from inspect import cleandoc
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
@@ -11,7 +12,8 @@ from holdfast.cli import command_context, output, secret_options
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
-from holdfast.domains.service import ALL_KEYS, DomainService, ResetReport, parse_assignments
+from holdfast.domains.records import Domain, DomainDetails, DomainFacts, DomainReset
+from holdfast.domains.service import ALL_KEYS, DomainService, parse_assignments
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
@@ -22,20 +24,21 @@ _USES = {"direct": "uses none", "pool": "uses those of its pool", "any": "uses t
 
 _SOURCES = {"robots": "Crawl-delay of robots.txt", "job": "asked for by the job", "learnt": "the server is slow"}
 
-Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show at the most.")]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Maximum number of domains.")]
 
 
 class Domains(Protocol):
     """Domains of a store, or of a server."""
 
-    def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]: ...
+    def recent(self, status: Status | None, limit: int) -> Sequence[Domain]: ...
 
     def counts(self) -> dict[str, int]: ...
 
-    def info(self, name: str) -> dict[str, Any]: ...
+    def info(self, name: str) -> DomainFacts: ...
 
-    def reset(self, name: str, why: str, *, actor: str) -> ResetReport: ...
-    def unblock(self, name: str, why: str, *, actor: str) -> ResetReport: ...
+    def reset(self, name: str, why: str, *, actor: str) -> DomainReset: ...
+
+    def unblock(self, name: str, why: str, *, actor: str) -> DomainReset: ...
 
     def configure(
         self,
@@ -45,7 +48,9 @@ class Domains(Protocol):
         actor: str,
         secrets: RequestSecrets | None = None,
         plain_http: bool = False,
-    ) -> dict[str, Any]: ...
+    ) -> DomainDetails: ...
+
+    def recalculate(self) -> Iterator[tuple[int, int, int]]: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -68,8 +73,8 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="domains")
 
 
-def _desk(ctx: typer.Context, name: str | None = None) -> Domains:
-    """The desk; a `name` that is no domain is refused before a server is started or asked for it."""
+def _domains(ctx: typer.Context, name: str | None = None) -> Domains:
+    """Domains of the store or the server; an invalid `name` is refused before either is started or asked."""
     context = command_context.get(ctx)
     if name is not None:
         canonical_domain(name, registrable=context.settings.domains.registrable)
@@ -77,11 +82,11 @@ def _desk(ctx: typer.Context, name: str | None = None) -> Domains:
         from holdfast.cli.remote.domains import RemoteDomains
 
         return RemoteDomains(context.client)
-    return _store_desk(ctx)
+    return _local_domains(ctx)
 
 
-def _store_desk(ctx: typer.Context) -> DomainService:
-    """What only the store itself can do."""
+def _local_domains(ctx: typer.Context) -> DomainService:
+    """Domains of the store itself."""
     context = command_context.get(ctx)
     settings = context.settings
     return DomainService(
@@ -107,9 +112,9 @@ def domain_status(
         holdfast domain-status --status blocked
         holdfast domain-status --limit 1000 --json
     """
-    desk = _desk(ctx)
-    rows = desk.listing(status, limit)
-    counts = desk.counts()
+    domains = _domains(ctx)
+    rows = domains.recent(status, limit)
+    counts = domains.counts()
     if as_json:
         output.print_json({"domains": rows, "counts": counts})
         return
@@ -129,7 +134,7 @@ def top_domains(ctx: typer.Context, limit: Limit = 20, as_json: output.Json = Fa
     Examples:
         holdfast top-domains --limit 5
     """
-    rows = _store_desk(ctx).top(limit)
+    rows = _local_domains(ctx).top(limit)
     if as_json:
         output.print_json({"domains": rows})
     elif rows:
@@ -138,18 +143,16 @@ def top_domains(ctx: typer.Context, limit: Limit = 20, as_json: output.Json = Fa
         command_context.say("No domain has been crawled yet.")
 
 
-def _print_domains(rows: list[dict[str, Any]]) -> None:
-    notes = {
-        i: f"reason: {_reason(row)}" for i, row in enumerate(rows) if row["block_reason_code"] or row["block_reason"]
-    }
+def _print_domains(rows: Sequence[Domain]) -> None:
+    notes = {i: f"reason: {_reason(row)}" for i, row in enumerate(rows) if row.block_reason_code or row.block_reason}
     cells = [
         (
-            row["domain"],
-            row["status"],
-            f"{row['pages_done']}/{row['pages_known']}",
-            row["images_stored"] if row["images_stored"] is not None else "-",
-            _rate(row["image_yield_rate"]),
-            output.format_time(row["last_crawled_at"]),
+            row.domain,
+            row.status,
+            f"{row.pages_done}/{row.pages_known}",
+            row.images_stored,
+            _rate(row.image_yield_rate),
+            output.format_time(row.last_crawled_at),
         )
         for row in rows
     ]
@@ -158,8 +161,8 @@ def _print_domains(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _reason(row: dict[str, Any]) -> str:
-    code, words = row["block_reason_code"], row["block_reason"]
+def _reason(row: Domain) -> str:
+    code, words = row.block_reason_code, row.block_reason
     return f"{code} ({words})" if code and words else str(code or words)
 
 
@@ -176,121 +179,117 @@ def domain_info(ctx: typer.Context, name: Name, as_json: output.Json = False) ->
         holdfast domain-info example.com
         holdfast domain-info https://example.com/some/page --json
     """
-    info = _desk(ctx, name).info(name)
+    found = _domains(ctx, name).info(name)
     if as_json:
-        output.print_json(info)
+        history = {"work": found.work, "transitions": found.transitions, "tenures": found.tenures}
+        output.print_json(asdict(found.facts) | history)
         return
-    output.print_fields(_facts(info))
-    if info["work"]:
+    output.print_fields(_facts(found))
+    if found.work:
         output.print_line("\nWork")
         columns = ["JOB", "STATE", "READY", "WAITING", "DONE", "DENIED", "FAILED"]
         work = [
-            (w["job"], w["state"], "yes" if w["ready"] else "no", w["waiting"], w["done"], w["denied"], w["failed"])
-            for w in info["work"]
+            (one.job, one.state, "yes" if one.ready else "no", one.waiting, one.done, one.denied, one.failed)
+            for one in found.work
         ]
         output.print_table(columns, work, right="WAITING DONE DENIED FAILED")
-    if info["transitions"]:
+    if found.transitions:
         output.print_line("\nChanges of status, newest first")
         changes = [
-            (output.format_time(t["at"]), f"{t['from_status']} → {t['to_status']}", t["reason"], t["worker"] or "-")
-            for t in info["transitions"]
+            (output.format_time(one.at), f"{one.from_status} → {one.to_status}", one.reason, one.worker or "-")
+            for one in found.transitions
         ]
         output.print_table(["WHEN", "CHANGE", "REASON", "WORKER"], changes)
-    if info["tenures"]:
+    if found.tenures:
         output.print_line("\nHeld by, newest first")
         tenures = [
             (
-                t["epoch"],
-                t["worker"],
-                output.format_time(t["claimed_at"]),
-                output.format_time(t["ended_at"]),
-                t["why"] or "-",
+                one.epoch,
+                one.worker,
+                output.format_time(one.claimed_at),
+                output.format_time(one.ended_at),
+                one.why or "-",
             )
-            for t in info["tenures"]
+            for one in found.tenures
         ]
         output.print_table(["EPOCH", "WORKER", "FROM", "UNTIL", "ENDED"], tenures, right="EPOCH")
 
 
-def _facts(info: dict[str, Any]) -> list[tuple[str, object]]:
-    held = f"{info['claimed_by']} until {output.format_time(info['claim_expires_at'])}{' (expired)' if info['claim_expired'] else ''}"
-    again = "only after a reset" if info["stays_blocked"] else output.format_time(info["next_crawl_after"])
-    if info["status"] == Status.EXHAUSTED and not any(work.get("refresh", True) for work in info["work"]):
+def _facts(found: DomainFacts) -> list[tuple[str, object]]:
+    info = found.facts
+    expired = " (expired)" if info.claim_expired else ""
+    held = f"{info.claimed_by} until {output.format_time(info.claim_expires_at)}{expired}"
+    again = "only after a reset" if info.stays_blocked else output.format_time(info.next_crawl_after)
+    if info.status == Status.EXHAUSTED and not any(work.refresh for work in found.work):
         again = "never by itself: no job of it asked for refresh (`--refresh`)"
-    facts: list[tuple[str, object]] = [
-        ("Domain", info["domain"]),
-        ("Part of", info["parent_domain"]),
-        ("Status", info["status"] + (f" ({info['status_reason']})" if info["status_reason"] else "")),
-        ("Held by", held if info["claimed_by"] else "no worker"),
-        ("Pages", _pages(info)),
-        (
-            "Images",
-            f"{info['images_stored']} stored of {info['images_found']} found, {_rate(info['image_yield_rate'])} a page",
-        ),
-        ("Errors", _errors(info)),
-        ("Priority", f"{info['priority']}" + (f" (rank {info['seed_rank']})" if info["seed_rank"] else "")),
-        ("Seen first", f"{output.format_time(info['first_seen_at'])}, from {info['source'] or 'a link'}"),
-        ("Last crawled", output.format_time(info["last_crawled_at"])),
-        ("Again after", again),
-        ("Active", "yes" if info["is_active"] else "no: switched off"),
-        (
-            "Configuration",
-            ", ".join(
-                [
-                    _delay(info),
-                    f"{pluralize(info['max_concurrent_requests'], 'request')} at once",
-                    f"at most {info['max_pages_per_run']:,} pages a crawl"
-                    if info["max_pages_is_limit"]
-                    else "no page limit",
-                    f"parser {info['parser_name']}",
-                    f"every {render_duration(info['default_crawl_frequency'])}",
-                ],
-            ),
-        ),
+    stored = f"{info.images_stored} stored of {info.images_found} found"
+    limit = f"at most {info.max_pages_per_run:,} pages a crawl" if info.max_pages_is_limit else "no page limit"
+    configuration = [
+        _delay(info),
+        f"{pluralize(info.max_concurrent_requests, 'request')} at once",
+        limit,
+        f"parser {info.parser_name}",
+        f"every {render_duration(info.default_crawl_frequency)}",
     ]
-    if info["user_agent"]:
-        facts.append(("User agent", info["user_agent"]))
-    if info.get("secrets"):
-        facts.append(("Is sent", f"{', '.join(info['secrets'])} (values are not shown)"))
-    if info["maintenance_window"]:
-        facts.append(("Not during", info["maintenance_window"]))
+    facts: list[tuple[str, object]] = [
+        ("Domain", info.domain),
+        ("Part of", info.parent_domain),
+        ("Status", info.status + (f" ({info.status_reason})" if info.status_reason else "")),
+        ("Held by", held if info.claimed_by else "no worker"),
+        ("Pages", _pages(info)),
+        ("Images", f"{stored}, {_rate(info.image_yield_rate)} a page"),
+        ("Errors", _errors(info)),
+        ("Priority", f"{info.priority}" + (f" (rank {info.seed_rank})" if info.seed_rank else "")),
+        ("Seen first", f"{output.format_time(info.first_seen_at)}, from {info.source or 'a link'}"),
+        ("Last crawled", output.format_time(info.last_crawled_at)),
+        ("Again after", again),
+        ("Active", "yes" if info.is_active else "no: switched off"),
+        ("Configuration", ", ".join(configuration)),
+    ]
+    if info.user_agent:
+        facts.append(("User agent", info.user_agent))
+    if info.secrets:
+        facts.append(("Is sent", f"{', '.join(info.secrets)} (values are not shown)"))
+    if info.maintenance_window:
+        facts.append(("Not during", info.maintenance_window))
     if proxies := _proxies(info):
         facts.append(("Proxies", ", ".join(proxies)))
     return facts
 
 
-def _pages(info: dict[str, Any]) -> str:
-    """Pages that are done, of those that the job with most of them knows; and how often pages were fetched, by all jobs."""
-    done, fetched = f"{info['pages_done']:,} done of {info['pages_known']:,} known", info["pages_crawled"]
-    return f"{done}, {fetched:,} fetched in all, depth {info['crawl_depth_reached']}"
+def _pages(info: DomainDetails) -> str:
+    """Pages that are done, of those of the job that knows most; and how often all jobs fetched pages."""
+    done = f"{info.pages_done:,} done of {info.pages_known:,} known"
+    return f"{done}, {info.pages_crawled:,} fetched in all, depth {info.crawl_depth_reached}"
 
 
-def _errors(info: dict[str, Any]) -> str:
-    """How many there were, and how near the domain is to being given up."""
-    shown = [f"{info['total_error_count']:,} in all", f"{info['consecutive_error_count']:,} in a row"]
-    if streak := info.get("refusal_streak"):
-        shown.append(f"{pluralize(streak, 'refusal')} or failures to reach it in a row")
-    if stops := info["retry_count"]:
-        shown.append(f"blocked or unreachable {pluralize(stops, 'time')} in a row")
+def _errors(info: DomainDetails) -> str:
+    """The number of errors, and of those that count towards a block."""
+    shown = [f"{info.total_error_count:,} in all", f"{info.consecutive_error_count:,} in a row"]
+    if info.refusal_streak:
+        shown.append(f"{pluralize(info.refusal_streak, 'refusal')} or failures to reach it in a row")
+    if info.retry_count:
+        shown.append(f"blocked or unreachable {pluralize(info.retry_count, 'time')} in a row")
     return ", ".join(shown)
 
 
-def _delay(info: dict[str, Any]) -> str:
-    """The domain's own delay, and the one in force where that is another."""
-    own, in_force = info["crawl_delay_seconds"], info.get("delay_in_force_seconds")
-    if in_force is None or in_force == own:
+def _delay(info: DomainDetails) -> str:
+    """The delay in force, and the domain's own if it differs."""
+    own, in_force = info.crawl_delay_seconds, info.delay_in_force_seconds
+    if in_force == own:
         return f"delay {own:g} s"
-    return f"delay {in_force:g} s ({_SOURCES[info['delay_source']]}; its own is {own:g} s)"
+    return f"delay {in_force:g} s ({_SOURCES[info.delay_source]}; its own is {own:g} s)"
 
 
-def _proxies(info: dict[str, Any]) -> list[str]:
-    """What a domain says of its own about proxies."""
-    direct, resolves = info["proxy_direct"], info["proxy_resolves"]
+def _proxies(info: DomainDetails) -> list[str]:
+    """The domain's own settings of proxies."""
+    direct, resolves = info.proxy_direct, info.proxy_resolves
     return [
-        *([_USES[info["proxy_use"]]] if info["proxy_use"] else []),
+        *([_USES[info.proxy_use]] if info.proxy_use else []),
         *([f"{'may' if direct else 'must not'} be asked without one"] if direct is not None else []),
         *([f"names are looked up by {'them' if resolves else 'us'}"] if resolves is not None else []),
-        *([f"only those in {info['proxy_country']}"] if info["proxy_country"] else []),
-        *([f"the same one for {render_duration(info['proxy_sticky'])}"] if info["proxy_sticky"] else []),
+        *([f"only those in {info.proxy_country}"] if info.proxy_country else []),
+        *([f"the same one for {render_duration(info.proxy_sticky)}"] if info.proxy_sticky else []),
     ]
 
 
@@ -327,20 +326,20 @@ def domain_set(
     words, secrets = secret_options.split_secrets(assignments)
     changes = parse_assignments(words) if words or not secrets else {}
     plain_http = name.lower().startswith("http://")
-    row = _desk(ctx, name).configure(name, changes, actor=actor(), secrets=secrets, plain_http=plain_http)
+    found = _domains(ctx, name).configure(name, changes, actor=actor(), secrets=secrets, plain_http=plain_http)
     if as_json:
-        output.print_json(row)
+        output.print_json(found)
         return
     changed = ", ".join(output.safe(secret_options.mask(word)) for word in assignments if word.partition("=")[2])
     cleared = ", ".join(output.safe(word[:-1]) for word in assignments if not word.partition("=")[2])
     done = [f"set {changed}"] * bool(changed) + [f"cleared {cleared}"] * bool(cleared)
-    output.print_line(f"{row['domain']}: {'; '.join(done)}.")
-    if secrets and row["secrets"]:
+    output.print_line(f"{found.domain}: {'; '.join(done)}.")
+    if secrets and found.secrets:
         where = "https and http" if plain_http else "https only"
-        output.print_line(f"Sent to {row['domain']} by {where}, to no subdomain but www: {', '.join(row['secrets'])}.")
-        if not plain_http and row["base_url"].startswith("http://"):
+        output.print_line(f"Sent to {found.domain} by {where}, to no subdomain but www: {', '.join(found.secrets)}.")
+        if not plain_http and found.base_url.startswith("http://"):
             command_context.say(
-                f"{row['domain']} is known by http; `holdfast domains set http://{row['domain']} …` sends them over http, too."
+                f"{found.domain} is known by http; `holdfast domains set http://{found.domain} …` sends them over http, too."
             )
 
 
@@ -361,7 +360,7 @@ def domain_reset(
     Examples:
         holdfast domain-reset example.com --reason "site was moved"
     """
-    report = _desk(ctx, name).reset(name, reason, actor=actor())
+    report = _domains(ctx, name).reset(name, reason, actor=actor())
     if as_json:
         output.print_json(report)
         return
@@ -389,11 +388,11 @@ def domain_unblock(
         holdfast domain-unblock example.com example.org --reason "allowed now"
     """
     for name in names:  # an unknown domain is refused before any is changed
-        desk = _desk(ctx, name)
-        desk.info(name)
-    reports: list[ResetReport] = []
+        domains = _domains(ctx, name)
+        domains.info(name)
+    reports: list[DomainReset] = []
     try:
-        reports.extend(desk.unblock(name, reason, actor=actor()) for name in names)
+        reports.extend(domains.unblock(name, reason, actor=actor()) for name in names)
     finally:  # one may be refused after others were unblocked
         if as_json:
             output.print_json(reports)
@@ -407,10 +406,10 @@ def recalculate_priorities(ctx: typer.Context, as_json: output.Json = False) -> 
     Examples:
         holdfast recalculate-priorities
     """
-    desk = _store_desk(ctx)
+    domains = _domains(ctx)
     seen = changed = 0
     with output.ProgressBar("Recalculating", None, "domain") as bar:
-        for step in desk.recalculate():
+        for step in domains.recalculate():
             seen, changed, total = step
             bar.show(seen, seen, total)
     if as_json:

@@ -1,16 +1,31 @@
-"""What people do with domains: look, configure, start over, put in order."""
+"""Domains: list, show, configure, reset, unblock, remove, recalculate priorities."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.control.parsers import check_known
 from holdfast.control.request_secrets import SecretSealer, names_of_domain
-from holdfast.db import audit, domain_removal, domains, explain, jobs, operator_reports, sweeper
+from holdfast.db import audit, domain_removal, domains, sweeper
 from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
+from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
+from holdfast.domains import queries
+from holdfast.domains.records import (
+    Domain,
+    DomainColumns,
+    DomainDetails,
+    DomainFacts,
+    DomainFilter,
+    DomainReset,
+    MaintenanceWindow,
+    RobotsFile,
+    Tenure,
+    Transition,
+    WindowFilter,
+)
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
@@ -24,9 +39,9 @@ from holdfast.model.wait import DelaySource
 from holdfast.settings import Parsing
 
 KIND: Final = "domain"
-_STANDARD: Final = NewDomains()
+_DEFAULTS: Final = NewDomains()
 _DAY: Final = 86_400
-_MOST_PARAMETERS: Final = 100
+_MAX_PARAMETERS: Final = 100
 _WORDS: Final = {
     "yes": True,
     "true": True,
@@ -40,110 +55,104 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ResetReport:
-    """What a reset or an un-block did."""
-
-    domain: str
-    was: str
-    was_held_by: str | None
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A domain that was to be made known."""
+class AddedDomain:
+    """The result of `add`."""
 
     domain: str
     created: bool
-    """False: it was known, and is as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class RobotsFile:
-    """The robots.txt of one origin of a domain, as it was had the last time."""
-
-    url: str
-    origin: str
-    status: int | None
-    """Of the answer; None: there was none."""
-    content: str | None
-    """None: there is none, which allows everything; or, not reachable, there never was one."""
-    reachable: bool
-    """False: it could not be had the last time, and the content, if any, is of the time before."""
-    problem: str | None
-    fetched_at: datetime | None
-    fresh_until: datetime | None
-    fresh: bool
-    """It need not be asked for again yet."""
+    """False: it existed already, and is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainService:
-    """Domains of one store, as the command line, the API and the dashboard handle them."""
+    """The domains of one database."""
 
     database: Database
     registrable: bool = False
-    defaults: NewDomains = _STANDARD
-    """How those are treated that are made known here."""
+    defaults: NewDomains = _DEFAULTS
+    """The configuration of domains that `add` creates."""
     sealer: SecretSealer | None = None
-    """Needed where secrets are given."""
+    """Seals secrets; needed to set any."""
     parsing: Parsing | None = None
-    """Where parsers are found; None: a parser that a person names is not looked for."""
+    """Where parsers are found; None: the name of a parser is not checked."""
 
-    def listing(self, status: Status | None, limit: int) -> list[dict[str, Any]]:
-        """Domains, the ones crawled last first."""
-        with self.database.session() as connection:
-            return domains.listing(connection, status=status, limit=limit)
+    # Lists. In each, `after` is the `next` of the page before.
 
-    def top(self, limit: int) -> list[dict[str, Any]]:
-        """Domains by the images that a page of them yields."""
+    def page(
+        self, where: DomainFilter | None = None, *, order: str = "name", after: Key | None = None, limit: int = 100
+    ) -> Page[Domain]:
+        """Return one page of domains, in an order of `queries.DOMAINS`. Raises UsageError."""
+        return self._page(queries.DOMAINS, (where or DomainFilter()).given(), order, after, limit)
+
+    def transitions(self, name: str, *, after: Key | None = None, limit: int = 100) -> Page[Transition]:
+        """Return one page of the changes of a domain's status, newest first. Raises UsageError, NotFound."""
+        return self._page(queries.TRANSITIONS, {"domain": self.canonical(name)}, "newest", after, limit)
+
+    def tenures(self, name: str, *, after: Key | None = None, limit: int = 100) -> Page[Tenure]:
+        """Return one page of the workers that held a domain, newest first. Raises UsageError, NotFound."""
+        return self._page(queries.TENURES, {"domain": self.canonical(name)}, "newest", after, limit)
+
+    def windows(
+        self, where: WindowFilter | None = None, *, after: Key | None = None, limit: int = 100
+    ) -> Page[MaintenanceWindow]:
+        """Return one page of the domains with maintenance windows, by name. Raises UsageError."""
+        return self._page(queries.WINDOWS, (where or WindowFilter()).given(), "name", after, limit)
+
+    def _page(
+        self, listing: Listing[Any], filters: Mapping[str, object], order: str, after: Key | None, limit: int
+    ) -> Page[Any]:
+        check_page_size(limit)
+        listing.order(order).check(after)
         with self.database.session() as connection:
-            return domains.listing(connection, status=None, limit=limit, by_yield=True)
+            if "domain" in filters:
+                filters = {"domain": domains.id_of(connection, str(filters["domain"]))}
+            return listing.page(connection, filters, order=order, after=after, limit=limit)
+
+    def recent(self, status: Status | None, limit: int) -> Sequence[Domain]:
+        """Return domains with all their columns, the last crawled first."""
+        with self.database.session() as connection:
+            return queries.recent(connection, status=status, limit=limit)
+
+    def top(self, limit: int) -> Sequence[Domain]:
+        """Return domains with all their columns, those with the most stored images per page first."""
+        with self.database.session() as connection:
+            return queries.by_yield(connection, limit=limit)
 
     def counts(self) -> dict[str, int]:
-        """How many domains are in each status; every status is named."""
+        """Count domains by status; every status is named."""
         with self.database.session() as connection:
             return dict.fromkeys(Status, 0) | domains.counts(connection)
 
-    def info(self, name: str) -> dict[str, Any]:
-        """Everything about one domain."""
-        with self.database.session() as connection:
-            row = domains.get(connection, self.canonical(name))
-            return row | {
-                "work": operator_reports.work_of(connection, row["id"]),
-                "transitions": operator_reports.transitions_of(connection, row["id"]),
-                "tenures": operator_reports.tenures_of(connection, row["id"]),
-                "secrets": names_of_domain(connection, row["id"]),
-                **self._delay_in_force(row),
-            }
+    # One domain
 
-    def _delay_in_force(self, row: Mapping[str, Any]) -> dict[str, object]:
-        """The delay between two requests and what it comes from: as the last visit found it, or as the domain says by now."""
-        own, last, source = row["crawl_delay_seconds"], row["pace_delay_seconds"], row["pace_delay_source"]
-        if source == DelaySource.JOB or (source in (DelaySource.ROBOTS, DelaySource.LEARNT) and last > own):
-            return {"delay_in_force_seconds": last, "delay_source": source}
-        source = DelaySource.DEFAULT if own == self.defaults.crawl_delay else DelaySource.DOMAIN
-        return {"delay_in_force_seconds": own, "delay_source": source}
+    def info(self, name: str) -> DomainFacts:
+        """Return everything about a domain. Raises NotFound."""
+        with self.database.session() as connection:
+            found = queries.get(connection, self.canonical(name))
+            return DomainFacts(
+                domain=found.domain,
+                version=found.version,
+                status=found.status,
+                facts=self._details(connection, found),
+                work=queries.work_of(connection, found.id),
+                transitions=queries.transitions_of(connection, found.id),
+                tenures=queries.tenures_of(connection, found.id),
+            )
+
+    def _details(self, connection: Connection, found: DomainColumns) -> DomainDetails:
+        """Add the names of secrets and the delay in force: as the last visit found it, or as the domain is configured by now."""
+        delay, source = found.pace_delay_seconds, found.pace_delay_source
+        own = found.crawl_delay_seconds
+        slower = source in (DelaySource.ROBOTS, DelaySource.LEARNT) and delay is not None and delay > own
+        if delay is None or source is None or not (source == DelaySource.JOB or slower):
+            delay, source = own, DelaySource.DEFAULT if own == self.defaults.crawl_delay else DelaySource.DOMAIN
+        secrets = names_of_domain(connection, found.id)
+        return DomainDetails(**asdict(found), secrets=secrets, delay_in_force_seconds=delay, delay_source=source)
 
     def robots(self, name: str) -> list[RobotsFile]:
-        """The robots.txt of each origin of a domain that was asked for one."""
+        """Return the robots.txt of each origin of a domain that was requested. Raises NotFound."""
         with self.database.session() as connection:
-            rows = explain.robots_of(connection, domains.id_of(connection, self.canonical(name)))
-            now = jobs.now(connection)
-        return [
-            RobotsFile(
-                url=row["url"],
-                origin=row["url"].removesuffix("/robots.txt"),
-                status=row["status"],
-                content=row["content"],
-                reachable=row["reachable"],
-                problem=row["problem"],
-                fetched_at=row["fetched_at"],
-                fresh_until=row["expires_at"],
-                fresh=row["expires_at"] is not None and row["expires_at"] > now,
-            )
-            for row in rows
-        ]
+            return queries.robots_of(connection, domains.id_of(connection, self.canonical(name)))
 
     def add(
         self,
@@ -153,66 +162,67 @@ class DomainService:
         actor: str,
         secrets: RequestSecrets | None = None,
         plain_http: bool = False,
-    ) -> Known:
-        """Make a domain known, configured so (see `configure`), without a URL to crawl; one that is known stays as it is."""
+    ) -> AddedDomain:
+        """Create a domain with this configuration (see `configure`) and no URL to crawl; one that exists is unchanged."""
         seed = make_seed(name, registrable=self.registrable)
         self._check(seed.domain, changes or {})
         with self.database.session() as connection, connection.transaction():
-            created = domains.add(connection, seed, defaults=self.defaults)
-            given: Mapping[str, object] = {}
+            created = queries.add(connection, seed, defaults=self.defaults)
+            details: Mapping[str, object] = {}
             if created:
                 if changes or secrets:
-                    row = domains.edit(connection, seed.domain, changes or {})
-                    given = self._give(connection, row, secrets, plain_http=plain_http)
-                self._record(connection, actor, "add", seed.domain, {**(changes or {}), **given})
-        return Known(seed.domain, created)
+                    row = queries.edit(connection, seed.domain, changes or {})
+                    details = self._set_secrets(connection, row, secrets, plain_http=plain_http)
+                self._record(connection, actor, "add", seed.domain, {**(changes or {}), **details})
+        return AddedDomain(seed.domain, created)
 
-    def bury(self, name: str, *, actor: str) -> domain_removal.Removed:
-        """Remove a domain, which is short: nobody finds it any more. Refused while somebody works on it. `forget` is the other half.
+    def remove(self, name: str, *, actor: str) -> domain_removal.Removed:
+        """Remove a domain, which is quick: no query finds it any more. `forget` deletes its rows. Raises Refused while it is in use.
 
-        The log, the tenures and the archive keep what was asked of its server. Its name may be met again, as that of a new domain.
+        The log, the tenures and the archive keep what was fetched from it. Its name may be seen again, as that of a new domain.
         """
         with self.database.session() as connection, connection.transaction():
             removed = domain_removal.remove(connection, self.canonical(name))
             self._record(connection, actor, "remove", removed.domain, {"id": removed.id})
         return removed
 
-    def forget(self, domain_id: int, watch: Callable[[int], None] = lambda _: None) -> None:
-        """Forget what a removed domain had: URLs, pages, tasks, products, its place in pools. Takes as long as that is much.
+    def forget(self, domain_id: int, progress: Callable[[int], None] = lambda _: None) -> None:
+        """Delete the rows of a removed domain in chunks: URLs, pages, tasks, products, its place in pools.
 
-        What this cannot finish, the sweep of a worker does. `watch` hears how many rows have gone so far.
+        What an interruption leaves, the sweep of a worker deletes. `progress` is called with the number of rows deleted so far.
         """
         total = 0
         with self.database.session() as connection:
-            while (gone := domain_removal.delete_chunk(connection, domain_id)) is not None:
-                total += gone
-                watch(total)
+            while (deleted := domain_removal.delete_chunk(connection, domain_id)) is not None:
+                total += deleted
+                progress(total)
 
-    def reset(self, name: str, why: str, *, actor: str) -> ResetReport:
-        """Start a domain over, from any status; a worker that holds it is fenced off."""
+    def reset(self, name: str, why: str, *, actor: str) -> DomainReset:
+        """Reset a domain, from any status; a worker that holds it is fenced off. Raises NotFound."""
         with self.database.session() as connection:
             with connection.transaction():
-                before = domains.get(connection, self.canonical(name))
-                domain_id = domains.reset(connection, before["domain"], why=why)
-                details = {"why": why, "was": before["status"], "was_held_by": before["claimed_by"]}
-                self._record(connection, actor, "reset", before["domain"], details)
-            sweeper.fold_wakes_now(connection, domain_id)
-            work = operator_reports.work_of(connection, domain_id)
-        return ResetReport(
-            before["domain"], before["status"], before["claimed_by"], sum(row["waiting"] for row in work)
-        )
+                before = queries.get(connection, self.canonical(name))
+                queries.reset(connection, before.domain, why=why)
+                details = {"why": why, "was": before.status, "was_held_by": before.claimed_by}
+                self._record(connection, actor, "reset", before.domain, details)
+            return self._restarted(connection, before, before.claimed_by)
 
-    def unblock(self, name: str, why: str, *, actor: str) -> ResetReport:
-        """Let a blocked or unreachable domain be tried again; only URLs that wait or were refused are crawled. Refused if it is neither."""
+    def unblock(self, name: str, why: str, *, actor: str) -> DomainReset:
+        """Try a blocked or unreachable domain again; only URLs that wait, were refused or not reached are crawled. Raises Refused if
+        it is neither."""
         with self.database.session() as connection:
             with connection.transaction():
-                before = domains.get(connection, self.canonical(name))
-                domain_id = domains.unblock(connection, before["domain"], why=why)
-                details = {"why": why, "was": before["status"], "code": before["block_reason_code"]}
-                self._record(connection, actor, "unblock", before["domain"], details)
-            sweeper.fold_wakes_now(connection, domain_id)
-            work = operator_reports.work_of(connection, domain_id)
-        return ResetReport(before["domain"], before["status"], None, sum(row["waiting"] for row in work))
+                before = queries.get(connection, self.canonical(name))
+                queries.unblock(connection, before.domain, why=why)
+                details = {"why": why, "was": before.status, "code": before.block_reason_code}
+                self._record(connection, actor, "unblock", before.domain, details)
+            return self._restarted(connection, before, None)
+
+    def _restarted(self, connection: Connection, before: DomainColumns, was_held_by: str | None) -> DomainReset:
+        """Make a domain ready after a reset, and count its URLs. Before: the reset is committed."""
+        sweeper.fold_wakes_now(connection, before.id)
+        waiting = sum(work.waiting for work in queries.work_of(connection, before.id))
+        return DomainReset(before.domain, before.status, was_held_by, waiting)
 
     def configure(
         self,
@@ -223,21 +233,21 @@ class DomainService:
         actor: str,
         secrets: RequestSecrets | None = None,
         plain_http: bool = False,
-    ) -> dict[str, Any]:
-        """Change columns of a domain's configuration (see `parse_assignments`) and what is sent with requests to it; the domain
-        afterwards, with the names of `secrets`. With `version` only if it has not been changed since, else Changed.
+    ) -> DomainDetails:
+        """Change columns of a domain's configuration (see `parse_assignments`) and the secrets that are sent to it; returns the domain.
+        With `version` only if it was not changed since that version, else Changed.
 
-        `plain_http`: the secrets are sent over http, too. After: a worker that visits the domain goes by it within two seconds.
+        `plain_http`: the secrets are sent over http, too. After: a worker that visits the domain applies it within two seconds.
         """
         self._check(self.canonical(name), changes)
         with self.database.session() as connection, connection.transaction():
-            after = domains.edit(connection, self.canonical(name), changes, version=version)
-            given = self._give(connection, after, secrets, plain_http=plain_http)
-            self._record(connection, actor, "edit", after["domain"], {**changes, **given})
-            return after | {"secrets": names_of_domain(connection, after["id"]), **self._delay_in_force(after)}
+            after = queries.edit(connection, self.canonical(name), changes, version=version)
+            details = self._set_secrets(connection, after, secrets, plain_http=plain_http)
+            self._record(connection, actor, "edit", after.domain, {**changes, **details})
+            return self._details(connection, after)
 
     def _check(self, domain: str, changes: Mapping[str, object]) -> None:
-        """Raise UsageError for the base URL of another domain, and for a parser that there is none of, as `crawl --parser` does."""
+        """Raise UsageError for the base URL of another domain, and for an unknown parser, as `crawl --parser` does."""
         base_url = changes.get("base_url")
         if isinstance(base_url, str) and (other := self.canonical(base_url)) != domain:
             raise UsageError(f"{base_url} is a URL of {other}, not of {domain}.")
@@ -245,43 +255,43 @@ class DomainService:
         if self.parsing is not None and isinstance(parser, str):
             check_known(parser, self.parsing)
 
-    def _give(
-        self, connection: Connection, row: Mapping[str, Any], secrets: RequestSecrets | None, *, plain_http: bool
+    def _set_secrets(
+        self, connection: Connection, row: Domain, secrets: RequestSecrets | None, *, plain_http: bool
     ) -> dict[str, object]:
-        """Change a domain's secrets; what the audit log is told of it."""
+        """Change a domain's secrets; returns their details for the audit log."""
         if not secrets:
             return {}
-        assert self.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
-        origins = domain_origins(row["domain"], plain_http=plain_http)
-        names = self.sealer.give_domain(connection, row["id"], secrets, origins)
+        assert self.sealer is not None  # noqa: S101 — set wherever secrets are accepted
+        origins = domain_origins(row.domain, plain_http=plain_http)
+        names = self.sealer.give_domain(connection, row.id, secrets, origins)
         return {"secrets": ", ".join(names), "secrets_for": ", ".join(origins)}
 
     def recalculate(self) -> Iterator[tuple[int, int, int]]:
-        """Rewrite all scores, in chunks; after each (domains looked at, scores changed, domains in all)."""
+        """Rewrite all scores in chunks; yields after each (domains read, scores changed, all domains)."""
         with self.database.session() as connection:
             total = sum(domains.counts(connection).values())
             seen = changed = 0
-            for looked_at, rewritten in domains.recalculate(connection):
-                seen += looked_at
+            for read, rewritten in queries.recalculate(connection):
+                seen += read
                 changed += rewritten
                 yield seen, changed, total
 
     def canonical(self, name: str) -> str:
-        """The domain that a person means by a name or a URL."""
+        """The canonical name of a domain, from a name or a URL."""
         return canonical_domain(name, registrable=self.registrable)
 
     def _record(
         self, connection: Connection, actor: str, action: str, domain: str, details: Mapping[str, object]
     ) -> None:
-        said = {
+        values = {
             key: value if isinstance(value, str | int | float | bool | None) else str(value)
             for key, value in details.items()
         }
-        audit.write(connection, actor=actor, action=action, kind=KIND, object_id=domain, details=said)
+        audit.write(connection, actor=actor, action=action, kind=KIND, object_id=domain, details=values)
 
 
 def parse_assignments(words: Sequence[str]) -> dict[str, object]:
-    """`crawl_delay_seconds=2 is_active=no …` as columns and values; short forms are in `ALIASES`. Raises UsageError, naming the word."""
+    """Parse `crawl_delay_seconds=2 is_active=no …` into columns and values; short forms are in `ALIASES`. Raises UsageError."""
     return read_assignments(words, KEYS, ALIASES, what="a domain", all_keys=ALL_KEYS)
 
 
@@ -293,16 +303,16 @@ def read_assignments(
     what: str,
     all_keys: str,
 ) -> dict[str, object]:
-    """`key=value …` as names and values, each read by its reader, which raises ValueError for what it cannot be."""
+    """Parse `key=value …` into names and values, each with its reader, which raises ValueError for an invalid value."""
     changes: dict[str, object] = {}
     keys: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         column = aliases.get(key, key)
         if not equals or column not in readers:
-            # The value is not repeated: behind a key that was misspelt (headers=, password=) it may be a secret.
-            said = re.split("[=:]", word, maxsplit=1)[0]
-            raise UsageError(f"{said!r} is not a setting of {what}; write key=value with one of: {all_keys}.")
+            # The value is not repeated: after a misspelt key (headers=, password=) it may be a secret.
+            shown = re.split("[=:]", word, maxsplit=1)[0]
+            raise UsageError(f"{shown!r} is not a setting of {what}; write key=value with one of: {all_keys}.")
         try:
             read = readers[column](value.strip())
         except ValueError as problem:
@@ -323,10 +333,10 @@ def _delay(text: str) -> float:
     return seconds
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+def _whole(minimum: int, maximum: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}")
+        if not (text.isascii() and text.isdigit()) or not minimum <= int(text) <= maximum:
+            raise ValueError(f"must be a whole number from {minimum} to {maximum}")
         return int(text)
 
     return read
@@ -349,26 +359,26 @@ def _yes_or_no(text: str) -> bool:
 
 
 def _window(text: str) -> str | None:
-    """As it was written, if it can be meant: UsageError says what is wrong with it."""
+    """The window as it was written, with single spaces. Raises UsageError for an invalid one."""
     MaintenanceWindows.parse(text)
     return " ".join(text.split()) or None
 
 
 def _parameters(text: str) -> list[str] | None:
     names = list(dict.fromkeys(name for name in text.replace(",", " ").split() if name))
-    if len(names) > _MOST_PARAMETERS:
-        raise ValueError(f"must be at most {_MOST_PARAMETERS} names")
+    if len(names) > _MAX_PARAMETERS:
+        raise ValueError(f"must be at most {_MAX_PARAMETERS} names")
     check_parameter_names(names)
     return names or None
 
 
-def _use(text: str) -> str | None:
+def _proxy_use(text: str) -> str | None:
     if text and text not in set(ProxyMode):
         raise ValueError(f"must be {', '.join(ProxyMode)} or empty")
     return text or None
 
 
-def _perhaps(text: str) -> bool | None:
+def _optional_yes_or_no(text: str) -> bool | None:
     return _yes_or_no(text) if text else None
 
 
@@ -388,7 +398,7 @@ def _sticky(text: str) -> timedelta | None:
 
 
 def _parser(text: str) -> str | None:
-    """None: takes the parser back; crawls have none then."""
+    """None removes the parser: then crawls have none."""
     return _word(text) if text else None
 
 
@@ -397,7 +407,7 @@ def _budget(text: str) -> int | None:
 
 
 def _base_url(text: str) -> str:
-    """Its origin: scheme, host and port. Whether the host is the domain's is for `DomainService` to check."""
+    """The origin: scheme, host and port. `DomainService` checks that the host is the domain's."""
     if not re.match(r"https?://", text, re.IGNORECASE):
         raise ValueError("must begin with http:// or https://")
     return make_seed(text).base_url
@@ -414,13 +424,13 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "maintenance_window": _window,
     "base_url": _base_url,
     "strip_params": _parameters,
-    "proxy_use": _use,
-    "proxy_direct": _perhaps,
-    "proxy_resolves": _perhaps,
+    "proxy_use": _proxy_use,
+    "proxy_direct": _optional_yes_or_no,
+    "proxy_resolves": _optional_yes_or_no,
     "proxy_country": _country,
     "proxy_sticky": _sticky,
 }
-"""What people set, by column, and how its value is read. The same names are read, in the API and by `domains info --json`."""
+"""The settings of a domain by column, with the reader of each. The API and `domains info --json` show them under the same names."""
 ALIASES: Final[Mapping[str, str]] = {
     "delay": "crawl_delay_seconds",
     "concurrency": "max_concurrent_requests",
@@ -433,7 +443,7 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 """Short forms, in commands and in bodies of the API."""
 SECRET_KEYS: Final = ("header", "cookie", "basic_auth")
-"""What it knows besides; these are sealed, and in no column of the domain."""
+"""Further keys; their values are sealed, and in no column of the domain."""
 _SHORT: Final = {column: alias for alias, column in ALIASES.items()}
 ALL_KEYS: Final = ", ".join(f"{key} ({_SHORT[key]})" if key in _SHORT else key for key in (*KEYS, *SECRET_KEYS))
-"""For people: each key, with its short form."""
+"""All keys with their short forms, for messages."""

@@ -158,7 +158,7 @@ def events(
     was away goes on with `Last-Event-ID`, and gets `reset` first after more than that."""
     wanted = EventFilter(
         kinds=frozenset(kind) if kind else None,
-        domain_id=services.domains.info(domain)["id"] if domain is not None else None,
+        domain_id=services.domains.info(domain).facts.id if domain is not None else None,
     )
     return sse.stream_response(request, services, wanted, sse.start_position(services.database, last_event_id))
 

@@ -1,12 +1,13 @@
 """How things stand, in a few figures: jobs, workers, domains, pace, what is due."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.db import domains, operator_reports
 from holdfast.db.connection import Database
 from holdfast.model.domain import Status
+from holdfast.workers import queries as workers
 
 SPAN: Final = timedelta(minutes=1)
 """The pace is of so long."""
@@ -51,7 +52,7 @@ def overview(database: Database) -> Overview:
         return Overview(
             now=totals["now"],
             jobs=operator_reports.jobs(connection),
-            workers=operator_reports.workers(connection, silence=SILENCE),
+            workers=[asdict(one) for one in workers.at_work(connection, silence=SILENCE)],
             runs=totals["runs"],
             domains=dict.fromkeys(map(str, Status), 0) | domains.counts(connection),
             pages_per_second=lately["pages"] / seconds,

@@ -5,14 +5,15 @@ The rule: only what the store holds, and a sentence for every status. Where noth
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from holdfast.control.explain import SILENCE
 from holdfast.control.explain_text import Wait, waits
-from holdfast.db import domains, explain, jobs, tasks
+from holdfast.db import explain, jobs, tasks
 from holdfast.db.connection import Connection
+from holdfast.domains import queries as domains
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed, Status
 from holdfast.model.task import ENDED, Task, TaskStatus
@@ -112,7 +113,7 @@ def _place(task: Task, moved_to: str | None, seed_of: Callable[[str], Seed]) -> 
 
 def _in_frontier(connection: Connection, name: str, url_key: bytes) -> list[Wait]:
     """What has to happen before the URL of a queued task is fetched."""
-    domain = domains.get(connection, name)
+    domain = asdict(domains.get(connection, name))
     row = next((row for row in explain.of_url(connection, domain["id"], url_key) if row["job"] == jobs.TASKS), None)
     if row is None or row["state"] != "waiting" or row["work_state"] is None:
         return [Wait("the next sweep, which has news for this domain")]

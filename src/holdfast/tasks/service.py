@@ -187,7 +187,9 @@ class TaskService:
         """Tasks, the newest first; `before` is the id of the last one seen."""
         _check_page(limit)
         with self.database.session() as connection:
-            name = None if domain is None else domains.get(connection, self._canonical(domain))["domain"]
+            name = None if domain is None else self._canonical(domain)
+            if name is not None:
+                domains.id_of(connection, name)
             chosen = task_reports.TaskFilter(status, name, _batch(connection, batch), parent, priority)
             return task_reports.listing(connection, chosen, before=before, limit=limit)
 

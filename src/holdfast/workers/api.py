@@ -1,7 +1,7 @@
-"""Operating: claims, runs, workers, verification, long work."""
+"""Routes of workers, runs and claims; and of verification and operations."""
 
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from datetime import timedelta
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -19,136 +19,40 @@ from holdfast.api.pagination import (
     id_page,
     keyset_page,
 )
-from holdfast.api.request_types import Body, Filter, Id, Text, View
+from holdfast.api.request_types import Body, Filter, Id, Text
 from holdfast.api.responses import OperationView, accepted
-from holdfast.control.list_filters import ClaimFilter, RunFilter, WorkerFilter
-from holdfast.workers.service import ClaimDesk, check_target
+from holdfast.workers.records import (
+    Claim,
+    ClaimFilter,
+    ClaimSummary,
+    ClosedRuns,
+    ReleasedClaims,
+    Run,
+    RunFilter,
+    Worker,
+    WorkerFilter,
+)
+from holdfast.workers.service import check_target
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["operating"])
 
 
-class ClaimView(View):
-    """A domain that is held."""
-
-    domain: str
-    worker: str
-    epoch: int
-    claimed_at: datetime | None
-    expires_at: datetime
-    expired: bool
-    status: str
-    frontier_size: int
-
-
-class WorkerClaims(View):
-    """A worker and how many domains it holds."""
-
-    worker: str
-    claims: int
-    expired: int
-    earliest_expiry: datetime
-
-
-class ExpiredClaim(View):
-    """A claim whose lease has ended and that no sweep has freed yet."""
-
-    domain: str
-    worker: str
-    epoch: int
-    expires_at: datetime
-
-
-class ClaimSummary(View):
-    """Who holds what, what has expired, what waits."""
-
-    workers: list[WorkerClaims]
-    expired: list[ExpiredClaim]
-    waiting: dict[str, int]
-    """Domains that could be claimed now, by status."""
-    cooling: int
-    """Domains that are left alone for a while."""
-
-
 class Release(Body):
-    """Which claims are to be freed: those that have expired, unless you say more."""
+    """Which claims to release: by default those that have expired."""
 
     force: bool = False
-    """Also those that have not; who holds them is fenced off."""
+    """Also those that have not; their workers are fenced off."""
     worker: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
     """Only those of this worker; with `force` only."""
     all_active: bool = False
     """Those of all workers; with `force` only."""
 
 
-class Released(View):
-    """What was freed."""
-
-    claims: int
-
-
-class RunView(View):
-    """A worker process, at work or ended."""
-
-    id: int
-    worker: str
-    job: str | None
-    status: Literal["running", "completed", "failed"]
-    started_at: datetime
-    heartbeat_at: datetime
-    completed_at: datetime | None
-    error_message: str | None
-    pages_crawled: int
-    errors: int
-    bytes: int
-    images_found: int
-    in_window: int
-    """URLs that it has in memory."""
-
-
 class Cleanup(Body):
-    """Which runs are closed."""
+    """Which runs to close."""
 
     older_than_minutes: Annotated[int, Field(ge=1, le=525_600)] = 60
-    """Not heard of for so long."""
-
-
-class Closed(View):
-    """Runs that were closed."""
-
-    runs: list[int]
-
-
-class WorkerView(View):
-    """A name that a worker bears or bore."""
-
-    name: str
-    host: str
-    pid: int
-    boot_epoch: int
-    """Which of its lives this is."""
-    started_at: datetime
-    heartbeat_at: datetime
-    alive: bool
-    held: int
-    """Domains."""
-    expired: int
-    runs: int
-    pages: int
-    errors: int
-    bytes: int
-    in_window: int
-    status: str
-    """active, idle (it runs and holds nothing), ended (in order), or silent (it died, or cannot reach the database)."""
-    current_url: str | None
-    """What it has been fetching for longest."""
-    current_urls: list[str]
-    """What it fetches at this moment, the oldest request first; a few of them."""
-    ended_at: datetime | None
-    activity: dict[str, Any] | None
-    """What it does at this moment: `requests` in flight by job, some of them (`fetching`), and `waits` of domains that it holds, each with
-    its kind, a detail, and the seconds until the next attempt. None: nothing, or it is not alive."""
-    activity_at: datetime | None
-    """When that was written; seconds in it count from then."""
+    """Those without a heartbeat for that long."""
 
 
 class Verify(Body):
@@ -158,7 +62,7 @@ class Verify(Body):
     """Also read every page in the archive of the machine that does it."""
 
 
-@router.get("/api/claims", summary="Domains that are held")
+@router.get("/api/claims", summary="Claims")
 def claims(
     services: Services,
     request: Request,
@@ -167,28 +71,25 @@ def claims(
     expired: Annotated[bool | None, Query(description="Only those whose lease has ended, or has not.")] = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
-) -> Page[ClaimView]:
-    """By holder."""
-    query = ClaimFilter(worker or None, expired)
-    found = services.listings.claims(query, after=decode_list_cursor("claims", "worker", cursor), limit=limit)
-    return keyset_page(request, response, [ClaimView.of(row) for row in found.rows], found.next)
+) -> Page[Claim]:
+    """By worker."""
+    after = decode_list_cursor("claims", "worker", cursor)
+    found = services.workers.claims(ClaimFilter(worker or None, expired), after=after, limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.get("/api/claims/summary", summary="Claims in figures")
 def summary(services: Services) -> ClaimSummary:
-    """Who holds how many, what has expired, what waits."""
-    return ClaimSummary.of(ClaimDesk(services.database).overview())
+    """The claims of each worker, expired claims, domains that wait."""
+    return services.workers.summary()
 
 
-@router.post("/api/admin/claims/release", summary="Free claims")
-def release(services: Services, caller: Caller, given: Release | None = None) -> Released:
+@router.post("/api/admin/claims/release", summary="Release claims")
+def release(services: Services, caller: Caller, body: Release | None = None) -> ReleasedClaims:
     """Expired ones and those of dead workers, or with `force` those of a worker or of all."""
-    wanted = given or Release()
-    check_target(force=wanted.force, worker=wanted.worker, all_active=wanted.all_active)
-    desk = ClaimDesk(services.database)
-    if wanted.force:
-        return Released(claims=desk.force_release(wanted.worker, actor=caller.name))
-    return Released(claims=desk.release_expired(actor=caller.name))
+    options = body or Release()
+    check_target(force=options.force, worker=options.worker, all_active=options.all_active)
+    return ReleasedClaims(services.workers.release(force=options.force, worker=options.worker, actor=caller.name))
 
 
 @router.get("/api/runs", summary="Runs", responses=documented(404))
@@ -201,24 +102,24 @@ def runs(
     worker: Filter = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
-) -> Page[RunView]:
+) -> Page[Run]:
     """Worker processes, the newest first."""
-    query = RunFilter(status, job or None, worker or None)
-    found = services.listings.runs(query, after=decode_list_cursor("runs", "newest", cursor), limit=limit)
-    return keyset_page(request, response, [RunView.of(row) for row in found.rows], found.next)
+    where = RunFilter(status, job or None, worker or None)
+    found = services.workers.runs(where, after=decode_list_cursor("runs", "newest", cursor), limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.get("/api/runs/{id}", summary="A run", responses=documented(404))
-def run(id: Id, services: Services) -> RunView:  # noqa: A002 — the name of the parameter
+def run(id: Id, services: Services) -> Run:  # noqa: A002 — the name of the parameter
     """By its id."""
-    return RunView.of(services.listings.run(id))
+    return services.workers.run(id)
 
 
-@router.post("/api/admin/runs/cleanup", summary="Close runs that are dead")
-def cleanup(services: Services, caller: Caller, given: Cleanup | None = None) -> Closed:
-    """Those that say they run and were not heard of."""
-    wanted = timedelta(minutes=(given or Cleanup()).older_than_minutes)
-    return Closed(runs=ClaimDesk(services.database).close_silent_runs(wanted, actor=caller.name))
+@router.post("/api/admin/runs/cleanup", summary="Close silent runs")
+def cleanup(services: Services, caller: Caller, body: Cleanup | None = None) -> ClosedRuns:
+    """Those in state running without a heartbeat for a while."""
+    older_than = timedelta(minutes=(body or Cleanup()).older_than_minutes)
+    return ClosedRuns(services.workers.close_silent_runs(older_than, actor=caller.name))
 
 
 @router.get("/api/workers", summary="Workers")
@@ -226,15 +127,16 @@ def workers(
     services: Services,
     request: Request,
     response: Response,
-    alive: Annotated[bool | None, Query(description="Heard of in the last two minutes, or not.")] = None,
+    alive: Annotated[
+        bool | None, Query(description="Only those with a heartbeat in the last two minutes, or without one.")
+    ] = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
-) -> Page[WorkerView]:
+) -> Page[Worker]:
     """By name."""
-    found = services.listings.workers(
-        WorkerFilter(alive), after=decode_list_cursor("workers", "name", cursor), limit=limit
-    )
-    return keyset_page(request, response, [WorkerView.of(row) for row in found.rows], found.next)
+    after = decode_list_cursor("workers", "name", cursor)
+    found = services.workers.page(WorkerFilter(alive), after=after, limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.post("/api/admin/verify", summary="Verify the store", status_code=202)

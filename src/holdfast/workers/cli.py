@@ -1,7 +1,7 @@
-"""Commands about claims and runs: look, and free what is stuck."""
+"""Commands of claims and runs: show them, release stuck claims, close silent runs."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
@@ -9,12 +9,27 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize
-from holdfast.workers.service import ClaimDesk, Overview, check_target
+from holdfast.workers.records import ClaimSummary, Run, WorkerClaims
+from holdfast.workers.service import WorkerService, check_target
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-_LONGEST_SILENCE = 60 * 24 * 365
+_MAX_SILENCE = 60 * 24 * 365
+
+
+class Workers(Protocol):
+    """Claims and runs of a store, or of a server."""
+
+    def summary(self) -> ClaimSummary: ...
+
+    def releasable(self, *, force: bool, worker: str | None) -> list[WorkerClaims]: ...
+
+    def release(self, *, force: bool, worker: str | None, actor: str) -> int: ...
+
+    def silent_runs(self, older_than: timedelta) -> list[Run]: ...
+
+    def close_silent_runs(self, older_than: timedelta, *, actor: str) -> list[int]: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -24,16 +39,13 @@ def register(app: typer.Typer) -> None:
         app.command(name, cls=Command)(command)
 
 
-def _desk(ctx: typer.Context) -> ClaimDesk:
-    return ClaimDesk(command_context.get(ctx).store())
-
-
-def _overview(context: command_context.CommandContext) -> Overview:
+def _workers(ctx: typer.Context) -> Workers:
+    context = command_context.get(ctx)
     if context.remote:
-        from holdfast.cli.remote import store
+        from holdfast.cli.remote.workers import RemoteWorkers
 
-        return store.claims(context.client)
-    return ClaimDesk(context.store()).overview()
+        return RemoteWorkers(context.client)
+    return WorkerService(context.store())
 
 
 def claims(ctx: typer.Context, as_json: output.Json = False) -> None:
@@ -43,24 +55,24 @@ def claims(ctx: typer.Context, as_json: output.Json = False) -> None:
         holdfast claims
         holdfast claims --json
     """
-    overview = _overview(command_context.get(ctx))
+    found = _workers(ctx).summary()
     if as_json:
-        output.print_json(overview)
+        output.print_json(found)
         return
-    if overview.workers:
-        rows = [(w.worker, w.claims, w.expired, output.format_time(w.earliest_expiry)) for w in overview.workers]
+    if found.workers:
+        rows = [(w.worker, w.claims, w.expired, output.format_time(w.earliest_expiry)) for w in found.workers]
         output.print_table(["WORKER", "CLAIMS", "EXPIRED", "FIRST EXPIRY"], rows, right="CLAIMS EXPIRED")
     else:
         output.print_line("No domain is held.")
-    if overview.expired:
+    if found.expired:
         output.print_line("\nExpired claims; the next sweep frees them, or `holdfast release-stuck-claims`")
-        expired = [(c["domain"], c["worker"], output.format_time(c["expires_at"])) for c in overview.expired]
+        expired = [(c.domain, c.worker, output.format_time(c.expires_at)) for c in found.expired]
         output.print_table(["DOMAIN", "WORKER", "EXPIRED"], expired)
-        missing = sum(w.expired for w in overview.workers) - len(expired)
+        missing = sum(w.expired for w in found.workers) - len(expired)
         if missing > 0:
             command_context.say(f"… and {missing:,} more")
-    waiting = ", ".join(f"{count:,} {status}" for status, count in overview.waiting.items()) or "none"
-    output.print_line(f"\nWaiting to be claimed: {waiting}. Cooling down: {overview.cooling:,}.")
+    waiting = ", ".join(f"{count:,} {status}" for status, count in found.waiting.items()) or "none"
+    output.print_line(f"\nWaiting to be claimed: {waiting}. Cooling down: {found.cooling:,}.")
 
 
 def release_stuck_claims(
@@ -92,8 +104,8 @@ def release_stuck_claims(
         holdfast release-stuck-claims --force --all-active --yes
     """
     check_target(force=force, worker=worker_id, all_active=all_active)
-    desk = _desk(ctx)
-    targets = desk.targets(force=force, worker=worker_id)
+    workers = _workers(ctx)
+    targets = workers.releasable(force=force, worker=worker_id)
     count = sum(row.claims if force else row.expired for row in targets)
     what = pluralize(count, "claim" if force else "stuck claim")
     whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {pluralize(len(targets), 'worker')}"
@@ -102,7 +114,7 @@ def release_stuck_claims(
         return
     if force and count and not yes:
         command_context.confirm(f"Release {what} {whose}?", "Nothing was released.")
-    released = desk.force_release(worker_id, actor=actor()) if force else desk.release_expired(actor=actor())
+    released = workers.release(force=force, worker=worker_id, actor=actor())
     _answer(
         as_json,
         f"Released {pluralize(released, 'claim' if force else 'stuck claim')}.",
@@ -114,7 +126,7 @@ def release_stuck_claims(
 def cleanup_stale_runs(
     ctx: typer.Context,
     older_than_minutes: Annotated[
-        int, typer.Option(metavar="N", min=1, max=_LONGEST_SILENCE, help="Silent for at least that long.")
+        int, typer.Option(metavar="N", min=1, max=_MAX_SILENCE, help="Silent for at least that long.")
     ] = 60,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -126,9 +138,9 @@ def cleanup_stale_runs(
         holdfast cleanup-stale-runs --dry-run
         holdfast cleanup-stale-runs --older-than-minutes 10 --yes
     """
-    desk = _desk(ctx)
+    workers = _workers(ctx)
     older_than = timedelta(minutes=older_than_minutes)
-    stale = desk.silent_runs(older_than)
+    stale = workers.silent_runs(older_than)
     if not as_json and stale:
         rows = [
             (
@@ -147,7 +159,7 @@ def cleanup_stale_runs(
         return
     if not yes:
         command_context.confirm(f"Mark {pluralize(len(stale), 'run')} as failed?", "Nothing was changed.")
-    marked = desk.close_silent_runs(older_than, actor=actor())
+    marked = workers.close_silent_runs(older_than, actor=actor())
     _answer(as_json, f"Marked {pluralize(len(marked), 'run')} as failed.", marked=marked)
 
 

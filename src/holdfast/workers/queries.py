@@ -1,53 +1,34 @@
-"""Runs, workers and jobs in pages.
+"""SQL of workers, their runs and claims: lists and reports. The list of jobs is here, too.
 
-The rule: what has to be summed is summed for the rows of a page, and for no others.
+The rule: sums are computed for the rows of a page, and for no others. Each report is one statement that stays fast enough at a million
+domains and ten million URLs.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 
 from holdfast.db import operator_reports
 from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, SortColumn, only_id
+from holdfast.db.rows import by_name
+from holdfast.db.runs import SILENT
 from holdfast.db.workers import status_columns
 from holdfast.errors import NotFound
+from holdfast.workers.records import ActiveWorker, Claim, ExpiredClaim, Run, Worker, WorkerClaims
 
 _DOWN: Final = (SortColumn("t.id", int, descending=True),)
 
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A worker process at work."""
-
-    id: int
-    worker: str
-    job_id: int | None
-    job: str | None
-    """None: it serves all jobs."""
-    crawl_id: int | None
-    status: str
-    started_at: datetime
-    heartbeat_at: datetime
-    completed_at: datetime | None
-    error_message: str | None
-    pages_crawled: int
-    errors: int
-    bytes: int
-    images_found: int
-    images_downloaded: int
-    in_window: int
-    """URLs in its memory, as it said last."""
-
-
+_RUN: Final = """
+    t.id, t.worker, j.name AS job, t.status::text, t.started_at, t.heartbeat_at, t.completed_at, t.error_message,
+    t.pages_crawled, t.errors, t.bytes, t.images_found, t.in_window
+"""
+_JOB_OF_RUN: Final = "LEFT JOIN crawl_jobs j ON j.id = t.job_id"
 RUNS: Final = Listing(
     "crawl_runs",
-    """
-    t.id, t.worker, t.job_id, j.name AS job, t.crawl_id, t.status::text, t.started_at, t.heartbeat_at, t.completed_at, t.error_message,
-    t.pages_crawled, t.errors, t.bytes, t.images_found, t.images_downloaded, t.in_window
-    """,
-    RunRow,
+    _RUN,
+    Run,
     {
         "running": "t.status = 'running'",
         "status": "t.status = %(status)s::run_status",
@@ -62,54 +43,20 @@ RUNS: Final = Listing(
             (("id",), ("running",), ("job",), ("worker",), ()),
         )
     },
-    joins="LEFT JOIN crawl_jobs j ON j.id = t.job_id",
+    joins=_JOB_OF_RUN,
     selective=frozenset({"running", "job", "worker", "crawl"}),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
-    """A name that worker processes bear, and who bears it."""
-
-    name: str
-    host: str
-    pid: int
-    boot_epoch: int
-    """Which of its lives this is."""
-    started_at: datetime
-    heartbeat_at: datetime
-    alive: bool
-    """It was heard of lately, and one of its runs has not ended."""
-    held: int
-    """Domains."""
-    expired: int
-    """Of these: their leases have ended."""
-    runs: int
-    """That have not ended."""
-    pages: int
-    """Of these runs; likewise below."""
-    errors: int
-    bytes: int
-    in_window: int
-    status: str
-    """active, idle (it runs and holds nothing), ended (in order), or silent (it died, or cannot reach the database)."""
-    current_url: str | None
-    """What it has been fetching for longest."""
-    current_urls: list[str]
-    """What it fetches at this moment, the oldest request first; a few of them."""
-    ended_at: datetime | None
-    """When it ended in order; None: it runs, or died."""
-    activity: dict[str, Any] | None
-    """What it does at this moment (model/activity.py); None: nothing, or it is not alive."""
-    activity_at: datetime | None
-    """When that was written; seconds in it count from then."""
-
+"""The list of runs."""
+_SILENT_RUNS: Final = f"""
+SELECT {_RUN} FROM (SELECT * FROM crawl_runs WHERE {SILENT}) t {_JOB_OF_RUN} ORDER BY t.id
+"""  # noqa: S608 — constants
 
 _RUNNING: Final = """
 SELECT worker, count(*) AS runs, sum(pages_crawled)::bigint AS pages, sum(errors)::bigint AS errors, sum(bytes)::bigint AS bytes,
        sum(in_window)::bigint AS in_window FROM crawl_runs WHERE status = 'running' GROUP BY worker
 """
 _HEARD_OF: Final = "t.heartbeat_at > clock_timestamp() - %(silence)s::interval"
+_RUNS_AND_BEATS: Final = f"(r.worker IS NOT NULL AND {_HEARD_OF})"
 _IS_ALIVE: Final = (
     f"({_HEARD_OF} AND EXISTS (SELECT FROM crawl_runs r WHERE r.status = 'running' AND r.worker = t.name))"
 )
@@ -117,13 +64,12 @@ _IS_ALIVE: Final = (
 WORKERS: Final = Listing(
     "workers",
     f"""
-    t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, r.worker IS NOT NULL AND {_HEARD_OF} AS alive, h.held, h.expired,
+    t.name, t.host, t.pid, t.boot_epoch, t.started_at, t.heartbeat_at, {_RUNS_AND_BEATS} AS alive, h.held, h.expired,
     COALESCE(r.runs, 0) AS runs, COALESCE(r.pages, 0) AS pages, COALESCE(r.errors, 0) AS errors, COALESCE(r.bytes, 0) AS bytes,
-    COALESCE(r.in_window, 0) AS in_window,
-    {status_columns(f"(r.worker IS NOT NULL AND {_HEARD_OF})", "h.held", "t")}, t.ended_at,
-    CASE WHEN r.worker IS NOT NULL AND {_HEARD_OF} THEN t.activity END AS activity, t.activity_at
+    COALESCE(r.in_window, 0) AS in_window, {status_columns(_RUNS_AND_BEATS, "h.held", "t")}, t.ended_at,
+    CASE WHEN {_RUNS_AND_BEATS} THEN t.activity END AS activity, t.activity_at
     """,
-    WorkerRow,
+    Worker,
     {
         "name": Equals("t.name", "%(name)s::text"),
         "alive": _IS_ALIVE,
@@ -136,6 +82,100 @@ WORKERS: Final = Listing(
                         FROM domains d WHERE d.claimed_by = t.name) h
     """,  # noqa: S608 — constants
 )
+"""The list of workers."""
+_AT_WORK: Final = f"""
+SELECT t.name, t.host, t.pid, t.started_at, t.heartbeat_at, {_RUNS_AND_BEATS} AS alive,
+       COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window,
+       {status_columns(_RUNS_AND_BEATS, "COALESCE(h.held, 0)", "t")},
+       CASE WHEN {_RUNS_AND_BEATS} THEN t.activity END AS activity, t.activity_at
+FROM workers t
+LEFT JOIN (SELECT claimed_by, count(*) AS held FROM domains WHERE claimed_by IS NOT NULL GROUP BY claimed_by) h ON h.claimed_by = t.name
+LEFT JOIN ({_RUNNING}) r ON r.worker = t.name
+WHERE {_RUNS_AND_BEATS} OR h.held > 0
+ORDER BY alive DESC, t.name LIMIT %(limit)s
+"""  # noqa: S608 — constants
+
+CLAIMS: Final = Listing(
+    "domains",
+    """
+    t.domain, t.claimed_by AS worker, t.claim_epoch AS epoch, l.claimed_at, t.claim_expires_at AS expires_at,
+    t.claim_expires_at <= clock_timestamp() AS expired, t.status::text, t.frontier_size
+    """,
+    Claim,
+    {
+        "worker": Equals("t.claimed_by", "%(worker)s::text"),
+        "expired": "t.claim_expires_at <= clock_timestamp()",
+        "lasting": "t.claim_expires_at > clock_timestamp()",
+    },
+    {"worker": Order((SortColumn("t.claimed_by", str), SortColumn("t.id", int)), (("worker",), ()))},
+    joins="LEFT JOIN claim_log l ON l.domain_id = t.id AND l.epoch = t.claim_epoch",
+    condition="t.claimed_by IS NOT NULL",
+)
+"""The list of claims."""
+_BY_WORKER: Final = """
+SELECT claimed_by AS worker, count(*) AS claims, count(*) FILTER (WHERE claim_expires_at <= clock_timestamp()) AS expired,
+       min(claim_expires_at) AS earliest_expiry
+FROM domains WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)
+GROUP BY claimed_by ORDER BY claimed_by
+"""
+_EXPIRED: Final = """
+SELECT domain, claimed_by AS worker, claim_epoch AS epoch, claim_expires_at AS expires_at FROM domains
+WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() ORDER BY claim_expires_at LIMIT %(limit)s
+"""
+_WAITING: Final = """
+SELECT d.status::text, count(*) FROM domains d
+WHERE d.claimed_by IS NULL AND EXISTS (SELECT FROM job_domains jd WHERE jd.domain_id = d.id AND jd.ready)
+GROUP BY d.status ORDER BY d.status
+"""
+_COOLING: Final = "SELECT count(*) FROM domains WHERE next_crawl_after > clock_timestamp()"
+
+_as_run: Final = by_name(Run)
+_as_active_worker: Final = by_name(ActiveWorker)
+_as_worker_claims: Final = by_name(WorkerClaims)
+_as_expired_claim: Final = by_name(ExpiredClaim)
+
+
+def run(connection: psycopg.Connection, run_id: int) -> Run:
+    """Return one run. Raises NotFound."""
+    found = RUNS.page(connection, {"id": run_id}, order="newest", limit=1).rows
+    if not found:
+        raise NotFound(f"There is no run {run_id}.")
+    return found[0]
+
+
+def silent_runs(connection: psycopg.Connection, *, older_than: timedelta) -> list[Run]:
+    """Return runs in state running without a heartbeat for `older_than`."""
+    with connection.cursor(row_factory=_as_run) as cursor:
+        return cursor.execute(_SILENT_RUNS, {"older_than": older_than}).fetchall()
+
+
+def at_work(connection: psycopg.Connection, *, silence: timedelta, limit: int = 50) -> list[ActiveWorker]:
+    """Return workers with a heartbeat within `silence`, then silent ones that still hold domains."""
+    with connection.cursor(row_factory=_as_active_worker) as cursor:
+        return cursor.execute(_AT_WORK, {"silence": silence, "limit": limit}).fetchall()
+
+
+def claims_by_worker(connection: psycopg.Connection, worker: str | None = None) -> list[WorkerClaims]:
+    """Count claims by worker, expired ones also separately."""
+    with connection.cursor(row_factory=_as_worker_claims) as cursor:
+        return cursor.execute(_BY_WORKER, {"worker": worker}).fetchall()
+
+
+def expired_claims(connection: psycopg.Connection, *, limit: int) -> list[ExpiredClaim]:
+    """Return claims whose lease has ended and that no sweep has released yet."""
+    with connection.cursor(row_factory=_as_expired_claim) as cursor:
+        return cursor.execute(_EXPIRED, {"limit": limit}).fetchall()
+
+
+def waiting_domains(connection: psycopg.Connection) -> dict[str, int]:
+    """Count domains that could be claimed now, by status."""
+    return dict(connection.execute(_WAITING).fetchall())
+
+
+def cooling_domains(connection: psycopg.Connection) -> int:
+    """Count domains in a cool-down."""
+    row = connection.execute(_COOLING).fetchone()
+    return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +252,3 @@ def job(connection: psycopg.Connection, job_id: int) -> JobRow:
     if not found:
         raise NotFound(f"There is no job {job_id} any more.")
     return JobRow(**found[0])
-
-
-def run(connection: psycopg.Connection, run_id: int) -> RunRow:
-    """One run. Raises NotFound."""
-    found = RUNS.page(connection, {"id": run_id}, order="newest", limit=1).rows
-    if not found:
-        raise NotFound(f"There is no run {run_id}.")
-    return found[0]

@@ -1,28 +1,31 @@
-"""What operators do about claims and runs: look, free what is stuck, close what is dead."""
+"""Workers, runs and claims: list, show, release stuck claims, close silent runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from holdfast.db import audit, operator_reports, runs, sweeper, workers
+from holdfast.db import audit, jobs, runs, sweeper, workers
 from holdfast.db.connection import Database
+from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.errors import NotFound, UsageError
+from holdfast.workers import queries
+from holdfast.workers.records import (
+    Claim,
+    ClaimFilter,
+    ClaimSummary,
+    Run,
+    RunFilter,
+    Worker,
+    WorkerClaims,
+    WorkerFilter,
+)
 
 _EXPIRED_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """Who holds what, what has expired, what waits."""
-
-    workers: list[operator_reports.WorkerClaims]
-    expired: list[dict[str, Any]]
-    waiting: dict[str, int]
-    cooling: int
-
-
 def check_target(*, force: bool, worker: str | None, all_active: bool) -> None:
-    """Raise UsageError for a release that cannot be meant. Needs no database, so a slip of the pen starts none."""
+    """Raise UsageError for an invalid combination of options. Needs no database, so that a mistake starts none."""
     if all_active and not force:
         raise UsageError("--all-active requires --force.")
     if worker is not None and not force:
@@ -36,53 +39,66 @@ def check_target(*, force: bool, worker: str | None, all_active: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimDesk:
-    """Claims and runs of one store."""
+class WorkerService:
+    """The workers, runs and claims of one database."""
 
     database: Database
 
-    def overview(self) -> Overview:
-        """The three questions of an operator, answered."""
-        with self.database.session() as connection:
-            return Overview(
-                workers=operator_reports.claims_by_worker(connection),
-                expired=operator_reports.expired_claims(connection, limit=_EXPIRED_SHOWN),
-                waiting=operator_reports.waiting_domains(connection),
-                cooling=operator_reports.cooling_domains(connection),
-            )
+    # Lists. In each, `after` is the `next` of the page before.
 
-    def targets(self, *, force: bool, worker: str | None) -> list[operator_reports.WorkerClaims]:
-        """Which claims a release would free, by worker: expired ones, or with `force` all of a worker or of all (None).
+    def page(
+        self,
+        where: WorkerFilter | None = None,
+        *,
+        after: Key | None = None,
+        limit: int = 100,
+        silence: timedelta = workers.DEAD_AFTER,
+    ) -> Page[Worker]:
+        """Return one page of workers, by name; one without a heartbeat for `silence` is not alive. Raises UsageError."""
+        filters = (where or WorkerFilter()).given()
+        return self._page(queries.WORKERS, filters, "name", after, limit, {"silence": silence})
 
-        All claims of a dead worker count as expired: its lease does not matter any more.
-        """
-        with self.database.session() as connection:
-            dead = set(workers.dead(connection))
-            found = [
-                replace(row, expired=row.claims) if row.worker in dead else row
-                for row in operator_reports.claims_by_worker(connection, worker)
-            ]
-        if worker is not None and not found:
-            raise NotFound(f"No worker called {worker!r} holds a claim.")
-        return found if force else [row for row in found if row.expired]
+    def runs(self, where: RunFilter | None = None, *, after: Key | None = None, limit: int = 100) -> Page[Run]:
+        """Return one page of runs, newest first. Raises UsageError, NotFound."""
+        return self._page(queries.RUNS, (where or RunFilter()).given(), "newest", after, limit)
 
-    def release_expired(self, *, actor: str) -> int:
-        """Free claims whose lease ended, and those of dead workers; how many."""
-        with self.database.session() as connection:
-            return sweeper.release_expired(connection, actor=actor)
+    def claims(self, where: ClaimFilter | None = None, *, after: Key | None = None, limit: int = 100) -> Page[Claim]:
+        """Return one page of claims, by worker. Raises UsageError."""
+        return self._page(queries.CLAIMS, (where or ClaimFilter()).given(), "worker", after, limit)
 
-    def force_release(self, worker: str | None, *, actor: str) -> int:
-        """Take the claims of a worker, or of all, away from them; how many. Their later writes are fenced off."""
+    def _page(
+        self,
+        listing: Listing[Any],
+        filters: dict[str, object],
+        order: str,
+        after: Key | None,
+        limit: int,
+        extra: Mapping[str, object] | None = None,
+    ) -> Page[Any]:
+        check_page_size(limit)
+        listing.order(order).check(after)
         with self.database.session() as connection:
-            return sweeper.force_release(connection, worker=worker, actor=actor)
+            job = filters.get("job")
+            if isinstance(job, str):
+                filters["job"] = jobs.find(connection, job)
+            return listing.page(connection, filters, order=order, after=after, limit=limit, extra=extra)
 
-    def silent_runs(self, older_than: timedelta) -> list[runs.SilentRun]:
-        """Runs that say they run and have not been heard of."""
+    # Runs
+
+    def run(self, run_id: int) -> Run:
+        """Return one run. Raises NotFound."""
+        if not 0 < run_id < 2**63:
+            raise UsageError(f"{run_id} is not the id of a run.")
         with self.database.session() as connection:
-            return runs.silent(connection, older_than=older_than)
+            return queries.run(connection, run_id)
+
+    def silent_runs(self, older_than: timedelta) -> list[Run]:
+        """Return runs in state running without a heartbeat for `older_than`."""
+        with self.database.session() as connection:
+            return queries.silent_runs(connection, older_than=older_than)
 
     def close_silent_runs(self, older_than: timedelta, *, actor: str) -> list[int]:
-        """Mark them as failed; their ids."""
+        """Mark silent runs as failed; returns their ids."""
         with self.database.session() as connection, connection.transaction():
             closed = runs.fail_silent(connection, older_than=older_than, message="Marked stale: no activity timeout")
             if closed:
@@ -90,3 +106,43 @@ class ClaimDesk:
                     connection, actor=actor, action="close", kind="runs", object_id="*", details={"runs": closed}
                 )
             return closed
+
+    # Claims
+
+    def summary(self) -> ClaimSummary:
+        """Return claims by worker, expired claims, and the number of domains that wait."""
+        with self.database.session() as connection:
+            return ClaimSummary(
+                workers=queries.claims_by_worker(connection),
+                expired=queries.expired_claims(connection, limit=_EXPIRED_SHOWN),
+                waiting=queries.waiting_domains(connection),
+                cooling=queries.cooling_domains(connection),
+            )
+
+    def releasable(self, *, force: bool, worker: str | None) -> list[WorkerClaims]:
+        """Return the claims that a release would free, by worker: expired ones, or with `force` all of a worker or of all (None).
+
+        All claims of a dead worker count as expired, whatever their leases are. Raises NotFound if `worker` holds none.
+        """
+        with self.database.session() as connection:
+            dead = set(workers.dead(connection))
+            found = [
+                replace(row, expired=row.claims) if row.worker in dead else row
+                for row in queries.claims_by_worker(connection, worker)
+            ]
+        return choose_releasable(found, force=force, worker=worker)
+
+    def release(self, *, force: bool, worker: str | None, actor: str) -> int:
+        """Release claims that have expired or whose worker is dead, or with `force` those of a worker or of all; returns how many.
+        Later writes of a worker that lost its claims are fenced off."""
+        with self.database.session() as connection:
+            if force:
+                return sweeper.force_release(connection, worker=worker, actor=actor)
+            return sweeper.release_expired(connection, actor=actor)
+
+
+def choose_releasable(found: list[WorkerClaims], *, force: bool, worker: str | None) -> list[WorkerClaims]:
+    """Choose the workers whose claims a release would free. Raises NotFound if `worker` holds none."""
+    if worker is not None and not found:
+        raise NotFound(f"No worker called {worker!r} holds a claim.")
+    return found if force else [row for row in found if row.expired]

@@ -70,7 +70,10 @@ def test_a_password_comes_by_a_pipe_or_from_a_person(cli: Cli) -> None:
             ["add", "http://10.0.0.7:80"],
             "10.0.0.7 is not an address of the public internet (private); `allow_private` permits it.",
         ),
-        (["add", "http://[::1]:80"], "[::1] is not an address of the public internet (loopback); `allow_private` permits it."),
+        (
+            ["add", "http://[::1]:80"],
+            "[::1] is not an address of the public internet (loopback); `allow_private` permits it.",
+        ),
         (["add", "http://h.example:1", "--password-stdin"], "There is no password on standard input."),
         (["add", "http://h.example:1", "--country", "Germany"], "A country is a code of two letters, such as DE."),
         (["add", "http://h.example:1", "--cost", "a lot"], "A monthly cost is a number such as 12.50."),

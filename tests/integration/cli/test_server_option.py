@@ -13,6 +13,7 @@ import pytest
 from holdfast import factories
 from holdfast.cli import app
 from holdfast.control.verify import Step
+from holdfast.db import runs
 from holdfast.db.connection import Database
 from holdfast.db.verify import Finding
 from holdfast.model.auth import Role, Scope
@@ -258,6 +259,30 @@ def test_domains(both: Both, database: Database, store: Store, monkeypatch: pyte
         ["domains", "unblock", "c.example"],
     ):
         both.refused(*refused)
+
+
+def test_stuck_claims_silent_runs_and_priorities(
+    both: Both, database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.domains(3)
+    first, *_ = store.claim("w1", 3)
+    store.expire(first.domain_id)
+    runs.begin(store.connection, worker="w1")
+    store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '1 day'")
+    dry = both.same("release-stuck-claims", "--dry-run")
+    assert (dry["would_release"], dry["workers"][0]["expired"]) == (1, 1)
+    both.shown("release-stuck-claims", "--force", "--all-active", "--dry-run")
+    assert both.same("cleanup-stale-runs", "--dry-run")["would_mark"]
+    both.refused("release-stuck-claims", "--force", "--worker-id", "nobody", "--yes")
+    both.refused("release-stuck-claims", "--force")
+    assert both.far("release-stuck-claims").out == "Released 1 stuck claim.\n"
+    assert both.far("release-stuck-claims", "--force", "--all-active", "--yes").out == "Released 2 claims.\n"
+    assert both.far("cleanup-stale-runs", "--yes").out.endswith("Marked 1 run as failed.\n")
+    assert store.value("SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL") == 0
+    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
+    monkeypatch.setattr("time.sleep", lambda _: operator.work())
+    assert both.same("recalculate-priorities") == {"domains": 3, "changed": 0}
+    both.shown("recalculate-priorities")
 
 
 def test_what_a_server_says_of_its_store(both: Both, database: Database, store: Store) -> None:

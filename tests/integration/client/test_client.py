@@ -18,6 +18,7 @@ from holdfast import Client, factories
 from holdfast.client import request_spec
 from holdfast.client.decoding import read
 from holdfast.client.values import Event, JobProgress
+from holdfast.db import runs
 from holdfast.db.connection import Database
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
@@ -120,7 +121,7 @@ def test_secrets_go_in_and_their_names_come_out(client: Client, store: Store) ->
     assert (made.secrets, made.spec["user_agent"]) == (["X-Key"], "W/1")
     assert client.set_secrets(made, headers=[], cookies=["a=canary"]).secrets == ["Cookie"]
     facts = client.configure_domain("a.example", basic_auth="bob:canary")
-    assert facts.facts["secrets"] == ["Authorization"]
+    assert facts.facts.secrets == ["Authorization"]
     assert "canary" not in repr((client.job(made), client.domain("a.example")))
     with pytest.raises(holdfast.UsageError, match="The header Host cannot be set"):
         client.set_secrets(made, headers=["Host: x"])
@@ -177,18 +178,18 @@ def test_a_domain_is_configured_by_whoever_has_seen_it_last(client: Client, stor
     store.seed("a.example")
     seen = client.domain("a.example")
     changed = client.configure_domain("a.example", version=seen.version, delay=2.5, frequency=timedelta(hours=6))
-    assert changed.facts["crawl_delay_seconds"] == 2.5
-    assert changed.facts["default_crawl_frequency"] == 21_600
+    assert changed.facts.crawl_delay_seconds == 2.5
+    assert changed.facts.default_crawl_frequency == timedelta(hours=6)
     with pytest.raises(holdfast.Changed):
         client.configure_domain("a.example", version=seen.version, delay=1)
-    assert client.configure_domain("a.example", budget=5).facts["max_pages_per_run"] == 5
-    assert client.configure_domain("a.example", budget=None).facts["max_pages_per_run"] != 5
+    assert client.configure_domain("a.example", budget=5).facts.max_pages_per_run == 5
+    assert client.configure_domain("a.example", budget=None).facts.max_pages_per_run != 5
     claim = store.claim_one("w1")
     assert [held.worker for held in client.claims()] == ["w1"]
     assert client.claim_summary().workers[0].claims == 1
     reset = client.reset_domain("a.example", reason="it moved")
     assert (reset.was, reset.was_held_by) == ("pending", "w1")
-    assert claim.domain_id == seen.facts["id"]
+    assert claim.domain_id == seen.facts.id
     store.seed("b.example")
     store.become("b.example", Status.BLOCKED)
     assert client.unblock_domain("b.example", reason="let in").was == "blocked"
@@ -199,6 +200,31 @@ def test_a_domain_is_configured_by_whoever_has_seen_it_last(client: Client, stor
     assert client.release_claims() == 0
     with pytest.raises(holdfast.UsageError):
         client.release_claims(force=True)
+
+
+def test_a_domain_is_added_closed_at_times_and_removed(client: Client, store: Store) -> None:
+    made = client.add_domain("Shop.example", delay=2.5, parser="product")
+    assert (made.domain, made.facts.crawl_delay_seconds, made.facts.parser_name) == ("shop.example", 2.5, "product")
+    assert client.add_domain("shop.example", delay=9).facts.crawl_delay_seconds == 2.5, "one that exists is unchanged"
+    closed = client.set_maintenance_window("shop.example", "22:00-06:00 Europe/Berlin", version=made.version)
+    assert closed.facts.maintenance_window == "22:00-06:00 Europe/Berlin"
+    (window,) = client.maintenance_windows(name="shop")
+    assert (window.domain, window.window) == ("shop.example", "22:00-06:00 Europe/Berlin")
+    assert window.closes_at is not None
+    assert list(client.maintenance_windows(name="x")) == []
+    with pytest.raises(holdfast.Changed):
+        client.set_maintenance_window("shop.example", None, version=made.version)
+    assert client.set_maintenance_window("shop.example", None).facts.maintenance_window is None
+    assert client.robots("shop.example") == []
+    assert client.recalculate_priorities().kind == "recalculate-priorities"
+    runs.begin(store.connection, worker="w1")
+    store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '1 day'")
+    assert client.close_silent_runs(older_than_minutes=2000) == []
+    (closed_run,) = client.close_silent_runs()
+    assert client.run(closed_run).status == "failed"
+    client.remove_domain("shop.example")
+    with pytest.raises(holdfast.NotFound):
+        client.domain("shop.example")
 
 
 def test_tasks_and_batches(client: Client, small_pages: None) -> None:

@@ -8,19 +8,16 @@ import pytest
 from holdfast.control import listings as browsing
 from holdfast.control.list_filters import (
     AuditFilter,
-    ClaimFilter,
-    DomainFilter,
     ItemFilter,
     JobFilter,
     NameFilter,
-    RunFilter,
     TaskFilter,
     UrlFilter,
-    WorkerFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import audit, crawls, jobs, runs, workers
 from holdfast.db.connection import Database
+from holdfast.domains.records import DomainFilter, WindowFilter
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
 from holdfast.jobs.service import JobService
@@ -36,7 +33,8 @@ from holdfast.settings import Settings
 from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
-from holdfast.workers.service import ClaimDesk
+from holdfast.workers.records import ClaimFilter, RunFilter, WorkerFilter
+from holdfast.workers.service import WorkerService
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.furnished import put_items
@@ -47,6 +45,16 @@ from tests.support.tasks import S, Tasks
 @pytest.fixture
 def browser(database: Database) -> ListingService:
     return ListingService(database)
+
+
+@pytest.fixture
+def domains(database: Database) -> DomainService:
+    return DomainService(database)
+
+
+@pytest.fixture
+def at_work(database: Database) -> WorkerService:
+    return WorkerService(database)
 
 
 def names(page: Any, name: str = "domain") -> list[Any]:
@@ -67,7 +75,7 @@ def some(store: Store, database: Database) -> Store:
     return store
 
 
-def test_domains_by_every_filter_in_every_order(some: Store, browser: ListingService) -> None:
+def test_domains_by_every_filter_in_every_order(some: Store, domains: DomainService) -> None:
     assert some.job
     for query, expected in [
         (DomainFilter(), ["a", "b", "c", "shop.b", "www2.b"]),
@@ -82,54 +90,54 @@ def test_domains_by_every_filter_in_every_order(some: Store, browser: ListingSer
         (DomainFilter(parent="b.example"), ["shop.b", "www2.b"]),
         (DomainFilter(parent="b.example", status=Status.PENDING, active=True, name="w"), ["www2.b"]),
     ]:
-        assert names(browser.domains(query)) == [f"{name}.example" for name in expected], query
+        assert names(domains.page(query)) == [f"{name}.example" for name in expected], query
         for order in LISTINGS["domains"].orders:
-            assert sorted(names(browser.domains(query, order=order))) == [f"{name}.example" for name in expected], query
+            assert sorted(names(domains.page(query, order=order))) == [f"{name}.example" for name in expected], query
 
 
-def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, browser: ListingService) -> None:
-    (held,) = browser.domains(DomainFilter(worker="w1")).rows
+def test_a_domain_in_a_list_has_what_people_ask_for(some: Store, domains: DomainService) -> None:
+    (held,) = domains.page(DomainFilter(worker="w1")).rows
     assert (held.claimed_by, held.claim_expired, held.stays_blocked, held.frontier_size) == ("w1", False, False, 1)
-    (blocked,) = browser.domains(DomainFilter(status=Status.BLOCKED)).rows
+    (blocked,) = domains.page(DomainFilter(status=Status.BLOCKED)).rows
     assert (blocked.block_reason_code, blocked.stays_blocked, blocked.next_crawl_after) == ("manual", True, None)
     assert blocked.version == some.row("shop.b.example")["version"]
 
 
-def test_claims_say_who_and_since_when(some: Store, browser: ListingService) -> None:
-    (claim,) = browser.claims().rows
+def test_claims_say_who_and_since_when(some: Store, at_work: WorkerService) -> None:
+    (claim,) = at_work.claims().rows
     assert (claim.domain, claim.worker, claim.epoch, claim.expired) == ("a.example", "w1", 1, False)
     assert claim.claimed_at is not None
     assert claim.claimed_at < claim.expires_at
-    some.expire(claim.domain_id)
-    assert names(browser.claims(ClaimFilter(expired=True))) == ["a.example"]
-    assert browser.claims(ClaimFilter(expired=False)).rows == []
-    assert browser.claims(ClaimFilter(worker="w2")).rows == []
+    some.expire(some.row(claim.domain)["id"])
+    assert names(at_work.claims(ClaimFilter(expired=True))) == ["a.example"]
+    assert at_work.claims(ClaimFilter(expired=False)).rows == []
+    assert at_work.claims(ClaimFilter(worker="w2")).rows == []
 
 
-def test_the_histories_of_a_domain(browser: ListingService, store: Store) -> None:
+def test_the_histories_of_a_domain(domains: DomainService, store: Store) -> None:
     store.domains(1)
     for _ in range(3):
         store.release(store.claim_one())
     store.become("d0.example", Status.EXHAUSTED)
-    first = browser.tenures("d0.example", limit=2)
+    first = domains.tenures("d0.example", limit=2)
     assert [row.epoch for row in first.rows] == [3, 2]
-    assert [row.epoch for row in browser.tenures("d0.example", after=first.next, limit=2).rows] == [1]
-    changes = browser.transitions("https://d0.example/x").rows
+    assert [row.epoch for row in domains.tenures("d0.example", after=first.next, limit=2).rows] == [1]
+    changes = domains.transitions("https://d0.example/x").rows
     assert [(row.from_status, row.to_status) for row in changes] == [("active", "exhausted"), ("pending", "active")]
     with pytest.raises(NotFound):
-        browser.tenures("nobody.example")
+        domains.tenures("nobody.example")
 
 
-def test_windows_say_when_they_open_and_close(some: Store, browser: ListingService) -> None:
+def test_windows_say_when_they_open_and_close(some: Store, domains: DomainService) -> None:
     some.connection.execute("UPDATE domains SET maintenance_window = 'mon-sun nonsense' WHERE domain = 'c.example'")
     some.connection.execute("UPDATE domains SET maintenance_window = '23:58-23:59' WHERE domain = 'b.example'")
-    closed, open_, odd = browser.windows().rows
+    closed, open_, odd = domains.windows().rows
     assert (closed.domain, closed.is_open) == ("a.example", False) or datetime.now(UTC).strftime("%H:%M") == "23:59"
     assert open_.domain == "b.example"
     assert open_.closes_at is not None
     assert open_.closes_at.strftime("%H:%M") == "23:58"
     assert (odd.domain, odd.is_open, odd.closes_at) == ("c.example", True, None), "what cannot be read closes nothing"
-    assert names(browser.windows(NameFilter(name="B"))) == ["b.example"]
+    assert names(domains.windows(WindowFilter(name="B"))) == ["b.example"]
 
 
 # Jobs, runs, workers --------------------------------------------------------------------------------------------------
@@ -155,7 +163,7 @@ def test_jobs_by_state_and_name_with_their_figures(browser: ListingService, stor
         browser.job(news)
 
 
-def test_runs_and_workers(browser: ListingService, store: Store, database: Database) -> None:
+def test_runs_and_workers(at_work: WorkerService, store: Store, database: Database) -> None:
     news = store.new_job("news")
     crawl_id, _ = crawls.begin(store.connection, news)
     with database.connect() as held:
@@ -164,34 +172,33 @@ def test_runs_and_workers(browser: ListingService, store: Store, database: Datab
     one = runs.begin(store.connection, worker="w1", job_id=news, crawl_id=crawl_id)
     two = runs.begin(store.connection, worker="w2")
     runs.end(store.connection, two, error="It fell.")
-    assert names(browser.runs(), "id") == [two, one]
-    assert names(browser.runs(RunFilter(status="running")), "id") == [one]
-    assert names(browser.runs(RunFilter(status="failed")), "error_message") == ["It fell."]
-    assert names(browser.runs(RunFilter(job="news", worker="w1", crawl=crawl_id)), "job") == ["news"]
-    assert browser.run(two).status == "failed"
+    assert names(at_work.runs(), "id") == [two, one]
+    assert names(at_work.runs(RunFilter(status="running")), "id") == [one]
+    assert names(at_work.runs(RunFilter(status="failed")), "error_message") == ["It fell."]
+    assert names(at_work.runs(RunFilter(job="news", worker="w1", crawl=crawl_id)), "job") == ["news"]
+    assert at_work.run(two).status == "failed"
     store.domains(2)
     store.claim("w1", 2)
-    alive, dead = browser.workers().rows
+    alive, dead = at_work.page().rows
     assert (alive.name, alive.alive, alive.held, alive.runs) == ("w1", True, 2, 1)
     assert (dead.name, dead.alive, dead.held, dead.runs) == ("w2", False, 0, 0)
-    assert names(browser.workers(WorkerFilter(alive=True)), "name") == ["w1"]
-    assert names(browser.workers(WorkerFilter(alive=False)), "name") == ["w2"]
-    assert not any(row.alive for row in browser.workers(silence=timedelta(0)).rows)
+    assert names(at_work.page(WorkerFilter(alive=True)), "name") == ["w1"]
+    assert names(at_work.page(WorkerFilter(alive=False)), "name") == ["w2"]
+    assert not any(row.alive for row in at_work.page(silence=timedelta(0)).rows)
     with pytest.raises(NotFound):
-        browser.run(99)
+        at_work.run(99)
 
 
-def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database: Database) -> None:
-    desk = ClaimDesk(database)
+def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, at_work: WorkerService) -> None:
     store.domains(3)
     first, *_ = store.claim("w1", 3)
     store.expire(first.domain_id)
-    assert desk.release_expired(actor="ann") == 1
-    assert desk.release_expired(actor="ann") == 0
-    assert desk.force_release("w1", actor="bob") == 2
+    assert at_work.release(force=False, worker=None, actor="ann") == 1
+    assert at_work.release(force=False, worker=None, actor="ann") == 0
+    assert at_work.release(force=True, worker="w1", actor="bob") == 2
     runs.begin(store.connection, worker="w1")
     store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '1 day'")
-    closed = desk.close_silent_runs(timedelta(hours=1), actor="bob")
+    closed = at_work.close_silent_runs(timedelta(hours=1), actor="bob")
     found = [
         (entry.actor, entry.action, entry.object_kind, entry.object_id) for entry in audit.listing(store.connection)
     ]
@@ -326,8 +333,10 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
 
 
 @pytest.mark.parametrize("limit", [0, 501, -1])
-def test_a_page_has_its_limits(browser: ListingService, limit: int) -> None:
-    for ask in (browser.domains, browser.jobs, browser.tasks):
+def test_a_page_has_its_limits(
+    browser: ListingService, domains: DomainService, at_work: WorkerService, limit: int
+) -> None:
+    for ask in (domains.page, at_work.page, browser.jobs, browser.tasks):
         with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
             ask(limit=limit)
 
@@ -353,11 +362,11 @@ def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -
         query.given()
 
 
-def test_who_is_not_known_is_not_found(browser: ListingService) -> None:
+def test_who_is_not_known_is_not_found(browser: ListingService, at_work: WorkerService) -> None:
     with pytest.raises(NotFound, match="no domain"):
         browser.urls(UrlFilter(domain="nobody.example"))
     with pytest.raises(NotFound, match="no job called"):
-        browser.runs(RunFilter(job="nothing"))
+        at_work.runs(RunFilter(job="nothing"))
 
 
 def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:

@@ -5,7 +5,6 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.control.listings import ListingService
 from holdfast.db import audit, domain_removal, domains, jobs, seed_insert, sweeper, tasks
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
@@ -60,9 +59,9 @@ def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainService, sto
 
 def test_who_looked_at_an_older_version_does_not_overwrite(desk: DomainService, store: Store) -> None:
     desk.add("a.example", actor=WHO)
-    version = desk.info("a.example")["version"]
+    version = desk.info("a.example").version
     after = desk.configure("a.example", parse_assignments(["delay=2"]), version, actor=WHO)
-    assert after["version"] == version + 1
+    assert after.version == version + 1
     with pytest.raises(Changed, match=rf"a\.example was changed meanwhile \(version {version + 1}, not {version}\)"):
         desk.configure("a.example", parse_assignments(["delay=9"]), version, actor=WHO)
     assert store.row("a.example")["crawl_delay_seconds"] == 2
@@ -127,7 +126,7 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     logged, held = (store.value(f"SELECT count(*) FROM {table}") for table in ("crawl_log", "claim_log"))
     domain_id = store.row("example.com")["id"]
     gone: list[int] = []
-    removed = desk.bury("https://example.com/x", actor=WHO)
+    removed = desk.remove("https://example.com/x", actor=WHO)
     desk.forget(removed.id, gone.append)
     assert (removed.id, removed.domain) == (domain_id, "example.com")
     assert gone == sorted(gone)
@@ -151,7 +150,7 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     assert_invariants(store.connection)
     with pytest.raises(NotFound):
         desk.info("example.com")
-    names = [row.domain for row in ListingService(database).domains().rows]
+    names = [row.domain for row in desk.page().rows]
     assert names == ["other.example"]
     assert sum(desk.counts().values()) == 1
     assert ("remove", "example.com") in deeds(store.connection)
@@ -163,7 +162,7 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
 def test_its_name_is_free_at_once(desk: DomainService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     before = store.row("example.com")["id"]
-    desk.bury("example.com", actor=WHO)
+    desk.remove("example.com", actor=WHO)
     store.seed(HOME)
     row = store.row("example.com")
     assert row["id"] != before
@@ -183,7 +182,7 @@ def test_the_sweep_does_what_a_killed_command_left(
     crawl_a_little(database, store)
     monkeypatch.setattr(domain_removal, "ROWS", 2)
     monkeypatch.setattr(domain_removal, "FEW", 1)
-    removed = desk.bury("example.com", actor=WHO)
+    removed = desk.remove("example.com", actor=WHO)
     assert domain_removal.delete_chunk(store.connection, removed.id) == 2
     assert_invariants(store.connection)
     assert domain_removal.tombstones(store.connection) == [], "its grave is fresh"
@@ -196,7 +195,7 @@ def test_the_sweep_does_what_a_killed_command_left(
 def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainService, store: Store) -> None:
     store.domains(1)
     domain_id = store.row("d0.example")["id"]
-    desk.forget(desk.bury("d0.example", actor=WHO).id)
+    desk.forget(desk.remove("d0.example", actor=WHO).id)
     assert store.value("SELECT count(*) FROM domains WHERE id = %s", domain_id) == 1
     with store.connection.transaction():
         store.insert_foreign(domain_id, "https://d0.example/late")
@@ -210,14 +209,14 @@ def test_who_is_at_work_on_it_is_not_robbed(desk: DomainService, store: Store) -
     store.domains(1)
     claim = store.claim_one("w1")
     with pytest.raises(Refused, match=r"d0\.example is held by worker w1\. Switch it off .* active=no"):
-        desk.bury("d0.example", actor=WHO)
+        desk.remove("d0.example", actor=WHO)
     store.expire(claim.domain_id)
     with pytest.raises(Refused, match="release-stuck-claims"):
-        desk.bury("d0.example", actor=WHO)
+        desk.remove("d0.example", actor=WHO)
     # What it says is what helps.
     desk.configure("d0.example", parse_assignments(["active=no"]), actor=WHO)
     desk.reset("d0.example", "to be removed", actor=WHO)
-    desk.forget(desk.bury("d0.example", actor=WHO).id)
+    desk.forget(desk.remove("d0.example", actor=WHO).id)
     assert not store.flush(claim, "w1", outcomes=1)
     assert_invariants(store.connection)
 
@@ -226,12 +225,12 @@ def test_tasks_that_live_keep_it(desk: DomainService, store: Store) -> None:
     made = Tasks(store.connection)
     task = made.one("a.example/x")
     with pytest.raises(Refused, match="has a live task; cancel"):
-        desk.bury("a.example", actor=WHO)
+        desk.remove("a.example", actor=WHO)
     made.add("a.example/y")
     with pytest.raises(Refused, match="has 2 live tasks; cancel"):
-        desk.bury("a.example", actor=WHO)
+        desk.remove("a.example", actor=WHO)
     store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled', status_reason = 'x'")
-    desk.forget(desk.bury("a.example", actor=WHO).id)
+    desk.forget(desk.remove("a.example", actor=WHO).id)
     assert store.value("SELECT count(*) FROM crawl_tasks WHERE id = %s", task) == 0
     assert store.value("SELECT count(*) FROM task_events") == 0
 
@@ -248,10 +247,10 @@ def test_a_domain_that_a_task_was_led_to_stays(desk: DomainService, store: Store
         ("https://d0.example/moved", url_key("https://d0.example/moved"), task),
     )
     with pytest.raises(Refused, match="Tasks have been led to d0"):
-        desk.bury("d0.example", actor=WHO)
+        desk.remove("d0.example", actor=WHO)
     # Its URL waits on, but nobody does for it: no visit need come before the domain can go.
     store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled' WHERE id = %s", (task,))
-    desk.forget(desk.bury("d0.example", actor=WHO).id)
+    desk.forget(desk.remove("d0.example", actor=WHO).id)
     assert_invariants(store.connection)
 
 
@@ -264,7 +263,7 @@ def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(desk: DomainSe
     store.connection.execute(
         "UPDATE crawl_tasks SET parent_task_id = %s, waits_for = 'parent' WHERE id = %s", (parent, child)
     )
-    desk.forget(desk.bury("a.example", actor=WHO).id)
+    desk.forget(desk.remove("a.example", actor=WHO).id)
     found = store.connection.execute("SELECT id, parent_task_id, waits_for FROM crawl_tasks").fetchall()
     assert found == [(child, None, None)]
 
@@ -277,7 +276,7 @@ def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainService, da
         crawl.commit(claim, [crawl.outcome(f"https://{claim.domain}/", Outcome.OK)])
         store.release(claim, "w1")
     assert store.value("SELECT pages_granted FROM crawls") == 2
-    desk.forget(desk.bury("example.com", actor=WHO).id)
+    desk.forget(desk.remove("example.com", actor=WHO).id)
     assert store.value("SELECT pages_granted FROM crawls") == 1
     assert_invariants(store.connection)
 
@@ -292,7 +291,7 @@ def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
 
     def late(connection: psycopg.Connection, columns: dict[str, object]) -> dict[bytes, int]:
         if not times:
-            desk.bury("a.example", actor=WHO)
+            desk.remove("a.example", actor=WHO)
         times.append(1)
         return real(connection, columns)
 
@@ -308,7 +307,7 @@ def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
 def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(desk: DomainService, store: Store) -> None:
     for _ in range(3):
         store.seed("a.example/1", "a.example/2")
-        removed = desk.bury("a.example", actor=WHO)
+        removed = desk.remove("a.example", actor=WHO)
         seed_insert.add(
             store.connection, [], job_id=store.job, source="test", defaults=NewDomains()
         )  # nothing to do is no fault

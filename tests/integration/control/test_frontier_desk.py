@@ -6,9 +6,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import audit, crawls, domains, jobs, sweeper
+from holdfast.db import audit, crawls, jobs, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
+from holdfast.domains import queries as domains
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.frontier.queries import clear as frontier_clear
 from holdfast.frontier.queries import lists as frontier_lists

@@ -11,7 +11,8 @@ from holdfast import factories
 from holdfast.control.page_reparsing import PageReparser
 from holdfast.control.parse_phase import Again, Selection
 from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
-from holdfast.db import domains, items
+from holdfast.db import items
+from holdfast.domains import queries as domains
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
 from holdfast.testing.simweb.process import WebProcess

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from holdfast.db import budget, claims, crawls, domains, rounds, sweeper
+from holdfast.db import budget, claims, crawls, rounds, sweeper
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.model.domain import Claim
 from holdfast.model.job import DomainLimits, Job, JobSpec, Limit
 from tests.support.batches import Worker, links, outcome

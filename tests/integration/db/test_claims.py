@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.db import claims, domains, operator_reports, sweeper
+from holdfast.db import claims, sweeper
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import Claim, Event, Status
 from holdfast.model.visit_report import DomainProgress
@@ -40,8 +41,8 @@ def test_a_batch_is_held_by_its_worker_alone_and_logged(store: Store) -> None:
         assert row["status"] == claim.status == Status.PENDING, "claiming is not crawling"
         assert timedelta() < LEASE - lease_left(store, claim) < timedelta(minutes=1)
         assert store.work(claim.domain)["ready"] is False
-        (tenure,) = operator_reports.tenures_of(store.connection, claim.domain_id)
-        assert (tenure["worker"], tenure["epoch"], tenure["ended_at"]) == ("w1", 1, None)
+        (tenure,) = domains.tenures_of(store.connection, claim.domain_id)
+        assert (tenure.worker, tenure.epoch, tenure.ended_at) == ("w1", 1, None)
     rest = store.claim("w2", 3)
     assert len(rest) == 2, "fewer than asked for: there is no more"
     assert not {c.domain_id for c in batch} & {c.domain_id for c in rest}
@@ -259,9 +260,9 @@ def test_the_first_outcome_makes_a_domain_active_and_progress_without_one_does_n
     assert store.status("a.example") is Status.PENDING
     assert store.flush(claim, outcomes=1)
     assert store.flush(claim, outcomes=1)
-    (change,) = operator_reports.transitions_of(store.connection, claim.domain_id)
-    assert (change["to_status"], change["worker"]) == ("active", "w1")
-    assert change["reason"].startswith(Event.OUTCOME)
+    (change,) = domains.transitions_of(store.connection, claim.domain_id)
+    assert (change.to_status, change.worker) == ("active", "w1")
+    assert change.reason.startswith(Event.OUTCOME)
     assert_invariants(store.connection)
 
 
@@ -318,7 +319,7 @@ def test_a_flush_renews_the_lease_moves_updated_at_and_leaves_the_version_to_peo
     assert after["version"] == before["version"] == 1, "the one change of status"
     assert after["updated_at"] > before["updated_at"]
     assert after["claim_expires_at"] > before["claim_expires_at"]
-    assert domains.edit(store.connection, "a.example", {"crawl_delay_seconds": 2.0}, version=1)["version"] == 2
+    assert domains.edit(store.connection, "a.example", {"crawl_delay_seconds": 2.0}, version=1).version == 2
 
 
 def test_every_flush_and_renewal_of_an_active_domain_is_a_heap_only_update(store: Store) -> None:

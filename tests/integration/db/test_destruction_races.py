@@ -59,7 +59,7 @@ def work(database: Database, name: str, seed: int) -> int:
 def remove(database: Database, chance: random.Random) -> int:
     desk = DomainService(database)
     with suppress(NotFound, Refused):
-        desk.forget(desk.bury(f"d{chance.randrange(DOMAINS)}.example", actor="ann").id)
+        desk.forget(desk.remove(f"d{chance.randrange(DOMAINS)}.example", actor="ann").id)
         return 1
     return 0
 
@@ -119,7 +119,7 @@ def test_a_removal_waits_for_links_that_are_on_their_way(store: Store, database:
         with store.connection.transaction():
             store.insert_foreign(domain_id, "https://d0.example/late")
             desk = DomainService(database)
-            future = thread.submit(lambda: desk.forget(desk.bury("d0.example", actor="ann").id))
+            future = thread.submit(lambda: desk.forget(desk.remove("d0.example", actor="ann").id))
             blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             while not other.value(blocked):
                 assert not future.done(), "it did not wait"

@@ -5,8 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.db import claimable, claims, domains, operator_reports, sweeper
+from holdfast.db import claimable, claims, sweeper
 from holdfast.db.connection import Database
+from holdfast.db.domains import counts
+from holdfast.domains import queries as domains
+from holdfast.domains.records import DomainColumns
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
 from tests.support.factories import LEASE, Store
@@ -101,7 +104,7 @@ def test_priorities_are_those_of_the_formula(store: Store) -> None:
         stored = store.row(name)["priority_score"]
         points = learnt_points(**facts)  # type: ignore[arg-type]
         assert stored == points - round((NOW - idle).timestamp() / 86400 * 5), (name, facts)
-        shown = domains.get(store.connection, name)["priority"]
+        shown = domains.get(store.connection, name).priority
         assert shown == pytest.approx(points + idle / timedelta(days=1) * 5, abs=2), (name, facts)
         assert store.work(name)["priority"] == stored
 
@@ -123,9 +126,9 @@ def test_the_points_of_a_rank(store: Store) -> None:
 def test_the_order_of_two_domains_does_not_change_with_time(store: Store) -> None:
     """Staleness grows alike for all, so the stored score leaves "now" out and is never rewritten for it."""
     store.seed("a.example", "b.example")
-    before = {row["domain"]: row["priority_score"] for row in listing(store)}
+    before = {row.domain: row.priority_score for row in recent(store)}
     assert score(store) == [(2, 0)], "a seed is scored as any domain is"
-    assert {row["domain"]: row["priority_score"] for row in listing(store)} == before
+    assert {row.domain: row.priority_score for row in recent(store)} == before
 
 
 def test_claims_go_to_domains_under_way_then_by_score_then_by_id(store: Store) -> None:
@@ -149,7 +152,7 @@ def test_claims_go_to_domains_under_way_then_by_score_then_by_id(store: Store) -
 def test_recalculating_goes_in_chunks_and_writes_only_what_changed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(domains, "PRIORITY_CHUNK", 2)
+    monkeypatch.setattr("holdfast.db.domains.PRIORITY_CHUNK", 2)
     assert score(store) == []
     store.domains(5)
     put(store, "d1.example", images_stored=5, pages_crawled=1)
@@ -189,7 +192,7 @@ def test_a_release_scores_its_domain(store: Store) -> None:
     claim = store.claim_one()
     store.flush(claim, outcomes=1, pages_crawled=1, images_stored=3)
     store.release(claim)
-    assert domains.get(store.connection, "a.example")["priority"] == pytest.approx(3000 + 2, abs=1)
+    assert domains.get(store.connection, "a.example").priority == pytest.approx(3000 + 2, abs=1)
     assert score(store) == [(1, 0)]
 
 
@@ -218,13 +221,11 @@ def test_a_reset_starts_a_domain_over_from_every_status_held_or_free(store: Stor
         assert (after["next_crawl_after"], after["first_blocked_at"], after["block_reason_code"]) == (None, None, None)
         assert after["version"] == before["version"] + 1
         changes = [
-            row
-            for row in operator_reports.transitions_of(store.connection, after["id"])
-            if row["reason"] == "reset: a test"
+            row for row in domains.transitions_of(store.connection, after["id"]) if row.reason == "reset: a test"
         ]
-        assert [row["from_status"] for row in changes] == ([] if status is Status.PENDING else [status])
+        assert [row.from_status for row in changes] == ([] if status is Status.PENDING else [status])
     for name, claim in claimed.items():
-        assert operator_reports.tenures_of(store.connection, claim.domain_id)[0]["why"] == "reset", name
+        assert domains.tenures_of(store.connection, claim.domain_id)[0].why == "reset", name
         assert not store.flush(claim, outcomes=1), "its former holder is fenced off"
     assert_invariants(store.connection)
     sweeper.sweep(store.connection, run_silence=HOUR)
@@ -302,12 +303,12 @@ def test_an_edit_raises_the_version_and_refuses_to_overwrite_another(store: Stor
     }
     assert set(changes) == domains.EDITABLE
     row = domains.edit(store.connection, "a.example", changes, version=0)
-    assert {name: row[name] for name in changes} == changes
-    assert row["version"] == 1
+    assert {name: getattr(row, name) for name in changes} == changes
+    assert row.version == 1
     with pytest.raises(Refused, match=r"a\.example was changed meanwhile \(version 1, not 0\)"):
         domains.edit(store.connection, "a.example", {"user_agent": None}, version=0)
-    assert domains.get(store.connection, "a.example")["user_agent"] == "Test/1"
-    assert domains.edit(store.connection, "a.example", {"user_agent": None})["version"] == 2
+    assert domains.get(store.connection, "a.example").user_agent == "Test/1"
+    assert domains.edit(store.connection, "a.example", {"user_agent": None}).version == 2
     with pytest.raises(NotFound):
         domains.edit(store.connection, "b.example", {"user_agent": None})
     with pytest.raises(AssertionError):
@@ -327,10 +328,8 @@ def test_a_domain_switched_off_is_not_claimed_and_one_switched_on_is(store: Stor
     assert_invariants(store.connection)
 
 
-def listing(
-    store: Store, status: Status | None = None, limit: int = 99, *, by_yield: bool = False
-) -> list[dict[str, object]]:
-    return domains.listing(store.connection, status=status, limit=limit, by_yield=by_yield)
+def recent(store: Store, status: Status | None = None, limit: int = 99) -> list[DomainColumns]:
+    return domains.recent(store.connection, status=status, limit=limit)
 
 
 def test_listings_show_what_was_asked_for_in_order(store: Store) -> None:
@@ -338,20 +337,20 @@ def test_listings_show_what_was_asked_for_in_order(store: Store) -> None:
     for name, day, stored in (("old.example", 3, 5), ("young.example", 1, 2), ("barren.example", 2, 0)):
         put(store, name, last_visit_ended_at=NOW - timedelta(days=day), pages_crawled=1, images_stored=stored)
     store.become("old.example", Status.ACTIVE)
-    assert [row["domain"] for row in listing(store)] == [
+    assert [row.domain for row in recent(store)] == [
         "young.example",
         "barren.example",
         "old.example",
         "new.example",
     ]
-    assert [row["domain"] for row in listing(store, limit=1)] == ["young.example"]
-    assert [row["domain"] for row in listing(store, Status.ACTIVE)] == ["old.example"]
-    assert [row["domain"] for row in listing(store, by_yield=True)] == [
+    assert [row.domain for row in recent(store, limit=1)] == ["young.example"]
+    assert [row.domain for row in recent(store, Status.ACTIVE)] == ["old.example"]
+    assert [row.domain for row in domains.by_yield(store.connection, limit=99)] == [
         "old.example",
         "young.example",
         "barren.example",
     ]
-    assert domains.counts(store.connection) == {"pending": 3, "active": 1}
+    assert counts(store.connection) == {"pending": 3, "active": 1}
 
 
 def test_a_domain_blocked_for_good_can_be_looked_at(store: Store) -> None:
@@ -361,12 +360,12 @@ def test_a_domain_blocked_for_good_can_be_looked_at(store: Store) -> None:
         put(store, name, retry_count=retries)
     for claim in store.claim("w1", 2):
         store.release(claim, event=Event.FORBIDDEN)
-    shown = {row["domain"]: row for row in listing(store)}
+    shown = {row.domain: row for row in recent(store)}
     assert shown["a.example"] == domains.get(store.connection, "a.example")
-    assert (shown["a.example"]["next_crawl_after"], shown["a.example"]["stays_blocked"]) == (None, True)
-    until = shown["b.example"]["next_crawl_after"]
+    assert (shown["a.example"].next_crawl_after, shown["a.example"].stays_blocked) == (None, True)
+    until = shown["b.example"].next_crawl_after
     assert isinstance(until, datetime)
     assert NOW + timedelta(days=14) < until < NOW + timedelta(days=16)
-    assert (shown["b.example"]["stays_blocked"], shown["c.example"]["next_crawl_after"]) == (False, None)
+    assert (shown["b.example"].stays_blocked, shown["c.example"].next_crawl_after) == (False, None)
     with pytest.raises(NotFound, match="holdfast seeds add"):
         domains.get(store.connection, "d.example")

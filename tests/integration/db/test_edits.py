@@ -7,8 +7,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import crawls, domains, edits, listen_notify, request_secrets, visit_state
+from holdfast.db import crawls, edits, listen_notify, request_secrets, visit_state
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.request_secrets import SealedSecret, SecretKind

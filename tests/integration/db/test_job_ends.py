@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from holdfast.db import crawls, domains
+from holdfast.db import crawls
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobSpec, JobState
 from tests.integration.db.test_reopening import new_job, state_of, sweep_now

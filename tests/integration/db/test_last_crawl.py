@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import crawls, domains, jobs, sweeper
+from holdfast.db import crawls, jobs, sweeper
+from holdfast.domains import queries as domains
 from holdfast.model.job import JobState
 from holdfast.stats import queries as current_counts
 from tests.integration.db.test_reopening import exhausted, new_job, state_of, unreachable
@@ -38,7 +39,7 @@ def test_a_claim_that_was_taken_away_leaves_a_score_of_what_was_crawled(store: S
 
 
 def test_priorities_are_computed_anew_every_hour_in_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(domains, "PRIORITY_CHUNK", 2)
+    monkeypatch.setattr("holdfast.db.domains.PRIORITY_CHUNK", 2)
     monkeypatch.setattr(sweeper, "SCORE_CHUNKS", 1)
     store.domains(5)
     store.connection.execute("UPDATE domains SET pages_discovered = pages_discovered + 100")
@@ -88,7 +89,7 @@ def test_a_job_with_a_page_is_completed(store: Store) -> None:
 
 def done_of(store: Store) -> tuple[int, int]:
     row = domains.get(store.connection, "a.example")
-    return row["pages_done"], row["pages_known"]
+    return row.pages_done, row.pages_known
 
 
 def test_no_more_pages_are_done_than_known(store: Store) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.control.list_filters import PageFilter
 from holdfast.control.listings import ListingService
-from holdfast.db import audit, domains, sweeper
+from holdfast.db import audit, sweeper
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.errors import NotFound, UsageError
 from holdfast.model.commit_batch import PageRow
 from holdfast.model.fetch_types import ArchiveRef

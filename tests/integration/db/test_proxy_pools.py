@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from holdfast.db import audit, domains
+from holdfast.db import audit
 from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.errors import NotFound, Refused
 from holdfast.model.proxy import ProxyMode
 from holdfast.proxies.queries import pools as proxy_pools

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from holdfast.db import domains
+from holdfast.domains import queries as domains
 from holdfast.errors import NotFound
 from holdfast.model.proxy import ProxyMode
 from holdfast.proxies.queries import pools as proxy_pools

@@ -5,7 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import claims, operator_reports, runs, sweeper
+from holdfast.db import claims, runs, sweeper
+from holdfast.domains import queries as domains
+from holdfast.domains.records import Tenure
 from holdfast.errors import ClaimLost
 from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Claim, Event, Status
 from tests.support.factories import LEASE, Store
@@ -42,8 +44,8 @@ def sweep_now(store: Store) -> sweeper.SweepResult:
     return sweeper.sweep(store.connection, run_silence=HOUR)
 
 
-def tenure(store: Store, claim: Claim) -> dict[str, object]:
-    return operator_reports.tenures_of(store.connection, claim.domain_id)[0]
+def tenure(store: Store, claim: Claim) -> Tenure:
+    return domains.tenures_of(store.connection, claim.domain_id)[0]
 
 
 # Stories ------------------------------------------------------------------------------------------------------------
@@ -57,12 +59,12 @@ def test_a_one_page_site_becomes_active_with_its_flush_and_exhausted_at_its_rele
     store.flush(claim, outcomes=1, pages_crawled=1)
     assert store.status("a.example") is Status.ACTIVE
     assert store.release(claim) is Status.EXHAUSTED
-    changes = [row["to_status"] for row in operator_reports.transitions_of(store.connection, claim.domain_id)]
+    changes = [row.to_status for row in domains.transitions_of(store.connection, claim.domain_id)]
     assert changes == ["exhausted", "active"]
     row = store.row("a.example")
     assert (row["claimed_by"], row["claim_expires_at"], row["claim_epoch"]) == (None, None, claim.epoch)
     assert_about(cooling(store, "a.example"), timedelta(days=14))
-    assert (tenure(store, claim)["why"], store.work("a.example")["state"]) == ("released", "done")
+    assert (tenure(store, claim).why, store.work("a.example")["state"]) == ("released", "done")
     assert store.claim() == []
     assert_invariants(store.connection)
 

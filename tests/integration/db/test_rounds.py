@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import budget, crawls, domains, rounds, runs, sweeper
+from holdfast.db import budget, crawls, rounds, runs, sweeper
 from holdfast.db.connection import Database
+from holdfast.domains import queries as domains
 from holdfast.model.domain import Claim, Event
 from holdfast.model.job import DomainLimits, Job, JobSpec, Limit
 from tests.support.batches import Worker

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from holdfast.db.rows import by_name
+from holdfast.model.domain import Status
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,18 @@ def test_a_parameter_may_be_made_of_nothing(connection: psycopg.Connection) -> N
         one, other = cursor.execute("SELECT generate_series(1, 2) AS id").fetchall()
     assert (one, other) == (Holder(1, []), Holder(2, []))
     assert one.kept is not other.kept
+
+
+def test_a_parameter_may_be_a_member_of_an_enum(connection: psycopg.Connection) -> None:
+    @dataclass
+    class Holder:
+        id: int
+        status: Status
+
+    with connection.cursor(row_factory=by_name(Holder)) as cursor:
+        made = cursor.execute("SELECT 'blocked' AS status, 1 AS id").fetchone()
+    assert made is not None
+    assert made.status is Status.BLOCKED
 
 
 def test_a_column_that_is_missing_is_named(connection: psycopg.Connection) -> None:

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import domain_removal, domains, jobs, seed_insert, sweeper
+from holdfast.db import domain_removal, jobs, seed_insert, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.seed_insert import SeedCounts
+from holdfast.domains import queries as domains
 from holdfast.errors import NotFound
 from holdfast.model.domain import Event, Status
 from holdfast.model.seed_lines import make_seed
@@ -65,9 +66,9 @@ def test_new_domains_are_treated_as_the_settings_say(store: Store) -> None:
     )
     seed_insert.add(store.connection, [make_seed("a.example")], job_id=store.job, source="x", defaults=defaults)
     row = domains.get(store.connection, "a.example")
-    assert [row[name] for name in ("max_pages_per_run", "parser_name", "crawl_delay_seconds")] == [5, "product", 0.5]
-    assert (row["max_concurrent_requests"], row["user_agent"]) == (2, "Test/1")
-    assert row["default_crawl_frequency"] == timedelta(hours=3)
+    assert (row.max_pages_per_run, row.parser_name, row.crawl_delay_seconds) == (5, "product", 0.5)
+    assert (row.max_concurrent_requests, row.user_agent) == (2, "Test/1")
+    assert row.default_crawl_frequency == timedelta(hours=3)
 
 
 def test_seeds_of_a_paused_job_are_not_ready_but_not_lost(store: Store) -> None:

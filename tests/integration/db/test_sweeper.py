@@ -6,10 +6,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import claimable, claims, operator_reports, runs, sweeper
+from holdfast.db import claimable, claims, runs, sweeper
 from holdfast.db.connection import Database
+from holdfast.domains.queries import tenures_of
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, Status
+from holdfast.workers.queries import expired_claims
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
 
@@ -50,7 +52,7 @@ def test_claims_whose_lease_ended_are_free_and_ready_again(store: Store) -> None
     assert sweep_now(store).expired == 1
     assert store.row(dead.domain)["claimed_by"] is None
     assert store.row(alive.domain)["claimed_by"] == "w1"
-    assert operator_reports.tenures_of(store.connection, dead.domain_id)[0]["why"] == "expired"
+    assert tenures_of(store.connection, dead.domain_id)[0].why == "expired"
     (again,) = store.claim("w2", 9)
     assert (again.domain, again.epoch) == (dead.domain, dead.epoch + 1)
     assert_invariants(store.connection)
@@ -70,7 +72,7 @@ def test_release_expired_frees_only_what_expired(store: Store, monkeypatch: pyte
     store.domains(7)
     batch = store.claim("w1", 7)
     store.expire(*(claim.domain_id for claim in batch[:5]))
-    assert [len(operator_reports.expired_claims(store.connection, limit=n)) for n in (9, 3)] == [5, 3]
+    assert [len(expired_claims(store.connection, limit=n)) for n in (9, 3)] == [5, 3]
     assert sweeper.release_expired(store.connection) == 5
     assert sweeper.release_expired(store.connection) == 0
     assert {c.domain_id for c in store.claim("w2", 9)} == {claim.domain_id for claim in batch[:5]}

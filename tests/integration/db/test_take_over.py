@@ -11,12 +11,13 @@ import pytest
 
 from holdfast.crawler.leases import Heartbeat, Leases
 from holdfast.crawler.run_counters import RunCounters
-from holdfast.db import claims, operator_reports, runs, sweeper, workers
+from holdfast.db import claims, runs, sweeper, workers
 from holdfast.db.connection import Database
+from holdfast.domains.queries import tenures_of
 from holdfast.errors import NameInUse
 from holdfast.model.domain import Claim
 from holdfast.telemetry.clock import SystemClock
-from holdfast.workers.service import ClaimDesk
+from holdfast.workers.service import WorkerService
 from tests.support.crawls import wait_for
 from tests.support.factories import LEASE, Store
 from tests.support.invariants import assert_invariants
@@ -64,9 +65,7 @@ def test_a_dead_workers_domains_are_free_after_two_minutes_under_a_long_lease(st
     assert workers.dead(store.connection) == ["w1"]
     assert sweep_now(store).abandoned == 2
     assert workers.dead(store.connection) == []
-    assert {row["why"] for claim in lost for row in operator_reports.tenures_of(store.connection, claim.domain_id)} == {
-        "silent"
-    }
+    assert {row.why for claim in lost for row in tenures_of(store.connection, claim.domain_id)} == {"silent"}
     again = {claim.domain_id: claim for claim in store.claim("w2", 9)}
     assert [again[claim.domain_id].epoch for claim in lost] == [claim.epoch + 2 for claim in lost]
     assert [again[claim.domain_id].clean for claim in lost] == [False, False], (
@@ -186,12 +185,14 @@ def test_a_command_frees_what_dead_workers_hold_and_says_so_before(store: Store,
     store.domains(3)
     hold_and_die(store, database, 2)
     store.claim("w2", 1)
-    desk = ClaimDesk(database)
-    assert desk.targets(force=False, worker=None) == []
+    service = WorkerService(database)
+    assert service.releasable(force=False, worker=None) == []
     silence(store, "w1")
-    assert [(row.worker, row.claims, row.expired) for row in desk.targets(force=False, worker=None)] == [("w1", 2, 2)]
-    assert desk.release_expired(actor="ann") == 2
-    assert desk.release_expired(actor="ann") == 0
+    assert [(row.worker, row.claims, row.expired) for row in service.releasable(force=False, worker=None)] == [
+        ("w1", 2, 2)
+    ]
+    assert service.release(force=False, worker=None, actor="ann") == 2
+    assert service.release(force=False, worker=None, actor="ann") == 0
     assert store.value("SELECT details ->> 'why' FROM audit_log WHERE action = 'release'") == "silent"
 
 

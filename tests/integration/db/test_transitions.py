@@ -6,7 +6,8 @@ from itertools import product
 import psycopg
 import pytest
 
-from holdfast.db import operator_reports, sweeper
+from holdfast.db import sweeper
+from holdfast.domains.queries import transitions_of
 from holdfast.model.domain import ALLOWED_TRANSITIONS, STOPPING_EVENTS, Status
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -35,9 +36,9 @@ def test_an_update_by_hand_passes_if_and_only_if_the_matrix_allows_it(store: Sto
             store.connection.execute(statement, (new, name))
             after = store.row(name)
             assert (after["status"], after["version"]) == (new, before["version"] + 1), name
-            last = operator_reports.transitions_of(store.connection, after["id"])[0]
-            assert (last["from_status"], last["to_status"]) == (old, new)
-            assert last["reason"] == after["status_reason"] == "manual: changed in SQL as holdfast"
+            last = transitions_of(store.connection, after["id"])[0]
+            assert (last.from_status, last.to_status) == (old, new)
+            assert last.reason == after["status_reason"] == "manual: changed in SQL as holdfast"
         else:
             with pytest.raises(psycopg.errors.CheckViolation, match=f"that is {old} cannot become {new}") as refusal:
                 store.connection.execute(statement, (new, name))
@@ -78,7 +79,7 @@ def test_from_active_to_pending_takes_a_reset_that_takes_the_claim_away(store: S
     store.connection.execute("UPDATE domains SET " + ", ".join(f"{name} = {value}" for name, value in whole.items()))
     after = store.row("a.example")
     assert (after["status"], after["claim_epoch"], after["claimed_by"]) == ("pending", claim.epoch + 1, None)
-    assert operator_reports.transitions_of(store.connection, after["id"])[0]["reason"] == "reset: by hand"
+    assert transitions_of(store.connection, after["id"])[0].reason == "reset: by hand"
 
 
 def test_a_stop_by_hand_is_called_manual_and_leaving_it_forgets_why(store: Store) -> None:

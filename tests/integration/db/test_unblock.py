@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.db import crawls, domains, jobs, sweeper
+from holdfast.db import crawls, jobs, sweeper
+from holdfast.domains import queries as domains
 from holdfast.errors import Refused
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobState

@@ -3,6 +3,7 @@
 from typing import Any
 
 from holdfast.db import claims, domains, visit_state
+from holdfast.domains import queries
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Claim, Status
 from holdfast.model.proxy import ProxyOverrides
@@ -31,7 +32,7 @@ def robots(store: Store, domain_id: int) -> dict[str, visit_state.StoredRobots]:
 def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
     store.seed("a.example", "b.example")
     edited = {"crawl_delay_seconds": 2.5, "max_concurrent_requests": 3, "user_agent": "me", "max_pages_per_run": None}
-    domains.edit(store.connection, "a.example", edited)
+    queries.edit(store.connection, "a.example", edited)
     ids = domains.ids(store.connection, ["a.example", "b.example"])
     found = visit_state.load(store.connection, [*ids, 999])
     assert sorted(found) == ids
@@ -39,7 +40,7 @@ def test_a_domain_as_its_holder_finds_it(store: Store) -> None:
     assert (state.domain, state.parent_domain, state.base_url) == ("a.example", "a.example", "https://a.example")
     assert (state.crawl_delay, state.max_concurrent, state.user_agent, state.page_limit) == (2.5, 3, "me", None)
     assert found[ids[1]].page_limit is None, "the default is a share, not a limit"
-    domains.edit(store.connection, "b.example", {"max_pages_per_run": 1000})
+    queries.edit(store.connection, "b.example", {"max_pages_per_run": 1000})
     assert visit_state.load(store.connection, ids)[ids[1]].page_limit == 1000, "said by a person, it is one"
     assert (state.status, state.pages_crawled) == (Status.PENDING, 0)
     assert (state.consecutive_errors, state.refusal_streak) == (0, 0)
@@ -91,7 +92,7 @@ def test_when_it_is_to_be_left_alone_by_the_database_s_clock(store: Store) -> No
     store.seed("a.example")
     (domain_id,) = domains.ids(store.connection, ["a.example"])
     assert visit_state.live_settings(store.connection, domain_id).window is None
-    domains.edit(store.connection, "a.example", {"maintenance_window": "22:00-06:00"})
+    queries.edit(store.connection, "a.example", {"maintenance_window": "22:00-06:00"})
     found = visit_state.live_settings(store.connection, domain_id)
     began = visit_state.load(store.connection, [domain_id])[domain_id].live_settings
     assert found.window == began.window == "22:00-06:00"

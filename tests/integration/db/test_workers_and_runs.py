@@ -7,9 +7,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import crawls, operator_reports, runs, workers
+from holdfast.db import crawls, runs, workers
 from holdfast.db.connection import Database
 from holdfast.db.workers import Identity
+from holdfast.domains import queries as domains
 from holdfast.errors import NameInUse, Refused
 from holdfast.model.activity import Activity, InFlightRequest
 from holdfast.model.domain import Event
@@ -87,7 +88,7 @@ def test_a_run_lives_and_ends(store: Store, database: Database) -> None:
         store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '2 h'")
         store.connection.execute("UPDATE workers SET heartbeat_at = now() - interval '2 h'")
         runs.heartbeat(store.connection, run, in_window=42)
-        assert runs.silent(store.connection, older_than=HOUR) == []
+        assert run_lists.silent_runs(store.connection, older_than=HOUR) == []
         assert store.value("SELECT in_window FROM crawl_runs") == 42
         assert store.value("SELECT heartbeat_at > now() - interval '1 h' FROM workers") is True
         runs.end(store.connection, run, error=None)
@@ -110,9 +111,9 @@ def test_runs_without_a_sign_of_life(store: Store) -> None:
     store.connection.execute(
         "UPDATE crawl_runs SET status = 'completed', completed_at = now() WHERE id = %s", (ids[3],)
     )
-    found = runs.silent(store.connection, older_than=HOUR)
+    found = run_lists.silent_runs(store.connection, older_than=HOUR)
     assert [(run.id, run.worker, run.pages_crawled) for run in found] == [(ids[1], "w1", 0), (ids[2], "w2", 0)]
-    assert [run.id for run in runs.silent(store.connection, older_than=12 * HOUR)] == [ids[2]]
+    assert [run.id for run in run_lists.silent_runs(store.connection, older_than=12 * HOUR)] == [ids[2]]
     assert sorted(runs.fail_silent(store.connection, older_than=HOUR, message="gone")) == ids[1:3]
     assert runs.fail_silent(store.connection, older_than=HOUR, message="again") == []
     rows = store.connection.execute(
@@ -144,17 +145,17 @@ def test_what_operators_see_of_claims(store: Store) -> None:
     (begun,) = store.claim("w3", 1)
     store.flush(begun, "w3", outcomes=1)
     store.release(begun, "w3")
-    by_worker = operator_reports.claims_by_worker(store.connection)
+    by_worker = run_lists.claims_by_worker(store.connection)
     assert [(row.worker, row.claims, row.expired) for row in by_worker] == [("w1", 3, 1), ("w2", 1, 0)]
     assert by_worker[1].earliest_expiry == theirs.expires_at
-    assert [row.claims for row in operator_reports.claims_by_worker(store.connection, "w2")] == [1]
-    assert operator_reports.claims_by_worker(store.connection, "w9") == []
-    (expired,) = operator_reports.expired_claims(store.connection, limit=5)
-    assert (expired["domain"], expired["worker"], expired["epoch"]) == (mine[0].domain, "w1", 1)
-    assert operator_reports.waiting_domains(store.connection) == {"pending": 2, "active": 1}
-    assert operator_reports.cooling_domains(store.connection) == 1
-    (work,) = operator_reports.work_of(store.connection, begun.domain_id)
-    assert (work["job"], work["job_state"], work["state"], work["ready"], work["waiting"]) == (
+    assert [row.claims for row in run_lists.claims_by_worker(store.connection, "w2")] == [1]
+    assert run_lists.claims_by_worker(store.connection, "w9") == []
+    (expired,) = run_lists.expired_claims(store.connection, limit=5)
+    assert (expired.domain, expired.worker, expired.epoch) == (mine[0].domain, "w1", 1)
+    assert run_lists.waiting_domains(store.connection) == {"pending": 2, "active": 1}
+    assert run_lists.cooling_domains(store.connection) == 1
+    (work,) = domains.work_of(store.connection, begun.domain_id)
+    assert (work.job, work.job_state, work.state, work.ready, work.waiting) == (
         "default",
         "pending",
         "open",
@@ -230,9 +231,7 @@ def test_a_list_of_workers_says_what_each_does_and_fetches(store: Store) -> None
         ("ended", "ended", None, []),
         ("idle", "idle", None, []),
     ]
-    assert [
-        (row["name"], row["status"], row["current_urls"]) for row in operator_reports.workers(connection, silence=HOUR)
-    ] == [
+    assert [(row.name, row.status, row.current_urls) for row in run_lists.at_work(connection, silence=HOUR)] == [
         ("at-work", "active", urls),
         ("idle", "idle", []),
         ("dead", "silent", []),

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db.domains import EDITABLE
+from holdfast.domains.queries import EDITABLE
 from holdfast.domains.service import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 

@@ -1,77 +1,80 @@
 """Domains of a server."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
-from holdfast.cli.remote import rows
+from holdfast.cli.command_context import say
 from holdfast.cli.remote.secrets import as_sent
 from holdfast.client import Client
-from holdfast.client.decoding import read
-from holdfast.client.request_spec import format_path
-from holdfast.domains.service import ResetReport
+from holdfast.domains.records import Domain, DomainDetails, DomainFacts, DomainReset
+from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
 
-_KNOWN: Final = ("block_reason_code", "images_stored", "image_yield_rate")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
+_POLL_SECONDS: Final = 0.3
+_POLLS_BEFORE_NOTICE: Final = 30
+"""Polls after which an operation that is still queued needs an explanation."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteDomains:
-    """As `domains/service` has them. Who does it is whoever the key belongs to, not `actor`."""
+    """The methods of `domains/service`, over HTTP. The actor is the user of the API key, not `actor`."""
 
     client: Client
 
-    def listing(self, status: Status | None, limit: int) -> list[rows.Row]:
-        """Domains, the ones crawled last first."""
-        found = rows.listed(self.client, "/api/domains", {"status": status, "order": "crawled"}, limit)
-        found.sort(key=lambda row: (row["last_visit_ended_at"] or _NEVER, row["priority"], -row["id"]), reverse=True)
-        return [_as_stored(rows.row(row, _KNOWN)) for row in found]
+    def recent(self, status: Status | None, limit: int) -> Sequence[Domain]:
+        """Domains, the last crawled first."""
+        found = list(islice(self.client.domains(status=status, order="crawled"), limit))
+        found.sort(key=lambda one: (one.last_visit_ended_at or _NEVER, one.priority, -one.id), reverse=True)
+        return found
 
     def counts(self) -> dict[str, int]:
-        """How many domains are in each status; every status is named."""
+        """The number of domains in each status; every status is named."""
         return dict.fromkeys(Status, 0) | self.client.stats().domains
 
-    def info(self, name: str) -> rows.Row:
+    def info(self, name: str) -> DomainFacts:
         """Everything about one domain."""
-        raw = self.client.request("GET", format_path("/api/domains/{}", canonical_domain(name)))
-        parts = {part: raw[part] for part in ("work", "transitions", "tenures")}
-        return rows.row({**raw["facts"], **parts})
+        return self.client.domain(canonical_domain(name))
 
-    def reset(self, name: str, why: str, *, actor: str) -> ResetReport:  # noqa: ARG002 — see above; likewise below
-        """Start a domain over, from any status."""
-        path = format_path("/api/admin/domains/{}/reset", canonical_domain(name))
-        return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
+    def reset(self, name: str, why: str, *, actor: str) -> DomainReset:  # noqa: ARG002 — see above; likewise below
+        """Reset a domain, from any status."""
+        return self.client.reset_domain(canonical_domain(name), reason=why)
 
-    def unblock(self, name: str, why: str, *, actor: str) -> ResetReport:  # noqa: ARG002
-        """Let a blocked or unreachable domain be tried again."""
-        path = format_path("/api/admin/domains/{}/unblock", canonical_domain(name))
-        return read(ResetReport, self.client.request("POST", path, body={"reason": why}))
+    def unblock(self, name: str, why: str, *, actor: str) -> DomainReset:  # noqa: ARG002
+        """Try a blocked or unreachable domain again."""
+        return self.client.unblock_domain(canonical_domain(name), reason=why)
 
     def configure(
         self,
         name: str,
-        changes: Mapping[str, object],
+        changes: Mapping[str, Any],
         *,
         actor: str,  # noqa: ARG002
         secrets: RequestSecrets | None = None,
         plain_http: bool = False,
-    ) -> rows.Row:
-        """Change columns of a domain's configuration, and what is sent with requests to it; the domain afterwards."""
-        body = dict(changes)
-        if secrets:
-            body |= {**(as_sent(secrets) or {}), "plain_http": plain_http}
-        raw = self.client.request("PATCH", format_path("/api/admin/domains/{}", canonical_domain(name)), body=body)
-        return rows.row(raw["facts"])
+    ) -> DomainDetails:
+        """Change columns of a domain's configuration, and the secrets that are sent to it; returns the domain."""
+        sent: dict[str, Any] = {**(as_sent(secrets) or {}), "plain_http": plain_http} if secrets else {}
+        return self.client.configure_domain(canonical_domain(name), **changes, **sent).facts
 
-
-def _as_stored(row: rows.Row) -> rows.Row:
-    """The store leaves open whether a claim that nobody has is expired, and whether one stays blocked who is not."""
-    held, cooling = row["claimed_by"] is not None, row["stays_blocked"] or row["next_crawl_after"] is not None
-    return row | {
-        "claim_expired": row["claim_expired"] if held else None,
-        "stays_blocked": row["stays_blocked"] if cooling else None,
-    }
+    def recalculate(self) -> Iterator[tuple[int, int, int]]:
+        """Recalculate all priorities in the background of the server; yields (domains read, scores changed, all domains)."""
+        operation = self.client.recalculate_priorities()
+        polls = 0
+        while not operation.is_over:
+            time.sleep(_POLL_SECONDS)
+            polls += 1
+            if polls == _POLLS_BEFORE_NOTICE and operation.state == "waiting":
+                say("It is still queued; it needs a running `holdfast background` or `holdfast serve`.")
+            operation = self.client.operation(operation)
+            if {"domains", "changed", "of"} <= set(operation.progress):
+                yield operation.progress["domains"], operation.progress["changed"], operation.progress["of"]
+        if operation.result is None:
+            raise HoldfastError(operation.problem or "The server could not recalculate the priorities.")
+        yield operation.result["domains"], operation.result["changed"], operation.result["domains"]

@@ -1,4 +1,4 @@
-"""What a server says of its store as a whole: how things stand, who holds what, why something is where it is, whether all is well."""
+"""What a server says of its store as a whole: how things stand, why something is where it is, whether all is well."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,6 @@ from holdfast.control.explain_text import Wait
 from holdfast.control.verify import Step
 from holdfast.db.verify import Finding
 from holdfast.errors import HoldfastError
-from holdfast.workers.service import Overview as Claims
 
 _WORKER: Final = (
     "name",
@@ -84,11 +83,6 @@ def overview(client: Client) -> RemoteOverview:
         wakes=outlook.wakes,
         database_bytes=outlook.database_bytes,
     )
-
-
-def claims(client: Client) -> Claims:
-    """Who holds what, what has expired, what waits."""
-    return read(Claims, rows.revived(client.request("GET", "/api/claims/summary")))
 
 
 def explain(client: Client, what: str) -> UrlStory | DomainStory:

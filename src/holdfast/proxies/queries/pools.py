@@ -244,7 +244,7 @@ def listing(connection: psycopg.Connection, domain: str, *, limit: int = MAX_LIS
     with connection.cursor(row_factory=_as_mapping) as cursor:
         found = cursor.execute(query, {"domain": domain, "limit": limit}).fetchall()
     if not found:
-        domains.get(connection, domain)
+        domains.id_of(connection, domain)
     return found
 
 
@@ -345,8 +345,8 @@ def _lock_domain(connection: psycopg.Connection, domain: str) -> tuple[int, str 
     """Return the id of a domain and its proxy mode. After: its row is locked by this transaction."""
     row = connection.execute(_LOCK, (domain,)).fetchone()
     if row is None:
-        domains.get(connection, domain)
-        raise AssertionError(domain)  # get() has raised
+        domains.id_of(connection, domain)
+        raise AssertionError(domain)  # id_of() has raised
     return row[0], row[1]
 
 

@@ -12,8 +12,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.control.verify import Verifier
-from holdfast.db import exports, operator_reports
+from holdfast.db import exports
 from holdfast.db.connection import Connection, Database
+from holdfast.domains import queries
 from holdfast.testing.simweb import log_checks
 from holdfast.testing.simweb.access_log import Hit
 from holdfast.testing.simweb.site import ExpectedPage, UrlKind
@@ -96,10 +97,10 @@ class LateWriteCheck:
         with database.session() as connection:
             domains = {domain for domain, _ in _written(connection)}
             over = {
-                (domain, row["epoch"])
+                (domain, tenure.epoch)
                 for domain in domains
-                for row in operator_reports.tenures_of(connection, domain, limit=_NO_LIMIT)
-                if row["ended_at"] is not None
+                for tenure in queries.tenures_of(connection, domain, limit=_NO_LIMIT)
+                if tenure.ended_at is not None
             }
             written = _written(connection)  # read after the ended tenures, so all of their rows are included
         late = [each for each in sorted(self._ended) if written[each] != self._written_before[each]]

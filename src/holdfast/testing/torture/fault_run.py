@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from holdfast.db import crawls, operator_reports
+from holdfast.db import crawls
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.torture import checks
 from holdfast.testing.torture.process import CrawlProcess, is_alive, kill_server, send
 from holdfast.testing.torture.sandbox import Sandbox
 from holdfast.testing.torture.scenario import LEASE, SCOPE, SWEEP, Fault, PlannedFault, Scenario, crawl_settings
+from holdfast.workers import queries
 
 _POLL_SECONDS: Final = 0.02
 _HANG_SECONDS: Final = 120.0
@@ -164,15 +165,11 @@ class FaultRun:
         """The pid and the name of a running worker that holds domains; None: there is none."""
         alive = set(crawl.workers())
         with self._sandbox.database().session() as connection:
-            rows = [
-                row
-                for row in operator_reports.workers(connection, silence=_SILENT_AFTER)
-                if row["held"] and row["pid"] in alive
-            ]
+            rows = [row for row in queries.at_work(connection, silence=_SILENT_AFTER) if row.held and row.pid in alive]
         if not rows:
             return None, ""
         row = rows[int(which * len(rows))]
-        return int(row["pid"]), str(row["name"])
+        return row.pid, row.name
 
     def _freeze(self, crawl: CrawlProcess, planned: PlannedFault) -> InjectedFault:
         pid, name = self._holder(crawl, planned.which)
@@ -190,12 +187,12 @@ class FaultRun:
 
     def _holds_nothing(self, name: str) -> bool:
         with self._sandbox.database().session() as connection:
-            return not operator_reports.claims_by_worker(connection, name)
+            return not queries.claims_by_worker(connection, name)
 
     def _describe_state(self) -> str:
         """Claims by worker and the state of the job, for the diagnosis of a hang."""
         with self._sandbox.database().session() as connection:
-            held = {claims.worker: claims.claims for claims in operator_reports.claims_by_worker(connection)}
+            held = {claims.worker: claims.claims for claims in queries.claims_by_worker(connection)}
             job = crawls.find(connection, name=JOB)
             return f"held {held}; {crawls.status(connection, job.id, job.crawl_id or 0) if job else 'there is no job'}"
 
