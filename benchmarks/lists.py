@@ -26,11 +26,9 @@ from holdfast.control.list_filters import (
     ClaimFilter,
     DomainFilter,
     JobFilter,
-    NameFilter,
     PageFilter,
     ProxyFilter,
     RunFilter,
-    TaskFilter,
     UrlFilter,
     WorkerFilter,
 )
@@ -49,6 +47,9 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.url import DEFAULT_RULES
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.records import BatchFilter, TaskFilter
+from holdfast.tasks.service import TaskService
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 
@@ -134,7 +135,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         Case("tasks", ("newest",), TaskFilter(batch="batch 5", status=TaskStatus.FAILED), "batch, failed"),
         Case("tasks", ("newest",), TaskFilter(status=TaskStatus.COMPLETED, priority=1), "status, priority"),
         Case("batches", ("newest",)),
-        Case("batches", ("newest",), NameFilter(name="batch 49"), "name=batch 49…"),
+        Case("batches", ("newest",), BatchFilter(prefix="batch 49"), "name=batch 49…"),
         Case("products", ("newest",)),
         Case("products", ("newest",), ProductFilter(search="red lamp"), "search, a quarter of all"),
         Case("products", ("newest",), ProductFilter(search="oak"), "search, nothing"),
@@ -215,9 +216,14 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services = {"products": ProductService, "deliveries": WebhookService}
-    service = services.get(case.list)
-    ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
+    tasks = TaskService(browser.database, DEFAULT_RULES, NewDomains())
+    pages: dict[str, Callable[..., Page[Any]]] = {
+        "products": ProductService(browser.database).page,
+        "deliveries": WebhookService(browser.database).page,
+        "tasks": tasks.page,
+        "batches": tasks.batches,
+    }
+    ask = pages.get(case.list) or getattr(browser, case.list)
 
     def page(after: Key | None) -> Page[Any]:
         if case.given:
@@ -248,6 +254,8 @@ def _places(
     """Keys in the middle of a list, filtered or not, and before its last page; found the slow way."""
     listing = LISTINGS[case.list]
     ids = browser._ids(connection, given)
+    if "batch" in ids:
+        ids["batch"] = task_queries.batch_id(connection, str(ids["batch"]))
     where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in ids)])
     columns = listing.order(order).columns
     names = ", ".join(by.column for by in columns)

@@ -19,14 +19,12 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import embedded, migrate, task_schedule
-from holdfast.db import task_results as task_work
+from holdfast.db import embedded, migrate, task_frontier, task_schedule
 from holdfast.db.connection import Database
-from holdfast.model.task import CrawlResult, TaskStatus
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
-from holdfast.tasks.queries.actions import FailedFilter
-from holdfast.tasks.queries.tasks import TaskFilter
+from holdfast.db.task_frontier import CrawlResult
+from holdfast.model.task import TaskStatus
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.queries import RestartFilter
 
 PER_DOMAIN = 100
 CHUNK = 100_000
@@ -84,8 +82,8 @@ def bench(connection: psycopg.Connection, count: int) -> dict[str, Any]:
     figures["follow up"] = timed(f"follow up {LIMIT}", lambda _: task_schedule.spawn_due(connection, LIMIT))
     figures["record"] = timed("record 100 results", lambda _: results(connection))
     figures["list"] = timed("list of a status, deep in it", lambda turn: page(connection, count, turn))
-    figures["history"] = timed("history of a URL", lambda turn: task_reports.history(connection, 2 + turn))
-    figures["counts"] = timed("statistics by status", lambda _: task_reports.stats(connection), rounds=5)
+    figures["history"] = timed("history of a URL", lambda turn: task_queries.history(connection, 2 + turn))
+    figures["counts"] = timed("statistics by status", lambda _: task_queries.stats(connection), rounds=5)
     figures["restart failed"] = restart(connection)
     return figures
 
@@ -138,19 +136,22 @@ def quiet(connection: psycopg.Connection) -> dict[str, float]:
 
 def results(connection: psycopg.Connection) -> dict[int, TaskStatus]:
     rows = connection.execute("SELECT id, attempt FROM crawl_tasks WHERE status = 'queued' LIMIT 100").fetchall()
-    return task_work.record(connection, [CrawlResult(task_id, attempt, http_status=200) for task_id, attempt in rows])
+    return task_frontier.record_results(
+        connection, [CrawlResult(task_id, attempt, http_status=200) for task_id, attempt in rows]
+    )
 
 
 def page(connection: psycopg.Connection, count: int, turn: int) -> object:
     before = count - turn * count // (2 * ROUNDS)
-    return task_reports.listing(connection, TaskFilter(status=TaskStatus.COMPLETED), before=before, limit=100)
+    return task_queries.page(connection, {"status": TaskStatus.COMPLETED}, after=(before,), limit=100)
 
 
 def restart(connection: psycopg.Connection) -> dict[str, float]:
     times: list[float] = [time.monotonic()]
-    count = task_control.restart_failed(
-        connection, FailedFilter(), actor="bench", progress=lambda _: times.append(time.monotonic())
+    done = task_queries.restart_failed(
+        connection, RestartFilter(), actor="bench", on_progress=lambda _: times.append(time.monotonic())
     )
+    count = done.restarted
     steps = [(after - before) * 1000 for before, after in itertools.pairwise(times)]
     seconds = times[-1] - times[0]
     print(

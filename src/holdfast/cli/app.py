@@ -121,6 +121,7 @@ ALIASES: Final = {
 
 REMOTE_COMMANDS: Final = frozenset(
     {
+        "batches",
         "claims",
         "config",
         "domain-info",

@@ -13,7 +13,6 @@ from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter, split_flag
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.task import TaskStatus
 
 _HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
 _KINDS: Final = ("discovery", "refresh")
@@ -179,20 +178,8 @@ class ClaimFilter(ListFilter):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFilter(ListFilter):
-    """Which tasks."""
-
-    status: TaskStatus | None = None
-    domain: str | None = None
-    batch: str | None = None
-    """By name."""
-    parent: int | None = None
-    priority: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class NameFilter(ListFilter):
-    """Which batches, or domains with maintenance windows."""
+    """Which domains with maintenance windows."""
 
     name: str | None = None
     """What the name begins with."""

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from holdfast.audit import queries as record_lists
-from holdfast.audit.queries import BatchRow
 from holdfast.control.list_filters import (
     AuditFilter,
     ClaimFilter,
@@ -23,7 +22,6 @@ from holdfast.control.list_filters import (
     PageFilter,
     ProxyFilter,
     RunFilter,
-    TaskFilter,
     UrlFilter,
     WorkerFilter,
 )
@@ -41,14 +39,13 @@ from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.maintenance_window import MaintenanceWindows
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.task import Task
 from holdfast.model.url import UrlRules
 from holdfast.pages import queries as pages
 from holdfast.pages.queries import PageRow
 from holdfast.products.queries import PRODUCTS
 from holdfast.proxies.queries.proxies import Proxy
 from holdfast.stats.status import SILENCE
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks.queries import BATCHES, TASKS
 from holdfast.webhooks.queries import DELIVERIES
 from holdfast.workers import queries as run_lists
 from holdfast.workers.queries import JobRow, RunRow, WorkerRow
@@ -71,7 +68,8 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "transitions": domain_lists.TRANSITIONS,
     "tenures": domain_lists.TENURES,
     "windows": domain_lists.WINDOWS,
-    "batches": record_lists.BATCHES,
+    "tasks": TASKS,
+    "batches": BATCHES,
     "audit": record_lists.AUDIT,
     "products": PRODUCTS,
     "deliveries": DELIVERIES,
@@ -210,19 +208,6 @@ class ListingService:
         found = self._page(domain_lists.WINDOWS, given, order, after, limit)
         return Page([_window(row) for row in found.rows], found.next)
 
-    def tasks(
-        self, query: TaskFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[Task]:
-        """Tasks."""
-        return self._records("tasks", _given(query), order, after, limit)
-
-    def batches(
-        self, query: NameFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[BatchRow]:
-        """Batches, with how many of their tasks are in each status."""
-        also = {"most": max(1, record_lists.COUNTED // max(1, limit))}
-        return self._page(record_lists.BATCHES, _given(query), order, after, limit, also)
-
     def proxies(
         self, query: ProxyFilter | None = None, *, order: str = "oldest", after: Key | None = None, limit: int = 100
     ) -> Page[Proxy]:
@@ -276,7 +261,7 @@ class ListingService:
             return record_lists.records(connection, which, ids, order=order, after=after, limit=limit)
 
     def _ids(self, connection: Connection, given: Mapping[str, object]) -> dict[str, object]:
-        """The filters with ids for the names of domains, jobs and batches. Raises NotFound."""
+        """The filters with ids for the names of domains and jobs. Raises NotFound."""
         found = dict(given)
         if "domain" in found:
             name = canonical_domain(str(found["domain"]), registrable=self.registrable)
@@ -284,8 +269,6 @@ class ListingService:
         if "job" in found:
             job = found["job"]
             found["job"] = _job(connection, job if isinstance(job, int) else str(job))
-        if "batch" in found:
-            found["batch"] = task_reports.batch_id(connection, str(found["batch"]))
         return found
 
 

@@ -17,16 +17,16 @@ from holdfast.archive import reader
 from holdfast.control.parse_diff import Change, Found, Tally, differences
 from holdfast.crawler.db_thread import DbThread
 from holdfast.db import audit, domains, parse_results, tasks
-from holdfast.db import task_results as task_work
 from holdfast.db.connection import Connection, Database
 from holdfast.db.parse_results import Result, ToParse
 from holdfast.db.products import identity_key
 from holdfast.errors import HoldfastError, NotFound, StoreError, StoreUnavailable, UsageError
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.parse_result import Document, ParseDone, ParseFailed, encode
-from holdfast.model.task import Task, TaskStatus
+from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
-from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks.queries import KIND
+from holdfast.tasks.records import Task
 
 CHUNK: Final = 500
 """Tasks that are looked at by one statement."""
@@ -41,7 +41,7 @@ def page_of(archive: Path, task: Task) -> Document:
     """A task's page. NotFound or ArchiveDamaged if the archive does not have it, which no other try will change."""
     if task.archive is None:
         raise NotFound(f"The page of task {task.id} is not in the archive: it was fetched without being kept.")
-    stored = reader.read(archive, task.archive)
+    stored = reader.read(archive, task.archive.ref)
     return Document(stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at)
 
 
@@ -84,7 +84,7 @@ class ParsePhase:
 
     async def _failed(self, taken: ToParse, error: str, *, permanent: bool = False) -> TaskStatus | None:
         task = taken.task
-        return await self._desk.call(task_work.fail_parse, task.id, task.attempt, error=error, permanent=permanent)
+        return await self._desk.call(parse_results.fail_parse, task.id, task.attempt, error=error, permanent=permanent)
 
     async def aclose(self) -> None:
         """Before: nothing. After: no process and no connection of its own is left; calls that were under way raise."""
@@ -313,7 +313,7 @@ class Reparser:
             connection,
             actor=self.actor,
             action="parse_again",
-            kind=task_control.KIND,
+            kind=KIND,
             object_id=one.task.id,
             details={"was": was, "is": [done.parser, done.version]},
         )

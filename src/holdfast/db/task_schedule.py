@@ -1,7 +1,7 @@
-"""What time does to tasks: those that are due are queued, and those that are completed are followed by the next of their URL.
+"""The schedule of tasks: due tasks are queued, and completed ones that recur are followed by the next task of their URL.
 
-The rule: a task that cannot run is set aside when it is met, and taken back when what it waits for has come; so however many there
-are of them, the schedule does not walk past them again and again. One scheduler at a time: a second one finds nothing to do.
+The rule: a task that cannot run is set aside when it is found due, and taken back when its condition is met; so however many of them there
+are, the scheduler does not read them again and again. One scheduler at a time: a second one finds nothing to do.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from holdfast.model.task import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 CHUNK: Final = 1_000
 ROUNDS: Final = 20
-"""How often a call may look again because it only met tasks to be set aside."""
+"""How often a call may read again because it found only tasks to be set aside."""
 
 _SCHEDULE_LOCK: Final = 0x7461736B  # "task"
 _LOCK: Final = "SELECT pg_try_advisory_xact_lock(%(key)s)"
@@ -25,8 +25,8 @@ SELECT p FROM generate_series(%(first)s::int, %(last)s::int) p WHERE EXISTS (
     WHERE t.status = 'pending' AND t.waits_for IS NULL AND t.priority = p AND t.scheduled_at <= statement_timestamp())
 ORDER BY p
 """
-# One priority at a time: within it the index has them in order of time, and those of later are not looked at. (By the time of the
-# statement: a clock that moves within it cannot be looked up in an index.)
+# One priority at a time: within it the index is in order of time, and later tasks are not read. (By the time of the statement: a clock
+# that moves within it cannot be searched in an index.)
 DUE: Final = """
 SELECT t.id, CASE WHEN NOT d.is_active THEN 'domain' WHEN p.status <> 'completed' THEN 'parent' END AS obstacle
 FROM crawl_tasks t JOIN domains d ON d.id = t.domain_id LEFT JOIN crawl_tasks p ON p.id = t.parent_task_id
@@ -46,8 +46,8 @@ SELECT (SELECT count(*) FROM met), id, attempt, domain_id, url, url_hash, priori
 FROM (SELECT 1) one LEFT JOIN queued ON true ORDER BY scheduled_at, id
 """  # noqa: S608 — a constant
 
-# From one domain to the next by index, not over all tasks that are set aside; and by the domain to its tasks (LATERAL), whatever the
-# planner thinks of their number.
+# From one domain to the next by index, not over all tasks that are set aside; and from the domain to its tasks (LATERAL), whatever number
+# of them the planner expects.
 _ACTIVE_AGAIN: Final = """
 WITH RECURSIVE aside AS (
     SELECT min(domain_id) AS domain_id FROM crawl_tasks WHERE waits_for = 'domain'
@@ -80,7 +80,7 @@ WITH done AS MATERIALIZED (
 UPDATE crawl_tasks t SET frees_children = false FROM done WHERE t.id = done.id
 """
 
-# Only the newest row of a URL has a next one. Where an older one is live, because a person restarted it, the URL is being crawled
+# Only the newest row of a URL has a next one. Where an older one is live, because an operator restarted it, the URL is being crawled
 # now: the next time is one frequency from now.
 _SPAWN: Final = f"""
 WITH ended AS MATERIALIZED (
@@ -105,11 +105,11 @@ SELECT id FROM next ORDER BY id
 
 @dataclass(frozen=True, slots=True)
 class DueTask:
-    """A task whose URL is to be put into the frontier."""
+    """A due task, whose URL goes into the frontier."""
 
     id: int
     attempt: int
-    """Goes back with what came of it."""
+    """Its result must have the same attempt."""
     domain_id: int
     url: str
     url_key: bytes
@@ -119,8 +119,8 @@ class DueTask:
 def due(connection: psycopg.Connection, limit: int) -> list[DueTask]:
     """Queue tasks whose time has come, of active domains, whose parent, if any, is completed: by priority, time, id.
 
-    A transaction may be open, and should be: what is done with the answer belongs into it. After (with its commit): those in the
-    answer are queued under a new attempt; those that were met and cannot run are set aside. Nothing, while another transaction
+    A transaction may be open, and should be: the insert into the frontier belongs into it. After (with its commit): those in the
+    answer are queued under a new attempt; due tasks that cannot run are set aside. Returns nothing while another transaction
     schedules.
     """
     taken: list[DueTask] = []
@@ -145,10 +145,10 @@ def due(connection: psycopg.Connection, limit: int) -> list[DueTask]:
 
 
 def spawn_due(connection: psycopg.Connection, limit: int) -> list[int]:
-    """Follow up completed tasks that recur and whose time has come; the ids of the new ones, pending and due at once.
+    """Follow up completed tasks that recur and whose time has come; returns the ids of the new ones, pending and due at once.
 
     A transaction may be open. After (with its commit): each has a next row, which carries on url, domain, priority, frequency,
-    retries, batch, webhook and parser, and will not have another; two schedulers never follow up the same one.
+    retries, batch, webhook and parser; two schedulers never follow up the same one.
     """
     with connection.transaction():
         return [row[0] for row in connection.execute(_SPAWN, {"limit": limit})]

@@ -21,6 +21,7 @@ from holdfast.client.values import Event, JobProgress
 from holdfast.db.connection import Database
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
+from holdfast.model.task import TaskStatus
 from holdfast.operations.service import Operator
 from tests.support.api import Api, settings
 from tests.support.crawled import HOME, NASTY, crawl_a_little
@@ -224,7 +225,7 @@ def test_tasks_and_batches(client: Client, small_pages: None) -> None:
     assert story.next.what
     (crawl,) = client.task_history(first.id)
     assert (crawl.task.domain_id, crawl.events[-1].to_status) == (story.domain_id, "pending")
-    assert {count.status: count.tasks for count in client.task_stats()}["pending"] == 8
+    assert {count.status: count.tasks for count in client.task_stats()}[TaskStatus.PENDING] == 8
     assert client.restart_failed(domain="shop.example").restarted == 0
     with pytest.raises(holdfast.NotFound):
         client.task(10**9)

@@ -17,7 +17,7 @@ from holdfast.errors import BadUrl, NotFound, UsageError
 from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
-from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks import queries as task_queries
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import PAGE, day
 
@@ -88,7 +88,7 @@ def counts(found: Again) -> dict[str, int]:
 
 
 def many(desk: Desk, count: int) -> list[int]:
-    tasks = [desk.at.fetch(b"x" * n, f"https://s{n}.example/", parser="mine", on=n) for n in range(1, count + 1)]
+    tasks = [desk.at.fetch(b"x" * n, f"https://s{n}.example/", parser_name="mine", on=n) for n in range(1, count + 1)]
     desk.parse(*tasks)
     return tasks
 
@@ -97,7 +97,7 @@ def many(desk: Desk, count: int) -> list[int]:
 
 
 def test_without_apply_it_only_shows_what_would_differ(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(b"12345", parser="mine")
+    task_id = desk.fetch(b"12345", parser_name="mine")
     desk.improve()
     before = at.shop.tasks.get(task_id), parse_results.get(at.connection, task_id)
     found = desk.again()
@@ -113,7 +113,7 @@ def test_without_apply_it_only_shows_what_would_differ(desk: Desk, at: Archived)
 
 
 def test_with_apply_the_new_takes_the_place_of_the_old(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(b"12345", parser="mine")
+    task_id = desk.fetch(b"12345", parser_name="mine")
     desk.improve()
     before = at.shop.tasks.get(task_id)
     assert counts(desk.again(apply=True)) == {"parsed": 1, "different": 1}
@@ -133,7 +133,7 @@ def test_with_apply_the_new_takes_the_place_of_the_old(desk: Desk, at: Archived)
 
 
 def test_the_old_stays_where_the_new_fails(desk: Desk, at: Archived) -> None:
-    good, bad = desk.fetch(b"1", "a.example", parser="mine"), desk.fetch(b"22", "b.example", parser="mine")
+    good, bad = desk.fetch(b"1", "a.example", parser_name="mine"), desk.fetch(b"22", "b.example", parser_name="mine")
     desk.improve("return Extracted({'new': 1}) if len(document.body) == 1 else 7")
     found = desk.again(apply=True)
     assert counts(found) == {"parsed": 1, "different": 1, "failed": 1}
@@ -146,7 +146,7 @@ def test_the_old_stays_where_the_new_fails(desk: Desk, at: Archived) -> None:
 
 
 def test_a_page_that_is_gone_or_that_the_store_refuses_is_a_failure_of_that_page(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(b"1", parser="mine")
+    task_id = desk.fetch(b"1", parser_name="mine")
     desk.improve()
     at.connection.execute("ALTER TABLE parse_results ADD CONSTRAINT only_old CHECK (parser_version = '1.9')")
     (failure,) = desk.again(apply=True).failures
@@ -159,7 +159,7 @@ def test_a_page_that_is_gone_or_that_the_store_refuses_is_a_failure_of_that_page
 
 
 def test_results_that_were_lost_are_made_anew(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(shop_page("Lamp", "10"), parser="product", on=4)
+    task_id = desk.fetch(shop_page("Lamp", "10"), parser_name="product", on=4)
     at.connection.execute("DELETE FROM parse_results; DELETE FROM products")
     assert counts(desk.again()) == {"parsed": 1, "first": 1}
     assert counts(desk.again(apply=True)) == {"parsed": 1, "first": 1}
@@ -168,7 +168,7 @@ def test_results_that_were_lost_are_made_anew(desk: Desk, at: Archived) -> None:
 
 def test_prices_keep_the_time_of_their_fetch(desk: Desk, at: Archived) -> None:
     for on, price in enumerate(["10", "10", "12"]):
-        desk.fetch(shop_page("Lamp", price), parser="product", on=on)
+        desk.fetch(shop_page("Lamp", price), parser_name="product", on=on)
     before = at.shop.everything()
     assert counts(desk.again(apply=True)) == {"parsed": 3, "same": 3}
     assert at.shop.everything() == before
@@ -189,7 +189,7 @@ def test_a_task_that_is_restarted_meanwhile_is_left_to_that(desk: Desk, at: Arch
 
     def restart(_: Again) -> None:
         if at.shop.tasks.status(tasks[-1]) is S.COMPLETED:
-            task_control.restart_parsing(at.connection, tasks[-1], actor="ann")
+            task_queries.restart_parsing(at.connection, tasks[-1], actor="ann")
 
     assert counts(desk.again(apply=True, watch=restart)) == {"parsed": 4, "different": 4, "taken": 1}
     assert desk.data(tasks[-1]) == ("1.9", {"size": 5, "old": True})
@@ -201,7 +201,7 @@ def test_a_task_that_is_restarted_meanwhile_is_left_to_that(desk: Desk, at: Arch
 
 
 def test_only_completed_tasks_with_a_page_are_parsed_again(desk: Desk, at: Archived) -> None:
-    waiting = at.fetch(b"1", "w.example", parser="mine")
+    waiting = at.fetch(b"1", "w.example", parser_name="mine")
     at.shop.tasks.completed("c.example")  # whose record is nowhere
     at.connection.execute(
         "UPDATE crawl_tasks SET archive_segment = NULL, archive_offset = NULL, archive_length = NULL, archive_digest = NULL"

@@ -10,8 +10,7 @@ from holdfast.db import task_schedule
 from holdfast.db.connection import Database
 from holdfast.db.task_schedule import DueTask
 from holdfast.model.task import TaskStatus
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
 
 S = TaskStatus
@@ -82,7 +81,7 @@ def test_while_one_schedules_another_finds_nothing_and_waits_for_nothing(at: Tas
 def test_a_task_that_a_person_has_in_hand_is_left_for_the_next_time(at: Tasks, database: Database) -> None:
     first, second = at.add("a.example/1", "a.example/2")
     with database.connect() as other, other.transaction():
-        task_control.set_priority(other, first, 9, actor="ann")
+        task_queries.set_priority(other, first, 9, actor="ann")
         assert at.due() == [second]
     assert at.due() == [first]
 
@@ -159,7 +158,7 @@ def test_a_child_of_one_that_failed_waits_until_a_person_made_up_for_it(at: Task
     at.bring(parent, end)
     child = at.one("a.example/child", parent_task_id=parent)
     assert at.due() == []
-    assert task_control.restart(at.connection, parent, actor="ann")
+    assert task_queries.restart(at.connection, parent, actor="ann")
     at.bring(parent, S.COMPLETED)
     assert at.due() == [child]
 
@@ -182,11 +181,11 @@ def test_what_was_set_aside_and_is_changed_by_a_person_is_looked_at_anew(at: Tas
     child = at.one("a.example/child", parent_task_id=parent)
     at.due()
     assert waits_for(at, child) == "parent"
-    assert task_control.pause(at.connection, child, actor="ann")
+    assert task_queries.pause(at.connection, child, actor="ann")
     at.fetched(parent)
     at.parsed(parent)
     assert at.due() == []
-    assert task_control.resume(at.connection, child, actor="ann")
+    assert task_queries.resume(at.connection, child, actor="ann")
     assert at.due() == [child]
 
 
@@ -194,10 +193,10 @@ def test_what_was_set_aside_and_is_changed_by_a_person_is_looked_at_anew(at: Tas
 
 
 def test_a_completed_task_is_followed_by_the_next_when_its_time_has_come(at: Tasks) -> None:
-    batch = task_reports.create_batch(at.connection, "b", actor="ann")
-    parent = at.completed("a.example/parent", recurring=False)
-    how = {"priority": 3, "frequency": HOUR, "max_retries": 8, "batch_id": batch, "parent_task_id": parent}
-    old = at.completed("a.example/x", webhook_url="https://h.example/", parser="product", **how)
+    batch = task_queries.create_batch(at.connection, "b", actor="ann")
+    parent = at.completed("a.example/parent", is_recurring=False)
+    how = {"priority": 3, "crawl_frequency": HOUR, "max_retries": 8, "batch_id": batch, "parent_task_id": parent}
+    old = at.completed("a.example/x", webhook_url="https://h.example/", parser_name="product", **how)
     assert at.spawn() == [], "not yet"
     at.recur(old)
     (new,) = at.spawn()
@@ -236,7 +235,7 @@ def test_only_completed_tasks_are_followed_up(at: Tasks, end: TaskStatus) -> Non
 def test_to_cancel_a_completed_task_ends_the_row(at: Tasks) -> None:
     task_id = at.completed()
     at.recur(task_id)
-    assert task_control.cancel(at.connection, task_id, actor="ann")
+    assert task_queries.cancel(at.connection, task_id, actor="ann")
     assert at.spawn() == []
     assert at.get(task_id).next_crawl_at is None
 
@@ -252,9 +251,9 @@ def test_only_the_newest_row_of_a_url_is_followed_up(at: Tasks) -> None:
 
 
 def test_while_an_older_row_is_live_the_next_crawl_is_put_off_and_not_lost(at: Tasks) -> None:
-    old = at.completed(frequency=HOUR)
-    new = at.completed(frequency=HOUR)
-    assert task_control.restart(at.connection, old, actor="ann")
+    old = at.completed(crawl_frequency=HOUR)
+    new = at.completed(crawl_frequency=HOUR)
+    assert task_queries.restart(at.connection, old, actor="ann")
     at.recur(new)
     assert at.spawn() == []
     put_off = at.get(new).next_crawl_at
