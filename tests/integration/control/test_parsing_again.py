@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.parse_diff import Change, Kind
-from holdfast.control.parse_phase import Again, ParsePhase, Reparser, Selection
+from holdfast.control.parse_phase import ParsePhase
+from holdfast.control.reparsing import Change, ChangeKind, ReparseReport, Selection, TaskReparser
 from holdfast.db import audit, parse_results
 from holdfast.db.connection import Database
 from holdfast.errors import BadUrl, NotFound, UsageError
@@ -22,7 +22,7 @@ from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import PAGE, day
 
 S = TaskStatus
-Watch = Callable[[Again], None]
+Watch = Callable[[ReparseReport], None]
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ class Desk:
         self.parse(task_id)
         return task_id
 
-    def again(self, *, apply: bool = False, watch: Watch = lambda _: None, **chosen: Any) -> Again:
-        async def whole() -> Again:
+    def again(self, *, apply: bool = False, watch: Watch = lambda _: None, **chosen: Any) -> ReparseReport:
+        async def whole() -> ReparseReport:
             runner = self.runner()
             try:
-                reparser = Reparser(self.database, runner, self.at.folder, "ann")
-                return await reparser.again(Selection(**chosen), apply=apply, watch=watch)
+                reparser = TaskReparser(self.database, runner, self.at.folder, "ann")
+                return await reparser.run(Selection(**chosen), ReparseReport(apply), watch)
             finally:
                 await runner.aclose()
 
@@ -82,7 +82,7 @@ def desk(database: Database, at: Archived) -> Desk:
     return Desk(database, at)
 
 
-def counts(found: Again) -> dict[str, int]:
+def counts(found: ReparseReport) -> dict[str, int]:
     names = ("parsed", "same", "different", "first", "failed", "taken")
     return {name: getattr(found, name) for name in names if getattr(found, name)}
 
@@ -102,13 +102,13 @@ def test_without_apply_it_only_shows_what_would_differ(desk: Desk, at: Archived)
     before = at.shop.tasks.get(task_id), parse_results.get(at.connection, task_id)
     found = desk.again()
     assert counts(found) == {"parsed": 1, "different": 1}
-    assert found.tally.fields == {
-        "old": {Kind.ADDED: 0, Kind.REMOVED: 1, Kind.CHANGED: 0},
-        "new": {Kind.ADDED: 1, Kind.REMOVED: 0, Kind.CHANGED: 0},
+    assert found.counts.fields == {
+        "old": {ChangeKind.ADDED: 0, ChangeKind.REMOVED: 1, ChangeKind.CHANGED: 0},
+        "new": {ChangeKind.ADDED: 1, ChangeKind.REMOVED: 0, ChangeKind.CHANGED: 0},
     }
     (example,) = found.examples
     assert (example.task_id, example.url, example.total) == (task_id, PAGE, 2)
-    assert example.changes == (Change("old", Kind.REMOVED, "true"), Change("new", Kind.ADDED, None, "[1]"))
+    assert example.changes == (Change("old", ChangeKind.REMOVED, "true"), Change("new", ChangeKind.ADDED, None, "[1]"))
     assert (at.shop.tasks.get(task_id), parse_results.get(at.connection, task_id)) == before
 
 
@@ -179,7 +179,7 @@ def test_the_parser_is_the_one_of_now(desk: Desk, at: Archived) -> None:
     desk.fetch(shop_page("Lamp", "10"))
     at.connection.execute("UPDATE domains SET parser_name = 'product'")
     found = desk.again(apply=True)
-    assert found.tally.fields["product"][Kind.ADDED] == 1
+    assert found.counts.fields["product"][ChangeKind.ADDED] == 1
     assert at.shop.only().name == "Lamp"
 
 
@@ -187,7 +187,7 @@ def test_a_task_that_is_restarted_meanwhile_is_left_to_that(desk: Desk, at: Arch
     tasks = many(desk, 5)  # more than are parsed at once
     desk.improve()
 
-    def restart(_: Again) -> None:
+    def restart(_: ReparseReport) -> None:
         if at.shop.tasks.status(tasks[-1]) is S.COMPLETED:
             task_queries.restart_parsing(at.connection, tasks[-1], actor="ann")
 
@@ -241,7 +241,7 @@ def test_versions_are_in_the_order_of_their_numbers(at: Archived) -> None:
     for version, below in cases:
         at.connection.execute("UPDATE crawl_tasks SET parser_version = %s", (version,))
         (candidate,) = parse_results.completed(at.connection, after=0, limit=1)
-        found[version, below] = Selection(below=below).means(candidate)
+        found[version, below] = Selection(below=below).matches(candidate)
     assert found == cases
 
 
