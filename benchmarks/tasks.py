@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import embedded, migrate, task_frontier, task_schedule
+from holdfast.db import embedded, migrate, task_frontier, tasks
 from holdfast.db.connection import Database
 from holdfast.db.task_frontier import CrawlResult
 from holdfast.model.task import TaskStatus
@@ -77,9 +77,9 @@ def bench(connection: psycopg.Connection, count: int) -> dict[str, Any]:
     settle(connection)
     figures: dict[str, Any] = {"tasks": count}
     figures["query"] = timed(f"find {LIMIT} that are due (the query)", lambda turn: find(connection, turn))
-    figures["due"] = timed(f"queue {LIMIT} that are due", lambda _: task_schedule.due(connection, LIMIT))
+    figures["due"] = timed(f"queue {LIMIT} that are due", lambda _: tasks.due(connection, LIMIT))
     figures["nothing due"] = quiet(connection)
-    figures["follow up"] = timed(f"follow up {LIMIT}", lambda _: task_schedule.spawn_due(connection, LIMIT))
+    figures["follow up"] = timed(f"follow up {LIMIT}", lambda _: tasks.spawn_due(connection, LIMIT))
     figures["record"] = timed("record 100 results", lambda _: results(connection))
     figures["list"] = timed("list of a status, deep in it", lambda turn: page(connection, count, turn))
     figures["history"] = timed("history of a URL", lambda turn: task_queries.history(connection, 2 + turn))
@@ -103,7 +103,7 @@ def settle(connection: psycopg.Connection) -> None:
     times, more = [], True
     while more:
         began = time.monotonic()
-        taken = task_schedule.due(connection, 1000)
+        taken = tasks.due(connection, 1000)
         times.append((time.monotonic() - began) * 1000)
         more = bool(taken) and enough_left(connection)
     aside = connection.execute("SELECT count(*) FROM crawl_tasks WHERE waits_for IS NOT NULL").fetchone()
@@ -125,13 +125,13 @@ def enough_left(connection: psycopg.Connection) -> bool:
 def find(connection: psycopg.Connection, turn: int) -> None:
     """Find and lock, and let go: what it costs before anything is written."""
     with connection.transaction(force_rollback=True):
-        connection.execute(task_schedule.DUE, {"priority": 1 + turn % 10, "limit": LIMIT}).fetchall()
+        connection.execute(tasks.DUE, {"priority": 1 + turn % 10, "limit": LIMIT}).fetchall()
 
 
 def quiet(connection: psycopg.Connection) -> dict[str, float]:
-    while task_schedule.due(connection, 1000):
+    while tasks.due(connection, 1000):
         pass
-    return timed("schedule, nothing due", lambda _: task_schedule.due(connection, LIMIT))
+    return timed("schedule, nothing due", lambda _: tasks.due(connection, LIMIT))
 
 
 def results(connection: psycopg.Connection) -> dict[int, TaskStatus]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import parse_results, task_frontier, task_schedule, tasks
+from holdfast.db import parse_results, task_frontier, tasks
 from holdfast.db.domains import NewDomains
 from holdfast.db.task_frontier import CrawlResult
 from holdfast.model.fetch_types import ArchiveRef
@@ -44,7 +44,7 @@ class Tasks:
         return self.get(task_id).status
 
     def due(self, limit: int = 100) -> list[int]:
-        return [task.id for task in task_schedule.due(self.connection, limit)]
+        return [task.id for task in tasks.due(self.connection, limit)]
 
     def now(self, *task_ids: int) -> None:
         """Let the time of these come."""
@@ -118,7 +118,7 @@ class Tasks:
         )
 
     def spawn(self, limit: int = 100) -> list[int]:
-        return task_schedule.spawn_due(self.connection, limit)
+        return tasks.spawn_due(self.connection, limit)
 
     def reasons(self, task_id: int) -> list[tuple[str, str, str]]:
         """All that happened to a task: from, to, why."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.db import crawls, job_queue, jobs, parse_results, sweeper, task_frontier, task_schedule, tasks
+from holdfast.db import crawls, job_queue, jobs, parse_results, sweeper, task_frontier, tasks
 from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.task_frontier import TaskUrl
-from holdfast.db.task_schedule import DueTask
+from holdfast.db.tasks import DueTask
 from holdfast.errors import BadUrl
 from holdfast.jobs.seed_import import sow_again
 from holdfast.model.domain import Seed
@@ -56,7 +56,7 @@ class Scheduler:
     def tick(self, connection: Connection) -> Ticked:
         """Queue everything that is due. Before: no transaction is open. After: it is queued, and its domains can be claimed."""
         spawned = queued = 0
-        while new := len(task_schedule.spawn_due(connection, CHUNK)):
+        while new := len(tasks.spawn_due(connection, CHUNK)):
             spawned += new
         while due := self._queue(connection):
             queued += len(due)
@@ -89,7 +89,7 @@ class Scheduler:
 
     def _queue(self, connection: Connection) -> list[TaskUrl]:
         with connection.transaction():
-            due = task_schedule.due(connection, CHUNK)
+            due = tasks.due(connection, CHUNK)
             wanted = self._urls(connection, due)
             task_frontier.enqueue(connection, wanted)
         return wanted

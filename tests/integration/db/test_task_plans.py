@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.db import parse_results, task_schedule
+from holdfast.db import parse_results, tasks
 from holdfast.db.tasks import IS_LIVE
 from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
@@ -63,11 +63,11 @@ KEYS = {
     "key": b"k" * 16,
 }
 QUESTIONS = {
-    "due": (task_schedule._TAKE, {"crawl_tasks_due"}),
-    "set aside, domain active": (task_schedule._ACTIVE_AGAIN, {"crawl_tasks_aside"}),
-    "set aside, parent completed": (task_schedule._PARENT_COMPLETED, {"crawl_tasks_freeing"}),
-    "all children freed": (task_schedule._ALL_FREED, {"crawl_tasks_freeing"}),
-    "follow up": (task_schedule._SPAWN, {"crawl_tasks_recurring", "crawl_tasks_url"}),
+    "due": (tasks._TAKE, {"crawl_tasks_due"}),
+    "set aside, domain active": (tasks._ACTIVE_AGAIN, {"crawl_tasks_aside"}),
+    "set aside, parent completed": (tasks._PARENT_COMPLETED, {"crawl_tasks_freeing"}),
+    "all children freed": (tasks._ALL_FREED, {"crawl_tasks_freeing"}),
+    "follow up": (tasks._SPAWN, {"crawl_tasks_recurring", "crawl_tasks_url"}),
     "parse": (parse_results._PARSE_DUE, {"crawl_tasks_parse_due"}),
     "restart failed": (_many("'failed'"), {"crawl_tasks_status", "crawl_tasks_url", "crawl_tasks_live"}),
     "restart failed of a domain": (_many("'failed'", "domain_id"), {"crawl_tasks_failed"}),
@@ -105,7 +105,7 @@ def test_the_schedule_looks_at_no_more_than_it_takes_and_at_nothing_of_later(at:
     for limit, taken in ((3, 3), (1000, due)):
         with at.connection.transaction(force_rollback=True):
             row = at.connection.execute(
-                f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {task_schedule._TAKE}", KEYS | {"limit": limit}
+                f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {tasks._TAKE}", KEYS | {"limit": limit}
             ).fetchone()
         assert row
         (scan,) = [node for node in _nodes(row[0][0]["Plan"]) if node.get("Index Name") == "crawl_tasks_due"]

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.db import task_schedule
+from holdfast.db import tasks
 from holdfast.db.connection import Database
-from holdfast.db.task_schedule import DueTask
+from holdfast.db.tasks import DueTask
 from holdfast.model.task import TaskStatus
 from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
@@ -47,7 +47,7 @@ def test_tasks_come_by_priority_then_time_then_id(at: Tasks) -> None:
 
 def test_what_is_due_is_queued_under_a_new_attempt_and_tells_all_that_the_frontier_needs(at: Tasks) -> None:
     task_id = at.one("a.example/x", priority=2)
-    (found,) = task_schedule.due(at.connection, 10)
+    (found,) = tasks.due(at.connection, 10)
     task = at.get(task_id)
     assert found == DueTask(task_id, 1, task.domain_id, task.url, task.url_hash, 2)
     assert (task.status, task.attempt) == (S.QUEUED, 1)
@@ -73,7 +73,7 @@ def test_a_rolled_back_schedule_has_queued_nothing(at: Tasks) -> None:
 def test_while_one_schedules_another_finds_nothing_and_waits_for_nothing(at: Tasks, database: Database) -> None:
     first, second = at.add("a.example/1", "a.example/2")
     with database.connect() as other, other.transaction():
-        (taken,) = task_schedule.due(other, 1)
+        (taken,) = tasks.due(other, 1)
         assert at.due() == []
     assert {taken.id, *at.due()} == {first, second}
 
@@ -97,7 +97,7 @@ def test_many_schedulers_at_once_take_each_task_once(at: Tasks, database: Databa
             while connection.execute("SELECT EXISTS (SELECT FROM crawl_tasks WHERE status = 'pending')").fetchone() == (
                 True,
             ):
-                taken.extend(task.id for task in task_schedule.due(connection, 7))
+                taken.extend(task.id for task in tasks.due(connection, 7))
 
     threads = [threading.Thread(target=schedule) for _ in range(4)]
     for thread in threads:
@@ -170,7 +170,7 @@ def test_a_parent_completed_while_its_child_is_being_set_aside_frees_it_all_the_
     at.bring(parent, S.PARSING)
     child = at.one("a.example/child", parent_task_id=parent)
     with database.connect() as other, other.transaction():
-        assert task_schedule.due(other, 10) == []
+        assert tasks.due(other, 10) == []
         at.by_hand(parent, S.COMPLETED)  # does not see that the child is set aside
     assert waits_for(at, child) == "parent"
     assert at.due() == [child]
@@ -280,7 +280,7 @@ def test_what_another_is_following_up_is_neither_followed_up_nor_waited_for(at: 
     first, second = at.completed("a.example/1"), at.completed("a.example/2")
     at.recur(first, second)
     with database.connect() as other, other.transaction():
-        (taken,) = task_schedule.spawn_due(other, 1)
+        (taken,) = tasks.spawn_due(other, 1)
         at.connection.execute("SET lock_timeout = '10s'")
         (mine,) = at.spawn()
     assert {at.get(task_id).previous_task_id for task_id in (taken, mine)} == {first, second}
@@ -299,7 +299,7 @@ def test_many_schedulers_at_once_follow_each_up_once(at: Tasks, database: Databa
             while connection.execute(
                 "SELECT EXISTS (SELECT FROM crawl_tasks WHERE next_crawl_at <= now())"
             ).fetchone() == (True,):
-                spawned.extend(task_schedule.spawn_due(connection, 5))
+                spawned.extend(tasks.spawn_due(connection, 5))
 
     threads = [threading.Thread(target=schedule) for _ in range(4)]
     for thread in threads:
