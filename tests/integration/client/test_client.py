@@ -27,6 +27,7 @@ from tests.support.api import Api, settings
 from tests.support.crawled import HOME, NASTY, crawl_a_little
 from tests.support.factories import Store
 from tests.support.shop import Shop, product
+from tests.support.tasks import Tasks
 
 
 @contextmanager
@@ -200,6 +201,18 @@ def test_a_domain_is_configured_by_whoever_has_seen_it_last(client: Client, stor
     assert client.release_claims() == 0
     with pytest.raises(holdfast.UsageError):
         client.release_claims(force=True)
+
+
+def test_a_task_that_waits_in_the_frontier_says_for_what(client: Client, connection: psycopg.Connection) -> None:
+    task = client.create_task("https://shop.example/1")
+    child = client.create_task("https://shop.example/2", parent_task_id=task.id)
+    assert Tasks(connection).due() == [task.id]
+    story = client.task(task.id)
+    assert (story.status, [(wait.what, wait.until, wait.change) for wait in story.waits]) == (
+        TaskStatus.QUEUED,
+        [("the next sweep, which has news for this domain", None, None)],
+    )
+    assert (client.task(child.id).parent_status, client.task(child.id).waits) == (TaskStatus.QUEUED, [])
 
 
 def test_tasks_and_batches(client: Client, small_pages: None) -> None:
