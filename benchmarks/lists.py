@@ -24,9 +24,7 @@ from benchmarks.lists_data import fill
 from holdfast.control.list_filters import (
     AuditFilter,
     JobFilter,
-    NameFilter,
     PageFilter,
-    TaskFilter,
     UrlFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
@@ -49,6 +47,9 @@ from holdfast.products.service import ProductService
 from holdfast.proxies.records import ProxyFilter
 from holdfast.proxies.service import ProxyService
 from holdfast.settings import Settings
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.records import BatchFilter, TaskFilter
+from holdfast.tasks.service import TaskService
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.records import ClaimFilter, RunFilter, WorkerFilter
@@ -136,7 +137,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         Case("tasks", ("newest",), TaskFilter(batch="batch 5", status=TaskStatus.FAILED), "batch, failed"),
         Case("tasks", ("newest",), TaskFilter(status=TaskStatus.COMPLETED, priority=1), "status, priority"),
         Case("batches", ("newest",)),
-        Case("batches", ("newest",), NameFilter(name="batch 49"), "name=batch 49…"),
+        Case("batches", ("newest",), BatchFilter(prefix="batch 49"), "name=batch 49…"),
         Case("products", ("newest",)),
         Case("products", ("newest",), ProductFilter(search="red lamp"), "search, a quarter of all"),
         Case("products", ("newest",), ProductFilter(search="oak"), "search, nothing"),
@@ -217,11 +218,13 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    domains, workers = DomainService(browser.database), WorkerService(browser.database)
+    database = browser.database
+    domains, workers = DomainService(database), WorkerService(database)
+    tasks = TaskService(database, DEFAULT_RULES, NewDomains())
     lists: dict[str, Callable[..., Page[Any]]] = {
-        "products": ProductService(browser.database).page,
-        "deliveries": WebhookService(browser.database).page,
-        "proxies": ProxyService.of(Settings(), browser.database).page,
+        "products": ProductService(database).page,
+        "deliveries": WebhookService(database).page,
+        "proxies": ProxyService.of(Settings(), database).page,
         "domains": domains.page,
         "transitions": domains.transitions,
         "tenures": domains.tenures,
@@ -229,6 +232,8 @@ def _figures(connection: psycopg.Connection, browser: ListingService, case: Case
         "workers": workers.page,
         "runs": workers.runs,
         "claims": workers.claims,
+        "tasks": tasks.page,
+        "batches": tasks.batches,
     }
     ask = lists.get(case.list) or getattr(browser, case.list)
     by = {"order": order} if len(LISTINGS[case.list].orders) > 1 else {}
@@ -260,6 +265,8 @@ def _places(
     """Keys in the middle of a list, filtered or not, and before its last page; found the slow way."""
     listing = LISTINGS[case.list]
     ids = browser._ids(connection, given)
+    if "batch" in ids:
+        ids["batch"] = task_queries.batch_id(connection, str(ids["batch"]))
     where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in ids)])
     columns = listing.order(order).columns
     names = ", ".join(by.column for by in columns)

@@ -19,14 +19,12 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import embedded, migrate, task_schedule
-from holdfast.db import task_results as task_work
+from holdfast.db import embedded, migrate, task_frontier, tasks
 from holdfast.db.connection import Database
-from holdfast.model.task import CrawlResult, TaskStatus
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
-from holdfast.tasks.queries.actions import FailedFilter
-from holdfast.tasks.queries.tasks import TaskFilter
+from holdfast.db.task_frontier import CrawlResult
+from holdfast.model.task import TaskStatus
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.queries import RestartFilter
 
 PER_DOMAIN = 100
 CHUNK = 100_000
@@ -79,13 +77,13 @@ def bench(connection: psycopg.Connection, count: int) -> dict[str, Any]:
     settle(connection)
     figures: dict[str, Any] = {"tasks": count}
     figures["query"] = timed(f"find {LIMIT} that are due (the query)", lambda turn: find(connection, turn))
-    figures["due"] = timed(f"queue {LIMIT} that are due", lambda _: task_schedule.due(connection, LIMIT))
+    figures["due"] = timed(f"queue {LIMIT} that are due", lambda _: tasks.due(connection, LIMIT))
     figures["nothing due"] = quiet(connection)
-    figures["follow up"] = timed(f"follow up {LIMIT}", lambda _: task_schedule.spawn_due(connection, LIMIT))
+    figures["follow up"] = timed(f"follow up {LIMIT}", lambda _: tasks.spawn_due(connection, LIMIT))
     figures["record"] = timed("record 100 results", lambda _: results(connection))
     figures["list"] = timed("list of a status, deep in it", lambda turn: page(connection, count, turn))
-    figures["history"] = timed("history of a URL", lambda turn: task_reports.history(connection, 2 + turn))
-    figures["counts"] = timed("statistics by status", lambda _: task_reports.stats(connection), rounds=5)
+    figures["history"] = timed("history of a URL", lambda turn: task_queries.history(connection, 2 + turn))
+    figures["counts"] = timed("statistics by status", lambda _: task_queries.stats(connection), rounds=5)
     figures["restart failed"] = restart(connection)
     return figures
 
@@ -105,7 +103,7 @@ def settle(connection: psycopg.Connection) -> None:
     times, more = [], True
     while more:
         began = time.monotonic()
-        taken = task_schedule.due(connection, 1000)
+        taken = tasks.due(connection, 1000)
         times.append((time.monotonic() - began) * 1000)
         more = bool(taken) and enough_left(connection)
     aside = connection.execute("SELECT count(*) FROM crawl_tasks WHERE waits_for IS NOT NULL").fetchone()
@@ -127,30 +125,33 @@ def enough_left(connection: psycopg.Connection) -> bool:
 def find(connection: psycopg.Connection, turn: int) -> None:
     """Find and lock, and let go: what it costs before anything is written."""
     with connection.transaction(force_rollback=True):
-        connection.execute(task_schedule.DUE, {"priority": 1 + turn % 10, "limit": LIMIT}).fetchall()
+        connection.execute(tasks.DUE, {"priority": 1 + turn % 10, "limit": LIMIT}).fetchall()
 
 
 def quiet(connection: psycopg.Connection) -> dict[str, float]:
-    while task_schedule.due(connection, 1000):
+    while tasks.due(connection, 1000):
         pass
-    return timed("schedule, nothing due", lambda _: task_schedule.due(connection, LIMIT))
+    return timed("schedule, nothing due", lambda _: tasks.due(connection, LIMIT))
 
 
 def results(connection: psycopg.Connection) -> dict[int, TaskStatus]:
     rows = connection.execute("SELECT id, attempt FROM crawl_tasks WHERE status = 'queued' LIMIT 100").fetchall()
-    return task_work.record(connection, [CrawlResult(task_id, attempt, http_status=200) for task_id, attempt in rows])
+    return task_frontier.record_results(
+        connection, [CrawlResult(task_id, attempt, http_status=200) for task_id, attempt in rows]
+    )
 
 
 def page(connection: psycopg.Connection, count: int, turn: int) -> object:
     before = count - turn * count // (2 * ROUNDS)
-    return task_reports.listing(connection, TaskFilter(status=TaskStatus.COMPLETED), before=before, limit=100)
+    return task_queries.page(connection, {"status": TaskStatus.COMPLETED}, after=(before,), limit=100)
 
 
 def restart(connection: psycopg.Connection) -> dict[str, float]:
     times: list[float] = [time.monotonic()]
-    count = task_control.restart_failed(
-        connection, FailedFilter(), actor="bench", progress=lambda _: times.append(time.monotonic())
+    done = task_queries.restart_failed(
+        connection, RestartFilter(), actor="bench", on_progress=lambda _: times.append(time.monotonic())
     )
+    count = done.restarted
     steps = [(after - before) * 1000 for before, after in itertools.pairwise(times)]
     seconds = times[-1] - times[0]
     print(

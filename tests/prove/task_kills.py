@@ -11,7 +11,8 @@ from itertools import pairwise
 from holdfast import factories
 from holdfast.db.connection import Connection
 from holdfast.settings import Settings
-from holdfast.tasks.service import TaskService, Wish
+from holdfast.tasks.records import TaskOptions
+from holdfast.tasks.service import TaskService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from holdfast.testing.torture import checks
@@ -136,7 +137,7 @@ def killed(seed: int, count: int, kills: int, sandbox: Sandbox, on_progress: OnP
         pages = [page.url for site in range(SITES) for page in web.expected(site) if page.status == 200]
         urls = [f"{web.url(n % SITES)}gone/{n}" if n % GONE == 0 else pages.pop() for n in range(count)]
         tasks = desk(sandbox)
-        for _ in tasks.add_many(urls, Wish(recurring=False, parser="proof"), actor="proof"):
+        for _ in tasks.add_many(urls, TaskOptions(is_recurring=False, parser_name="proof"), actor="proof"):
             pass
         stage = Stage(sandbox)
         try:
@@ -168,11 +169,11 @@ def recurring(seconds: int, sandbox: Sandbox, on_progress: OnProgress) -> Entry:
     with WebProcess(Web(3, 2, Site(10, 8, 600))) as web:
         tasks = desk(sandbox)
         urls = [page.url for site in range(2) for page in web.expected(site)][:5]
-        wish = Wish(
-            frequency=Settings.model_validate({"domains": {"crawl_frequency": EVERY}}).domains.crawl_frequency,
-            parser="proof",
+        options = TaskOptions(
+            crawl_frequency=Settings.model_validate({"domains": {"crawl_frequency": EVERY}}).domains.crawl_frequency,
+            parser_name="proof",
         )
-        for _ in tasks.add_many(urls, wish, actor="proof"):
+        for _ in tasks.add_many(urls, options, actor="proof"):
             pass
         stage = Stage(sandbox, workers=1)
         try:

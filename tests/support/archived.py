@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import task_results as task_work
+from holdfast.db import task_frontier
 from holdfast.model.fetch_types import ArchiveRef
 from tests.integration.archive.exchanges import exchange, keep, writer
 from tests.support.shop import Shop
@@ -52,6 +52,6 @@ class Archived:
         task_id = tasks.one(url, **how)
         assert task_id in tasks.due()
         result = tasks.result(task_id, archive=self.keep(url, body), http_status=200)
-        assert task_work.record(self.connection, [result])
+        assert task_frontier.record_results(self.connection, [result])
         self.shop.on(on, task_id)
         return task_id

@@ -8,13 +8,12 @@ from typing import Any
 import psycopg
 
 from holdfast.db import parse_results
-from holdfast.db import task_results as task_work
 from holdfast.db.parse_results import ToParse
 from holdfast.model.parse_result import Availability, Extracted, ParseDone, Product
 from holdfast.model.task import TaskStatus
 from holdfast.products import queries, records
 from holdfast.products.records import ProductFilter
-from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
 
 PAGE = "https://shop.example/p"
@@ -77,14 +76,14 @@ class Shop:
     def miss(self, number: int, url: str = PAGE) -> int:
         """Fetch a page and fail to parse it; the task."""
         task_id = self.fetch(number, url)
-        assert task_work.fail_parse(
+        assert parse_results.fail_parse(
             self.connection, task_id, self.take(task_id).task.attempt, error="x", permanent=True
         ) is (TaskStatus.FAILED)
         return task_id
 
     def again(self, task_id: int, *products: Product, **how: Any) -> None:
         """Parse a task's page again, as a person may ask for it."""
-        assert task_control.restart_parsing(self.connection, task_id, actor="test")
+        assert task_queries.restart_parsing(self.connection, task_id, actor="test")
         self.parse(task_id, *products, **how)
 
     def all(self, domain_id: int | None = None, **chosen: Any) -> list[records.Product]:

@@ -6,16 +6,18 @@ from typing import Any
 
 import psycopg
 
-from holdfast.db import task_results as task_work
-from holdfast.db import task_schedule, tasks
+from holdfast.db import parse_results, task_frontier, tasks
 from holdfast.db.domains import NewDomains
+from holdfast.db.task_frontier import CrawlResult
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.task import CrawlResult, NewTask, Task, TaskStatus
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.model.task import TaskStatus
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.queries import NewTask
+from holdfast.tasks.records import Archived, Task, TaskOptions
 
 PAGE = ArchiveRef("w1-1.warc.gz", 10, 200, b"d" * 32)
+PLACE = Archived("w1-1.warc.gz", 10, 200, "64" * 32)
 S = TaskStatus
 
 
@@ -25,9 +27,11 @@ class Tasks:
 
     connection: psycopg.Connection
 
-    def add(self, *urls: str, **how: Any) -> list[int]:
-        wanted = [NewTask(make_seed(url), **how) for url in urls]
-        return [added.id for added in tasks.add(self.connection, wanted, created_by="test", defaults=NewDomains())]
+    def add(self, *urls: str, batch_id: int | None = None, **options: Any) -> list[int]:
+        wanted = [NewTask(make_seed(url), TaskOptions(**options), batch_id) for url in urls]
+        return [
+            added.id for added in task_queries.add(self.connection, wanted, created_by="test", defaults=NewDomains())
+        ]
 
     def one(self, url: str = "a.example/x", **how: Any) -> int:
         (task_id,) = self.add(url, **how)
@@ -40,7 +44,7 @@ class Tasks:
         return self.get(task_id).status
 
     def due(self, limit: int = 100) -> list[int]:
-        return [task.id for task in task_schedule.due(self.connection, limit)]
+        return [task.id for task in tasks.due(self.connection, limit)]
 
     def now(self, *task_ids: int) -> None:
         """Let the time of these come."""
@@ -54,32 +58,34 @@ class Tasks:
         return CrawlResult(task_id, self.get(task_id).attempt, **what)
 
     def fetched(self, task_id: int) -> None:
-        assert task_work.record(self.connection, [self.result(task_id, archive=PAGE, http_status=200)]) == {
+        assert task_frontier.record_results(self.connection, [self.result(task_id, archive=PAGE, http_status=200)]) == {
             task_id: S.QUEUED_PARSE
         }
 
     def parse(self, task_id: int) -> Task:
-        task = task_work.begin_parse(self.connection, task_id)
-        assert task
-        return task
+        taken = parse_results.take(self.connection, task_id)
+        assert taken
+        return taken.task
 
     def parsed(self, task_id: int) -> None:
         attempt = self.parse(task_id).attempt
-        assert task_work.complete_parse(self.connection, task_id, attempt, parser="generic", parser_version="1.0")
+        assert parse_results.complete_parse(self.connection, task_id, attempt, parser="generic", parser_version="1.0")
 
     def bring(self, task_id: int, status: TaskStatus) -> None:
         """Bring a task that is pending and due into a status, by the way that leads there."""
         if status is S.PENDING:
             return
         if status in {S.PAUSED, S.CANCELLED}:
-            deed = task_control.pause if status is S.PAUSED else task_control.cancel
+            deed = task_queries.pause if status is S.PAUSED else task_queries.cancel
             assert deed(self.connection, task_id, actor="test")
             return
         assert task_id in self.due()
         if status is S.CRAWLING:
-            assert task_work.begin_crawl(self.connection, [(task_id, self.get(task_id).attempt)], epoch=7) == [task_id]
+            assert task_frontier.begin_crawl(self.connection, [(task_id, self.get(task_id).attempt)], epoch=7) == [
+                task_id
+            ]
         elif status is S.FAILED:
-            task_work.record(self.connection, [self.result(task_id, error="gone", permanent=True)])
+            task_frontier.record_results(self.connection, [self.result(task_id, error="gone", permanent=True)])
         elif status is not S.QUEUED:
             self.fetched(task_id)
             if status is S.DOWNLOADED:  # it does not stay there by itself
@@ -112,11 +118,11 @@ class Tasks:
         )
 
     def spawn(self, limit: int = 100) -> list[int]:
-        return task_schedule.spawn_due(self.connection, limit)
+        return tasks.spawn_due(self.connection, limit)
 
     def reasons(self, task_id: int) -> list[tuple[str, str, str]]:
         """All that happened to a task: from, to, why."""
-        (mine,) = [row for row in task_reports.history(self.connection, task_id) if row.task.id == task_id]
+        (mine,) = [row for row in task_queries.history(self.connection, task_id) if row.task.id == task_id]
         return [(event.from_status, event.to_status, event.why) for event in mine.events]
 
     def waits(self, task_id: int) -> timedelta:

@@ -121,6 +121,7 @@ ALIASES: Final = {
 
 REMOTE_COMMANDS: Final = frozenset(
     {
+        "batches",
         "claims",
         "cleanup-stale-runs",
         "config",

@@ -1,4 +1,4 @@
-"""`holdfast parse`: parse what is due, or again, from the archive; and see which parsers there are."""
+"""`holdfast parse`: parse stored pages that wait for their parser, or all again, from the archive; list the parsers."""
 
 import asyncio
 from dataclasses import asdict, replace
@@ -16,12 +16,12 @@ from holdfast.errors import UsageError
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
-    from holdfast.control.parse_phase import Again
     from holdfast.control.parsers import ChosenParser
+    from holdfast.control.reparsing import ReparseReport
     from holdfast.parse.plugin_pool import ParserInfo, PluginPool
     from holdfast.parse.plugin_registry import ParserSource, UnusableParser
 
-_MOST_EXAMPLES: Final = 1000
+_MAX_EXAMPLES: Final = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -59,10 +59,10 @@ def parse(
         str | None,
         typer.Option(metavar="VERSION", callback=command_context.valid_text, help="Only what an older version parsed."),
     ] = None,
-    after: Annotated[int, typer.Option(metavar="TASK", min=0, help="Go on behind this task.")] = 0,
+    after: Annotated[int, typer.Option(metavar="TASK", min=0, help="Continue after this task.")] = 0,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most N pages.")] = None,
     examples: Annotated[
-        int, typer.Option(metavar="N", min=0, max=_MOST_EXAMPLES, help="Pages that are shown, of those that differ.")
+        int, typer.Option(metavar="N", min=0, max=_MAX_EXAMPLES, help="Pages that are shown, of those that differ.")
     ] = 10,
     apply: Annotated[bool, typer.Option("--apply", help="Keep what is found now.")] = False,
     as_json: output.Json = False,
@@ -82,7 +82,7 @@ def parse(
     """
     for_again = bool(apply or after) or any(one is not None for one in (since, until, parser, by, below, limit))
     if not again:
-        _check_plain(parsers=parsers, for_again=for_again, chosen=job is not None or domain is not None)
+        _check_without_again(parsers=parsers, for_again=for_again, filtered=job is not None or domain is not None)
         if parsers:
             _list_parsers(command_context.get(ctx), as_json)
         else:
@@ -91,8 +91,7 @@ def parse(
     if parsers:
         raise UsageError("Say what to do: --again parses pages again, --parsers lists the parsers.")
     # Imported here: every command would wait for them.
-    from holdfast.control.page_reparsing import PageReparser
-    from holdfast.control.parse_phase import Again, Reparser, Selection
+    from holdfast.control.reparsing import PageReparser, ReparseReport, Selection, TaskReparser
 
     selection = Selection(
         domain=domain,
@@ -106,54 +105,50 @@ def parse(
     )
     selection.check()
     context = command_context.get(ctx)
-    chosen = _chosen(context.settings, by)
-    selection = replace(selection, by=None if chosen is None else chosen.name)
+    chosen = _choose_parser(context.settings, by)
+    selection = replace(selection, use_parser=None if chosen is None else chosen.name)
     database, settings = context.store(), context.settings
-    so_far = Again(apply, last_id=after)
+    report = ReparseReport(apply, after, examples)
 
-    async def whole(bar: output.ProgressBar) -> Again:
-        def watch(now: Again) -> None:
-            nonlocal so_far
-            so_far = now
+    async def run(bar: output.ProgressBar) -> None:
+        def on_progress(now: ReparseReport) -> None:
             done = now.parsed + now.failed + now.taken
             bar.show(done, done, limit)
 
-        runner = _runner(settings, None if chosen is None else chosen.file)
+        pool = _pool(settings, None if chosen is None else chosen.file)
         registrable = settings.domains.registrable
         try:
             folder = factories.archive_folder(settings)
-            done = so_far
-            if selection.tasks:
-                reparser = Reparser(database, runner, folder, actor(), registrable, examples)
-                done = await reparser.again(selection, apply=apply, watch=watch)
-            pages = PageReparser(database, runner, folder, actor(), settings.parsing, registrable, examples)
-            return await pages.again(selection, done, watch)
+            if selection.includes_tasks:
+                await TaskReparser(database, pool, folder, actor(), registrable).run(selection, report, on_progress)
+            pages = PageReparser(database, pool, folder, actor(), settings.parsing, registrable)
+            await pages.run(selection, report, on_progress)
         finally:
-            await runner.aclose()
+            await pool.aclose()
 
     try:
         with output.ProgressBar("Parsing again", limit, "page") as bar:
-            so_far = asyncio.run(whole(bar))
+            asyncio.run(run(bar))
     except KeyboardInterrupt:
-        if selection.tasks:
-            command_context.say(f"All tasks up to {so_far.last_id} are done; --after {so_far.last_id} continues.")
+        if selection.includes_tasks:
+            command_context.say(f"All tasks up to {report.last_id} are done; --after {report.last_id} continues.")
         raise
     if as_json:
-        output.print_json(_as_json(so_far))
+        output.print_json(_as_json(report))
     else:
-        _report(so_far)
-    if so_far.failed:
+        _print_report(report)
+    if report.failed:
         raise typer.Exit(1)
 
 
-def _check_plain(*, parsers: bool, for_again: bool, chosen: bool) -> None:
-    if parsers and (for_again or chosen):
+def _check_without_again(*, parsers: bool, for_again: bool, filtered: bool) -> None:
+    if parsers and (for_again or filtered):
         raise UsageError("--parsers lists all parsers; what else was said is for --again.")
     if for_again:
         raise UsageError("Without --again, what is due is parsed; only --job and --domain choose.")
 
 
-def _chosen(settings: Settings, text: str | None) -> "ChosenParser | None":
+def _choose_parser(settings: Settings, text: str | None) -> "ChosenParser | None":
     if text is None:
         return None
     from holdfast.control.parsers import choose
@@ -162,7 +157,7 @@ def _chosen(settings: Settings, text: str | None) -> "ChosenParser | None":
 
 
 def _parse_due(context: command_context.CommandContext, job: str | None, domain: str | None, as_json: bool) -> None:
-    """Parse what is due on this machine, and say what is left."""
+    """Parse the pages of this machine's archive that wait, and print what is left."""
     from holdfast.items import cli as extraction
 
     service = extraction.service(context)
@@ -189,7 +184,7 @@ def _parse_due(context: command_context.CommandContext, job: str | None, domain:
         raise typer.Exit(1)
 
 
-def _runner(settings: Settings, file: Path | None = None) -> "PluginPool":
+def _pool(settings: Settings, file: Path | None = None) -> "PluginPool":
     from holdfast.parse.plugin_pool import PluginPool
     from holdfast.parse.plugin_registry import discover
 
@@ -205,18 +200,18 @@ def _runner(settings: Settings, file: Path | None = None) -> "PluginPool":
 def _list_parsers(context: command_context.CommandContext, as_json: bool) -> None:
     from holdfast.parse.plugin_registry import UnusableParser
 
-    async def whole() -> "list[ParserInfo | UnusableParser]":
-        runner = _runner(context.settings)
+    async def list_parsers() -> "list[ParserInfo | UnusableParser]":
+        pool = _pool(context.settings)
         try:
-            return await runner.list_parsers()
+            return await pool.list_parsers()
         finally:
-            await runner.aclose()
+            await pool.aclose()
 
     rows = [
         {"name": one.name, "version": None, "from": None, "problem": one.reason}
         if isinstance(one, UnusableParser)
         else {"name": one.source.name, "version": one.version, "from": _origin(one.source), "problem": None}
-        for one in asyncio.run(whole())
+        for one in asyncio.run(list_parsers())
     ]
     if as_json:
         output.print_json(rows)
@@ -233,29 +228,29 @@ def _origin(source: "ParserSource") -> str:
     return f"{source.kind}{where}"
 
 
-def _report(found: "Again") -> None:
-    tally = found.tally.fields
-    if tally:
-        rows = [(name, *(f"{kinds[kind]:,}" for kind in kinds)) for name, kinds in tally.items()]
+def _print_report(found: "ReparseReport") -> None:
+    counts = found.counts.fields
+    if counts:
+        rows = [(name, *(f"{kinds[kind]:,}" for kind in kinds)) for name, kinds in counts.items()]
         output.print_table(["FIELD", "ADDED", "REMOVED", "CHANGED"], rows, right="ADDED REMOVED CHANGED")
     for example in found.examples:
-        output.print_line(f"\n{_whose(example.task_id)}: {safe(example.url)}")
+        output.print_line(f"\n{_subject(example.task_id)}: {safe(example.url)}")
         for change in example.changes:
-            whose = f" of {change.product}" if change.product else ""
+            owner = f" of {change.product}" if change.product else ""
             values = " → ".join(value for value in (change.old, change.new) if value is not None)
-            output.print_line(f"  {change.kind} {safe(change.field)}{safe(whose)}: {safe(values)}")
+            output.print_line(f"  {change.kind} {safe(change.field)}{safe(owner)}: {safe(values)}")
         if example.total > len(example.changes):
             output.print_line(f"  … and {example.total - len(example.changes):,} more")
     for failure in found.failures:
-        output.print_line(f"\n{_whose(failure.task_id)}: {safe(failure.url)}\n  {safe(failure.reason)}")
-    output.print_line(("\n" if tally or found.failures else "") + _sum(found))
+        output.print_line(f"\n{_subject(failure.task_id)}: {safe(failure.url)}\n  {safe(failure.reason)}")
+    output.print_line(("\n" if counts or found.failures else "") + _summary(found))
 
 
-def _whose(task_id: int | None) -> str:
+def _subject(task_id: int | None) -> str:
     return "Page" if task_id is None else f"Task {task_id}"
 
 
-def _sum(found: "Again") -> str:
+def _summary(found: "ReparseReport") -> str:
     parts = [f"{found.same:,} say the same", f"{found.different:,} differ", f"{found.first:,} had no result before"]
     text = f"{pluralize(found.parsed, 'page')} parsed again: {', '.join(parts)}."
     if found.failed:
@@ -267,7 +262,7 @@ def _sum(found: "Again") -> str:
     return text
 
 
-def _as_json(found: "Again") -> dict[str, Any]:
+def _as_json(found: "ReparseReport") -> dict[str, Any]:
     return {
         "applied": found.applied,
         "parsed": found.parsed,
@@ -276,7 +271,7 @@ def _as_json(found: "Again") -> dict[str, Any]:
         "first": found.first,
         "failed": found.failed,
         "taken": found.taken,
-        "fields": found.tally.fields,
+        "fields": found.counts.fields,
         "examples": found.examples,
         "failures": found.failures,
         "last_task": found.last_id,

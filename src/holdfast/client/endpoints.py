@@ -24,9 +24,6 @@ from holdfast.client.request_spec import (
     no_body,
 )
 from holdfast.client.values import (
-    AskedTask,
-    Batch,
-    Bulk,
     EditedJob,
     Event,
     Explanation,
@@ -44,15 +41,9 @@ from holdfast.client.values import (
     Outlook,
     Page,
     PageFacts,
-    RestartedTasks,
     Secrets,
     Sown,
     Stats,
-    Task,
-    TaskCount,
-    TaskCrawl,
-    TaskOptions,
-    TaskStory,
     TimeSeries,
 )
 from holdfast.domains.records import (
@@ -78,6 +69,18 @@ from holdfast.proxies.records import (
     ProxyCost,
     ProxyMapping,
     ProxyTest,
+)
+from holdfast.tasks.records import (
+    AskedTask,
+    Batch,
+    Bulk,
+    RestartedTasks,
+    Task,
+    TaskArguments,
+    TaskCount,
+    TaskCrawl,
+    TaskRestart,
+    TaskStory,
 )
 from holdfast.workers.records import Claim, ClaimSummary, ClosedRuns, ReleasedClaims, Run, Worker
 
@@ -464,10 +467,11 @@ def tasks(
     batch: str | None = None,
     parent_task_id: int | None = None,
     priority: int | None = None,
+    order: str = "newest",
 ) -> ListSpec[Task]:
-    """Tasks, the newest first."""
-    filters = {"status": status, "domain": domain, "batch": batch}
-    return ListSpec("/api/tasks", Task, {**filters, "parent_task_id": parent_task_id, "priority": priority})
+    """Tasks. The order is `newest` or `oldest`."""
+    filters = {"status": status, "domain": domain, "batch": batch, "parent_task_id": parent_task_id}
+    return ListSpec("/api/tasks", Task, {**filters, "priority": priority, "order": order})
 
 
 def task(task: int) -> RequestSpec[TaskStory]:
@@ -485,29 +489,29 @@ def task_stats() -> RequestSpec[list[TaskCount]]:
     return RequestSpec("GET", "/api/stats/tasks", decode_list(TaskCount))
 
 
-def create_task(url: str, **options: Unpack[TaskOptions]) -> RequestSpec[AskedTask]:
+def create_task(url: str, **options: Unpack[TaskArguments]) -> RequestSpec[AskedTask]:
     """Create a task that crawls a URL, by default again and again. If the URL has a task that has not ended, that one
     is returned."""
     return RequestSpec("POST", "/api/admin/tasks", decode_one(AskedTask), body={"url": url, **options})
 
 
-def create_tasks(urls: Sequence[str], **options: Unpack[TaskOptions]) -> RequestSpec[Bulk]:
+def create_tasks(urls: Sequence[str], **options: Unpack[TaskArguments]) -> RequestSpec[Bulk]:
     """Create many tasks with the same options; at most 10 000."""
     return RequestSpec("POST", "/api/admin/tasks/bulk", decode_one(Bulk), body={"urls": list(urls), **options})
 
 
 def restart_task(
     task: int, *, reset_retry_count: bool = True, priority: int | None = None, scheduled_at: datetime | None = None
-) -> RequestSpec[Task]:
+) -> RequestSpec[TaskRestart]:
     """Crawl a task again from the beginning."""
     body = {"reset_retry_count": reset_retry_count, "priority": priority, "scheduled_at": scheduled_at}
-    return RequestSpec("POST", format_path("/api/admin/tasks/{}/restart", task), decode_one(Task), body=body)
+    return RequestSpec("POST", format_path("/api/admin/tasks/{}/restart", task), decode_one(TaskRestart), body=body)
 
 
-def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec[Task]:
+def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec[TaskRestart]:
     """Parse a task's page again, from the archive."""
-    body = {"reset_retry_count": reset_retry_count}
-    return RequestSpec("POST", format_path("/api/admin/tasks/{}/restart-parsing", task), decode_one(Task), body=body)
+    path = format_path("/api/admin/tasks/{}/restart-parsing", task)
+    return RequestSpec("POST", path, decode_one(TaskRestart), body={"reset_retry_count": reset_retry_count})
 
 
 def restart_failed(

@@ -5,7 +5,6 @@ that were read. `REASONS` has an entry for every outcome and for every other rea
 """
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import Any, Final, NamedTuple
@@ -15,7 +14,7 @@ from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
-from holdfast.model.wait import WaitKind
+from holdfast.model.wait import WaitCondition, WaitKind
 from holdfast.proxies.records import PoolState
 
 
@@ -350,13 +349,7 @@ CAN_NOT: Final[dict[str, tuple[str, str]]] = {
 """Why a proxy cannot be used, of one and of several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Something that has to happen first, until when it lasts, if that is known, and what a person can do about it."""
-
-    what: str
-    until: datetime | None = None
-    change: str | None = None
+Wait = WaitCondition
 
 
 def why_not(reason: str | None) -> Reason:

@@ -12,7 +12,6 @@ from holdfast.errors import UsageError
 from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter, split_flag
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.task import TaskStatus
 
 _HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
 _KINDS: Final = ("discovery", "refresh")
@@ -105,30 +104,6 @@ class JobFilter(ListFilter):
         if not given.get("scheduled", True):
             raise UsageError("There is no list of jobs that do not recur; leave `scheduled` out for all.")
         return given
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFilter(ListFilter):
-    """Which tasks."""
-
-    status: TaskStatus | None = None
-    domain: str | None = None
-    batch: str | None = None
-    """By name."""
-    parent: int | None = None
-    priority: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NameFilter(ListFilter):
-    """Which batches."""
-
-    name: str | None = None
-    """What the name begins with."""
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        return {"prefix": given["name"]} if given else {}
 
 
 @dataclass(frozen=True, slots=True)

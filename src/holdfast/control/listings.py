@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.audit import queries as record_lists
-from holdfast.audit.queries import BatchRow
 from holdfast.control.list_filters import (
     AuditFilter,
     ItemFilter,
     JobFilter,
-    NameFilter,
     PageFilter,
-    TaskFilter,
     UrlFilter,
 )
 from holdfast.db import domains, items, jobs
@@ -32,13 +29,12 @@ from holdfast.frontier.queries.lists import UrlRow
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.task import Task
 from holdfast.model.url import UrlRules
 from holdfast.pages import queries as pages
 from holdfast.pages.queries import PageRow
 from holdfast.products.queries import PRODUCTS
 from holdfast.proxies.queries.proxies import PROXIES
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks.queries import BATCHES, TASKS
 from holdfast.webhooks.queries import DELIVERIES
 from holdfast.workers import queries as run_lists
 from holdfast.workers.queries import JobRow
@@ -61,12 +57,12 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "transitions": domain_lists.TRANSITIONS,
     "tenures": domain_lists.TENURES,
     "windows": domain_lists.WINDOWS,
-    "batches": record_lists.BATCHES,
+    "tasks": TASKS,
+    "batches": BATCHES,
     "audit": record_lists.AUDIT,
     "products": PRODUCTS,
     "proxies": PROXIES,
     "deliveries": DELIVERIES,
-    **{name: listing for name, (listing, _) in record_lists.IDS.items()},
 }
 """By name, with the filters and orders of each; the first order is the usual one."""
 
@@ -134,19 +130,6 @@ class ListingService:
         with self.database.session() as connection:
             return run_lists.jobs(connection, _given(query), order=order, after=after, limit=limit)
 
-    def tasks(
-        self, query: TaskFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[Task]:
-        """Tasks."""
-        return self._records("tasks", _given(query), order, after, limit)
-
-    def batches(
-        self, query: NameFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[BatchRow]:
-        """Batches, with how many of their tasks are in each status."""
-        also = {"most": max(1, record_lists.COUNTED // max(1, limit))}
-        return self._page(record_lists.BATCHES, _given(query), order, after, limit, also)
-
     def audit(
         self, query: AuditFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[Entry]:
@@ -181,14 +164,8 @@ class ListingService:
             ids = self._ids(connection, given)
             return listing.page(connection, ids, order=order, after=after, limit=limit, extra=also)
 
-    def _records(self, which: str, given: Mapping[str, object], order: str, after: Key | None, limit: int) -> Page[Any]:
-        check_page_size(limit)
-        with self.database.session() as connection:
-            ids = self._ids(connection, given)
-            return record_lists.records(connection, which, ids, order=order, after=after, limit=limit)
-
     def _ids(self, connection: Connection, given: Mapping[str, object]) -> dict[str, object]:
-        """The filters with ids for the names of domains, jobs and batches. Raises NotFound."""
+        """The filters with ids for the names of domains and jobs. Raises NotFound."""
         found = dict(given)
         if "domain" in found:
             name = canonical_domain(str(found["domain"]), registrable=self.registrable)
@@ -196,8 +173,6 @@ class ListingService:
         if "job" in found:
             job = found["job"]
             found["job"] = _job(connection, job if isinstance(job, int) else str(job))
-        if "batch" in found:
-            found["batch"] = task_reports.batch_id(connection, str(found["batch"]))
         return found
 
 

@@ -1,4 +1,4 @@
-"""Which parser a person means: by its name, or by the path of its file."""
+"""Resolve a parser from its name, or from the path of its file."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ _SUFFIX: Final = ".py"
 
 @dataclass(frozen=True, slots=True)
 class ChosenParser:
-    """A parser that a person named."""
+    """A parser that the operator named."""
 
     name: str
     file: Path | None = None
-    """Where it is, if it was named by its path."""
+    """Its file, if it was named by its path."""
 
 
 def choose(text: str, settings: Parsing) -> ChosenParser:
-    """The parser that a name, or the path of a Python file, means. Raises UsageError if there is none."""
+    """Resolve the name of a parser, or the path of a Python file. Raises UsageError if there is none."""
     file = Path(text) if text.endswith(_SUFFIX) or "/" in text else None
     if file is not None and not file.is_file():
         raise UsageError(
@@ -36,36 +36,36 @@ def choose(text: str, settings: Parsing) -> ChosenParser:
 
 
 def check_known(name: str, settings: Parsing, file: Path | None = None) -> None:
-    """Raise UsageError unless there is a parser of that name; the sentence says which there are, and where others are looked for."""
+    """Raise UsageError unless there is a parser of that name; the message lists the parsers and where others are searched."""
     registry = discover(settings.folder, file)
     found = registry.find(name)
     if isinstance(found, ParseFailed):
-        raise UsageError(f"{found.reason[:1].upper()}{found.reason[1:]}. {_where(settings)}")
+        raise UsageError(f"{found.reason[:1].upper()}{found.reason[1:]}. {_search_hint(settings)}")
     if file is not None and not _is_file(found, file):
         raise UsageError(f"{file.name!r} would hide the built-in parser {name!r}; give the file another name.")
 
 
 def check_loads(parser: ChosenParser, settings: Parsing) -> str:
-    """Load a parser in a process of its own; its version. Raises UsageError with what is wrong in it."""
+    """Load a parser in a process of its own; returns its version. Raises UsageError with its error."""
 
-    async def whole() -> str:
-        runner = PluginPool(discover(settings.folder, parser.file), processes=1, memory_limit=settings.memory)
+    async def load() -> str:
+        pool = PluginPool(discover(settings.folder, parser.file), processes=1, memory_limit=settings.memory)
         try:
-            described = await runner.describe(parser.name)
+            described = await pool.describe(parser.name)
         finally:
-            await runner.aclose()
+            await pool.aclose()
         if isinstance(described, ParseFailed):
             raise UsageError(f"{described.reason[:1].upper()}{described.reason[1:]}.")
         return described.version
 
-    return asyncio.run(whole())
+    return asyncio.run(load())
 
 
 def _is_file(source: ParserSource, file: Path) -> bool:
     return source.kind is SourceKind.FILE and source.target == str(file.absolute())
 
 
-def _where(settings: Parsing) -> str:
+def _search_hint(settings: Parsing) -> str:
     if settings.folder is None:
         return "Your own is a Python file: name it by its path (--parser ./shop.py), or set `parsing.folder` to its folder."
     return (

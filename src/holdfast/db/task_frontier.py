@@ -1,21 +1,23 @@
 """Tasks and the frontier: the URLs of queued tasks are the frontier of a standing job, so that the same crawler fetches them.
 
 The rule: the frontier row says which URL to fetch, the task says for which task. The tasks of a URL are looked up when it is taken,
-and their outcome is recorded under the attempt of that moment; an operator's change meanwhile takes precedence.
+and their outcome is recorded under the attempt of that moment; an operator's change meanwhile takes precedence: a task that was paused,
+cancelled or restarted accepts no earlier result.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 import psycopg
 
 from holdfast.db import frontier, job_queue
-from holdfast.db import task_results as task_work
 from holdfast.db.frontier import FrontierBatch
 from holdfast.model.commit_batch import UrlOutcome, UrlRef, VisitPart
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
-from holdfast.model.task import CrawlResult, TaskStatus
+from holdfast.model.task import TaskStatus, clean_error, retry_delay
 
 _SHARE: Final = "SELECT id FROM domains WHERE id = ANY(%(domains)s) ORDER BY id FOR KEY SHARE"
 # A URL that is new to the frontier is inserted; one that is known is wanted again, which only its domain's holder may write down.
@@ -76,6 +78,66 @@ FROM unnest(%(ids)s::bigint[], %(attempts)s::int[], %(urls)s::text[], %(keys)s::
 WHERE t.id = w.id AND t.attempt = w.attempt AND t.status = 'crawling'
 """
 
+# A task that is crawling already belonged to a holder that was lost; this holder crawls it again.
+_BEGIN: Final = """
+WITH mine AS MATERIALIZED (
+    SELECT t.id FROM crawl_tasks t JOIN unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS w(id, attempt) USING (id, attempt)
+    WHERE t.status IN ('queued', 'crawling') ORDER BY t.id FOR NO KEY UPDATE OF t
+)
+UPDATE crawl_tasks t SET status = 'crawling', status_reason = 'fetching', claim_epoch = %(epoch)s
+FROM mine WHERE t.id = mine.id RETURNING t.id
+"""
+
+_LOCK: Final = """
+SELECT t.id, t.status::text, t.retry_count, t.max_retries
+FROM crawl_tasks t JOIN unnest(%(ids)s::bigint[], %(attempts)s::int[]) AS w(id, attempt) USING (id, attempt)
+WHERE t.status IN ('queued', 'crawling') ORDER BY t.id FOR NO KEY UPDATE OF t
+"""
+_LOCKED_FETCHING: Final = """
+UPDATE crawl_tasks SET status = 'crawling', status_reason = 'fetching' WHERE id = ANY(%(ids)s) AND status = 'queued'
+"""
+_ANSWERED: Final = """
+UPDATE crawl_tasks t SET http_status_code = w.http_status, response_time_ms = w.response_ms, proxy_id = w.proxy,
+    archive_segment = w.segment, archive_offset = w.place, archive_length = w.length, archive_digest = w.digest,
+    status = 'downloaded', status_reason = 'fetched', error_message = NULL, retry_count = 0
+FROM unnest(%(ids)s::bigint[], %(statuses)s::smallint[], %(times)s::int[], %(proxies)s::bigint[], %(segments)s::text[],
+            %(places)s::bigint[], %(lengths)s::bigint[], %(digests)s::bytea[])
+     AS w(id, http_status, response_ms, proxy, segment, place, length, digest)
+WHERE t.id = w.id
+"""
+_ASK_FOR_PARSING: Final = """
+UPDATE crawl_tasks SET status = 'queued_parse', status_reason = 'to be parsed', parse_after = clock_timestamp()
+WHERE id = ANY(%(ids)s)
+"""
+_NOT_ANSWERED: Final = """
+UPDATE crawl_tasks t SET http_status_code = w.http_status, response_time_ms = w.response_ms, proxy_id = w.proxy, error_message = w.error,
+    status = CASE WHEN w.wait IS NULL THEN 'failed' ELSE 'pending' END::task_status,
+    status_reason = CASE WHEN w.wait IS NULL THEN 'failed: ' ELSE 'another try: ' END || w.error,
+    retry_count = t.retry_count + CASE WHEN w.wait IS NULL THEN 0 ELSE 1 END,
+    scheduled_at = COALESCE(clock_timestamp() + w.wait, t.scheduled_at)
+FROM unnest(%(ids)s::bigint[], %(statuses)s::smallint[], %(times)s::int[], %(proxies)s::bigint[], %(errors)s::text[],
+            %(waits)s::interval[])
+     AS w(id, http_status, response_ms, proxy, error, wait)
+WHERE t.id = w.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlResult:
+    """The result of fetching a task's URL."""
+
+    task_id: int
+    attempt: int
+    """The attempt as `due` returned it; a result with another attempt is refused."""
+    error: str | None = None
+    """None: the page is stored."""
+    permanent: bool = False
+    """The error would repeat, so there is no retry."""
+    http_status: int | None = None
+    response_ms: int | None = None
+    proxy_id: int | None = None
+    archive: ArchiveRef | None = None
+
 
 class TaskUrl(NamedTuple):
     """A URL to fetch for a task."""
@@ -121,7 +183,7 @@ def take(
     at_work: dict[bytes, list[tuple[int, int]]] = {}
     for key, task_id, attempt in connection.execute(_AT_WORK, {"keys": [item.url_key for item in taken.urls]}):
         at_work.setdefault(key, []).append((task_id, attempt))
-    begun = set(task_work.begin_crawl(connection, [pair for pairs in at_work.values() for pair in pairs], epoch=epoch))
+    begun = set(begin_crawl(connection, [pair for pairs in at_work.values() for pair in pairs], epoch=epoch))
     return FrontierBatch(
         [item._replace(tasks=_begun_pairs(at_work.get(item.url_key, ()), begun)) for item in taken.urls], taken.next_in
     )
@@ -152,7 +214,7 @@ def record(connection: psycopg.Connection, parts: Sequence[VisitPart]) -> None:
     ended = [pair for pair in over if pair[1].tasks]
     _redirect_tasks(connection, [outcome for _, outcome in ended if outcome.moved_to is not None])
     kept = _archive_refs(connection, ended)
-    new = task_work.record(
+    new = record_results(
         connection,
         [
             _result(outcome, task_id, attempt, kept.get((part.domain_id, outcome.url_key)))
@@ -217,3 +279,70 @@ def _result(outcome: UrlOutcome, task_id: int, attempt: int, kept: ArchiveRef | 
         proxy_id=None if outcome.proxy is None else outcome.proxy.proxy_id,
         archive=kept,
     )
+
+
+def begin_crawl(connection: psycopg.Connection, tasks: Sequence[tuple[int, int]], *, epoch: int) -> list[int]:
+    """Mark tasks, each with its attempt, as being fetched under this claim; returns the ids of those that may be.
+
+    A transaction may be open. After (with its commit): those in the answer are crawling. For display only: a new holder of the
+    domain repeats it, and results may be recorded without it.
+    """
+    ids, attempts = [task_id for task_id, _ in tasks], [attempt for _, attempt in tasks]
+    with connection.transaction():
+        return [row[0] for row in connection.execute(_BEGIN, {"ids": ids, "attempts": attempts, "epoch": epoch})]
+
+
+def record_results(connection: psycopg.Connection, results: Sequence[CrawlResult]) -> dict[int, TaskStatus]:
+    """Record the results of fetching tasks; returns the new status of each task that accepted its result.
+
+    A transaction may be open: a commit of a batch calls this last, since it locks rows of tasks. After (with its commit): a task
+    whose page is there waits to be parsed; one that failed is pending again, after 1, 2, 4 … minutes, or failed with the error
+    kept. A result under another attempt, or of a task that an operator paused, cancelled or restarted, changes nothing and is not in the
+    answer.
+    """
+    by_id = {result.task_id: result for result in results}
+    with connection.transaction():
+        keys = {"ids": list(by_id), "attempts": [result.attempt for result in by_id.values()]}
+        locked = connection.execute(_LOCK, keys).fetchall()
+        if not locked:
+            return {}
+        fetched = [by_id[row[0]] for row in locked if by_id[row[0]].error is None]
+        failed = [(by_id[row[0]], _wait(by_id[row[0]], *row[2:])) for row in locked if by_id[row[0]].error is not None]
+        connection.execute(_LOCKED_FETCHING, {"ids": [row[0] for row in locked]})
+        _record_fetched(connection, fetched)
+        _record_failed(connection, failed)
+    ends = {result.task_id: TaskStatus.FAILED if wait is None else TaskStatus.PENDING for result, wait in failed}
+    return ends | {result.task_id: TaskStatus.QUEUED_PARSE for result in fetched}
+
+
+def _record_fetched(connection: psycopg.Connection, results: Sequence[CrawlResult]) -> None:
+    if results:
+        refs = [result.archive for result in results]
+        columns = _columns(results) | {
+            "segments": [ref and ref.segment for ref in refs],
+            "places": [ref and ref.offset for ref in refs],
+            "lengths": [ref and ref.length for ref in refs],
+            "digests": [ref and ref.payload_digest for ref in refs],
+        }
+        connection.execute(_ANSWERED, columns)
+        connection.execute(_ASK_FOR_PARSING, {"ids": columns["ids"]})
+
+
+def _record_failed(connection: psycopg.Connection, failed: Sequence[tuple[CrawlResult, timedelta | None]]) -> None:
+    if failed:
+        columns = _columns([result for result, _ in failed])
+        errors = [clean_error(result.error or "") for result, _ in failed]
+        connection.execute(_NOT_ANSWERED, columns | {"errors": errors, "waits": [wait for _, wait in failed]})
+
+
+def _wait(result: CrawlResult, retry_count: int, max_retries: int) -> timedelta | None:
+    return None if result.permanent else retry_delay(retry_count, max_retries)
+
+
+def _columns(results: Sequence[CrawlResult]) -> dict[str, list[object]]:
+    return {
+        "ids": [result.task_id for result in results],
+        "statuses": [result.http_status for result in results],
+        "times": [result.response_ms for result in results],
+        "proxies": [result.proxy_id for result in results],
+    }

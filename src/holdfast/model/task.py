@@ -4,13 +4,9 @@ A task is one crawl of one tracked URL: it is fetched in one phase and parsed in
 database enforces the same transitions by trigger, also against SQL written by hand; a test compares the two.
 """
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
-
-from holdfast.model.domain import Seed
-from holdfast.model.fetch_types import ArchiveRef
 
 HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 10
@@ -151,86 +147,3 @@ def retry_delay(retry_count: int, max_retries: int) -> timedelta | None:
 def clean_error(text: str) -> str:
     """The error as stored: it may come from the web or a plug-in, so NUL and lone surrogates are replaced, and it is cut."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:_MAX_ERROR]
-
-
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A task to create."""
-
-    seed: Seed
-    """Its URL and its domain."""
-    priority: int = DEFAULT_PRIORITY
-    scheduled_at: datetime | None = None
-    """The earliest time; None: now."""
-    frequency: timedelta | None = None
-    """The time from its completion to its next crawl; None: the domain's."""
-    recurring: bool = True
-    max_retries: int = DEFAULT_RETRIES
-    parent_task_id: int | None = None
-    """The task that must be completed first."""
-    batch_id: int | None = None
-    webhook_url: str | None = None
-    parser: str | None = None
-    """None: the domain's."""
-
-
-@dataclass(frozen=True, slots=True)
-class CrawlResult:
-    """The result of fetching a task's URL."""
-
-    task_id: int
-    attempt: int
-    """The attempt as `due` returned it; a result with another attempt is refused."""
-    error: str | None = None
-    """None: the page is stored."""
-    permanent: bool = False
-    """The error would repeat, so there is no retry."""
-    http_status: int | None = None
-    response_ms: int | None = None
-    proxy_id: int | None = None
-    archive: ArchiveRef | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task as stored."""
-
-    id: int
-    domain_id: int
-    domain: str
-    url: str
-    url_hash: bytes
-    status: TaskStatus
-    status_reason: str
-    priority: int
-    scheduled_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    retry_count: int
-    max_retries: int
-    error_message: str | None
-    crawl_frequency: timedelta
-    next_crawl_at: datetime | None
-    recrawl_count: int
-    is_recurring: bool
-    archive: ArchiveRef | None
-    http_status_code: int | None
-    response_time_ms: int | None
-    proxy_id: int | None
-    created_at: datetime
-    updated_at: datetime
-    created_by: str
-    parent_task_id: int | None
-    previous_task_id: int | None
-    batch_id: int | None
-    webhook_url: str | None
-    claim_epoch: int | None
-    attempt: int
-    version: int
-    waits_for: str | None
-    """`domain` or `parent`, if the schedule postponed it."""
-    parser_name: str | None
-    parsed_by: str | None
-    parser_version: str | None
-    parse_after: datetime | None
-    """The earliest time of its next parse; None: now."""

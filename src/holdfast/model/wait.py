@@ -1,7 +1,10 @@
-"""The reasons why a visit waits before its next request, and the origin of the delay between requests."""
+"""The reasons why a visit or a URL waits, and the origin of the delay between requests."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+from holdfast.model.record import record
 
 
 class WaitKind(StrEnum):
@@ -48,3 +51,14 @@ class DelaySource(StrEnum):
     """`domains.crawl_delay` of the settings."""
     LEARNT = "learnt"
     """The server has become slower and gets requests less often."""
+
+
+@record
+class WaitCondition:
+    """Something that has to happen before a URL is fetched."""
+
+    what: str
+    until: datetime | None = None
+    """When it ends, if that is known."""
+    change: str | None = None
+    """What an operator can change about it."""

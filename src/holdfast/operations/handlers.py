@@ -77,7 +77,7 @@ class Deeds:
         name = argument(arguments, "name")
         asked = datetime.fromisoformat(argument(arguments, ASKED_AT))
         restarted = self.tasks.restart_batch(
-            name, actor=actor, unchanged_since=asked, progress=lambda done: watch({"tasks": done})
+            name, actor=actor, unchanged_since=asked, on_progress=lambda done: watch({"tasks": done})
         )
         return {"tasks": restarted}
 

@@ -14,10 +14,10 @@ from holdfast.api.event_hub import EventFilter
 from holdfast.api.request_types import Filter, Since, Until, View
 from holdfast.api.responses import Stats
 from holdfast.db.events import Kind
-from holdfast.model.task import TaskStatus
 from holdfast.stats import metrics as measures
 from holdfast.stats import outlook as control_outlook
 from holdfast.stats.service import step_of
+from holdfast.tasks.records import TaskCount
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["figures"])
 
@@ -76,17 +76,6 @@ class OutlookView(View):
     database_bytes: int
 
 
-class TaskCount(View):
-    """How many tasks are in a status, and how it went lately."""
-
-    status: TaskStatus
-    tasks: int
-    lately: int
-    """Those that came to it in the last day; of the statuses that end a task only."""
-    mean_seconds: float | None
-    """How long those took, on average."""
-
-
 @router.get("/api/stats", summary="How things stand")
 def stats(services: Services) -> Stats:
     """Public figures of the whole store, a second old at the most."""
@@ -119,8 +108,7 @@ def timeseries(
 @router.get("/api/stats/tasks", summary="Tasks by status")
 def tasks(services: Services) -> list[TaskCount]:
     """Every status is named."""
-    found = services.tasks.stats()
-    return [TaskCount.of(found[status], status=status) for status in TaskStatus]
+    return services.tasks.stats()
 
 
 @router.get(

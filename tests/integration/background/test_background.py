@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import factories
 from holdfast.background.process import BackgroundProcess
-from holdfast.model.task import Task
-from holdfast.tasks.service import TaskService, Wish
+from holdfast.tasks.records import Task, TaskOptions
+from holdfast.tasks.service import TaskService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, wait_for
@@ -85,7 +85,7 @@ def background(crawls: Crawls) -> Iterator[None]:
 
 
 def add(tasks: TaskService, url: str, parser: str) -> Task:
-    return tasks.add(url, Wish(recurring=False, max_retries=0, parser=parser), actor="test").task
+    return tasks.add(url, TaskOptions(is_recurring=False, max_retries=0, parser_name=parser), actor="test")
 
 
 def until_ended(tasks: TaskService, *wanted: Task) -> list[Task]:

@@ -35,7 +35,7 @@ def at(connection: psycopg.Connection, cli: Cli) -> Archived:
 
 def old(at: Archived, body: bytes, url: str = "https://shop.example/p") -> int:
     """A task whose page was parsed by an older version."""
-    task_id = at.fetch(body, url, parser="mine")
+    task_id = at.fetch(body, url, parser_name="mine")
     taken = parse_results.take(at.connection, task_id)
     assert taken
     assert parse_results.finish(at.connection, taken, done(version="1", now=0, title=NASTY))
@@ -295,7 +295,7 @@ def test_parsers_need_no_database(bare_cli: Cli) -> None:
 
 
 def test_a_product_page_from_the_archive_to_the_list(cli: Cli, at: Archived) -> None:
-    task_id = at.fetch(shop_page("Lamp", "10.50"), parser="product")
+    task_id = at.fetch(shop_page("Lamp", "10.50"), parser_name="product")
     taken = parse_results.take(at.connection, task_id)
     assert taken
     assert parse_results.finish(at.connection, taken, done())

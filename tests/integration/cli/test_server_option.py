@@ -31,7 +31,7 @@ from tests.support.pools import Pools
 from tests.support.shop import Shop, product
 from tests.support.tasks import Tasks
 
-UNSAID = {"claim_epoch", "kind", "updated_at", "max_pages", "spent", "done"}
+UNSAID = {"kind", "updated_at", "max_pages", "spent", "done"}
 """What a server may leave out of its lists: then it is null."""
 
 
@@ -185,6 +185,39 @@ def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path, monke
     both.refused("tasks", "list", "--domain", "nowhere.example")
     both.refused("tasks", "add", "https://shop.example/new", "--batch", "none")
     assert both.far("tasks", "stats", "--last", "7d").refused(2).startswith("A server looks back for a day")
+
+
+def test_batches(
+    both: Both,
+    connection: psycopg.Connection,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = both.far("batches", "create", "Black/Friday", "--json").json
+    assert made == both.same("batches", "show", "Black/Friday")
+    tasks = Tasks(connection)
+    done = tasks.completed("a.example/3", batch_id=made["id"])
+    tasks.add("a.example/1", "a.example/2", batch_id=made["id"])
+    other = both.near("batches", "create", "other").out
+    assert both.far("batches", "create", "another").out == other.replace("other", "another")
+    monkeypatch.setattr("holdfast.tasks.queries.COUNTED", 1)
+    page = both.same("batches", "list")
+    assert [one["name"] for one in page["batches"]] == ["another", "other", "Black/Friday"]
+    assert page["batches"][-1]["tasks"] == {"completed": 1, "pending": 2}, "all of them, though the list counts one"
+    assert both.same("batches", "list", "--limit", "1", "--before", "3")["before"] == 2
+    assert "2 pending, 1 completed" in both.shown("batches", "show", "Black/Friday")
+    both.shown("batches", "list")
+    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
+    monkeypatch.setattr("time.sleep", lambda _: operator.work())  # who waits for it does it
+    restarted = both.far("batches", "restart", "Black/Friday", "--yes", "--json")
+    assert restarted.json == {"batch": "Black/Friday", "restarted": 1}
+    assert tasks.status(done) is TaskStatus.PENDING
+    assert both.shown("batches", "restart", "Black/Friday", "--yes") == "Restarted 0 tasks of batch Black/Friday.\n"
+    both.refused("batches", "show", "nothing")
+    both.refused("batches", "create", "other")
+    both.refused("batches", "create", " ")
+    both.refused("batches", "restart", "nothing", "--yes")
 
 
 def test_domains(both: Both, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

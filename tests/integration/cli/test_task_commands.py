@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.control.scheduler import Scheduler
-from holdfast.db import audit, sweeper
-from holdfast.db import task_results as task_work
+from holdfast.db import audit, sweeper, task_frontier
 from holdfast.db.domains import NewDomains
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import UrlRules, url_key
@@ -129,7 +128,7 @@ def test_a_file_that_cannot_be_read_after_all(cli: Cli) -> None:
     ("arguments", "sentence"),
     [
         ([], "Name what to crawl: URLs, or --file FILE."),
-        (["a.example", "--once", "--every", "6h"], "--every and --once cannot both be meant."),
+        (["a.example", "--once", "--every", "6h"], "--every and --once exclude each other."),
         (
             ["a.example", "--every", "soon"],
             '--every must be a duration: seconds, or a text such as "45s", "1h30m" or "7 days".',
@@ -160,7 +159,7 @@ def test_a_batch_and_a_parent_must_be_there(cli: Cli, at: Tasks) -> None:
 def test_tasks_are_listed_the_newest_first_by_filters_and_pages(cli: Cli, at: Tasks) -> None:
     at.connection.execute("INSERT INTO crawl_batches (name) VALUES ('b')")
     first = at.failed("a.example/1", batch_id=1)
-    second = at.one("b.example/1", priority=2, recurring=False, scheduled_at=datetime(2031, 1, 1, tzinfo=UTC))
+    second = at.one("b.example/1", priority=2, is_recurring=False, scheduled_at=datetime(2031, 1, 1, tzinfo=UTC))
     lines = [re.split(r"\s{2,}", line.strip()) for line in cli("tasks", "list").out.splitlines()]
     assert lines[0] == ["ID", "STATUS", "PRIORITY", "EVERY", "NEXT (UTC)", "URL"]
     assert lines[2] == [str(second), "pending", "2", "once", "2031-01-01 00:00", "https://b.example/1"]
@@ -245,7 +244,7 @@ def test_what_the_web_said_cannot_steer_the_terminal(cli: Cli, at: Tasks) -> Non
     task_id = at.one()
     assert task_id in at.due()
     error = "it said \x1b[2J\u202e\nand more " + "z" * 300
-    task_work.record(at.connection, [at.result(task_id, error=error, permanent=True)])
+    task_frontier.record_results(at.connection, [at.result(task_id, error=error, permanent=True)])
     for arguments in (["show", str(task_id)], ["list"], ["history", str(task_id)]):
         out = cli("tasks", *arguments).out
         assert not re.search(r"[\x1b\u202e]", out)

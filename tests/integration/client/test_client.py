@@ -22,11 +22,13 @@ from holdfast.db import runs
 from holdfast.db.connection import Database
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
+from holdfast.model.task import TaskStatus
 from holdfast.operations.service import Operator
 from tests.support.api import Api, settings
 from tests.support.crawled import HOME, NASTY, crawl_a_little
 from tests.support.factories import Store
 from tests.support.shop import Shop, product
+from tests.support.tasks import Tasks
 
 
 @contextmanager
@@ -227,6 +229,18 @@ def test_a_domain_is_added_closed_at_times_and_removed(client: Client, store: St
         client.domain("shop.example")
 
 
+def test_a_task_that_waits_in_the_frontier_says_for_what(client: Client, connection: psycopg.Connection) -> None:
+    task = client.create_task("https://shop.example/1")
+    child = client.create_task("https://shop.example/2", parent_task_id=task.id)
+    assert Tasks(connection).due() == [task.id]
+    story = client.task(task.id)
+    assert (story.status, [(wait.what, wait.until, wait.change) for wait in story.waits]) == (
+        TaskStatus.QUEUED,
+        [("the next sweep, which has news for this domain", None, None)],
+    )
+    assert (client.task(child.id).parent_status, client.task(child.id).waits) == (TaskStatus.QUEUED, [])
+
+
 def test_tasks_and_batches(client: Client, small_pages: None) -> None:
     client.create_batch("black friday/1")
     first = client.create_task("https://shop.example/1", priority=2, crawl_frequency=timedelta(hours=6))
@@ -250,7 +264,7 @@ def test_tasks_and_batches(client: Client, small_pages: None) -> None:
     assert story.next.what
     (crawl,) = client.task_history(first.id)
     assert (crawl.task.domain_id, crawl.events[-1].to_status) == (story.domain_id, "pending")
-    assert {count.status: count.tasks for count in client.task_stats()}["pending"] == 8
+    assert {count.status: count.tasks for count in client.task_stats()}[TaskStatus.PENDING] == 8
     assert client.restart_failed(domain="shop.example").restarted == 0
     with pytest.raises(holdfast.NotFound):
         client.task(10**9)

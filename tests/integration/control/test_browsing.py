@@ -10,13 +10,12 @@ from holdfast.control.list_filters import (
     AuditFilter,
     ItemFilter,
     JobFilter,
-    NameFilter,
-    TaskFilter,
     UrlFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import audit, crawls, jobs, runs, workers
 from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.domains.records import DomainFilter, WindowFilter
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
@@ -25,12 +24,15 @@ from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
+from holdfast.model.url import UrlRules
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
 from holdfast.proxies.records import ProxyFilter
 from holdfast.proxies.service import ProxyService
 from holdfast.settings import Settings
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.records import BatchFilter, TaskFilter
+from holdfast.tasks.service import TaskService
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.records import ClaimFilter, RunFilter, WorkerFilter
@@ -277,20 +279,21 @@ def test_urls_as_a_visit_takes_them(browser: ListingService, store: Store) -> No
 
 def test_tasks_and_batches(browser: ListingService, store: Store, database: Database) -> None:
     tasks = Tasks(store.connection)
-    task_reports.create_batch(store.connection, "spring", actor="ann")
-    batch = task_reports.batch_id(store.connection, "spring")
+    service = TaskService(browser.database, UrlRules(), NewDomains())
+    task_queries.create_batch(store.connection, "spring", actor="ann")
+    batch = task_queries.batch_id(store.connection, "spring")
     one, two = tasks.one("a.example/1", batch_id=batch), tasks.one("b.example/1", batch_id=batch)
     tasks.bring(two, S.FAILED)
     three = tasks.one("a.example/2", priority=1)
-    assert names(browser.tasks(), "id") == [three, two, one]
-    assert names(browser.tasks(order="oldest"), "id") == [one, two, three]
-    assert names(browser.tasks(TaskFilter(status=TaskStatus.FAILED)), "id") == [two]
-    assert names(browser.tasks(TaskFilter(domain="a.example", status=TaskStatus.PENDING, priority=1)), "id") == [three]
-    assert names(browser.tasks(TaskFilter(batch="spring", domain="a.example")), "url") == ["https://a.example/1"]
-    (row,) = browser.batches(NameFilter(name="spr")).rows
+    assert names(service.page(), "id") == [three, two, one]
+    assert names(service.page(order="oldest"), "id") == [one, two, three]
+    assert names(service.page(TaskFilter(status=TaskStatus.FAILED)), "id") == [two]
+    assert names(service.page(TaskFilter(domain="a.example", status=TaskStatus.PENDING, priority=1)), "id") == [three]
+    assert names(service.page(TaskFilter(batch="spring", domain="a.example")), "url") == ["https://a.example/1"]
+    (row,) = service.batches(BatchFilter(prefix="spr")).rows
     assert (row.name, row.tasks, row.counted_all) == ("spring", {"queued": 1, "failed": 1}, True)
     with pytest.raises(NotFound, match="no batch called 'autumn'"):
-        browser.tasks(TaskFilter(batch="autumn"))
+        service.page(TaskFilter(batch="autumn"))
     assert database
 
 
@@ -336,7 +339,8 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
 def test_a_page_has_its_limits(
     browser: ListingService, domains: DomainService, at_work: WorkerService, limit: int
 ) -> None:
-    for ask in (domains.page, at_work.page, browser.jobs, browser.tasks):
+    tasks = TaskService(browser.database, UrlRules(), NewDomains())
+    for ask in (domains.page, at_work.page, browser.jobs, tasks.page):
         with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
             ask(limit=limit)
 
@@ -352,7 +356,7 @@ def test_a_page_has_its_limits(
         JobFilter(scheduled=False),
         RunFilter(status="asleep"),
         RunFilter(crawl=2**63),
-        TaskFilter(parent=-1),
+        TaskFilter(parent_task_id=-1),
         AuditFilter(object_id="5"),
     ],
     ids=str,

@@ -5,13 +5,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import audit, domain_removal, domains, jobs, seed_insert, sweeper, tasks
+from holdfast.db import audit, domain_removal, domains, jobs, seed_insert, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import BadUrl, Changed, NotFound, Refused
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import url_key
+from holdfast.tasks import queries as task_queries
 from tests.support.crawled import HOME, Crawl, crawl_a_little
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -286,7 +287,7 @@ def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
 ) -> None:
     """It is made known once more, between one look and the next."""
     desk.add("a.example", actor=WHO)
-    real = tasks._insert
+    real = task_queries._insert
     times: list[int] = []
 
     def late(connection: psycopg.Connection, columns: dict[str, object]) -> dict[bytes, int]:
@@ -295,7 +296,7 @@ def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
         times.append(1)
         return real(connection, columns)
 
-    monkeypatch.setattr(tasks, "_insert", late)
+    monkeypatch.setattr(task_queries, "_insert", late)
     task = Tasks(store.connection).one("a.example/x")
     assert len(times) == 2
     assert (

@@ -15,13 +15,12 @@ import psycopg
 import pytest
 
 from holdfast.control.parse_phase import ParsePhase
-from holdfast.db import parse_results
-from holdfast.db import task_results as task_work
+from holdfast.db import parse_results, task_frontier
 from holdfast.db.connection import Database
 from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
-from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks import queries as task_queries
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import day, done, product
 
@@ -77,7 +76,7 @@ def result(at: Archived, task_id: int) -> parse_results.Result:
 
 
 def test_a_task_is_parsed_by_its_own_parser(at: Archived, run: Callable[..., object]) -> None:
-    task_id = at.fetch(LAMP, parser="product", on=3)
+    task_id = at.fetch(LAMP, parser_name="product", on=3)
     assert run(task_id) == [S.COMPLETED]
     task = at.shop.tasks.get(task_id)
     assert (task.status, task.parsed_by, task.parser_version) == (S.COMPLETED, "product", "2")
@@ -101,7 +100,7 @@ def test_what_a_parser_is_given(at: Archived, run: Callable[..., object]) -> Non
         "mine",
         "return Extracted({'body': document.body.decode(), 'type': document.content_type, 'at': str(document.fetched_at)})",
     )
-    task_id = at.fetch("Grüße".encode(), parser="mine")
+    task_id = at.fetch("Grüße".encode(), parser_name="mine")
     assert run(task_id) == [S.COMPLETED]
     assert result(at, task_id).data == {"body": "Grüße", "type": "text/html", "at": "2026-11-15 20:15:00.250000+00:00"}
 
@@ -124,7 +123,7 @@ def test_a_parser_that_gives_nothing_is_tried_again(
 ) -> None:
     if body:
         write_parser(at.folder.parent / "parsers", parser, body)
-    task_id = at.fetch(LAMP, parser=parser, max_retries=1)
+    task_id = at.fetch(LAMP, parser_name=parser, max_retries=1)
     assert run(task_id) == [S.QUEUED_PARSE]
     task = at.shop.tasks.get(task_id)
     assert error in (task.error_message or "")
@@ -137,7 +136,7 @@ def test_a_parser_that_gives_nothing_is_tried_again(
 
 
 def test_a_parser_that_was_installed_meanwhile_is_found(at: Archived, run: Callable[..., object]) -> None:
-    task_id = at.fetch(LAMP, parser="mine")
+    task_id = at.fetch(LAMP, parser_name="mine")
     assert run(task_id) == [S.QUEUED_PARSE]
     write_parser(at.folder.parent / "parsers", "mine", "return Extracted({'a': 1})")
     at.shop.tasks.now(task_id)
@@ -169,7 +168,7 @@ def test_a_page_that_is_damaged_is_given_up(at: Archived, run: Callable[..., obj
 def test_a_page_that_was_not_kept_is_given_up(at: Archived, run: Callable[..., object]) -> None:
     task_id = at.shop.tasks.one()
     assert task_id in at.shop.tasks.due()
-    task_work.record(at.connection, [at.shop.tasks.result(task_id, http_status=200)])
+    task_frontier.record_results(at.connection, [at.shop.tasks.result(task_id, http_status=200)])
     assert run(task_id) == [S.FAILED]
     assert "it was fetched without being kept" in (at.shop.tasks.get(task_id).error_message or "")
 
@@ -184,7 +183,7 @@ def test_a_page_of_another_machine_is_left_for_that_one(at: Archived, run: Calla
 
 
 def test_what_the_store_cannot_take_is_the_tasks_failure_not_ours(at: Archived, run: Callable[..., object]) -> None:
-    task_id = at.fetch(LAMP, parser="product")
+    task_id = at.fetch(LAMP, parser_name="product")
     at.connection.execute("ALTER TABLE products ADD CONSTRAINT nothing_cheap CHECK (price > 100)")
     assert run(task_id) == [S.QUEUED_PARSE]
     assert "nothing_cheap" in (at.shop.tasks.get(task_id).error_message or "")
@@ -206,7 +205,7 @@ def test_what_does_not_wait_to_be_parsed_is_left_alone(
 
 
 def test_of_many_at_once_one_parses(at: Archived, run: Callable[..., list[TaskStatus | None]]) -> None:
-    task_id = at.fetch(LAMP, parser="product")
+    task_id = at.fetch(LAMP, parser_name="product")
     assert sorted(map(str, run(*[task_id] * 8))) == ["None"] * 7 + ["completed"]
     assert (at.shop.tasks.get(task_id).attempt, len(at.shop.all())) == (2, 1)
 
@@ -217,12 +216,12 @@ def test_who_is_slow_and_was_taken_over_writes_nothing(at: Archived, database: D
     parsers, go = at.folder.parent / "parsers", at.folder.parent / "go"
     waits = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
     write_parser(parsers, "mine", f"{waits}\n    return Extracted({{}}, (Product(name='slow', price=Decimal(1)),))")
-    task_id = at.fetch(LAMP, parser="mine")
+    task_id = at.fetch(LAMP, parser_name="mine")
 
     async def work(one: ParsePhase) -> list[TaskStatus | None]:
         slow = asyncio.create_task(one.parse_task(task_id))
         await until_parsing(at, task_id)
-        assert task_work.reclaim_parses(at.connection, older_than=timedelta(0), limit=9) == [task_id]
+        assert parse_results.reclaim_parses(at.connection, older_than=timedelta(0), limit=9) == [task_id]
         taken = at.shop.take(task_id)
         if quick:
             assert parse_results.finish(at.connection, taken, done(product("quick")))
@@ -236,12 +235,12 @@ def test_who_is_slow_and_was_taken_over_writes_nothing(at: Archived, database: D
 def test_what_a_person_does_meanwhile_stands(at: Archived, database: Database) -> None:
     parsers, go = at.folder.parent / "parsers", at.folder.parent / "go"
     write_parser(parsers, "mine", f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n    return Extracted()")
-    task_id = at.fetch(LAMP, parser="mine")
+    task_id = at.fetch(LAMP, parser_name="mine")
 
     async def work(one: ParsePhase) -> list[TaskStatus | None]:
         slow = asyncio.create_task(one.parse_task(task_id))
         await until_parsing(at, task_id)
-        task_control.cancel(at.connection, task_id, actor="ann")
+        task_queries.cancel(at.connection, task_id, actor="ann")
         go.touch()
         return [await slow]
 
@@ -270,7 +269,7 @@ def test_a_killed_process_leaves_nothing_to_repair(
 ) -> None:
     parsers, begun = at.folder.parent / "parsers", at.folder.parent / "begun"
     write_parser(parsers, "mine", f"open({str(begun)!r}, 'w').close(); time.sleep(60)")
-    task_id = at.fetch(LAMP, parser="mine")
+    task_id = at.fetch(LAMP, parser_name="mine")
     arguments = [sys.executable, "-c", PROGRAM, database.url, str(parsers), str(at.folder), str(task_id)]
     with subprocess.Popen(arguments) as victim:
         while not begun.exists():
@@ -280,6 +279,6 @@ def test_a_killed_process_leaves_nothing_to_repair(
     assert at.shop.tasks.status(task_id) is S.PARSING
     assert run(task_id) == [None], "it may still be at work, for all that anybody knows"
     write_parser(parsers, "mine", "return Extracted({'a': 1})")
-    assert task_work.reclaim_parses(at.connection, older_than=timedelta(0), limit=9) == [task_id]
+    assert parse_results.reclaim_parses(at.connection, older_than=timedelta(0), limit=9) == [task_id]
     assert run(task_id) == [S.COMPLETED]
     assert result(at, task_id).data == {"a": 1}

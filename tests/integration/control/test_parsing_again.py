@@ -9,20 +9,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.control.parse_diff import Change, Kind
-from holdfast.control.parse_phase import Again, ParsePhase, Reparser, Selection
+from holdfast.control.parse_phase import ParsePhase
+from holdfast.control.reparsing import Change, ChangeKind, ReparseReport, Selection, TaskReparser
 from holdfast.db import audit, parse_results
 from holdfast.db.connection import Database
 from holdfast.errors import BadUrl, NotFound, UsageError
 from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
-from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks import queries as task_queries
 from tests.support.archived import Archived, shop_page, write_parser
 from tests.support.shop import PAGE, day
 
 S = TaskStatus
-Watch = Callable[[Again], None]
+Watch = Callable[[ReparseReport], None]
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ class Desk:
         self.parse(task_id)
         return task_id
 
-    def again(self, *, apply: bool = False, watch: Watch = lambda _: None, **chosen: Any) -> Again:
-        async def whole() -> Again:
+    def again(self, *, apply: bool = False, watch: Watch = lambda _: None, **chosen: Any) -> ReparseReport:
+        async def whole() -> ReparseReport:
             runner = self.runner()
             try:
-                reparser = Reparser(self.database, runner, self.at.folder, "ann")
-                return await reparser.again(Selection(**chosen), apply=apply, watch=watch)
+                reparser = TaskReparser(self.database, runner, self.at.folder, "ann")
+                return await reparser.run(Selection(**chosen), ReparseReport(apply), watch)
             finally:
                 await runner.aclose()
 
@@ -82,13 +82,13 @@ def desk(database: Database, at: Archived) -> Desk:
     return Desk(database, at)
 
 
-def counts(found: Again) -> dict[str, int]:
+def counts(found: ReparseReport) -> dict[str, int]:
     names = ("parsed", "same", "different", "first", "failed", "taken")
     return {name: getattr(found, name) for name in names if getattr(found, name)}
 
 
 def many(desk: Desk, count: int) -> list[int]:
-    tasks = [desk.at.fetch(b"x" * n, f"https://s{n}.example/", parser="mine", on=n) for n in range(1, count + 1)]
+    tasks = [desk.at.fetch(b"x" * n, f"https://s{n}.example/", parser_name="mine", on=n) for n in range(1, count + 1)]
     desk.parse(*tasks)
     return tasks
 
@@ -97,23 +97,23 @@ def many(desk: Desk, count: int) -> list[int]:
 
 
 def test_without_apply_it_only_shows_what_would_differ(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(b"12345", parser="mine")
+    task_id = desk.fetch(b"12345", parser_name="mine")
     desk.improve()
     before = at.shop.tasks.get(task_id), parse_results.get(at.connection, task_id)
     found = desk.again()
     assert counts(found) == {"parsed": 1, "different": 1}
-    assert found.tally.fields == {
-        "old": {Kind.ADDED: 0, Kind.REMOVED: 1, Kind.CHANGED: 0},
-        "new": {Kind.ADDED: 1, Kind.REMOVED: 0, Kind.CHANGED: 0},
+    assert found.counts.fields == {
+        "old": {ChangeKind.ADDED: 0, ChangeKind.REMOVED: 1, ChangeKind.CHANGED: 0},
+        "new": {ChangeKind.ADDED: 1, ChangeKind.REMOVED: 0, ChangeKind.CHANGED: 0},
     }
     (example,) = found.examples
     assert (example.task_id, example.url, example.total) == (task_id, PAGE, 2)
-    assert example.changes == (Change("old", Kind.REMOVED, "true"), Change("new", Kind.ADDED, None, "[1]"))
+    assert example.changes == (Change("old", ChangeKind.REMOVED, "true"), Change("new", ChangeKind.ADDED, None, "[1]"))
     assert (at.shop.tasks.get(task_id), parse_results.get(at.connection, task_id)) == before
 
 
 def test_with_apply_the_new_takes_the_place_of_the_old(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(b"12345", parser="mine")
+    task_id = desk.fetch(b"12345", parser_name="mine")
     desk.improve()
     before = at.shop.tasks.get(task_id)
     assert counts(desk.again(apply=True)) == {"parsed": 1, "different": 1}
@@ -133,7 +133,7 @@ def test_with_apply_the_new_takes_the_place_of_the_old(desk: Desk, at: Archived)
 
 
 def test_the_old_stays_where_the_new_fails(desk: Desk, at: Archived) -> None:
-    good, bad = desk.fetch(b"1", "a.example", parser="mine"), desk.fetch(b"22", "b.example", parser="mine")
+    good, bad = desk.fetch(b"1", "a.example", parser_name="mine"), desk.fetch(b"22", "b.example", parser_name="mine")
     desk.improve("return Extracted({'new': 1}) if len(document.body) == 1 else 7")
     found = desk.again(apply=True)
     assert counts(found) == {"parsed": 1, "different": 1, "failed": 1}
@@ -146,7 +146,7 @@ def test_the_old_stays_where_the_new_fails(desk: Desk, at: Archived) -> None:
 
 
 def test_a_page_that_is_gone_or_that_the_store_refuses_is_a_failure_of_that_page(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(b"1", parser="mine")
+    task_id = desk.fetch(b"1", parser_name="mine")
     desk.improve()
     at.connection.execute("ALTER TABLE parse_results ADD CONSTRAINT only_old CHECK (parser_version = '1.9')")
     (failure,) = desk.again(apply=True).failures
@@ -159,7 +159,7 @@ def test_a_page_that_is_gone_or_that_the_store_refuses_is_a_failure_of_that_page
 
 
 def test_results_that_were_lost_are_made_anew(desk: Desk, at: Archived) -> None:
-    task_id = desk.fetch(shop_page("Lamp", "10"), parser="product", on=4)
+    task_id = desk.fetch(shop_page("Lamp", "10"), parser_name="product", on=4)
     at.connection.execute("DELETE FROM parse_results; DELETE FROM products")
     assert counts(desk.again()) == {"parsed": 1, "first": 1}
     assert counts(desk.again(apply=True)) == {"parsed": 1, "first": 1}
@@ -168,7 +168,7 @@ def test_results_that_were_lost_are_made_anew(desk: Desk, at: Archived) -> None:
 
 def test_prices_keep_the_time_of_their_fetch(desk: Desk, at: Archived) -> None:
     for on, price in enumerate(["10", "10", "12"]):
-        desk.fetch(shop_page("Lamp", price), parser="product", on=on)
+        desk.fetch(shop_page("Lamp", price), parser_name="product", on=on)
     before = at.shop.everything()
     assert counts(desk.again(apply=True)) == {"parsed": 3, "same": 3}
     assert at.shop.everything() == before
@@ -179,7 +179,7 @@ def test_the_parser_is_the_one_of_now(desk: Desk, at: Archived) -> None:
     desk.fetch(shop_page("Lamp", "10"))
     at.connection.execute("UPDATE domains SET parser_name = 'product'")
     found = desk.again(apply=True)
-    assert found.tally.fields["product"][Kind.ADDED] == 1
+    assert found.counts.fields["product"][ChangeKind.ADDED] == 1
     assert at.shop.only().name == "Lamp"
 
 
@@ -187,9 +187,9 @@ def test_a_task_that_is_restarted_meanwhile_is_left_to_that(desk: Desk, at: Arch
     tasks = many(desk, 5)  # more than are parsed at once
     desk.improve()
 
-    def restart(_: Again) -> None:
+    def restart(_: ReparseReport) -> None:
         if at.shop.tasks.status(tasks[-1]) is S.COMPLETED:
-            task_control.restart_parsing(at.connection, tasks[-1], actor="ann")
+            task_queries.restart_parsing(at.connection, tasks[-1], actor="ann")
 
     assert counts(desk.again(apply=True, watch=restart)) == {"parsed": 4, "different": 4, "taken": 1}
     assert desk.data(tasks[-1]) == ("1.9", {"size": 5, "old": True})
@@ -201,7 +201,7 @@ def test_a_task_that_is_restarted_meanwhile_is_left_to_that(desk: Desk, at: Arch
 
 
 def test_only_completed_tasks_with_a_page_are_parsed_again(desk: Desk, at: Archived) -> None:
-    waiting = at.fetch(b"1", "w.example", parser="mine")
+    waiting = at.fetch(b"1", "w.example", parser_name="mine")
     at.shop.tasks.completed("c.example")  # whose record is nowhere
     at.connection.execute(
         "UPDATE crawl_tasks SET archive_segment = NULL, archive_offset = NULL, archive_length = NULL, archive_digest = NULL"
@@ -241,7 +241,7 @@ def test_versions_are_in_the_order_of_their_numbers(at: Archived) -> None:
     for version, below in cases:
         at.connection.execute("UPDATE crawl_tasks SET parser_version = %s", (version,))
         (candidate,) = parse_results.completed(at.connection, after=0, limit=1)
-        found[version, below] = Selection(below=below).means(candidate)
+        found[version, below] = Selection(below=below).matches(candidate)
     assert found == cases
 
 

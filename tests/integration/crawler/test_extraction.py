@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import factories
-from holdfast.control.page_reparsing import PageReparser
-from holdfast.control.parse_phase import Again, Selection
+from holdfast.control.reparsing import PageReparser, ReparseReport, Selection
 from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
 from holdfast.db import items
 from holdfast.domains import queries as domains
@@ -139,24 +138,24 @@ def test_crawled_pages_are_parsed_again_by_any_parser(crawls: Crawls, web: WebPr
     write_parser(folder, "shop", ITEM)
     assert crawls.crawl(web.url(0), delay=0, job="plain").completed
 
-    def again(**chosen: Any) -> Again:
-        async def whole() -> Again:
+    def again(**chosen: Any) -> ReparseReport:
+        async def whole() -> ReparseReport:
             settings = crawls.settings
             runner = PluginPool(discover(folder), processes=1)
             reparser = PageReparser(
-                crawls.database, runner, factories.archive_folder(settings), "ann", settings.parsing, examples=3
+                crawls.database, runner, factories.archive_folder(settings), "ann", settings.parsing
             )
             apply = chosen.pop("apply", False)
             try:
-                return await reparser.again(Selection(job="plain", **chosen), Again(apply))
+                return await reparser.run(Selection(job="plain", **chosen), ReparseReport(apply, max_examples=3))
             finally:
                 await runner.aclose()
 
         return asyncio.run(whole())
 
     assert again().parsed == 0, "they are for no parser"
-    assert (again(by="shop").first, crawls.value("SELECT count(*) FROM items")) == (PAGES, 0), "only looked at"
-    assert again(by="shop", apply=True).first == PAGES
+    assert (again(use_parser="shop").first, crawls.value("SELECT count(*) FROM items")) == (PAGES, 0), "only looked at"
+    assert again(use_parser="shop", apply=True).first == PAGES
     assert urls_with_items(crawls) == pages(crawls)
     write_parser(folder, "shop", "return {'url': document.url}", version="2")
     better = again(below="2", apply=True)

@@ -10,9 +10,9 @@ from holdfast.archive.reader import read
 from holdfast.control.scheduler import Scheduler, Ticked
 from holdfast.crawler import visit
 from holdfast.model.fetch_types import ParsedPage
-from holdfast.model.task import Task
 from holdfast.parse.page_parser import PageParser
-from holdfast.tasks.service import TaskService, Wish
+from holdfast.tasks.records import Task, TaskOptions
+from holdfast.tasks.service import TaskService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Robots, Site, Web
 from tests.support.crawls import Crawls, hits, now, pages, wait_for
@@ -38,7 +38,7 @@ class Tasks:
         self._scheduler = Scheduler(self.desk.rules, self.desk.defaults)
 
     def add(self, url: str, **how: object) -> Task:
-        return self.desk.add(url, Wish(**how), actor="test").task  # type: ignore[arg-type]
+        return self.desk.add(url, TaskOptions(**how), actor="test")  # type: ignore[arg-type]
 
     def tick(self) -> Ticked:
         return self._scheduler.tick(self.crawls.connection)
@@ -67,7 +67,7 @@ def test_tasks_are_fetched_kept_and_wait_to_be_parsed(tasks: Tasks, crawls: Craw
     for task in map(tasks.get, made):
         assert (task.http_status_code, task.error_message, task.attempt) == (200, None, 1)
         assert task.archive is not None
-        assert read(crawls.settings.data / "archive", task.archive).body
+        assert read(crawls.settings.data / "archive", task.archive.ref).body
     assert [hit.url for hit in pages(hits(web, since=since))] == urls  # by priority, and no link was followed
     domain = crawls.domain(web.address.host(PLAIN))
     assert (domain["status"], domain["next_crawl_after"], domain["pages_crawled"]) == ("pending", None, 5)

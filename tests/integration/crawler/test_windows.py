@@ -9,7 +9,8 @@ from holdfast import factories
 from holdfast.control.scheduler import Scheduler
 from holdfast.crawler import maintenance_watch
 from holdfast.domains.service import DomainService, parse_assignments
-from holdfast.tasks.service import TaskService, Wish
+from holdfast.tasks.records import TaskOptions
+from holdfast.tasks.service import TaskService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.crawls import Crawls, hits, now, wait_for
@@ -107,7 +108,7 @@ def test_tasks_wait_until_it_opens(crawls: Crawls, web: WebProcess) -> None:
     settings = crawls.settings
     crawls.connection.execute("UPDATE crawl_jobs SET spec = spec || '{\"allow_private\": true}' WHERE kind = 'tasks'")
     desk = TaskService(crawls.database, factories.url_rules(settings), factories.new_domains(settings))
-    task = desk.add(web.url(CLOSED), Wish(priority=1), actor="test").task
+    task = desk.add(web.url(CLOSED), TaskOptions(priority=1), actor="test")
     set_window(crawls, web, closed_now())
     Scheduler(desk.rules, desk.defaults).tick(crawls.connection)
     with crawls.worker(None):

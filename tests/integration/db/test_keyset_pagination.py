@@ -20,7 +20,7 @@ from holdfast.db.rows import by_name
 from holdfast.errors import UsageError
 
 PAGES, DOMAINS = 5_000, 1_000
-ALSO = {"silence": timedelta(days=1), "most": 10, "limit": 100}
+ALSO = {"silence": timedelta(days=1), "count_limit": 10, "limit": 100}
 NEED = {"transitions": {"domain"}, "tenures": {"domain"}}
 GIVEN: dict[str, dict[str, object]] = {
     "domains": {"status": "blocked", "worker": "crawler-8", "prefix": "a", "parent": "shared-0.example"},
@@ -41,7 +41,7 @@ GIVEN: dict[str, dict[str, object]] = {
     "claims": {"worker": "crawler-8"},
     "windows": {"prefix": "a"},
     "batches": {"prefix": "batch 4"},
-    "tasks": {"status": "failed", "batch": 7, "parent": 1, "priority": 3, "url": b"x" * 16},
+    "tasks": {"status": "failed", "batch": 7, "parent_task_id": 1, "priority": 3, "url": b"x" * 16},
     "products": {
         "search": "red lamp",
         "brand": "acme 7",

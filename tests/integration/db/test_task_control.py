@@ -8,26 +8,24 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.db import audit
-from holdfast.db import task_results as task_work
+from holdfast.db import audit, parse_results, task_frontier
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import OPERATIONS, RESTARTABLE, TARGET_STATUS, Operation, OperationVerdict, TaskStatus
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
-from holdfast.tasks.queries.actions import FailedFilter
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.queries import RestartFilter
 from tests.support.servers import wait_until
 from tests.support.tasks import PAGE, Tasks
 
 S = TaskStatus
 DEEDS: dict[Operation, Callable[..., bool]] = {
-    Operation.RESTART: task_control.restart,
-    Operation.RESTART_PARSING: task_control.restart_parsing,
-    Operation.PAUSE: task_control.pause,
-    Operation.RESUME: task_control.resume,
-    Operation.CANCEL: task_control.cancel,
+    Operation.RESTART: task_queries.restart,
+    Operation.RESTART_PARSING: task_queries.restart_parsing,
+    Operation.PAUSE: task_queries.pause,
+    Operation.RESUME: task_queries.resume,
+    Operation.CANCEL: task_queries.cancel,
 }
-EVERY = FailedFilter()
+EVERY = RestartFilter()
 
 
 @pytest.fixture
@@ -80,7 +78,7 @@ def test_a_priority_can_be_changed_in_every_status(at: Tasks, status: TaskStatus
     at.bring(task_id, status)
     at.connection.execute("DELETE FROM audit_log")
     for changed in (True, False):
-        assert task_control.set_priority(at.connection, task_id, 2, actor="ann") is changed
+        assert task_queries.set_priority(at.connection, task_id, 2, actor="ann") is changed
         assert (at.get(task_id).priority, at.status(task_id)) == (2, status)
     (entry,) = audit.listing(at.connection)
     assert (entry.action, entry.details) == ("priority", {"was": 5, "priority": 2})
@@ -91,7 +89,7 @@ def test_a_task_that_does_not_exist_is_not_found(at: Tasks) -> None:
         with pytest.raises(NotFound, match="There is no task 5"):
             deed(at.connection, 5, actor="ann")
     with pytest.raises(NotFound, match="There is no task 5"):
-        task_control.set_priority(at.connection, 5, 1, actor="ann")
+        task_queries.set_priority(at.connection, 5, 1, actor="ann")
     assert deeds(at) == []
 
 
@@ -100,17 +98,17 @@ def test_a_restart_begins_anew_or_goes_on_counting_at_the_time_and_priority_give
     for _ in range(2):
         at.now(task_id)
         at.due()
-        task_work.record(at.connection, [at.result(task_id, error="no", http_status=500)])
+        task_frontier.record_results(at.connection, [at.result(task_id, error="no", http_status=500)])
     failed = at.get(task_id)
     assert (failed.status, failed.retry_count, failed.error_message) == (S.FAILED, 1, "no")
     moment = datetime(2031, 1, 1, tzinfo=UTC)
-    task_control.restart(at.connection, task_id, actor="ann", reset_retries=False, priority=1, scheduled_at=moment)
+    task_queries.restart(at.connection, task_id, actor="ann", reset_retries=False, priority=1, scheduled_at=moment)
     task = at.get(task_id)
     assert (task.retry_count, task.priority, task.scheduled_at) == (1, 1, moment)
     assert (task.error_message, task.http_status_code, task.completed_at) == (None, None, None)
     assert task.status_reason == "restarted by ann"
-    assert task_control.pause(at.connection, task_id, actor="ann")
-    assert task_control.restart(at.connection, task_id, actor="ann")
+    assert task_queries.pause(at.connection, task_id, actor="ann")
+    assert task_queries.restart(at.connection, task_id, actor="ann")
     task = at.get(task_id)
     assert (task.retry_count, task.priority) == (0, 1)
     assert task.scheduled_at < moment
@@ -119,8 +117,8 @@ def test_a_restart_begins_anew_or_goes_on_counting_at_the_time_and_priority_give
 def test_a_restart_forgets_where_redirects_led(at: Tasks) -> None:
     one, many_at_once = at.failed("a.example/1"), at.failed("a.example/2")
     at.connection.execute("UPDATE crawl_tasks SET fetch_url = 'https://b.example/', fetch_key = 'k', hops = 3")
-    assert task_control.restart(at.connection, one, actor="ann")
-    assert task_control.restart_failed(at.connection, EVERY, actor="ann") == 1
+    assert task_queries.restart(at.connection, one, actor="ann")
+    assert task_queries.restart_failed(at.connection, EVERY, actor="ann").restarted == 1
     rows = at.connection.execute("SELECT id, fetch_url, fetch_key, hops FROM crawl_tasks ORDER BY id").fetchall()
     assert rows == [(one, None, None, 0), (many_at_once, None, None, 0)]
 
@@ -128,9 +126,9 @@ def test_a_restart_forgets_where_redirects_led(at: Tasks) -> None:
 def test_resuming_does_not_count_as_a_retry(at: Tasks) -> None:
     task_id = at.one()
     at.due()
-    task_work.record(at.connection, [at.result(task_id, error="no")])
-    assert task_control.pause(at.connection, task_id, actor="ann")
-    assert task_control.resume(at.connection, task_id, actor="ann")
+    task_frontier.record_results(at.connection, [at.result(task_id, error="no")])
+    assert task_queries.pause(at.connection, task_id, actor="ann")
+    assert task_queries.resume(at.connection, task_id, actor="ann")
     assert at.get(task_id).retry_count == 1
     assert at.due() == [task_id], "and it is due now"
 
@@ -140,7 +138,7 @@ def test_a_restart_is_refused_while_a_twin_is_live_and_names_it(at: Tasks) -> No
     new = at.one()
     at.bring(new, S.QUEUED)
     before = at.get(old)
-    for deed in (task_control.restart, task_control.restart_parsing):
+    for deed in (task_queries.restart, task_queries.restart_parsing):
         with pytest.raises(
             Refused, match=f"Task {new}, which is queued, is for the same URL as task {old}, which is completed"
         ):
@@ -151,15 +149,15 @@ def test_a_restart_is_refused_while_a_twin_is_live_and_names_it(at: Tasks) -> No
 def test_parsing_can_only_be_restarted_where_there_is_a_page(at: Tasks) -> None:
     task_id = at.failed()
     with pytest.raises(Refused, match=f"Task {task_id} has no page in the archive"):
-        task_control.restart_parsing(at.connection, task_id, actor="ann")
+        task_queries.restart_parsing(at.connection, task_id, actor="ann")
     assert at.status(task_id) is S.FAILED
 
 
 def test_parsing_that_is_restarted_needs_no_crawl(at: Tasks) -> None:
     task_id = at.completed()
-    assert task_control.restart_parsing(at.connection, task_id, actor="ann")
+    assert task_queries.restart_parsing(at.connection, task_id, actor="ann")
     assert at.due() == []
-    assert task_work.parse_due(at.connection, 10) == [task_id]
+    assert parse_results.parse_due(at.connection, 10) == [task_id]
     assert at.reasons(task_id)[-2:] == [
         ("completed", "downloaded", "parsing restarted by ann"),
         ("downloaded", "queued_parse", "to be parsed"),
@@ -171,7 +169,7 @@ def test_parsing_that_is_restarted_needs_no_crawl(at: Tasks) -> None:
 def test_what_is_rolled_back_leaves_no_trace(at: Tasks) -> None:
     task_id = at.one()
     with at.connection.transaction(force_rollback=True):
-        assert task_control.cancel(at.connection, task_id, actor="ann")
+        assert task_queries.cancel(at.connection, task_id, actor="ann")
     assert (at.status(task_id), deeds(at)) == (S.PENDING, [])
 
 
@@ -198,7 +196,7 @@ def many(at: Tasks, count: int, status: TaskStatus = S.FAILED, **columns: Any) -
 def test_all_that_failed_is_restarted_in_chunks_with_progress(at: Tasks) -> None:
     many(at, 2500, retry_count=3, error_message="no")
     heard: list[int] = []
-    assert task_control.restart_failed(at.connection, EVERY, actor="ann", progress=heard.append) == 2500
+    assert task_queries.restart_failed(at.connection, EVERY, actor="ann", on_progress=heard.append).restarted == 2500
     assert heard == [1000, 2000, 2500]
     assert at.value("SELECT count(*) FROM crawl_tasks WHERE status = 'failed'") == 0
     restarted = (
@@ -212,12 +210,12 @@ def test_all_that_failed_is_restarted_in_chunks_with_progress(at: Tasks) -> None
         ("restart_failed", 1000),
         ("restart_failed", 1000),
     ]
-    assert task_control.restart_failed(at.connection, EVERY, actor="ann") == 0, "asking twice is no error"
+    assert task_queries.restart_failed(at.connection, EVERY, actor="ann").restarted == 0, "asking twice is no error"
     assert len(audit.listing(at.connection, actor="ann")) == 3
 
 
 def test_only_those_that_are_meant_are_restarted(at: Tasks) -> None:
-    batch = task_reports.create_batch(at.connection, "b", actor="ann")
+    batch = task_queries.create_batch(at.connection, "b", actor="ann")
     old = at.failed("a.example/old")
     at.connection.execute("UPDATE crawl_tasks SET completed_at = now() - interval '2 days'")
     mine, others = at.failed("a.example/1", batch_id=batch), at.failed("b.example/1")
@@ -226,7 +224,7 @@ def test_only_those_that_are_meant_are_restarted(at: Tasks) -> None:
 
     def restarted(**chosen: Any) -> set[int]:
         with at.connection.transaction(force_rollback=True):
-            count = task_control.restart_failed(at.connection, FailedFilter(**chosen), actor="ann")
+            count = task_queries.restart_failed(at.connection, RestartFilter(**chosen), actor="ann").restarted
             ids = {row[0] for row in at.connection.execute("SELECT id FROM crawl_tasks WHERE status = 'pending'")}
             assert count == len(ids)
             return ids
@@ -242,7 +240,7 @@ def test_only_those_that_are_meant_are_restarted(at: Tasks) -> None:
 def test_a_limit_is_kept_and_the_same_call_goes_on(at: Tasks) -> None:
     many(at, 1300)
     for restarted, left in ((1100, 200), (200, 0)):
-        assert task_control.restart_failed(at.connection, EVERY, actor="ann", limit=1100) == restarted
+        assert task_queries.restart_failed(at.connection, EVERY, actor="ann", limit=1100).restarted == restarted
         assert at.value("SELECT count(*) FROM crawl_tasks WHERE status = 'failed'") == left
 
 
@@ -255,8 +253,8 @@ def test_what_was_made_up_for_since_is_not_restarted(at: Tasks) -> None:
     newest = at.failed("a.example/3")
     revived = at.failed("a.example/4")
     behind = at.failed("a.example/4")
-    assert task_control.restart(at.connection, revived, actor="ann")
-    assert task_control.restart_failed(at.connection, EVERY, actor="ann") == 1
+    assert task_queries.restart(at.connection, revived, actor="ann")
+    assert task_queries.restart_failed(at.connection, EVERY, actor="ann").restarted == 1
     assert at.status(newest) is S.PENDING
     assert {at.status(task_id) for task_id in (made_up_for, has_twin, older, behind)} == {S.FAILED}
 
@@ -277,19 +275,19 @@ def test_a_twin_that_becomes_live_meanwhile_is_left_out_and_the_rest_goes_on(at:
 
 def restart_over_there(database: Database) -> int:
     with database.connect() as connection:
-        return task_control.restart_failed(connection, EVERY, actor="ann")
+        return task_queries.restart_failed(connection, EVERY, actor="ann").restarted
 
 
 def test_a_task_that_somebody_has_in_hand_is_left_out(at: Tasks, database: Database) -> None:
     first, second = at.failed("a.example/1"), at.failed("a.example/2")
     with database.connect() as other, other.transaction():
         other.execute("SELECT FROM crawl_tasks WHERE id = %s FOR UPDATE", (first,))
-        assert task_control.restart_failed(at.connection, EVERY, actor="ann") == 1
+        assert task_queries.restart_failed(at.connection, EVERY, actor="ann").restarted == 1
     assert (at.status(first), at.status(second)) == (S.FAILED, S.PENDING)
 
 
 def test_a_batch_is_restarted_as_far_as_it_rests(at: Tasks) -> None:
-    batch = task_reports.create_batch(at.connection, "b", actor="ann")
+    batch = task_queries.create_batch(at.connection, "b", actor="ann")
     ids = {}
     for status in reversed(TaskStatus):
         ids[status] = at.one(f"a.example/{status}", batch_id=batch)
@@ -297,7 +295,7 @@ def test_a_batch_is_restarted_as_far_as_it_rests(at: Tasks) -> None:
     outside = at.failed("a.example/outside")
     before = {status: at.get(task_id) for status, task_id in ids.items()}
     heard: list[int] = []
-    assert task_control.restart_batch(at.connection, batch, actor="ann", progress=heard.append) == len(RESTARTABLE)
+    assert task_queries.restart_batch(at.connection, batch, actor="ann", on_progress=heard.append) == len(RESTARTABLE)
     assert heard == [len(RESTARTABLE)]
     for status, task_id in ids.items():
         if status in RESTARTABLE:

@@ -8,11 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.db import task_results as task_work
-from holdfast.db import task_schedule
-from holdfast.db.tasks import IS_LIVE, READ
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.db import parse_results, tasks
+from holdfast.db.tasks import IS_LIVE
+from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
 
 FILL = """
@@ -40,13 +38,13 @@ def at(connection: psycopg.Connection) -> Tasks:
 
 
 def _many(statuses: str, *filters: str) -> str:
-    where = f"AND t.status IN ({statuses})" + "".join(task_control._FILTERS[name] for name in filters)
-    return task_control._RESTART_MANY.format(where=where)
+    where = f"AND t.status IN ({statuses})" + "".join(task_queries._FILTERS[name] for name in filters)
+    return task_queries._RESTART_MANY.format(where=where)
 
 
 def _list(*filters: str) -> str:
-    where = "".join(task_reports._FILTERS[name] for name in filters)
-    return f"{READ} WHERE t.id < %(before)s{where} ORDER BY t.id DESC LIMIT %(limit)s"
+    (statement,) = task_queries.TASKS.statements(dict.fromkeys(filters), order="newest")
+    return statement
 
 
 KEYS = {
@@ -57,29 +55,30 @@ KEYS = {
     "before": 2**63 - 1,
     "why": "x",
     "status": "failed",
-    "domain": "d7.example",
+    "domain": 7,
     "domain_id": 7,
+    "batch": 7,
     "batch_id": 7,
     "id": 77,
     "key": b"k" * 16,
 }
 QUESTIONS = {
-    "due": (task_schedule._TAKE, {"crawl_tasks_due"}),
-    "set aside, domain active": (task_schedule._ACTIVE_AGAIN, {"crawl_tasks_aside"}),
-    "set aside, parent completed": (task_schedule._PARENT_COMPLETED, {"crawl_tasks_freeing"}),
-    "all children freed": (task_schedule._ALL_FREED, {"crawl_tasks_freeing"}),
-    "follow up": (task_schedule._SPAWN, {"crawl_tasks_recurring", "crawl_tasks_url"}),
-    "parse": (task_work._PARSE_DUE, {"crawl_tasks_parse_due"}),
+    "due": (tasks._TAKE, {"crawl_tasks_due"}),
+    "set aside, domain active": (tasks._ACTIVE_AGAIN, {"crawl_tasks_aside"}),
+    "set aside, parent completed": (tasks._PARENT_COMPLETED, {"crawl_tasks_freeing"}),
+    "all children freed": (tasks._ALL_FREED, {"crawl_tasks_freeing"}),
+    "follow up": (tasks._SPAWN, {"crawl_tasks_recurring", "crawl_tasks_url"}),
+    "parse": (parse_results._PARSE_DUE, {"crawl_tasks_parse_due"}),
     "restart failed": (_many("'failed'"), {"crawl_tasks_status", "crawl_tasks_url", "crawl_tasks_live"}),
     "restart failed of a domain": (_many("'failed'", "domain_id"), {"crawl_tasks_failed"}),
     "restart a batch": (_many("'completed', 'failed', 'cancelled', 'paused'", "batch_id"), {"crawl_tasks_batch"}),
     "list": (_list(), {"crawl_tasks_pkey"}),
     "list of a status": (_list("status"), {"crawl_tasks_status"}),
     "list of a domain": (_list("domain"), {"crawl_tasks_domain"}),
-    "list of a batch": (_list("batch_id"), {"crawl_tasks_batch"}),
-    "history": (task_reports._HISTORY, {"crawl_tasks_url", "task_events_pkey"}),
+    "list of a batch": (_list("batch"), {"crawl_tasks_batch"}),
+    "history": (task_queries._HISTORY, {"crawl_tasks_url", "task_events_pkey"}),
     "twin": (f"SELECT id FROM crawl_tasks WHERE url_hash = %(key)s AND {IS_LIVE}", {"crawl_tasks_live"}),
-    "count by status": (task_reports._COUNTS, {"crawl_tasks_status"}),
+    "count by status": (task_queries._COUNTS, {"crawl_tasks_status"}),
 }
 
 
@@ -94,7 +93,7 @@ def test_each_question_reads_its_index_and_never_the_whole_table(at: Tasks) -> N
 
 
 def test_what_ended_lately_is_found_by_its_time(at: Tasks) -> None:
-    rows = at.connection.execute(f"EXPLAIN (COSTS OFF) {task_reports._LATELY}", {"span": timedelta(hours=1)}).fetchall()
+    rows = at.connection.execute(f"EXPLAIN (COSTS OFF) {task_queries._LATELY}", {"span": timedelta(hours=1)}).fetchall()
     assert "crawl_tasks_ended" in str(rows)
 
 
@@ -106,7 +105,7 @@ def test_the_schedule_looks_at_no_more_than_it_takes_and_at_nothing_of_later(at:
     for limit, taken in ((3, 3), (1000, due)):
         with at.connection.transaction(force_rollback=True):
             row = at.connection.execute(
-                f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {task_schedule._TAKE}", KEYS | {"limit": limit}
+                f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {tasks._TAKE}", KEYS | {"limit": limit}
             ).fetchone()
         assert row
         (scan,) = [node for node in _nodes(row[0][0]["Plan"]) if node.get("Index Name") == "crawl_tasks_due"]

@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast.db import task_schedule
+from holdfast.db import tasks
 from holdfast.db.connection import Database
-from holdfast.db.task_schedule import DueTask
+from holdfast.db.tasks import DueTask
 from holdfast.model.task import TaskStatus
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
 
 S = TaskStatus
@@ -48,7 +47,7 @@ def test_tasks_come_by_priority_then_time_then_id(at: Tasks) -> None:
 
 def test_what_is_due_is_queued_under_a_new_attempt_and_tells_all_that_the_frontier_needs(at: Tasks) -> None:
     task_id = at.one("a.example/x", priority=2)
-    (found,) = task_schedule.due(at.connection, 10)
+    (found,) = tasks.due(at.connection, 10)
     task = at.get(task_id)
     assert found == DueTask(task_id, 1, task.domain_id, task.url, task.url_hash, 2)
     assert (task.status, task.attempt) == (S.QUEUED, 1)
@@ -74,7 +73,7 @@ def test_a_rolled_back_schedule_has_queued_nothing(at: Tasks) -> None:
 def test_while_one_schedules_another_finds_nothing_and_waits_for_nothing(at: Tasks, database: Database) -> None:
     first, second = at.add("a.example/1", "a.example/2")
     with database.connect() as other, other.transaction():
-        (taken,) = task_schedule.due(other, 1)
+        (taken,) = tasks.due(other, 1)
         assert at.due() == []
     assert {taken.id, *at.due()} == {first, second}
 
@@ -82,7 +81,7 @@ def test_while_one_schedules_another_finds_nothing_and_waits_for_nothing(at: Tas
 def test_a_task_that_a_person_has_in_hand_is_left_for_the_next_time(at: Tasks, database: Database) -> None:
     first, second = at.add("a.example/1", "a.example/2")
     with database.connect() as other, other.transaction():
-        task_control.set_priority(other, first, 9, actor="ann")
+        task_queries.set_priority(other, first, 9, actor="ann")
         assert at.due() == [second]
     assert at.due() == [first]
 
@@ -98,7 +97,7 @@ def test_many_schedulers_at_once_take_each_task_once(at: Tasks, database: Databa
             while connection.execute("SELECT EXISTS (SELECT FROM crawl_tasks WHERE status = 'pending')").fetchone() == (
                 True,
             ):
-                taken.extend(task.id for task in task_schedule.due(connection, 7))
+                taken.extend(task.id for task in tasks.due(connection, 7))
 
     threads = [threading.Thread(target=schedule) for _ in range(4)]
     for thread in threads:
@@ -159,7 +158,7 @@ def test_a_child_of_one_that_failed_waits_until_a_person_made_up_for_it(at: Task
     at.bring(parent, end)
     child = at.one("a.example/child", parent_task_id=parent)
     assert at.due() == []
-    assert task_control.restart(at.connection, parent, actor="ann")
+    assert task_queries.restart(at.connection, parent, actor="ann")
     at.bring(parent, S.COMPLETED)
     assert at.due() == [child]
 
@@ -171,7 +170,7 @@ def test_a_parent_completed_while_its_child_is_being_set_aside_frees_it_all_the_
     at.bring(parent, S.PARSING)
     child = at.one("a.example/child", parent_task_id=parent)
     with database.connect() as other, other.transaction():
-        assert task_schedule.due(other, 10) == []
+        assert tasks.due(other, 10) == []
         at.by_hand(parent, S.COMPLETED)  # does not see that the child is set aside
     assert waits_for(at, child) == "parent"
     assert at.due() == [child]
@@ -182,11 +181,11 @@ def test_what_was_set_aside_and_is_changed_by_a_person_is_looked_at_anew(at: Tas
     child = at.one("a.example/child", parent_task_id=parent)
     at.due()
     assert waits_for(at, child) == "parent"
-    assert task_control.pause(at.connection, child, actor="ann")
+    assert task_queries.pause(at.connection, child, actor="ann")
     at.fetched(parent)
     at.parsed(parent)
     assert at.due() == []
-    assert task_control.resume(at.connection, child, actor="ann")
+    assert task_queries.resume(at.connection, child, actor="ann")
     assert at.due() == [child]
 
 
@@ -194,10 +193,10 @@ def test_what_was_set_aside_and_is_changed_by_a_person_is_looked_at_anew(at: Tas
 
 
 def test_a_completed_task_is_followed_by_the_next_when_its_time_has_come(at: Tasks) -> None:
-    batch = task_reports.create_batch(at.connection, "b", actor="ann")
-    parent = at.completed("a.example/parent", recurring=False)
-    how = {"priority": 3, "frequency": HOUR, "max_retries": 8, "batch_id": batch, "parent_task_id": parent}
-    old = at.completed("a.example/x", webhook_url="https://h.example/", parser="product", **how)
+    batch = task_queries.create_batch(at.connection, "b", actor="ann")
+    parent = at.completed("a.example/parent", is_recurring=False)
+    how = {"priority": 3, "crawl_frequency": HOUR, "max_retries": 8, "batch_id": batch, "parent_task_id": parent}
+    old = at.completed("a.example/x", webhook_url="https://h.example/", parser_name="product", **how)
     assert at.spawn() == [], "not yet"
     at.recur(old)
     (new,) = at.spawn()
@@ -236,7 +235,7 @@ def test_only_completed_tasks_are_followed_up(at: Tasks, end: TaskStatus) -> Non
 def test_to_cancel_a_completed_task_ends_the_row(at: Tasks) -> None:
     task_id = at.completed()
     at.recur(task_id)
-    assert task_control.cancel(at.connection, task_id, actor="ann")
+    assert task_queries.cancel(at.connection, task_id, actor="ann")
     assert at.spawn() == []
     assert at.get(task_id).next_crawl_at is None
 
@@ -252,9 +251,9 @@ def test_only_the_newest_row_of_a_url_is_followed_up(at: Tasks) -> None:
 
 
 def test_while_an_older_row_is_live_the_next_crawl_is_put_off_and_not_lost(at: Tasks) -> None:
-    old = at.completed(frequency=HOUR)
-    new = at.completed(frequency=HOUR)
-    assert task_control.restart(at.connection, old, actor="ann")
+    old = at.completed(crawl_frequency=HOUR)
+    new = at.completed(crawl_frequency=HOUR)
+    assert task_queries.restart(at.connection, old, actor="ann")
     at.recur(new)
     assert at.spawn() == []
     put_off = at.get(new).next_crawl_at
@@ -281,7 +280,7 @@ def test_what_another_is_following_up_is_neither_followed_up_nor_waited_for(at: 
     first, second = at.completed("a.example/1"), at.completed("a.example/2")
     at.recur(first, second)
     with database.connect() as other, other.transaction():
-        (taken,) = task_schedule.spawn_due(other, 1)
+        (taken,) = tasks.spawn_due(other, 1)
         at.connection.execute("SET lock_timeout = '10s'")
         (mine,) = at.spawn()
     assert {at.get(task_id).previous_task_id for task_id in (taken, mine)} == {first, second}
@@ -300,7 +299,7 @@ def test_many_schedulers_at_once_follow_each_up_once(at: Tasks, database: Databa
             while connection.execute(
                 "SELECT EXISTS (SELECT FROM crawl_tasks WHERE next_crawl_at <= now())"
             ).fetchone() == (True,):
-                spawned.extend(task_schedule.spawn_due(connection, 5))
+                spawned.extend(tasks.spawn_due(connection, 5))
 
     threads = [threading.Thread(target=schedule) for _ in range(4)]
     for thread in threads:

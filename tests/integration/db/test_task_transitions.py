@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast.model.task import LIVE, TaskStatus, allowed_actors
-from holdfast.tasks.queries import tasks as task_reports
+from holdfast.tasks import queries as task_queries
 from tests.support.tasks import Tasks
 
 PAIRS = list(product(TaskStatus, TaskStatus))
@@ -49,7 +49,7 @@ def test_an_update_by_hand_passes_if_and_only_if_the_diagram_allows_it(at: Tasks
 
 
 def test_what_follows_from_a_status_follows_by_hand_too(at: Tasks) -> None:
-    task_id = at.one("a.example/x", frequency=None)
+    task_id = at.one("a.example/x", crawl_frequency=None)
     for status in (S.QUEUED, S.CRAWLING, S.DOWNLOADED, S.QUEUED_PARSE, S.PARSING, S.COMPLETED):
         at.by_hand(task_id, status)
     task = at.get(task_id)
@@ -65,7 +65,7 @@ def test_what_follows_from_a_status_follows_by_hand_too(at: Tasks) -> None:
 
 
 def test_one_that_does_not_recur_has_no_next_time(at: Tasks) -> None:
-    assert at.get(at.completed(recurring=False)).next_crawl_at is None
+    assert at.get(at.completed(is_recurring=False)).next_crawl_at is None
 
 
 def test_the_epoch_is_shown_while_somebody_is_at_it_and_kept_in_the_history(at: Tasks) -> None:
@@ -74,7 +74,7 @@ def test_the_epoch_is_shown_while_somebody_is_at_it_and_kept_in_the_history(at: 
     assert at.get(task_id).claim_epoch == 7
     at.fetched(task_id)
     assert at.get(task_id).claim_epoch is None
-    (crawled,) = task_reports.history(at.connection, task_id)
+    (crawled,) = task_queries.history(at.connection, task_id)
     assert [event.claim_epoch for event in crawled.events] == [None, 7, 7, None]
 
 

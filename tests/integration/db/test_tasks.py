@@ -2,6 +2,7 @@
 
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,18 +12,17 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import NotFound, Refused
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.task import NewTask, TaskStatus
+from holdfast.model.task import TaskStatus
 from holdfast.model.url import url_key
-from holdfast.tasks.queries import actions as task_control
-from holdfast.tasks.queries import tasks as task_reports
-from holdfast.tasks.queries.tasks import StatusCount, TaskFilter
+from holdfast.tasks import queries as task_queries
+from holdfast.tasks.queries import NewTask
+from holdfast.tasks.records import TaskCount, TaskOptions
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
-from tests.support.tasks import PAGE, Tasks
+from tests.support.tasks import PLACE, Tasks
 
 S = TaskStatus
 DAY = timedelta(days=1)
-EVERY = TaskFilter()
 
 
 @pytest.fixture
@@ -30,19 +30,22 @@ def at(connection: psycopg.Connection) -> Tasks:
     return Tasks(connection)
 
 
-def add(connection: psycopg.Connection, *wanted: NewTask) -> list[tasks.Added]:
-    return tasks.add(connection, wanted, created_by="ann", defaults=NewDomains(crawl_frequency=timedelta(hours=6)))
+def add(connection: psycopg.Connection, *wanted: NewTask) -> list[task_queries.Added]:
+    return task_queries.add(
+        connection, wanted, created_by="ann", defaults=NewDomains(crawl_frequency=timedelta(hours=6))
+    )
 
 
-def new(url: str, **how: object) -> NewTask:
-    return NewTask(make_seed(url), **how)  # type: ignore[arg-type]
+def new(url: str, **how: Any) -> NewTask:
+    batch_id = how.pop("batch_id", None)
+    return NewTask(make_seed(url), TaskOptions(**how), batch_id)
 
 
 # Making ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_task_is_as_it_was_wanted(at: Tasks) -> None:
-    batch = task_reports.create_batch(at.connection, "Black Friday", actor="ann")
+    batch = task_queries.create_batch(at.connection, "Black Friday", actor="ann")
     parent = at.one("a.example/parent")
     moment = datetime(2031, 5, 1, 12, tzinfo=UTC)
     (added,) = add(
@@ -51,19 +54,19 @@ def test_a_new_task_is_as_it_was_wanted(at: Tasks) -> None:
             "https://A.example/x?b=2&a=1#top",
             priority=2,
             scheduled_at=moment,
-            frequency=timedelta(hours=1),
-            recurring=False,
+            crawl_frequency=timedelta(hours=1),
+            is_recurring=False,
             max_retries=7,
             parent_task_id=parent,
             batch_id=batch,
             webhook_url="https://hooks.example/1",
-            parser="product",
+            parser_name="product",
         ),
     )
     task = at.get(added.id)
     assert added.created
     assert (task.domain, task.url) == ("a.example", "https://a.example/x?a=1&b=2")
-    assert task.url_hash == url_key(task.url)
+    assert at.value("SELECT url_hash FROM crawl_tasks WHERE id = %s", task.id) == task.url_hash == url_key(task.url)
     assert (task.status, task.status_reason, task.priority, task.scheduled_at) == (S.PENDING, "created", 2, moment)
     assert (task.crawl_frequency, task.is_recurring, task.max_retries) == (timedelta(hours=1), False, 7)
     assert (task.parent_task_id, task.batch_id, task.parser_name) == (parent, batch, "product")
@@ -98,7 +101,7 @@ def test_what_a_domain_has_learnt_stays(at: Tasks, store: Store) -> None:
 def test_the_frequency_is_the_domains_unless_the_task_has_its_own(at: Tasks, store: Store) -> None:
     store.seed("a.example")
     at.connection.execute("UPDATE domains SET default_crawl_frequency = '12 hours'")
-    answers = add(at.connection, new("a.example/1"), new("a.example/2", frequency=DAY), new("new.example/"))
+    answers = add(at.connection, new("a.example/1"), new("a.example/2", crawl_frequency=DAY), new("new.example/"))
     assert [at.get(added.id).crawl_frequency for added in answers] == [timedelta(hours=12), DAY, timedelta(hours=6)]
     at.connection.execute("UPDATE domains SET default_crawl_frequency = '0'")
     (never_pausing,) = add(at.connection, new("a.example/3"))
@@ -140,7 +143,7 @@ def test_nothing_wanted_is_nothing_made(at: Tasks) -> None:
 
 def test_of_many_who_ask_for_the_same_urls_at_once_all_get_the_same_tasks(at: Tasks, database: Database) -> None:
     urls = [f"{host}.example/{number}" for number in range(20) for host in "ab"]
-    answers: list[list[tasks.Added]] = []
+    answers: list[list[task_queries.Added]] = []
     start = threading.Barrier(4)
 
     def ask(turn: int) -> None:
@@ -170,11 +173,11 @@ def test_inside_a_transaction_that_is_rolled_back_no_task_is_made(at: Tasks) -> 
 
 
 def test_what_is_not_there_is_not_found(at: Tasks) -> None:
-    for look in (tasks.get, task_reports.history):
+    for look in (tasks.get, task_queries.history):
         with pytest.raises(NotFound, match="There is no task 12"):
             look(at.connection, 12)
     with pytest.raises(NotFound, match="no batch called 'x'"):
-        task_reports.batch(at.connection, "x")
+        task_queries.batch(at.connection, "x")
 
 
 def test_live_tasks_are_found_by_their_urls(at: Tasks) -> None:
@@ -182,29 +185,32 @@ def test_live_tasks_are_found_by_their_urls(at: Tasks) -> None:
     second = at.one("a.example/2")
     at.bring(second, S.QUEUED)
     keys = [url_key(f"https://a.example/{number}") for number in (1, 2, 3)]
-    assert tasks.live(at.connection, keys) == {keys[1]: tasks.LiveTask(second, 1, S.QUEUED)}
-    assert tasks.live(at.connection, []) == {}
+    assert task_queries.live(at.connection, keys) == {keys[1]: task_queries.LiveTask(second, 1, S.QUEUED)}
+    assert task_queries.live(at.connection, []) == {}
 
 
 def test_a_list_is_filtered_and_goes_on_behind_the_last_one(at: Tasks) -> None:
-    batch = task_reports.create_batch(at.connection, "b", actor="ann")
+    batch = task_queries.create_batch(at.connection, "b", actor="ann")
     first = at.completed("a.example/1", priority=2)
     second = at.one("b.example/2", batch_id=batch)
     third = at.one("a.example/3", batch_id=batch, parent_task_id=first)
 
-    def ids(chosen: TaskFilter = EVERY, **page: int) -> list[int]:
-        return [task.id for task in task_reports.listing(at.connection, chosen, **page)]
+    def ids(*, before: int | None = None, limit: int = 100, **filters: object) -> list[int]:
+        after = None if before is None else (before,)
+        return [task.id for task in task_queries.page(at.connection, filters, after=after, limit=limit).rows]
+
+    domain_id = at.get(first).domain_id
 
     assert ids() == [third, second, first]
     assert ids(limit=2) == [third, second]
     assert ids(before=second, limit=2) == [first]
-    assert ids(TaskFilter(status=S.PENDING)) == [third, second]
-    assert ids(TaskFilter(domain="a.example")) == [third, first]
-    assert ids(TaskFilter(domain="a.example", status=S.COMPLETED)) == [first]
-    assert ids(TaskFilter(batch_id=batch)) == [third, second]
-    assert ids(TaskFilter(priority=2)) == [first]
-    assert ids(TaskFilter(parent_task_id=first)) == [third]
-    assert ids(TaskFilter(domain="nowhere.example")) == []
+    assert ids(status=S.PENDING) == [third, second]
+    assert ids(domain=domain_id) == [third, first]
+    assert ids(domain=domain_id, status=S.COMPLETED) == [first]
+    assert ids(batch=batch) == [third, second]
+    assert ids(priority=2) == [first]
+    assert ids(parent_task_id=first) == [third]
+    assert ids(domain=10**9) == []
 
 
 def test_the_history_of_a_url_is_all_its_crawls_with_all_that_happened(at: Tasks) -> None:
@@ -213,9 +219,9 @@ def test_the_history_of_a_url_is_all_its_crawls_with_all_that_happened(at: Tasks
     at.recur(first)
     (second,) = at.spawn()
     at.bring(second, S.PAUSED)
-    assert task_control.resume(at.connection, second, actor="bob")
+    assert task_queries.resume(at.connection, second, actor="bob")
     for asked in (first, second):
-        newest, oldest = task_reports.history(at.connection, asked)
+        newest, oldest = task_queries.history(at.connection, asked)
         assert (newest.task, oldest.task) == (at.get(second), at.get(first))
     assert [(e.version, e.from_status, e.to_status, e.why, e.attempt) for e in newest.events] == [
         (1, S.PENDING, S.PAUSED, "paused by test", 0),
@@ -231,8 +237,8 @@ def test_the_history_of_a_url_is_all_its_crawls_with_all_that_happened(at: Tasks
     ]
     moments = [event.at for crawled in (oldest, newest) for event in crawled.events]
     assert moments == sorted(moments)
-    assert task_reports.history(at.connection, other)[0].events == ()
-    assert [crawled.task.id for crawled in task_reports.history(at.connection, first, limit=1)] == [second]
+    assert task_queries.history(at.connection, other)[0].events == []
+    assert [crawled.task.id for crawled in task_queries.history(at.connection, first, limit=1)] == [second]
 
 
 def test_statistics_name_every_status_and_how_long_it_took(at: Tasks) -> None:
@@ -242,25 +248,25 @@ def test_statistics_name_every_status_and_how_long_it_took(at: Tasks) -> None:
     at.connection.execute("UPDATE crawl_tasks SET completed_at = now() - interval '3 days' WHERE id = %s", (old,))
     at.failed("a.example/3")
     at.one("a.example/4")
-    stats = task_reports.stats(at.connection, span=DAY)
+    stats = {count.status: count for count in task_queries.stats(at.connection, span=DAY)}
     assert set(stats) == set(TaskStatus)
-    assert stats[S.COMPLETED] == StatusCount(2, 1, 10.0)
+    assert stats[S.COMPLETED] == TaskCount(S.COMPLETED, 2, 1, 10.0)
     assert (stats[S.FAILED].tasks, stats[S.FAILED].lately) == (1, 1)
-    assert stats[S.PENDING] == StatusCount(1, 0, None)
-    assert stats[S.PARSING] == StatusCount(0, 0, None)
+    assert stats[S.PENDING] == TaskCount(S.PENDING, 1, 0, None)
+    assert stats[S.PARSING] == TaskCount(S.PARSING, 0, 0, None)
 
 
 def test_batches_are_made_once_and_say_how_their_tasks_stand(at: Tasks) -> None:
-    first = task_reports.create_batch(at.connection, "one", actor="ann")
-    second = task_reports.create_batch(at.connection, "two", actor="bob")
+    first = task_queries.create_batch(at.connection, "one", actor="ann")
+    second = task_queries.create_batch(at.connection, "two", actor="bob")
     with pytest.raises(Refused, match="There is a batch called 'one' already"):
-        task_reports.create_batch(at.connection, "one", actor="bob")
+        task_queries.create_batch(at.connection, "one", actor="bob")
     at.completed("a.example/1", batch_id=first)
     at.add("a.example/2", "a.example/3", batch_id=first)
-    shown = task_reports.batch(at.connection, "one")
+    shown = task_queries.batch(at.connection, "one")
     assert (shown.id, shown.created_by, shown.tasks) == (first, "ann", {"completed": 1, "pending": 2})
-    assert [batch.name for batch in task_reports.batches(at.connection)] == ["two", "one"]
-    assert [batch.name for batch in task_reports.batches(at.connection, before=second)] == ["one"]
+    assert [batch.name for batch in task_queries.batches(at.connection, {}).rows] == ["two", "one"]
+    assert [batch.name for batch in task_queries.batches(at.connection, {}, after=(second,)).rows] == ["one"]
     assert [(e.actor, e.action, e.object_id) for e in audit.listing(at.connection, kind="batch")] == [
         ("bob", "create", str(second)),
         ("ann", "create", str(first)),
@@ -268,7 +274,7 @@ def test_batches_are_made_once_and_say_how_their_tasks_stand(at: Tasks) -> None:
 
 
 def test_where_a_page_is_survives_the_way_through_the_store(at: Tasks) -> None:
-    assert at.get(at.completed()).archive == PAGE
+    assert at.get(at.completed()).archive == PLACE
 
 
 def test_the_audit_log_is_read_by_who_and_what_in_pages(at: Tasks) -> None:

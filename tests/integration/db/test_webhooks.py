@@ -12,7 +12,7 @@ from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.task import TaskStatus
 from holdfast.model.webhook import NextStep
-from holdfast.tasks.queries import actions as task_control
+from holdfast.tasks import queries as task_queries
 from holdfast.webhooks import queries
 from holdfast.webhooks.queries import Attempt, Taken
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
@@ -80,7 +80,7 @@ def test_nothing_else_is_told(at: Tasks, status: TaskStatus) -> None:
 
 def test_each_end_is_told_once_and_a_second_end_is_another_message(at: Tasks) -> None:
     (task_id,) = ended(at, 1)
-    task_control.restart(at.connection, task_id, actor="ann")
+    task_queries.restart(at.connection, task_id, actor="ann")
     at.now(task_id)
     at.bring(task_id, S.COMPLETED)
     first, second = take(at)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.task import Task, TaskStatus
-from holdfast.tasks.explain import Next, what_next
+from holdfast.model.task import TaskStatus
+from holdfast.tasks.explain import next_step
+from holdfast.tasks.records import NextStep, Task
 
 S = TaskStatus
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)
@@ -17,7 +18,6 @@ TASK = Task(
     domain_id=1,
     domain="a.example",
     url="https://a.example/",
-    url_hash=b"k" * 16,
     status=S.PENDING,
     status_reason="created",
     priority=5,
@@ -53,9 +53,9 @@ TASK = Task(
 )
 
 
-def following(*, is_active: bool = True, parent: TaskStatus | None = None, **changes: Any) -> Next:
+def following(*, is_active: bool = True, parent: TaskStatus | None = None, **changes: Any) -> NextStep:
     other = None if parent is None else replace(TASK, id=3, status=parent)
-    return what_next(replace(TASK, **changes), NOW, is_active=is_active, parent=other)
+    return next_step(replace(TASK, **changes), NOW, is_active=is_active, parent=other)
 
 
 @pytest.mark.parametrize("status", TaskStatus)
@@ -68,9 +68,9 @@ def test_every_status_has_a_sentence(status: TaskStatus) -> None:
 
 
 def test_what_is_pending_waits_for_its_time_then_its_domain_then_its_parent() -> None:
-    assert following() == Next("it is due: the next tick of the schedule queues it")
-    assert following(scheduled_at=LATER, is_active=False) == Next("its time comes", LATER)
-    assert following(scheduled_at=LATER, retry_count=1) == Next("it is tried once more", LATER)
+    assert following() == NextStep("it is due: the next tick of the schedule queues it")
+    assert following(scheduled_at=LATER, is_active=False) == NextStep("its time comes", LATER)
+    assert following(scheduled_at=LATER, retry_count=1) == NextStep("it is tried once more", LATER)
     assert following(is_active=False, parent=S.FAILED).what.endswith("`holdfast domains set a.example active=yes`")
     assert following(parent=S.COMPLETED) == following()
 
@@ -83,11 +83,13 @@ def test_a_parent_that_goes_nowhere_needs_a_person(status: TaskStatus) -> None:
 
 
 def test_what_is_completed_is_crawled_again_or_not() -> None:
-    assert following(status=S.COMPLETED, next_crawl_at=LATER) == Next("its URL is crawled again, as a new task", LATER)
-    assert following(status=S.COMPLETED, is_recurring=False) == Next("nothing: it was to be crawled once")
+    assert following(status=S.COMPLETED, next_crawl_at=LATER) == NextStep(
+        "its URL is crawled again, as a new task", LATER
+    )
+    assert following(status=S.COMPLETED, is_recurring=False) == NextStep("nothing: it was to be crawled once")
     assert "`holdfast tasks history 7`" in following(status=S.COMPLETED).what
 
 
 def test_a_failed_parse_has_its_time() -> None:
-    assert following(status=S.QUEUED_PARSE, parse_after=LATER) == Next("it is parsed once more", LATER)
+    assert following(status=S.QUEUED_PARSE, parse_after=LATER) == NextStep("it is parsed once more", LATER)
     assert following(status=S.QUEUED_PARSE).at is None

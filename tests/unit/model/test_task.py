@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from itertools import product
+from typing import get_type_hints
 
 import pytest
 
@@ -20,6 +21,7 @@ from holdfast.model.task import (
     clean_error,
     retry_delay,
 )
+from holdfast.tasks.records import TaskArguments, TaskOptions
 
 PAIRS = list(product(TaskStatus, TaskStatus))
 S = TaskStatus
@@ -135,3 +137,7 @@ def test_another_try_comes_later_each_time_until_there_is_none(retries: int, mos
 )
 def test_an_error_from_outside_can_be_stored(text: str, kept: str) -> None:
     assert clean_error(text) == kept
+
+
+def test_the_keywords_of_the_client_are_the_options_of_new_tasks() -> None:
+    assert get_type_hints(TaskArguments) == get_type_hints(TaskOptions)

@@ -1,6 +1,7 @@
-"""`holdfast batches`: tasks that somebody speaks of together, by a name."""
+"""`holdfast batches`: tasks that belong together, by a name: create, list, show, restart."""
 
-from typing import Annotated
+import dataclasses
+from typing import Annotated, Any
 
 import typer
 
@@ -9,8 +10,9 @@ from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
 from holdfast.model.task import RESTARTABLE, TaskStatus
-from holdfast.tasks.cli.add import desk
-from holdfast.tasks.queries.tasks import Batch
+from holdfast.tasks.cli.output import last_id
+from holdfast.tasks.cli.tasks import task_service
+from holdfast.tasks.records import Batch
 
 app = typer.Typer(cls=Group, help="Batches of tasks: make, look at and restart them.", no_args_is_help=True)
 
@@ -30,17 +32,17 @@ def listed(
         holdfast batches list
         holdfast batches list --before 120 --json
     """
-    found = desk(ctx).batches(before=before, limit=limit)
-    last = found[-1].id if len(found) == limit else None
+    page = task_service(ctx).batches(after=None if before is None else (before,), limit=limit, count_all=True)
+    last = last_id(page, limit)
     if as_json:
-        output.print_json({"batches": found, "before": last})
+        output.print_json({"batches": [_batch_json(batch) for batch in page.rows], "before": last})
         return
-    if not found:
+    if not page.rows:
         command_context.say("No batches; `holdfast batches create NAME` creates one.")
         return
     rows = [
         (batch.id, batch.name, f"{sum(batch.tasks.values()):,}", _spread(batch), output.format_time(batch.created_at))
-        for batch in found
+        for batch in page.rows
     ]
     output.print_table(["ID", "BATCH", "TASKS", "OF THEM", "MADE (UTC)"], rows, right="ID TASKS")
     if last:
@@ -55,11 +57,11 @@ def create(ctx: typer.Context, name: Name, as_json: output.Json = False) -> None
         holdfast batches create "Black Friday"
         holdfast tasks add --file offers.txt --batch "Black Friday"
     """
-    made = desk(ctx).create_batch(name, actor=actor())
+    created = task_service(ctx).create_batch(name, actor=actor())
     if as_json:
-        output.print_json(made)
+        output.print_json(_batch_json(created))
     else:
-        output.print_line(f"Made batch {output.safe(made.name)}; `holdfast tasks add URL --batch NAME` fills it.")
+        output.print_line(f"Made batch {output.safe(created.name)}; `holdfast tasks add URL --batch NAME` fills it.")
 
 
 @app.command("show", cls=Command)
@@ -72,9 +74,9 @@ def show(ctx: typer.Context, name: Name, as_json: output.Json = False) -> None:
         holdfast batches show "Black Friday"
         holdfast tasks list --batch "Black Friday" --status failed
     """
-    batch = desk(ctx).batch(name)
+    batch = task_service(ctx).batch(name)
     if as_json:
-        output.print_json(batch)
+        output.print_json(_batch_json(batch))
         return
     facts = [
         ("Batch", f"{batch.name} ({batch.id})"),
@@ -94,18 +96,24 @@ def restart(ctx: typer.Context, name: Name, yes: option_types.Yes = False, as_js
         holdfast batches restart "Black Friday"
         holdfast batches restart "Black Friday" --yes
     """
-    tasks = desk(ctx)
+    tasks = task_service(ctx)
     batch = tasks.batch(name)
     resting = sum(batch.tasks.get(status, 0) for status in RESTARTABLE)
     if resting and not yes:
         question = f"Crawl up to {pluralize(resting, 'task')} of batch {output.safe(batch.name)} again?"
         command_context.confirm(question, "Nothing was restarted.")
     with output.ProgressBar("Restarting", resting or None, "task", hidden=as_json) as bar:
-        restarted = tasks.restart_batch(name, actor=actor(), progress=lambda done: bar.show(done, done))
+        restarted = tasks.restart_batch(name, actor=actor(), on_progress=lambda done: bar.show(done, done))
     if as_json:
         output.print_json({"batch": batch.name, "restarted": restarted})
     else:
         output.print_line(f"Restarted {pluralize(restarted, 'task')} of batch {output.safe(batch.name)}.")
+
+
+def _batch_json(batch: Batch) -> dict[str, Any]:
+    """The fields of a batch; all its tasks are counted."""
+    names = (field.name for field in dataclasses.fields(Batch) if field.name != "counted_all")
+    return {name: getattr(batch, name) for name in names}
 
 
 def _spread(batch: Batch) -> str:

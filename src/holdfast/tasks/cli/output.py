@@ -11,23 +11,27 @@ from typing import Any, Final
 from holdfast.cli import output
 from holdfast.cli.output import pluralize
 from holdfast.control.explain_text import describe_wait
-from holdfast.model.task import Task, TaskStatus
+from holdfast.db.keyset_pagination import Page
+from holdfast.model.task import TaskStatus
 from holdfast.settings import render_duration
 from holdfast.stats.cli.status import format_until
-from holdfast.tasks.explain import Story
-from holdfast.tasks.queries.tasks import Crawled
+from holdfast.tasks.records import Batch, Task, TaskCrawl, TaskStory
 
 _MAX_NOTE: Final = 90
 """Characters of an error below a row; `tasks show` prints all of it."""
 
 
+def last_id(page: Page[Task] | Page[Batch], limit: int) -> object:
+    """The id that --before continues after; None: the page was the last one."""
+    if page.next is not None:  # also of a short page: filters without an index read a limited number of rows at once
+        return page.next[0]
+    return page.rows[-1].id if len(page.rows) == limit else None
+
+
 def task_json(task: Task) -> dict[str, Any]:
-    """The task as JSON values: hashes in hexadecimal."""
-    fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
-    fields["url_hash"] = task.url_hash.hex()
-    if task.archive:
-        fields["archive"] = dataclasses.asdict(task.archive) | {"payload_digest": task.archive.payload_digest.hex()}
-    return fields
+    """The fields of a task, and the hash of its URL."""
+    fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(Task)}
+    return fields | {"url_hash": task.url_hash}
 
 
 def describe_state(task: Task) -> str:
@@ -68,27 +72,26 @@ def _shorten(text: str) -> str:
     return line if len(line) <= _MAX_NOTE else f"{line[:_MAX_NOTE]} …"
 
 
-def task_fields(story: Story) -> Iterator[tuple[str, object]]:
+def task_fields(task: TaskStory) -> Iterator[tuple[str, object]]:
     """The fields of a task, for `print_fields`."""
-    task = story.task
     yield "Task", task.id
     yield "URL", task.url
-    if story.moved_to:
-        yield "Led to", story.moved_to
+    if task.moved_to:
+        yield "Led to", task.moved_to
     yield "Domain", task.domain
     reason = task.status_reason
     yield "Status", reason if reason.startswith(task.status) else f"{task.status}: {reason}"
     if task.error_message and task.error_message not in task.status_reason:
         yield "Error", task.error_message
-    yield "Next", story.next.what + (f" {format_until(story.next.at, story.now)}" if story.next.at else "")
-    for number, wait in enumerate(story.waits):
-        yield "Waits for" if not number else "", describe_wait(wait, story.now)
+    yield "Next", task.next.what + (f" {format_until(task.next.at, task.now)}" if task.next.at else "")
+    for number, wait in enumerate(task.waits):
+        yield "Waits for" if not number else "", describe_wait(wait, task.now)
     yield "Priority", task.priority
     yield "Crawled", frequency(task)
     yield "Crawls before", f"{task.recrawl_count:,}"
     yield "Retries", f"{task.retry_count} of {task.max_retries} used"
     yield from _results(task)
-    yield from _relations(story)
+    yield from _relations(task)
     yield "Made", f"{output.format_time(task.created_at)} UTC by {task.created_by}"
     yield "Changed", f"{output.format_time(task.updated_at)} UTC"
 
@@ -109,19 +112,19 @@ def _results(task: Task) -> Iterator[tuple[str, object]]:
         yield "Ended", f"{output.format_time(task.completed_at)} UTC"
 
 
-def _relations(story: Story) -> Iterator[tuple[str, object]]:
+def _relations(task: TaskStory) -> Iterator[tuple[str, object]]:
     """Parent task, previous task, batch and webhook."""
-    if story.parent:
-        yield "After", f"task {story.parent.id}, which is {story.parent.status}"
-    if story.task.previous_task_id is not None:
-        yield "The last was", f"task {story.task.previous_task_id}"
-    if story.batch is not None:
-        yield "Batch", story.batch
-    if story.task.webhook_url:
-        yield "Webhook", story.task.webhook_url
+    if task.parent_task_id is not None:
+        yield "After", f"task {task.parent_task_id}, which is {task.parent_status}"
+    if task.previous_task_id is not None:
+        yield "The last was", f"task {task.previous_task_id}"
+    if task.batch is not None:
+        yield "Batch", task.batch
+    if task.webhook_url:
+        yield "Webhook", task.webhook_url
 
 
-def event_rows(crawls: Iterable[Crawled]) -> Iterator[tuple[object, ...]]:
+def event_rows(crawls: Iterable[TaskCrawl]) -> Iterator[tuple[object, ...]]:
     """A row per event, from the first crawl to the last."""
     for crawl in crawls:
         task = crawl.task
@@ -130,5 +133,5 @@ def event_rows(crawls: Iterable[Crawled]) -> Iterator[tuple[object, ...]]:
             yield task.id, _format_seconds(event.at), f"{event.from_status} → {event.to_status}", event.why
 
 
-def _format_seconds(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _format_seconds(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
