@@ -24,11 +24,11 @@ SILENCE = timedelta(minutes=30)
 
 
 @pytest.fixture
-def desk(database: Database) -> DomainService:
+def service(database: Database) -> DomainService:
     return DomainService(database, defaults=NewDomains(crawl_delay=4.0))
 
 
-def deeds(connection: psycopg.Connection) -> list[tuple[str, str]]:
+def actions(connection: psycopg.Connection) -> list[tuple[str, str]]:
     return [(entry.action, entry.object_id) for entry in audit.listing(connection, kind="domain")]
 
 
@@ -41,59 +41,59 @@ def sweep_later(store: Store) -> None:
 # Making known, configuring --------------------------------------------------------------------------------------------
 
 
-def test_a_domain_is_made_known_once_with_nothing_to_do(desk: DomainService, store: Store) -> None:
-    known = desk.add("https://WWW.a.example/some/page", parse_assignments(["concurrency=2"]), actor=WHO)
+def test_a_domain_is_made_known_once_with_nothing_to_do(service: DomainService, store: Store) -> None:
+    known = service.add("https://WWW.a.example/some/page", parse_assignments(["concurrency=2"]), actor=WHO)
     assert (known.domain, known.created) == ("a.example", True)
     row = store.row("a.example")
     assert (row["crawl_delay_seconds"], row["max_concurrent_requests"], row["source"]) == (4.0, 2, "person")
-    again = desk.add("a.example", parse_assignments(["concurrency=9"]), actor=WHO)
+    again = service.add("a.example", parse_assignments(["concurrency=9"]), actor=WHO)
     assert (again.domain, again.created) == ("a.example", False)
     assert store.row("a.example")["max_concurrent_requests"] == 2, "it stays as it is"
-    assert deeds(store.connection) == [("add", "a.example")]
+    assert actions(store.connection) == [("add", "a.example")]
     with pytest.raises(BadUrl):
-        desk.add("no domain", actor=WHO)
+        service.add("no domain", actor=WHO)
     store.seed("a.example")
     sweeper.sweep(store.connection, run_silence=SILENCE)
     assert store.claim_one().domain == "a.example"
     assert_invariants(store.connection)
 
 
-def test_who_looked_at_an_older_version_does_not_overwrite(desk: DomainService, store: Store) -> None:
-    desk.add("a.example", actor=WHO)
-    version = desk.info("a.example").version
-    after = desk.configure("a.example", parse_assignments(["delay=2"]), version, actor=WHO)
+def test_who_looked_at_an_older_version_does_not_overwrite(service: DomainService, store: Store) -> None:
+    service.add("a.example", actor=WHO)
+    version = service.info("a.example").version
+    after = service.configure("a.example", parse_assignments(["delay=2"]), version, actor=WHO)
     assert after.version == version + 1
     with pytest.raises(Changed, match=rf"a\.example was changed meanwhile \(version {version + 1}, not {version}\)"):
-        desk.configure("a.example", parse_assignments(["delay=9"]), version, actor=WHO)
+        service.configure("a.example", parse_assignments(["delay=9"]), version, actor=WHO)
     assert store.row("a.example")["crawl_delay_seconds"] == 2
     entry = audit.listing(store.connection, kind="domain")[0]
     assert (entry.action, entry.actor, entry.details) == ("edit", WHO, {"crawl_delay_seconds": 2.0})
 
 
-def test_what_is_not_text_in_a_change_is_in_the_audit_log_as_text(desk: DomainService, store: Store) -> None:
-    desk.add("a.example", parse_assignments(["frequency=2d", "proxy_sticky=10m"]), actor=WHO)
+def test_what_is_not_text_in_a_change_is_in_the_audit_log_as_text(service: DomainService, store: Store) -> None:
+    service.add("a.example", parse_assignments(["frequency=2d", "proxy_sticky=10m"]), actor=WHO)
     details = audit.listing(store.connection, kind="domain")[0].details
     assert details == {"default_crawl_frequency": "2 days, 0:00:00", "proxy_sticky": "0:10:00"}
 
 
-def test_a_reset_is_in_the_audit_log(desk: DomainService, store: Store) -> None:
+def test_a_reset_is_in_the_audit_log(service: DomainService, store: Store) -> None:
     store.domains(1)
     claim = store.claim_one("w1")
-    report = desk.reset(claim.domain, "it was moved", actor=WHO)
+    report = service.reset(claim.domain, "it was moved", actor=WHO)
     assert report.was_held_by == "w1"
     entry = audit.listing(store.connection, kind="domain")[0]
     assert (entry.action, entry.object_id) == ("reset", claim.domain)
     assert entry.details == {"why": "it was moved", "was": "pending", "was_held_by": "w1"}
 
 
-def test_robots_txt_is_shown_origin_by_origin(desk: DomainService, database: Database, store: Store) -> None:
+def test_robots_txt_is_shown_origin_by_origin(service: DomainService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     store.connection.execute(
         "INSERT INTO domain_robots (domain_id, robots_txt_url, reachable, problem, robots_txt_last_fetched, expires_at)"
         " SELECT id, 'http://example.com/robots.txt', false, 'timeout', now(), now() - interval '1 s' FROM domains"
         " WHERE domain = 'example.com'"
     )
-    plain, secure = desk.robots(HOME)
+    plain, secure = service.robots(HOME)
     assert (plain.origin, plain.fresh, plain.reachable, plain.problem) == (
         "http://example.com",
         False,
@@ -104,16 +104,16 @@ def test_robots_txt_is_shown_origin_by_origin(desk: DomainService, database: Dat
     assert secure.content is not None
     assert "Disallow: /private" in secure.content
     assert secure.fetched_at is not None
-    assert desk.robots("other.example") == []
+    assert service.robots("other.example") == []
     with pytest.raises(NotFound):
-        desk.robots("nobody.example")
+        service.robots("nobody.example")
 
 
 # Removing -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
-    desk: DomainService, database: Database, store: Store
+    service: DomainService, database: Database, store: Store
 ) -> None:
     crawl_a_little(database, store)
     pools = Pools(store)
@@ -127,8 +127,8 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     logged, held = (store.value(f"SELECT count(*) FROM {table}") for table in ("crawl_log", "claim_log"))
     domain_id = store.row("example.com")["id"]
     gone: list[int] = []
-    removed = desk.remove("https://example.com/x", actor=WHO)
-    desk.forget(removed.id, gone.append)
+    removed = service.remove("https://example.com/x", actor=WHO)
+    service.forget(removed.id, gone.append)
     assert (removed.id, removed.domain) == (domain_id, "example.com")
     assert gone == sorted(gone)
     for table in (
@@ -150,20 +150,20 @@ def test_a_domain_goes_with_all_that_hangs_on_it_and_the_log_stays(
     assert store.value("SELECT count(*) FROM claim_log") == held
     assert_invariants(store.connection)
     with pytest.raises(NotFound):
-        desk.info("example.com")
-    names = [row.domain for row in desk.page().rows]
+        service.info("example.com")
+    names = [row.domain for row in service.page().rows]
     assert names == ["other.example"]
-    assert sum(desk.counts().values()) == 1
-    assert ("remove", "example.com") in deeds(store.connection)
+    assert sum(service.counts().values()) == 1
+    assert ("remove", "example.com") in actions(store.connection)
     sweep_later(store)
     assert store.value("SELECT count(*) FROM domains") == 1
     assert_invariants(store.connection)
 
 
-def test_its_name_is_free_at_once(desk: DomainService, database: Database, store: Store) -> None:
+def test_its_name_is_free_at_once(service: DomainService, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     before = store.row("example.com")["id"]
-    desk.remove("example.com", actor=WHO)
+    service.remove("example.com", actor=WHO)
     store.seed(HOME)
     row = store.row("example.com")
     assert row["id"] != before
@@ -178,12 +178,12 @@ def test_its_name_is_free_at_once(desk: DomainService, database: Database, store
 
 
 def test_the_sweep_does_what_a_killed_command_left(
-    desk: DomainService, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
+    service: DomainService, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crawl_a_little(database, store)
     monkeypatch.setattr(domain_removal, "ROWS", 2)
     monkeypatch.setattr(domain_removal, "FEW", 1)
-    removed = desk.remove("example.com", actor=WHO)
+    removed = service.remove("example.com", actor=WHO)
     assert domain_removal.delete_chunk(store.connection, removed.id) == 2
     assert_invariants(store.connection)
     assert domain_removal.tombstones(store.connection) == [], "its grave is fresh"
@@ -193,83 +193,85 @@ def test_the_sweep_does_what_a_killed_command_left(
     assert store.value("SELECT count(*) FROM crawled_pages") == 0
 
 
-def test_the_row_stays_for_those_who_looked_its_name_up_before(desk: DomainService, store: Store) -> None:
+def test_the_row_stays_for_those_who_looked_its_name_up_before(service: DomainService, store: Store) -> None:
     store.domains(1)
     domain_id = store.row("d0.example")["id"]
-    desk.forget(desk.remove("d0.example", actor=WHO).id)
+    service.forget(service.remove("d0.example", actor=WHO).id)
     assert store.value("SELECT count(*) FROM domains WHERE id = %s", domain_id) == 1
     with store.connection.transaction():
         store.insert_foreign(domain_id, "https://d0.example/late")
     assert_invariants(store.connection)
-    desk.forget(domain_id)
+    service.forget(domain_id)
     assert store.value("SELECT count(*) FROM url_frontier") == 0
     assert_invariants(store.connection)
 
 
-def test_who_is_at_work_on_it_is_not_robbed(desk: DomainService, store: Store) -> None:
+def test_who_is_at_work_on_it_is_not_robbed(service: DomainService, store: Store) -> None:
     store.domains(1)
     claim = store.claim_one("w1")
     with pytest.raises(Refused, match=r"d0\.example is held by worker w1\. Switch it off .* active=no"):
-        desk.remove("d0.example", actor=WHO)
+        service.remove("d0.example", actor=WHO)
     store.expire(claim.domain_id)
     with pytest.raises(Refused, match="release-stuck-claims"):
-        desk.remove("d0.example", actor=WHO)
+        service.remove("d0.example", actor=WHO)
     # What it says is what helps.
-    desk.configure("d0.example", parse_assignments(["active=no"]), actor=WHO)
-    desk.reset("d0.example", "to be removed", actor=WHO)
-    desk.forget(desk.remove("d0.example", actor=WHO).id)
+    service.configure("d0.example", parse_assignments(["active=no"]), actor=WHO)
+    service.reset("d0.example", "to be removed", actor=WHO)
+    service.forget(service.remove("d0.example", actor=WHO).id)
     assert not store.flush(claim, "w1", outcomes=1)
     assert_invariants(store.connection)
 
 
-def test_tasks_that_live_keep_it(desk: DomainService, store: Store) -> None:
+def test_tasks_that_live_keep_it(service: DomainService, store: Store) -> None:
     made = Tasks(store.connection)
     task = made.one("a.example/x")
     with pytest.raises(Refused, match="has a live task; cancel"):
-        desk.remove("a.example", actor=WHO)
+        service.remove("a.example", actor=WHO)
     made.add("a.example/y")
     with pytest.raises(Refused, match="has 2 live tasks; cancel"):
-        desk.remove("a.example", actor=WHO)
+        service.remove("a.example", actor=WHO)
     store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled', status_reason = 'x'")
-    desk.forget(desk.remove("a.example", actor=WHO).id)
+    service.forget(service.remove("a.example", actor=WHO).id)
     assert store.value("SELECT count(*) FROM crawl_tasks WHERE id = %s", task) == 0
     assert store.value("SELECT count(*) FROM task_events") == 0
 
 
-def test_a_domain_that_a_task_was_led_to_stays(desk: DomainService, store: Store) -> None:
+def test_a_domain_that_a_task_was_led_to_stays(service: DomainService, store: Store) -> None:
     store.domains(1)
     job = jobs.find(store.connection, jobs.TASKS)
     with store.connection.transaction():
         store.insert_foreign(store.row("d0.example")["id"], "https://d0.example/moved", job)
-    desk.add("a.example", actor=WHO)
+    service.add("a.example", actor=WHO)
     task = Tasks(store.connection).one("https://a.example/here")
     store.connection.execute(
         "UPDATE crawl_tasks SET status = 'queued', fetch_url = %s, fetch_key = %s, hops = 1 WHERE id = %s",
         ("https://d0.example/moved", url_key("https://d0.example/moved"), task),
     )
     with pytest.raises(Refused, match="Tasks have been led to d0"):
-        desk.remove("d0.example", actor=WHO)
+        service.remove("d0.example", actor=WHO)
     # Its URL waits on, but nobody does for it: no visit need come before the domain can go.
     store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled' WHERE id = %s", (task,))
-    desk.forget(desk.remove("d0.example", actor=WHO).id)
+    service.forget(service.remove("d0.example", actor=WHO).id)
     assert_invariants(store.connection)
 
 
-def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(desk: DomainService, store: Store) -> None:
+def test_tasks_that_wait_for_one_of_a_removed_domain_wait_no_more(service: DomainService, store: Store) -> None:
     for name in ("a.example", "b.example"):
-        desk.add(name, actor=WHO)
+        service.add(name, actor=WHO)
     parent = Tasks(store.connection).one("https://a.example/list")
     child = Tasks(store.connection).one("https://b.example/one")
     store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled' WHERE id = %s", (parent,))
     store.connection.execute(
         "UPDATE crawl_tasks SET parent_task_id = %s, waits_for = 'parent' WHERE id = %s", (parent, child)
     )
-    desk.forget(desk.remove("a.example", actor=WHO).id)
+    service.forget(service.remove("a.example", actor=WHO).id)
     found = store.connection.execute("SELECT id, parent_task_id, waits_for FROM crawl_tasks").fetchall()
     assert found == [(child, None, None)]
 
 
-def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainService, database: Database, store: Store) -> None:
+def test_pages_of_a_crawl_with_a_limit_are_its_own_again(
+    service: DomainService, database: Database, store: Store
+) -> None:
     crawl = Crawl(database, store)
     store.connection.execute("UPDATE crawls SET max_pages = 10")
     store.seed(HOME, "https://b.example/")
@@ -277,22 +279,22 @@ def test_pages_of_a_crawl_with_a_limit_are_its_own_again(desk: DomainService, da
         crawl.commit(claim, [crawl.outcome(f"https://{claim.domain}/", Outcome.OK)])
         store.release(claim, "w1")
     assert store.value("SELECT pages_granted FROM crawls") == 2
-    desk.forget(desk.remove("example.com", actor=WHO).id)
+    service.forget(service.remove("example.com", actor=WHO).id)
     assert store.value("SELECT pages_granted FROM crawls") == 1
     assert_invariants(store.connection)
 
 
 def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
-    desk: DomainService, store: Store, monkeypatch: pytest.MonkeyPatch
+    service: DomainService, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made known once more, between one look and the next."""
-    desk.add("a.example", actor=WHO)
+    service.add("a.example", actor=WHO)
     real = task_queries._insert
     times: list[int] = []
 
     def late(connection: psycopg.Connection, columns: dict[str, object]) -> dict[bytes, int]:
         if not times:
-            desk.remove("a.example", actor=WHO)
+            service.remove("a.example", actor=WHO)
         times.append(1)
         return real(connection, columns)
 
@@ -305,14 +307,14 @@ def test_a_task_is_made_for_a_domain_that_is_removed_in_this_moment(
     )
 
 
-def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(desk: DomainService, store: Store) -> None:
+def test_seeds_and_removals_at_the_same_time_leave_nothing_behind(service: DomainService, store: Store) -> None:
     for _ in range(3):
         store.seed("a.example/1", "a.example/2")
-        removed = desk.remove("a.example", actor=WHO)
+        removed = service.remove("a.example", actor=WHO)
         seed_insert.add(
             store.connection, [], job_id=store.job, source="test", defaults=NewDomains()
         )  # nothing to do is no fault
-        desk.forget(removed.id)
+        service.forget(removed.id)
         assert_invariants(store.connection)
     assert store.value("SELECT count(*) FROM url_frontier") == 0
     assert domains.counts(store.connection) == {}
