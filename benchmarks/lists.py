@@ -27,7 +27,6 @@ from holdfast.control.list_filters import (
     DomainFilter,
     JobFilter,
     NameFilter,
-    PageFilter,
     ProxyFilter,
     RunFilter,
     TaskFilter,
@@ -47,6 +46,8 @@ from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import DEFAULT_RULES
+from holdfast.pages.records import PageFilter
+from holdfast.pages.service import PageService
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
 from holdfast.webhooks.records import DeliveryFilter, DeliveryState
@@ -215,7 +216,7 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services = {"products": ProductService, "deliveries": WebhookService}
+    services: dict[str, Any] = {"products": ProductService, "deliveries": WebhookService, "pages": PageService}
     service = services.get(case.list)
     ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
 

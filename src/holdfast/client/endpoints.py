@@ -48,8 +48,6 @@ from holdfast.client.values import (
     NewJob,
     Operation,
     Outlook,
-    Page,
-    PageFacts,
     RestartedTasks,
     Run,
     Secrets,
@@ -66,6 +64,7 @@ from holdfast.client.values import (
     Worker,
 )
 from holdfast.errors import UsageError
+from holdfast.pages.records import CrawledPage, PageFacts
 from holdfast.products.records import Price, Product
 
 JobRef = str | int | Job
@@ -265,12 +264,12 @@ def pages(
     since: datetime | None = None,
     until: datetime | None = None,
     order: str = "newest",
-) -> ListSpec[Page]:
+) -> ListSpec[CrawledPage]:
     """The last response for each URL. The order is `newest`, `oldest` or `key`."""
     answer = {"status": status, "status_class": status_class, "outcome": outcome}
     content = {"content_type": content_type, "content_hash": content_hash, "since": since, "until": until}
     filters = {"domain": domain, "job": _optional_job(job), **answer, **content, "order": order}
-    return ListSpec("/api/pages", Page, filters)
+    return ListSpec("/api/pages", CrawledPage, filters)
 
 
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:

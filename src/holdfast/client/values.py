@@ -311,29 +311,6 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """The last response for a URL."""
-
-    url: str | None
-    domain: str | None
-    job: str | None
-    crawled_at: datetime
-    status: int | None
-    outcome: str
-    content_type: str | None
-    content_length: int
-    content_hash: str | None
-    title: str | None
-    description: str | None
-    links_count: int
-    images_count: int
-    depth: int
-    duration_ms: int | None
-    archived: bool
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Item:
     """An item that a parser found on a page of a crawl."""
 
@@ -347,53 +324,6 @@ class Item:
     fetched_at: datetime
     extracted_at: datetime
     data: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PageFacts:
-    """Everything that a job knows of a URL."""
-
-    url: str
-    url_key: str
-    domain: str
-    job: str
-    state: str
-    """`waiting`, `done`, `denied` or `failed`."""
-    kind: str
-    reason: str | None
-    priority: int
-    depth: int
-    hops: int
-    attempts: int
-    discovered_at: datetime
-    next_attempt_at: datetime | None
-    parent_url: str | None
-    crawled_at: datetime | None
-    status: int | None
-    outcome: str | None
-    problem: str | None
-    duration_ms: int | None
-    content_type: str | None
-    charset: str | None
-    content_length: int | None
-    content_hash: str | None
-    payload_digest: str | None
-    title: str | None
-    description: str | None
-    canonical: str | None
-    links_count: int | None
-    images_count: int | None
-    noindex: bool | None
-    nofollow: bool | None
-    etag: str | None
-    last_modified: str | None
-    archive_segment: str | None
-    archive_offset: int | None
-    archive_length: int | None
-    has_text: bool
-    next_crawl_at: datetime | None
-    error_count: int
-    domain_errors: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 The rule: a filter that is None is not there. What cannot be meant is refused here, before the store is asked.
 """
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,10 +11,9 @@ from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter, split_flag
-from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
 
-_HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
 _KINDS: Final = ("discovery", "refresh")
 _RUNS: Final = ("running", "completed", "failed")
 
@@ -42,39 +40,6 @@ class DomainFilter(ListFilter):
             given["prefix"] = str(given.pop("name")).lower()
         if "parent" in given:
             given |= {"parent": str(given["parent"]).lower(), "sub": True}
-        return given
-
-
-@dataclass(frozen=True, slots=True)
-class PageFilter(ListFilter):
-    """Which pages."""
-
-    domain: str | None = None
-    job: str | int | None = None
-    """By name or id; likewise below."""
-    status: int | None = None
-    """Of the answer: 200, 404."""
-    status_class: int | None = None
-    """4 means 400 to 499."""
-    outcome: Outcome | None = None
-    content_type: str | None = None
-    """What it begins with."""
-    content_hash: str | None = None
-    """In hexadecimal digits: pages with the same text."""
-    since: datetime | None = None
-    until: datetime | None = None
-    """Before then."""
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        if self.status is not None and not 100 <= self.status <= 999:
-            raise UsageError("A status is a number of three digits.")
-        if self.status_class is not None and not 1 <= self.status_class <= 9:
-            raise UsageError("A class of statuses is a number from 1 to 9; 4 means 400 to 499.")
-        if self.content_hash is not None:
-            if not _HASH.fullmatch(self.content_hash):
-                raise UsageError("A hash is written in hexadecimal digits.")
-            given["content_hash"] = bytes.fromhex(self.content_hash)
         return given
 
 

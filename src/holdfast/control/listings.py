@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from holdfast.audit import queries as record_lists
 from holdfast.audit.queries import BatchRow
@@ -20,7 +20,6 @@ from holdfast.control.list_filters import (
     ItemFilter,
     JobFilter,
     NameFilter,
-    PageFilter,
     ProxyFilter,
     RunFilter,
     TaskFilter,
@@ -43,8 +42,7 @@ from holdfast.model.maintenance_window import MaintenanceWindows
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import Task
 from holdfast.model.url import UrlRules
-from holdfast.pages import queries as pages
-from holdfast.pages.queries import PageRow
+from holdfast.pages.queries import PAGES
 from holdfast.products.queries import PRODUCTS
 from holdfast.proxies.queries.proxies import Proxy
 from holdfast.stats.status import SILENCE
@@ -54,6 +52,7 @@ from holdfast.workers import queries as run_lists
 from holdfast.workers.queries import JobRow, RunRow, WorkerRow
 
 _RULES: Final = UrlRules()
+Row = TypeVar("Row")
 MOST_OF_ITEMS: Final = 4 << 20
 """Bytes of items after which a page of them ends."""
 _ITEMS_AT_ONCE: Final = 50
@@ -61,7 +60,7 @@ _ITEMS_AT_ONCE: Final = 50
 
 LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "domains": domain_lists.DOMAINS,
-    "pages": pages.PAGES,
+    "pages": PAGES,
     "items": items.ITEMS,
     "urls": frontier_lists.URLS,
     "jobs": run_lists.JOBS,
@@ -83,6 +82,43 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
 def kinds(which: str, order: str) -> tuple[type, ...]:
     """Of what values the keys of a list are in an order: int, str, bytes or datetime; some may be None. Raises UsageError."""
     return LISTINGS[which].order(order).key_types
+
+
+def read_page(
+    database: Database,
+    listing: Listing[Row],
+    where: ListFilter | None,
+    order: str,
+    after: Key | None,
+    limit: int,
+    *,
+    registrable: bool,
+) -> Page[Row]:
+    """Return one page of a list, whose filters name domains, jobs and batches. Raises UsageError, NotFound."""
+    check_page_size(limit)
+    listing.order(order).check(after)
+    filters = {} if where is None else where.given()
+    with database.session() as connection:
+        return listing.page(
+            connection,
+            resolve_names(connection, filters, registrable=registrable),
+            order=order,
+            after=after,
+            limit=limit,
+        )
+
+
+def resolve_names(connection: Connection, filters: Mapping[str, object], *, registrable: bool) -> dict[str, object]:
+    """Return filters with ids for the names of domains, jobs and batches. Raises NotFound."""
+    found = dict(filters)
+    if "domain" in found:
+        found["domain"] = domains.id_of(connection, canonical_domain(str(found["domain"]), registrable=registrable))
+    if "job" in found:
+        job = found["job"]
+        found["job"] = _job(connection, job if isinstance(job, int) else str(job))
+    if "batch" in found:
+        found["batch"] = task_reports.batch_id(connection, str(found["batch"]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +152,6 @@ class ListingService:
     ) -> Page[DomainRow]:
         """Domains: by name, those crawled last first, by priority, by id."""
         return self._page(domain_lists.DOMAINS, _given(query), order, after, limit)
-
-    def pages(
-        self, query: PageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[PageRow]:
-        """The last answers for URLs."""
-        return self._page(pages.PAGES, _given(query), order, after, limit)
 
     def items(
         self, query: ItemFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
@@ -276,17 +306,7 @@ class ListingService:
             return record_lists.records(connection, which, ids, order=order, after=after, limit=limit)
 
     def _ids(self, connection: Connection, given: Mapping[str, object]) -> dict[str, object]:
-        """The filters with ids for the names of domains, jobs and batches. Raises NotFound."""
-        found = dict(given)
-        if "domain" in found:
-            name = canonical_domain(str(found["domain"]), registrable=self.registrable)
-            found["domain"] = domains.id_of(connection, name)
-        if "job" in found:
-            job = found["job"]
-            found["job"] = _job(connection, job if isinstance(job, int) else str(job))
-        if "batch" in found:
-            found["batch"] = task_reports.batch_id(connection, str(found["batch"]))
-        return found
+        return resolve_names(connection, given, registrable=self.registrable)
 
 
 def _given(query: ListFilter | None) -> dict[str, object]:
