@@ -30,7 +30,6 @@ from holdfast.control.list_filters import (
     ProxyFilter,
     RunFilter,
     TaskFilter,
-    UrlFilter,
     WorkerFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
@@ -39,6 +38,7 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.pool import PooledDatabase
+from holdfast.frontier.records import UrlFilter
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.domain import Status
@@ -216,7 +216,12 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services: dict[str, Any] = {"products": ProductService, "deliveries": WebhookService, "pages": PageService}
+    services: dict[str, Any] = {
+        "products": ProductService,
+        "deliveries": WebhookService,
+        "pages": PageService,
+        "urls": _frontier,
+    }
     service = services.get(case.list)
     ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
 
@@ -265,10 +270,13 @@ def _places(
     return keys[0], keys[1]
 
 
+def _frontier(database: Database) -> FrontierService:
+    return FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
+
+
 def _sums(database: Database) -> list[dict[str, Any]]:
     """What is not a list, but asked for as often."""
-    sower = SeedImporter(database, DEFAULT_RULES, NewDomains())
-    frontier = FrontierService(database, sower)
+    frontier = _frontier(database)
     asked: dict[str, Callable[[], object]] = {
         "frontier stats": frontier.stats,
         "frontier stats of a job": lambda: frontier.stats("job-5"),

@@ -11,10 +11,8 @@ from holdfast.errors import UsageError
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter, split_flag
-from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
 
-_KINDS: Final = ("discovery", "refresh")
 _RUNS: Final = ("running", "completed", "failed")
 
 
@@ -52,32 +50,6 @@ class ItemFilter(ListFilter):
     domain: str | None = None
     job: str | int | None = None
     parser: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UrlFilter(ListFilter):
-    """Which URLs of the frontier."""
-
-    domain: str | None = None
-    job: str | int | None = None
-    state: UrlState | None = None
-    kind: str | None = None
-    """discovery, or refresh."""
-    priority: int | None = None
-    """Higher comes first: 1 to 3 of links, 3 to 12 of tasks."""
-    due: bool | None = None
-    """Of those that wait: could be asked for now, or not before a time."""
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        if self.kind is not None and self.kind not in _KINDS:
-            raise UsageError(f"A URL is there for {' or '.join(_KINDS)}.")
-        if self.priority is not None and not 1 <= self.priority <= 12:
-            raise UsageError("The priority of a URL is a number from 1 to 12.")
-        split_flag(given, "due", "due", "delayed")
-        if self.state in (UrlState.WAITING, UrlState.FAILED):
-            given[str(given.pop("state"))] = True
-        return given
 
 
 @dataclass(frozen=True, slots=True)

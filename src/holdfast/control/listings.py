@@ -23,7 +23,6 @@ from holdfast.control.list_filters import (
     ProxyFilter,
     RunFilter,
     TaskFilter,
-    UrlFilter,
     WorkerFilter,
 )
 from holdfast.db import domains, items, jobs
@@ -34,8 +33,7 @@ from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries as domain_lists
 from holdfast.domains.queries import ClaimRow, DomainRow, TenureRow, TransitionRow
 from holdfast.errors import UsageError
-from holdfast.frontier.queries import lists as frontier_lists
-from holdfast.frontier.queries.lists import UrlRow
+from holdfast.frontier.queries import URLS
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.maintenance_window import MaintenanceWindows
@@ -62,7 +60,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "domains": domain_lists.DOMAINS,
     "pages": PAGES,
     "items": items.ITEMS,
-    "urls": frontier_lists.URLS,
+    "urls": URLS,
     "jobs": run_lists.JOBS,
     "runs": run_lists.RUNS,
     "workers": run_lists.WORKERS,
@@ -177,16 +175,6 @@ class ListingService:
             after = page.next
             if after is None or len(rows) >= limit or len(page.rows) < asked or length >= MOST_OF_ITEMS:
                 return Page(rows, after)
-
-    def urls(
-        self, query: UrlFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
-    ) -> Page[UrlRow]:
-        """URLs of the frontier; as they are taken (`taken`) those that wait of one job on one domain."""
-        check_page_size(limit)
-        frontier_lists.URLS.order(order).check(after)
-        with self.database.session() as connection:
-            ids = self._ids(connection, _given(query))
-            return frontier_lists.urls(connection, ids, order=order, after=after, limit=limit)
 
     def jobs(
         self, query: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100

@@ -58,7 +58,7 @@ def page(url: _Url, services: Services, job: _Job = None) -> list[PageFacts]:
 
 @router.delete(
     "/api/admin/pages",
-    summary="Forget pages",
+    summary="Purge pages",
     status_code=202,
     responses=documented(404),
 )
@@ -72,7 +72,7 @@ def purge(
     confirm: Confirm = None,
     everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
 ) -> OperationView:
-    """Facts and texts of pages; that their URLs are done stays known, and the log and the archive stay as they are."""
+    """Facts and texts of pages are deleted; their URLs stay done, and log and archive stay as they are."""
     asked = services.pages.check_purge(job, domain, before, everything=everything or confirm == "all")
     return accepted(response, services.operations.ask("purge-pages", asked, actor=caller.name))
 

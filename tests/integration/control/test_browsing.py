@@ -16,19 +16,23 @@ from holdfast.control.list_filters import (
     ProxyFilter,
     RunFilter,
     TaskFilter,
-    UrlFilter,
     WorkerFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import audit, crawls, jobs, runs, workers
 from holdfast.db.connection import Database
+from holdfast.db.domains import NewDomains
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
+from holdfast.frontier.records import UrlFilter
+from holdfast.frontier.service import FrontierService
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
+from holdfast.model.url import DEFAULT_RULES
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
 from holdfast.tasks.queries import tasks as task_reports
@@ -45,6 +49,11 @@ from tests.support.tasks import S, Tasks
 @pytest.fixture
 def browser(database: Database) -> ListingService:
     return ListingService(database)
+
+
+@pytest.fixture
+def frontier(database: Database) -> FrontierService:
+    return FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
 
 
 def names(page: Any, name: str = "domain") -> list[Any]:
@@ -204,7 +213,7 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, database
 # The frontier ---------------------------------------------------------------------------------------------------------
 
 
-def test_urls_by_every_filter(browser: ListingService, store: Store, database: Database) -> None:
+def test_urls_by_every_filter(frontier: FrontierService, store: Store, database: Database) -> None:
     crawl_a_little(database, store)
     for query, expected in [
         (UrlFilter(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
@@ -220,11 +229,11 @@ def test_urls_by_every_filter(browser: ListingService, store: Store, database: D
         (UrlFilter(job="tasks"), set()),
         (UrlFilter(kind="refresh"), set()),
     ]:
-        assert set(names(browser.urls(query), "url")) == expected, query
+        assert set(names(frontier.page(query), "url")) == expected, query
 
 
 def test_urls_of_a_job_from_its_first_domain_to_its_last(
-    browser: ListingService, store: Store, database: Database
+    frontier: FrontierService, store: Store, database: Database
 ) -> None:
     """Whatever the state of its work is on each, and where nobody has counted its URLs yet."""
     crawl_a_little(database, store)
@@ -237,26 +246,26 @@ def test_urls_of_a_job_from_its_first_domain_to_its_last(
     store.seed("example.com/news", job=news)  # the first domain of all
     assert store.value("SELECT count(*) FROM domain_wakes WHERE job_id = %s", news)
     query = UrlFilter(job="news")
-    rows = (page := browser.urls(query, limit=2)).rows
+    rows = (page := frontier.page(query, limit=2)).rows
     while page.next is not None:
-        rows += (page := browser.urls(query, after=page.next, limit=2)).rows
+        rows += (page := frontier.page(query, after=page.next, limit=2)).rows
     expected = store.connection.execute(
-        "SELECT domain_id, url_key FROM url_frontier WHERE job_id = %s ORDER BY domain_id, url_key", (news,)
+        "SELECT url FROM url_frontier WHERE job_id = %s ORDER BY domain_id, url_key", (news,)
     ).fetchall()
-    assert [(row.domain_id, row.url_key) for row in rows] == expected
+    assert [(row.url,) for row in rows] == expected
     assert len(expected) == 5
 
 
-def test_urls_as_a_visit_takes_them(browser: ListingService, store: Store) -> None:
+def test_urls_as_a_visit_takes_them(frontier: FrontierService, store: Store) -> None:
     store.seed(*(f"a.example/{n}" for n in range(6)))
     store.connection.execute("UPDATE url_frontier SET depth = 2 WHERE url LIKE '%/0'")
     store.connection.execute("UPDATE url_frontier SET priority = 1 WHERE url LIKE '%/1'")
     query = UrlFilter(domain="a.example", job="default", state=UrlState.WAITING)
     found: list[str] = []
-    page = browser.urls(query, order="taken", limit=2)
+    page = frontier.page(query, order="taken", limit=2)
     found += names(page, "url")
     while page.next is not None:
-        page = browser.urls(query, order="taken", after=page.next, limit=2)
+        page = frontier.page(query, order="taken", after=page.next, limit=2)
         found += names(page, "url")
     taken = store.connection.execute("SELECT url FROM url_frontier ORDER BY priority DESC, depth, url_key")
     assert found == [row[0] for row in taken]
@@ -350,9 +359,9 @@ def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -
         query.given()
 
 
-def test_who_is_not_known_is_not_found(browser: ListingService) -> None:
+def test_who_is_not_known_is_not_found(browser: ListingService, frontier: FrontierService) -> None:
     with pytest.raises(NotFound, match="no domain"):
-        browser.urls(UrlFilter(domain="nobody.example"))
+        frontier.page(UrlFilter(domain="nobody.example"))
     with pytest.raises(NotFound, match="no job called"):
         browser.runs(RunFilter(job="nothing"))
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.db import crawls, domain_removal, frontier, sweeper, visit_state
 from holdfast.db.connection import Database
 from holdfast.errors import RolledBack, StoreError
-from holdfast.frontier.queries import clear as frontier_clear
+from holdfast.frontier import queries as frontier_queries
 from holdfast.model.commit_batch import PageRow, PolitenessClocks
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef
@@ -404,7 +404,7 @@ def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worke
         worker.commit(worker.part(claim, [outcome(f"https://{claim.domain}/", store.job)], urls))
         store.release(claim)
     one, two = (store.row(name)["id"] for name in ("d0.example", "d1.example"))
-    frontier_clear.clear(store.connection, [one], frontier_clear.Meant([store.job]))
+    frontier_queries.clear(store.connection, [one], frontier_queries.ClearScope([store.job]))
     assert store.value("SELECT array_agg(DISTINCT domain_id) FROM url_templates") == [two]
     domain_removal.remove(store.connection, "d1.example")
     while domain_removal.forget(store.connection, two) is not None:
@@ -416,7 +416,7 @@ def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worke
 def test_counts_of_templates_go_however_many_there_are(
     store: Store, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_clear, "ROWS", 6)
+    monkeypatch.setattr(frontier_queries, "ROWS", 6)
     store.domains(2)
     many, one = store.claim(count=2)
     urls = [found(f"https://{many.domain}/{n}", store.job, template=n) for n in range(8)]
@@ -425,6 +425,6 @@ def test_counts_of_templates_go_however_many_there_are(
     urls = [found(f"https://{one.domain}/{n}", store.job, template=1) for n in range(5)]
     worker.commit(worker.part(one, [outcome(f"https://{one.domain}/", store.job)], urls))
     ids = [many.domain_id, one.domain_id]
-    assert frontier_clear.clear(store.connection, ids, frontier_clear.Meant([store.job])).forgotten == 6
+    assert frontier_queries.clear(store.connection, ids, frontier_queries.ClearScope([store.job])).forgotten == 6
     assert store.value("SELECT count(*) FROM url_templates") == 0
     assert_invariants(store.connection)
