@@ -36,7 +36,6 @@ from holdfast.client.values import (
     EditedJob,
     Event,
     Explanation,
-    Item,
     Job,
     JobChanges,
     JobProgress,
@@ -62,6 +61,7 @@ from holdfast.client.values import (
 )
 from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
+from holdfast.items.records import Item
 from holdfast.pages.records import CrawledPage, PageFacts
 from holdfast.products.records import Price, Product
 

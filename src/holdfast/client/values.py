@@ -311,22 +311,6 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """An item that a parser found on a page of a crawl."""
-
-    url: str | None
-    domain: str | None
-    job: str | None
-    parser: str
-    parser_version: str
-    position: int
-    """On its page, from 0."""
-    fetched_at: datetime
-    extracted_at: datetime
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Domain:
     """A domain as it is listed."""
 

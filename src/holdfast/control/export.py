@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from holdfast.atomic_file import AtomicFile
-from holdfast.db import domains, exports, items, jobs
+from holdfast.db import domains, exports, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key
 from holdfast.errors import UsageError
+from holdfast.items import queries as items
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.json_values import json_default, utc_text
 from holdfast.pages.texts import MissingTexts, Texts

@@ -42,17 +42,6 @@ class DomainFilter(ListFilter):
 
 
 @dataclass(frozen=True, slots=True)
-class ItemFilter(ListFilter):
-    """Which items."""
-
-    url: str | None = None
-    """Of this page."""
-    domain: str | None = None
-    job: str | int | None = None
-    parser: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JobFilter(ListFilter):
     """Which jobs."""
 

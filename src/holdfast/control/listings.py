@@ -4,7 +4,6 @@ The rule: every list is read in the same way: which rows (`control/list_filters`
 about the same wherever it is; what that takes is in `db/keyset_pagination`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,7 +16,6 @@ from holdfast.control.list_filters import (
     AuditFilter,
     ClaimFilter,
     DomainFilter,
-    ItemFilter,
     JobFilter,
     NameFilter,
     ProxyFilter,
@@ -25,19 +23,18 @@ from holdfast.control.list_filters import (
     TaskFilter,
     WorkerFilter,
 )
-from holdfast.db import domains, items, jobs
+from holdfast.db import domains, jobs
 from holdfast.db.audit import Entry
 from holdfast.db.connection import Connection, Database
-from holdfast.db.items import ItemRow
 from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries as domain_lists
 from holdfast.domains.queries import ClaimRow, DomainRow, TenureRow, TransitionRow
 from holdfast.errors import UsageError
 from holdfast.frontier.queries import URLS
+from holdfast.items.queries import ITEMS
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.maintenance_window import MaintenanceWindows
-from holdfast.model.seed_lines import make_seed
 from holdfast.model.task import Task
 from holdfast.model.url import UrlRules
 from holdfast.pages.queries import PAGES
@@ -51,15 +48,11 @@ from holdfast.workers.queries import JobRow, RunRow, WorkerRow
 
 _RULES: Final = UrlRules()
 Row = TypeVar("Row")
-MOST_OF_ITEMS: Final = 4 << 20
-"""Bytes of items after which a page of them ends."""
-_ITEMS_AT_ONCE: Final = 50
-"""Items that are read before their length is looked at."""
 
 LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "domains": domain_lists.DOMAINS,
     "pages": PAGES,
-    "items": items.ITEMS,
+    "items": ITEMS,
     "urls": URLS,
     "jobs": run_lists.JOBS,
     "runs": run_lists.RUNS,
@@ -85,7 +78,7 @@ def kinds(which: str, order: str) -> tuple[type, ...]:
 def read_page(
     database: Database,
     listing: Listing[Row],
-    where: ListFilter | None,
+    where: ListFilter | Mapping[str, object] | None,
     order: str,
     after: Key | None,
     limit: int,
@@ -95,7 +88,7 @@ def read_page(
     """Return one page of a list, whose filters name domains, jobs and batches. Raises UsageError, NotFound."""
     check_page_size(limit)
     listing.order(order).check(after)
-    filters = {} if where is None else where.given()
+    filters = where.given() if isinstance(where, ListFilter) else where or {}
     with database.session() as connection:
         return listing.page(
             connection,
@@ -150,31 +143,6 @@ class ListingService:
     ) -> Page[DomainRow]:
         """Domains: by name, those crawled last first, by priority, by id."""
         return self._page(domain_lists.DOMAINS, _given(query), order, after, limit)
-
-    def items(
-        self, query: ItemFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
-    ) -> Page[ItemRow]:
-        """What parsers found on the pages of crawls. A page of long items is short: it ends behind `MOST_OF_ITEMS`."""
-        given = _given(query)
-        if "url" in given:
-            seed = make_seed(str(given.pop("url")), rules=self.rules, registrable=self.registrable)
-            if (
-                "domain" in given
-                and canonical_domain(str(given["domain"]), registrable=self.registrable) != seed.domain
-            ):
-                raise UsageError(f"{seed.url} is a page of {seed.domain}, not of {given['domain']}.")
-            given |= {"domain": seed.domain, "url_key": seed.url_key}
-        check_page_size(limit)
-        rows: list[ItemRow] = []
-        length = 0
-        while True:
-            asked = min(_ITEMS_AT_ONCE, limit - len(rows))
-            page: Page[ItemRow] = self._page(items.ITEMS, given, order, after, asked)
-            rows += page.rows
-            length += sum(len(json.dumps(row.data)) for row in page.rows)
-            after = page.next
-            if after is None or len(rows) >= limit or len(page.rows) < asked or length >= MOST_OF_ITEMS:
-                return Page(rows, after)
 
     def jobs(
         self, query: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100

@@ -15,8 +15,10 @@ from holdfast.control.parse_phase import CHANGES, CHUNK, EXAMPLES, Again, Exampl
 from holdfast.crawler.extraction import failure_text, over_limits, read_archived
 from holdfast.db import audit, domains, items, jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.db.items import Archived, Due, PageKey, Parsed
+from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.errors import HoldfastError
+from holdfast.items import queries as item_queries
+from holdfast.items.queries import Archived
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.parse_result import ParseFailed
 from holdfast.parse.plugin_pool import PluginPool
@@ -52,7 +54,7 @@ class PageReparser:
             before = so_far.different + so_far.first
             after: tuple[object, ...] = items.FIRST[:3]
             while left is None or left > 0:
-                chunk = items.archived(connection, after=after, limit=CHUNK, job_id=job_id, domain_id=domain_id)
+                chunk = item_queries.archived(connection, after=after, limit=CHUNK, job_id=job_id, domain_id=domain_id)
                 if not chunk:
                     break
                 after = (chunk[-1].domain_id, chunk[-1].job_id, chunk[-1].url_key)
@@ -108,10 +110,10 @@ class PageReparser:
                 so_far.failures.append(Failure(None, one.url, one.error or ""))
             return
         key = one.page.key
-        known = items.is_parsed(connection, key)
-        changes = list(_differences(items.of_page(connection, key), one.items)) if known else []
+        known = item_queries.is_parsed(connection, key)
+        changes = list(_differences(item_queries.of_page(connection, key), one.items)) if known else []
         if so_far.applied:
-            items.make_known(connection, [key])
+            item_queries.make_known(connection, [key])
             if not items.save(connection, [one], attempts=self.settings.attempts):
                 so_far.taken += 1
                 return

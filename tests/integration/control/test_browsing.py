@@ -10,7 +10,6 @@ from holdfast.control.list_filters import (
     AuditFilter,
     ClaimFilter,
     DomainFilter,
-    ItemFilter,
     JobFilter,
     NameFilter,
     ProxyFilter,
@@ -26,6 +25,8 @@ from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
 from holdfast.frontier.records import UrlFilter
 from holdfast.frontier.service import FrontierService
+from holdfast.items.records import ItemFilter
+from holdfast.items.service import ItemService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
@@ -378,20 +379,19 @@ def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
 # Items ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_long_items_is_short_and_the_next_goes_on(
-    browser: ListingService, database: Database, store: Store
-) -> None:
+def test_a_page_of_long_items_is_short_and_the_next_goes_on(database: Database, store: Store) -> None:
     crawl_a_little(database, store)
+    items = ItemService(database)
     put_items(store.connection, HOME, *({"n": n, "text": "x" * 200_000} for n in range(120)))
     found, after, lengths = list[int](), None, list[int]()
     while True:
-        page = browser.items(ItemFilter(domain="example.com"), after=after, limit=500)
+        page = items.page(ItemFilter(domain="example.com"), after=after, limit=500)
         found += [row.data["n"] for row in page.rows]
         lengths.append(len(page.rows))
         if (after := page.next) is None:
             break
     assert found == list(range(120)), "each once, in its order"
     assert lengths == [50, 50, 20]
-    small = browser.items(ItemFilter(parser="shop"), limit=7)
+    small = items.page(ItemFilter(parser="shop"), limit=7)
     assert ([row.position for row in small.rows], small.next is None) == (list(range(7)), False)
-    assert browser.items(ItemFilter(parser="other"), limit=7).rows == []
+    assert items.page(ItemFilter(parser="other"), limit=7).rows == []
