@@ -10,7 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.command_context import CommandContext, say
 from holdfast.cli.output import pluralize, safe
 from holdfast.control import export as exports
-from holdfast.control.export import Exporter, Wanted
+from holdfast.control.export import Exporter, ExportRequest
 from holdfast.errors import UsageError
 from holdfast.model.job import Job
 
@@ -47,7 +47,7 @@ def load_parser(context: CommandContext, text: str | None, *, no_archive: bool) 
 def check_file(file: str | None) -> None:
     """Raise UsageError for a file that items cannot be written to."""
     if file is not None:
-        exports.check(file, Wanted("items"))
+        exports.check(file, ExportRequest("items"))
 
 
 def check_job(context: CommandContext, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
@@ -93,7 +93,7 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
     if file is not None:
         *_, written = Exporter(context.store(), context.settings.domains.registrable).write(
-            file, Wanted("items", job=job.name)
+            file, ExportRequest("items", job=job.name)
         )
         then = f"{pluralize(written, 'line')} in {safe(file)}"
     say(f"{pluralize(counts.items, 'item')} from {pluralize(counts.parsed, 'page')}; {then}.")
