@@ -444,8 +444,8 @@ def blocked(domain: str, status: str, code: str | None, until: datetime | None) 
     return Wait(told, until, f"{unblock} ends that")
 
 
-def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | None]:
-    """Why a URL is in its state: a sentence without its end, and the detail that was kept with it."""
+def why(row: dict[str, Any], outcome: str | None) -> tuple[str, str | None]:
+    """Return why a URL is in its state, as a sentence without its end, and the stored detail. `outcome`: of its last response."""
     reason, detail = in_words(row["reason"])
     if row["state"] == "waiting":
         if row["attempts"]:
@@ -454,7 +454,7 @@ def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | No
             return "it was crawled, and will be crawled again", None
         return f"it was not crawled yet: {reason}" if row["reason"] else "it was not crawled yet", detail
     if row["state"] == "done" and not row["reason"]:
-        return REASONS.get(page["outcome"] if page else Outcome.OK, REASONS[Outcome.OK]).meaning, None
+        return REASONS.get(outcome or Outcome.OK, REASONS[Outcome.OK]).meaning, None
     return reason, detail
 
 
