@@ -140,7 +140,7 @@ def _page_fields(page: LastResponse) -> list[tuple[str, object]]:
     text = f"{output.format_time(page.crawled_at)} UTC, {page.outcome}, status {page.status}, {page.content_length:,} bytes"
     fields: list[tuple[str, object]] = [("Last answer", text + (f", {page.content_type}" if page.content_type else ""))]
     others = ((name, getattr(page, name)) for name in names_of(LastResponse) if name not in _SHOWN_TOGETHER)
-    fields += [(name.replace("_", " ").capitalize(), value) for name, value in others if value]
+    fields += [(name.removeprefix("content_").replace("_", " ").capitalize(), value) for name, value in others if value]
     if page.archive_segment:
         fields.append(("Archive", f"{page.archive_segment}, {page.archive_length:,} bytes at {page.archive_offset:,}"))
     return fields
