@@ -43,6 +43,8 @@ class CrawledPage:
     """Its bytes are in the archive."""
     problem: str | None
     """What was wrong with the answer, such as `not_found: HTTP 404`, or why the page could be read only in part."""
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
 
 
 @record
@@ -94,6 +96,8 @@ class PageFacts:
     """Attempts in a row that failed; 0 once the URL is done."""
     domain_errors: int
     """Errors in a row of its domain."""
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
 
 
 @record
@@ -110,6 +114,8 @@ class LastResponse:
     archive_segment: str | None
     archive_offset: int | None
     archive_length: int | None
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
 
 
 @record
@@ -142,6 +148,8 @@ class ExportedPage:
     archive_offset: Int64 | None
     archive_length: Int64 | None
     url_key: str
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
 
 
 @record

@@ -259,6 +259,7 @@ def test_an_answer_not_modified_leaves_what_is_known_of_the_page(store: Store, w
     store.domains(1)
     claim = store.claim_one()
     page = PageRow(200, "text/html", 12, b"h" * 32, "Title", etag='"1"', last_modified="yesterday", text=b"text")
+    page.content_language = "de"
     worker.commit(worker.part(claim, [outcome(HOME, store.job, page=page)]))
     store.release(claim)
     crawls.restart(store.connection, store.job)
@@ -267,12 +268,14 @@ def test_an_answer_not_modified_leaves_what_is_known_of_the_page(store: Store, w
     taken = frontier.take(store.connection, domain_id=claim.domain_id, job_id=store.job, count=9, exclude=[])
     (waiting,) = taken.urls
     assert (waiting.refresh, waiting.etag, waiting.last_modified) == (True, '"1"', "yesterday")
-    unchanged = outcome(HOME, store.job, Outcome.NOT_MODIFIED, status=304, page=PageRow(304, etag='"2"'))
+    unchanged = outcome(
+        HOME, store.job, Outcome.NOT_MODIFIED, status=304, page=PageRow(304, etag='"2"', content_language="en")
+    )
     worker.commit(worker.part(claim, [unchanged]))
     row = store.connection.execute(
-        "SELECT title, status, outcome, etag, last_modified, content_hash FROM crawled_pages"
+        "SELECT title, status, outcome, etag, last_modified, content_hash, content_language FROM crawled_pages"
     ).fetchone()
-    assert row == ("Title", 304, "not_modified", '"2"', "yesterday", b"h" * 32)
+    assert row == ("Title", 304, "not_modified", '"2"', "yesterday", b"h" * 32, "de")
     assert store.value("SELECT count(*) FROM page_texts") == 1
     assert store.row("d0.example")["pages_crawled"] == 2
     assert_invariants(store.connection)
