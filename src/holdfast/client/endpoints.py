@@ -35,7 +35,6 @@ from holdfast.client.values import (
     DomainReset,
     EditedJob,
     Event,
-    Explanation,
     Job,
     JobChanges,
     JobProgress,
@@ -62,7 +61,7 @@ from holdfast.client.values import (
 from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
 from holdfast.items.records import Item
-from holdfast.pages.records import CrawledPage, PageFacts
+from holdfast.pages.records import CrawledPage, Explanation, PageFacts
 from holdfast.products.records import Price, Product
 
 JobRef = str | int | Job

@@ -394,16 +394,6 @@ class Tenure:
     why: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The explanation of the state of a URL or a domain."""
-
-    kind: str
-    """`url` or `domain`."""
-    subject: str
-    told: dict[str, Any]
-
-
 class JobSpec(TypedDict, total=False):
     """How a job is crawled. An option that is left out has the default of the server's settings, or of the domain."""
 

@@ -1,21 +1,20 @@
 """Routes of pages: list, facts of a URL, purge; and of what concerns several nouns: explain, export."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
 
 from holdfast.api import exports
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
-from holdfast.api.request_types import Confirm, Filter, Since, Until, View, to_json
+from holdfast.api.request_types import Confirm, Filter, Since, Until, to_json
 from holdfast.api.responses import OperationView, accepted
 from holdfast.control.explain import UrlStory
 from holdfast.model.outcome import Outcome
-from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
+from holdfast.pages.records import CrawledPage, Explanation, PageFacts, PageFilter
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
 
@@ -77,19 +76,11 @@ def purge(
     return accepted(response, services.operations.ask("purge-pages", asked, actor=caller.name))
 
 
-class Explanation(View):
-    """Why something is where it is, in words."""
-
-    kind: Literal["url", "domain"]
-    subject: str
-    told: dict[str, Any] = Field(description="Everything that is known about it.")
-
-
-@router.get("/api/explain", summary="Why a URL or a domain is where it is", responses=documented(404))
+@router.get("/api/explain", summary="Explain a URL or a domain", responses=documented(404))
 def explain(
     subject: Annotated[str, Query(min_length=1, max_length=4096, description="A URL or a domain.")], services: Services
 ) -> Explanation:
-    """What it waits for, who said no, what the last answer was."""
+    """Where it came from, how its requests ended, and what it waits for."""
     is_url = "/" in subject
     story = services.explainer.url(subject) if is_url else services.explainer.domain(subject)
     named = story.url if isinstance(story, UrlStory) else story.domain

@@ -6,7 +6,7 @@ their columns from here.
 
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.errors import UsageError
 from holdfast.model.list_filter import ListFilter
@@ -116,6 +116,16 @@ class LastResponse:
     archive_length: int | None
     content_language: str | None = None
     """From `<html lang>`, else from the header `Content-Language`; in lower case."""
+
+
+@record
+class Explanation:
+    """The explanation of the state of a URL or a domain."""
+
+    kind: Literal["url", "domain"]
+    subject: str
+    told: dict[str, Any]
+    """Everything that is known about it."""
 
 
 @record
