@@ -13,7 +13,6 @@ from holdfast.db.connection import Connection, Database
 from holdfast.db.explain import Attempt, OutcomeCount, ReasonCount
 from holdfast.errors import NotFound
 from holdfast.model.activity import Activity
-from holdfast.model.domain import Seed
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.record import record
@@ -192,42 +191,27 @@ class Explainer:
             denied = [] if rows else self._denied(connection, seed.url_key)
             if not (rows or denied):
                 raise NotFound(self._unknown(connection, seed.url, known))
-            if not known:
-                return self._outside(connection, text, seed, denied)
-            domain = domains.get(connection, seed.domain)
-            robots = explain.robots_of(connection, domain["id"])
-            moment = _moment(connection, domain)
-            pool = self._pool(connection, domain["id"])
+            domain = domains.get(connection, seed.domain) if known else None  # None: no job crawls its domain
+            robots = explain.robots_of(connection, domain["id"]) if domain else []
+            moment = _moment(connection, domain) if domain else {"now": explain.now(connection)}
+            pool = self._pool(connection, domain["id"]) if domain else None
+            asked = _asked(text, seed.url)
             return UrlStory(
                 now=moment["now"],
                 url=seed.url,
                 domain=seed.domain,
-                status=domain["status"],
+                status=domain["status"] if domain else "not crawled by any job",
                 entries=[_entry(connection, row, domain, robots, moment, pool) for row in rows or denied],
-                robots=self._robots_ruling(seed.url, domain["user_agent"], robots),
-                attempts=explain.attempts_on(connection, domain["id"], seed.url_key),
-                asked=_asked(text, seed.url),
-                dropped=dropped_parameters(text, self.rules) if _asked(text, seed.url) else [],
+                robots=self._robots_ruling(seed.url, domain["user_agent"] if domain else None, robots),
+                attempts=explain.attempts_on(connection, domain["id"], seed.url_key) if domain else [],
+                asked=asked,
+                dropped=dropped_parameters(text, self.rules) if asked else [],
             )
 
     def _denied(self, connection: Connection, key: bytes) -> list[dict[str, Any]]:
         """Return rows of a URL under other domains than its own: a link that is not followed is a row of the domain whose page has it."""
         domain_ids = {row["domain_id"] for row in explain.elsewhere(connection, key)}
         return [row for domain_id in sorted(domain_ids) for row in explain.of_url(connection, domain_id, key)]
-
-    def _outside(self, connection: Connection, text: str, seed: Seed, denied: list[dict[str, Any]]) -> UrlStory:
-        """Explain a URL on a domain that no job crawls: why it was denied."""
-        return UrlStory(
-            now=explain.now(connection),
-            url=seed.url,
-            domain=seed.domain,
-            status="not crawled by any job",
-            entries=[_entry(connection, row, None, [], {}, None) for row in denied],
-            robots=self._robots_ruling(seed.url, None, []),
-            attempts=[],
-            asked=_asked(text, seed.url),
-            dropped=dropped_parameters(text, self.rules) if _asked(text, seed.url) else [],
-        )
 
     def domain(self, text: str) -> DomainStory:
         """Explain a domain. Raises NotFound."""

@@ -157,12 +157,18 @@ class FrontierService:
             job_id = None if job is None else jobs.id_of(connection, job)
             scope = ClearScope(_clearable_jobs(connection, job_id), asked_at, links=not again, rest=self.rest)
             domain_id = None if domain is None else domains.id_of(connection, self.importer.canonical(domain))
-            details: dict[str, object] = {"job": job_id, "domain": domain}
             after = 0
             while ids := queries.domains_to_clear(connection, scope.job_ids, domain_id, after=after):
                 more = True
                 while more:  # not until there are none: crawls may go on finding links
-                    step = self._clear_step(connection, ids, scope, actor, details, total)
+                    with connection.transaction():
+                        step = queries.clear(connection, ids, scope)
+                        if step.urls and not total.urls:
+                            details = {"job": job_id, "domain": domain}
+                            target = job_id or "*"
+                            audit.write(
+                                connection, actor=actor, action="clear", kind=KIND, object_id=target, details=details
+                            )
                     more = step.urls >= queries.ROWS
                     total += step
                     watch(total)
@@ -170,23 +176,6 @@ class FrontierService:
             touched = {*total.jobs, *([] if job_id is None else [job_id])}
             ended = [one for one in sorted(touched) if queries.complete_if_done(connection, one)]
         return Clearing(total, ended)
-
-    def _clear_step(
-        self,
-        connection: Connection,
-        ids: list[int],
-        scope: ClearScope,
-        actor: str,
-        details: dict[str, object],
-        before: Cleared,
-    ) -> Cleared:
-        with connection.transaction():
-            step = queries.clear(connection, ids, scope)
-            if step.urls and not before.urls:
-                audit.write(
-                    connection, actor=actor, action="clear", kind=KIND, object_id=details["job"] or "*", details=details
-                )
-        return step
 
 
 def _clearable_jobs(connection: Connection, job_id: int | None) -> list[int]:
