@@ -86,8 +86,8 @@ class Holdfast:
 
     def found(self) -> set[str]:
         with Database(embedded.ensure_running(self._data).url()).session() as connection:
-            pages = [row for chunk in exports.pages(connection, exports.Only(), text=False) for row in chunk]
-        return {row["url"] for row in pages if row["status"] == 200}
+            pages = [stored.page for stored in exports.pages(connection, text=False)]
+        return {page.url for page in pages if page.status == 200 and page.url is not None}
 
     def close(self) -> None:
         embedded.stop(self._data)

@@ -24,8 +24,6 @@ from benchmarks.lists_data import fill
 from holdfast.control.list_filters import (
     AuditFilter,
     JobFilter,
-    PageFilter,
-    UrlFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import embedded, migrate
@@ -35,6 +33,7 @@ from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.pool import PooledDatabase
 from holdfast.domains.records import DomainFilter
 from holdfast.domains.service import DomainService
+from holdfast.frontier.records import UrlFilter
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.domain import Status
@@ -42,6 +41,8 @@ from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import DEFAULT_RULES
+from holdfast.pages.records import PageFilter
+from holdfast.pages.service import PageService
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
 from holdfast.proxies.records import ProxyFilter
@@ -224,6 +225,8 @@ def _figures(connection: psycopg.Connection, browser: ListingService, case: Case
     lists: dict[str, Callable[..., Page[Any]]] = {
         "products": ProductService(database).page,
         "deliveries": WebhookService(database).page,
+        "pages": PageService(database).page,
+        "urls": _frontier(database).page,
         "proxies": ProxyService.of(Settings(), database).page,
         "domains": domains.page,
         "transitions": domains.transitions,
@@ -283,10 +286,13 @@ def _places(
     return keys[0], keys[1]
 
 
+def _frontier(database: Database) -> FrontierService:
+    return FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
+
+
 def _sums(database: Database) -> list[dict[str, Any]]:
     """What is not a list, but asked for as often."""
-    sower = SeedImporter(database, DEFAULT_RULES, NewDomains())
-    frontier = FrontierService(database, sower)
+    frontier = _frontier(database)
     asked: dict[str, Callable[[], object]] = {
         "frontier stats": frontier.stats,
         "frontier stats of a job": lambda: frontier.stats("job-5"),

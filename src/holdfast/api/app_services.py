@@ -26,6 +26,7 @@ from holdfast.db.pool import PooledDatabase
 from holdfast.db.request_auth import RateLimits
 from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
+from holdfast.items.service import ItemService
 from holdfast.jobs.crawls import CrawlService
 from holdfast.jobs.live import glances
 from holdfast.jobs.seed_import import SeedImporter
@@ -177,6 +178,11 @@ class AppServices:
     def pages(self) -> PageService:
         """Single pages."""
         return PageService(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+
+    @cached_property
+    def items(self) -> ItemService:
+        """Items that parsers found."""
+        return ItemService(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
 
     @cached_property
     def explainer(self) -> Explainer:

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast import factories
 from holdfast.control import export
-from holdfast.control.export import Exporter, Wanted
+from holdfast.control.export import Exporter, ExportRequest
 from holdfast.errors import TooMany
 from holdfast.model.auth import Principal
 
@@ -110,14 +110,14 @@ def export_response(
     text: bool,
 ) -> StreamingResponse:
     """The file as a stream. An invalid request, or one over the limit, is refused before the stream begins."""
-    selection = Wanted(kind, text=text, job=job, domain=domain)
-    export.check_wanted(selection)
+    request = ExportRequest(kind, text=text, job=job, domain=domain)
+    export.check_request(request)
     folder = factories.archive_folder(services.settings)
     exporter = Exporter(services.unpooled, services.settings.domains.registrable, folder if folder.is_dir() else None)
-    exporter.expected(selection)  # raises NotFound for a job or domain that does not exist
+    exporter.expected(request)  # raises NotFound for a job or domain that does not exist
     _slots.acquire(caller.user_id)
     headers = {"Content-Disposition": f'attachment; filename="{kind}.{file_format}"'}
-    chunks = _chunks(exporter, f".{file_format}", selection)
+    chunks = _chunks(exporter, f".{file_format}", request)
     return _ExportResponse(caller.user_id, chunks, media_type=MEDIA_TYPES[file_format], headers=headers)
 
 
@@ -140,9 +140,9 @@ class _ExportResponse(StreamingResponse):
             _slots.release(self._user_id)
 
 
-def _chunks(exporter: Exporter, suffix: str, selection: Wanted) -> Iterator[bytes]:
+def _chunks(exporter: Exporter, suffix: str, request: ExportRequest) -> Iterator[bytes]:
     sink = _Sink()
-    with closing(exporter.stream(suffix, selection, sink)) as steps:
+    with closing(exporter.stream(suffix, request, sink)) as steps:
         for _ in steps:
             if chunk := sink.drain():
                 yield chunk

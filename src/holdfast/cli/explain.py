@@ -1,7 +1,7 @@
 """`holdfast explain`: the history and the state of a URL or a domain."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import typer
 
@@ -9,11 +9,21 @@ from holdfast import factories
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize
-from holdfast.control.explain import DomainStory, Entry, Explainer, UrlStory, Verdict
+from holdfast.control.explain import DomainStory, Explainer, RobotsFile, RobotsRuling, UrlInJob, UrlStory
 from holdfast.control.explain_text import describe_wait
+from holdfast.db.rows import names_of
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.seed_lines import make_seed
+from holdfast.pages.records import LastResponse
+
+_SHOWN_TOGETHER: Final = frozenset(
+    {
+        *("crawled_at", "status", "outcome", "content_type", "content_length", "content_hash"),
+        *("archive_segment", "archive_offset", "archive_length"),
+    }
+)
+"""Fields of the last response that are in a line with others, or not shown; every other field has a line of its own."""
 
 
 def register(app: typer.Typer) -> None:
@@ -81,31 +91,31 @@ def _print_url(story: UrlStory) -> None:
     output.print_line()
     ignored = [entry.job for entry in story.entries if not entry.robots]
     note = f"; ignored by {', '.join(ignored)}" if ignored else ""
-    output.print_fields([("Robots", _robots_verdict(story.robots) + note)])
+    output.print_fields([("Robots", _robots_ruling(story.robots) + note)])
     if story.attempts:
         output.print_line("\nRequests, newest first")
         rows: list[tuple[object, ...]] = [
             (
-                output.format_time(a["crawled_at"]),
-                a["job"],
-                a["outcome"],
-                a["status"] if a["status"] is not None else "-",
-                f"{a['duration_ms']} ms" if a["duration_ms"] is not None else "-",
-                a["worker"] or "-",
-                a["proxy"] if a["proxy"] is not None else "-",
+                output.format_time(attempt.crawled_at),
+                attempt.job,
+                attempt.outcome,
+                attempt.status if attempt.status is not None else "-",
+                f"{attempt.duration_ms} ms" if attempt.duration_ms is not None else "-",
+                attempt.worker or "-",
+                attempt.proxy if attempt.proxy is not None else "-",
             )
-            for a in story.attempts
+            for attempt in story.attempts
         ]
         columns = ["WHEN", "JOB", "OUTCOME", "STATUS", "TOOK", "WORKER", "PROXY"]
-        if all(a["proxy"] is None for a in story.attempts):
+        if all(attempt.proxy is None for attempt in story.attempts):
             columns, rows = columns[:-1], [row[:-1] for row in rows]
         output.print_table(columns, rows, right="STATUS TOOK PROXY")
 
 
-def _entry_fields(entry: Entry, now: datetime) -> list[tuple[str, object]]:
+def _entry_fields(entry: UrlInJob, now: datetime) -> list[tuple[str, object]]:
     row = entry.row
     fields: list[tuple[str, object]] = [
-        ("Job", f"{entry.job} ({row['job_state']})"),
+        ("Job", f"{entry.job} ({row.job_state})"),
         ("State", f"{entry.state}: {entry.why}."),
     ]
     if entry.detail:
@@ -116,7 +126,7 @@ def _entry_fields(entry: Entry, now: datetime) -> list[tuple[str, object]]:
     if entry.ahead:
         fields.append(("Before it", f"{entry.ahead:,}{' or more' if entry.ahead >= 10_000 else ''} URLs of its domain"))
     source = "a seed" if entry.from_seed and not entry.came_from else "a link on"
-    met = f"{output.format_time(row['discovered_at'])} UTC, depth {row['depth']}, priority {row['priority']}"
+    met = f"{output.format_time(row.discovered_at)} UTC, depth {row.depth}, priority {row.priority}"
     fields.append(("Discovered", f"{met}, {source if not entry.came_from else source + ' ' + entry.came_from[0]}"))
     fields += [("", f"from {url}") for url in entry.came_from[1:]]
     if entry.came_from:
@@ -126,27 +136,23 @@ def _entry_fields(entry: Entry, now: datetime) -> list[tuple[str, object]]:
     return fields
 
 
-def _page_fields(page: dict[str, Any]) -> list[tuple[str, object]]:
-    text = f"{output.format_time(page['crawled_at'])} UTC, {page['outcome']}, status {page['status']}, {page['content_length']:,} bytes"
-    fields: list[tuple[str, object]] = [
-        ("Last answer", text + (f", {page['content_type']}" if page["content_type"] else ""))
-    ]
-    if page["title"]:
-        fields.append(("Title", page["title"]))
-    if page["archive_segment"]:
-        fields.append(
-            ("Archive", f"{page['archive_segment']}, {page['archive_length']:,} bytes at {page['archive_offset']:,}")
-        )
+def _page_fields(page: LastResponse) -> list[tuple[str, object]]:
+    text = f"{output.format_time(page.crawled_at)} UTC, {page.outcome}, status {page.status}, {page.content_length:,} bytes"
+    fields: list[tuple[str, object]] = [("Last answer", text + (f", {page.content_type}" if page.content_type else ""))]
+    others = ((name, getattr(page, name)) for name in names_of(LastResponse) if name not in _SHOWN_TOGETHER)
+    fields += [(name.removeprefix("content_").replace("_", " ").capitalize(), value) for name, value in others if value]
+    if page.archive_segment:
+        fields.append(("Archive", f"{page.archive_segment}, {page.archive_length:,} bytes at {page.archive_offset:,}"))
     return fields
 
 
-def _robots_verdict(verdict: Verdict) -> str:
-    if verdict.allowed is None:
-        return f"{verdict.url} was not fetched yet"
-    text = "allows it" if verdict.allowed else "denies it"
-    line = f" by {verdict.line!r}" if verdict.line else ""
-    missing = "" if verdict.reachable else f"; the last fetch failed ({verdict.problem or 'no answer'})"
-    return f"{verdict.url} of {output.format_time(verdict.fetched_at)} UTC {text} for {verdict.agent}{line}{missing}"
+def _robots_ruling(ruling: RobotsRuling) -> str:
+    if ruling.allowed is None:
+        return f"{ruling.url} was not fetched yet"
+    text = "allows it" if ruling.allowed else "denies it"
+    line = f" by {ruling.line!r}" if ruling.line else ""
+    missing = "" if ruling.reachable else f"; the last fetch failed ({ruling.problem or 'no answer'})"
+    return f"{ruling.url} of {output.format_time(ruling.fetched_at)} UTC {text} for {ruling.agent}{line}{missing}"
 
 
 def _print_domain(story: DomainStory) -> None:
@@ -158,30 +164,32 @@ def _print_domain(story: DomainStory) -> None:
         ("Held by", held),
     ]
     for work in story.work:
-        left = f"{pluralize(work['waiting'], 'URL')} waiting, {work['done']:,} done, {work['denied']:,} denied, {work['failed']:,} failed"
-        fields.append(("Job", f"{work['job']} ({work['job_state']}): {left}"))
+        counts = (
+            f"{count or 0:,} {state}"
+            for state, count in (("done", work.done), ("denied", work.denied), ("failed", work.failed))
+        )
+        left = f"{pluralize(work.waiting or 0, 'URL')} waiting, {', '.join(counts)}"
+        fields.append(("Job", f"{work.job} ({work.job_state}): {left}"))
         fields += [
             ("  waits for" if not number else "", describe_wait(wait, story.now))
-            for number, wait in enumerate(work["waits"])
+            for number, wait in enumerate(work.waits)
         ]
     fields += [(("Robots" if not number else ""), _robots_file(row)) for number, row in enumerate(story.robots)]
     output.print_fields(fields)
     if story.outcomes:
         output.print_line("\nRequests by outcome")
-        rows = [(o["outcome"], f"{o['times']:,}", output.format_time(o["last_at"])) for o in story.outcomes]
+        rows = [(count.outcome, f"{count.times:,}", output.format_time(count.last_at)) for count in story.outcomes]
         output.print_table(["OUTCOME", "TIMES", "LAST"], rows, right="TIMES")
     if story.reasons:
         output.print_line("\nURLs by reason")
-        reasons = [(r["state"], r["reason"], f"{r['urls']:,}", r["example"]) for r in story.reasons]
+        reasons = [(count.state, count.reason, f"{count.urls:,}", count.example) for count in story.reasons]
         output.print_table(["STATE", "REASON", "URLS", "EXAMPLE"], reasons, right="URLS")
 
 
-def _robots_file(row: dict[str, Any]) -> str:
-    had = (
-        "there is none" if row["content"] is None and row["reachable"] else f"{len(row['content'] or ''):,} characters"
-    )
-    if not row["reachable"]:
-        had = f"could not be fetched ({row['problem'] or 'no answer'})" + (
-            "; an older copy serves" if row["content"] else ""
-        )
-    return f"{row['url']}: {had}, {output.format_time(row['fetched_at'])} UTC"
+def _robots_file(file: RobotsFile) -> str:
+    if file.reachable:
+        content = "there is none" if file.content is None else f"{len(file.content):,} characters"
+    else:
+        older = "; an older copy serves" if file.content else ""
+        content = f"could not be fetched ({file.problem or 'no answer'}){older}"
+    return f"{file.url}: {content}, {output.format_time(file.fetched_at)} UTC"

@@ -10,7 +10,7 @@ from holdfast import factories
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.control import export as exports
-from holdfast.control.export import KINDS, STDOUT, Exporter, Wanted
+from holdfast.control.export import KINDS, STDOUT, Exporter, ExportRequest
 from holdfast.pages.texts import MissingTexts
 
 Job = Annotated[
@@ -54,17 +54,17 @@ def export(
         holdfast export items items.jsonl --job shop
         holdfast export urls - --job default | grep denied
     """
-    wanted = Wanted(what, text, job, domain)
-    exports.check(file, wanted)
+    request = ExportRequest(what, text, job, domain)
+    exports.check(file, request)
     exporter = _exporter(command_context.get(ctx))
     if file == STDOUT:
-        output.write(sys.stdout, exporter.lines(wanted))
+        output.write(sys.stdout, exporter.lines(request))
         _report_missing(exporter.missing)
         return
-    total = exporter.expected(wanted)
+    total = exporter.expected(request)
     written = 0
     # Closed in any case, so that Ctrl-C leaves no partial file.
-    with output.ProgressBar(f"Exporting {what}", total, "row") as bar, closing(exporter.write(file, wanted)) as steps:
+    with output.ProgressBar(f"Exporting {what}", total, "row") as bar, closing(exporter.write(file, request)) as steps:
         for written in steps:
             bar.show(written, written, max(total, written) if total else None)
     if as_json:
@@ -77,7 +77,7 @@ def export(
 
 def _report_missing(missing: MissingTexts) -> None:
     """Print how many pages have no text, and where it is. Exits with 1 if there are any."""
-    for sentence in missing.told():
+    for sentence in missing.sentences():
         command_context.say(output.safe(sentence))
     if missing.total:
         raise typer.Exit(1)

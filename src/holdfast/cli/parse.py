@@ -165,7 +165,7 @@ def _parse_due(context: command_context.CommandContext, job: str | None, domain:
     due = service.due_here(**only)
     with output.ProgressBar("Parsing", due, "page", hidden=not due) as bar:
         done = service.parse_due(**only, watch=lambda now: bar.show(now.pages + now.failed, now.pages, due))
-    left = service.left(**only)
+    left = service.not_parsed_here(**only)
     if as_json:
         output.print_json(asdict(done) | asdict(left))
     else:

@@ -26,10 +26,6 @@ from holdfast.client.request_spec import (
 from holdfast.client.values import (
     EditedJob,
     Event,
-    Explanation,
-    FrontierStats,
-    FrontierUrl,
-    Item,
     Job,
     JobChanges,
     JobProgress,
@@ -39,10 +35,7 @@ from holdfast.client.values import (
     NewJob,
     Operation,
     Outlook,
-    Page,
-    PageFacts,
     Secrets,
-    Sown,
     Stats,
     TimeSeries,
 )
@@ -57,6 +50,9 @@ from holdfast.domains.records import (
     Transition,
 )
 from holdfast.errors import UsageError
+from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
+from holdfast.items.records import Item
+from holdfast.pages.records import CrawledPage, Explanation, PageFacts
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -256,17 +252,30 @@ def frontier_urls(
     return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "order": order})
 
 
-def add_urls(urls: Sequence[str], *, job: JobRef | None = None, priority: str = "medium") -> RequestSpec[Sown]:
+def add_urls(urls: Sequence[str], *, job: JobRef | None = None, priority: str = "medium") -> RequestSpec[AddedUrls]:
     """Add URLs to a job, with a priority of `high`, `medium` or `low`; those that it knows stay as they are."""
     body = {"urls": list(urls), "job": _optional_job(job), "priority": priority}
-    return RequestSpec("POST", "/api/frontier/add", decode_one(Sown), body=body)
+    return RequestSpec("POST", "/api/frontier/add", decode_one(AddedUrls), body=body)
 
 
-def seed(urls: Sequence[str], *, job: JobRef | None = None) -> RequestSpec[Sown]:
+def seed(urls: Sequence[str], *, job: JobRef | None = None) -> RequestSpec[AddedUrls]:
     """Add seeds, from which a crawl begins."""
     return RequestSpec(
-        "POST", "/api/frontier/seed", decode_one(Sown), body={"urls": list(urls), "job": _optional_job(job)}
+        "POST", "/api/frontier/seed", decode_one(AddedUrls), body={"urls": list(urls), "job": _optional_job(job)}
     )
+
+
+def recover_frontier() -> RequestSpec[Recovered]:
+    """Release what dead workers hold, and do whatever else a sweep does, now."""
+    return RequestSpec("POST", "/api/frontier/recover", decode_one(Recovered))
+
+
+def clear_frontier(
+    *, job: JobRef | None = None, domain: str | None = None, everything: bool = False
+) -> RequestSpec[Operation]:
+    """Clear waiting URLs of a job, of a domain, or with `everything` all of them, in the background; `wait` for the operation."""
+    query = {"job": _optional_job(job), "domain": domain, "confirm": "all" if everything else None}
+    return RequestSpec("DELETE", "/api/frontier", decode_one(Operation), query)
 
 
 def pages(
@@ -281,17 +290,26 @@ def pages(
     since: datetime | None = None,
     until: datetime | None = None,
     order: str = "newest",
-) -> ListSpec[Page]:
+) -> ListSpec[CrawledPage]:
     """The last response for each URL. The order is `newest`, `oldest` or `key`."""
     answer = {"status": status, "status_class": status_class, "outcome": outcome}
     content = {"content_type": content_type, "content_hash": content_hash, "since": since, "until": until}
     filters = {"domain": domain, "job": _optional_job(job), **answer, **content, "order": order}
-    return ListSpec("/api/pages", Page, filters)
+    return ListSpec("/api/pages", CrawledPage, filters)
 
 
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def purge_pages(
+    *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None, everything: bool = False
+) -> RequestSpec[Operation]:
+    """Delete pages and their texts, of a job, of a domain, fetched before a time, or with `everything` all of them, in the background;
+    `wait` for the operation. Their URLs stay done, and log and archive stay as they are."""
+    query = {"job": _optional_job(job), "domain": domain, "before": before, "confirm": "all" if everything else None}
+    return RequestSpec("DELETE", "/api/admin/pages", decode_one(Operation), query)
 
 
 def items(

@@ -1,6 +1,6 @@
-"""Why a URL or a domain is where it is: where it came from, what came of it, what it waits for.
+"""Explanations of the state of a URL or a domain: where it came from, how its requests ended, what it waits for.
 
-The rule: only what the store holds. `control/explain_text` puts it into words.
+The rule: only what the database holds. `control/explain_text` has the sentences.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -10,28 +10,32 @@ from typing import Any, Final
 from holdfast.control.explain_text import Wait, waits, why, why_not
 from holdfast.db import domains, explain, workers
 from holdfast.db.connection import Connection, Database
+from holdfast.db.explain import Attempt, OutcomeCount, ReasonCount
 from holdfast.domains import queries as domain_queries
 from holdfast.errors import NotFound
 from holdfast.model.activity import Activity
-from holdfast.model.domain import Seed
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.proxy import ProxyMode
+from holdfast.model.record import record
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import DroppedParameter, UrlRules, dropped_parameters, url_key
+from holdfast.pages.records import LastResponse
 from holdfast.politeness.robots_txt import ALLOW_ALL, PRODUCT, UNREACHABLE, Robots, product_token
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.records import PoolState
 
-MOST_PARENTS: Final = 10
-_MOST_FOREIGN: Final = 3
-"""Steps to a page on another domain: each is looked for under all domains of the job."""
+MAX_PARENTS: Final = 10
+_MAX_FOREIGN: Final = 3
+"""Steps to a page on another domain: each is searched under all domains of the job."""
+_NOT_SHOWN: Final = frozenset({"url_key", "parent_key", "spec", "domain_id"})
+"""Columns of a URL's row that only the queries need."""
 SILENCE: Final = timedelta(seconds=120)
-"""A worker that was not heard of for so long counts as dead."""
+"""A worker without a heartbeat for this long counts as dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the robots.txt of a URL's origin says of it."""
+@record
+class RobotsRuling:
+    """What the robots.txt of a URL's origin says about the URL."""
 
     url: str
     fetched_at: datetime | None
@@ -39,55 +43,118 @@ class Verdict:
     reachable: bool
     problem: str | None
     allowed: bool | None
-    """None: nobody has asked for that robots.txt yet."""
+    """None: that robots.txt was not requested yet."""
     line: str | None
     """The line that decided."""
     agent: str
 
 
-@dataclass(slots=True)
-class Entry:
-    """A URL as one job sees it."""
+@record
+class RobotsFile:
+    """The robots.txt of an origin, as it was last fetched."""
+
+    url: str
+    status: int | None
+    content: str | None
+    reachable: bool
+    problem: str | None
+    fetched_at: datetime | None
+    expires_at: datetime | None
+
+
+@record
+class JobWork:
+    """The work of a job on a domain; its counts are null if the job has none there."""
+
+    job_id: int
+    job: str
+    job_state: str
+    work_state: str | None
+    ready: bool | None
+    work_not_before: datetime | None
+    discovered: int | None
+    waiting: int | None
+    done: int | None
+    denied: int | None
+    failed: int | None
+    limit_reached: str | None
+    budget_limit: int | None
+    yielded_until: datetime | None
+    budget_used: int
+    crawl_state: str | None
+    max_pages: int | None
+    pages_granted: int | None
+    used_up: bool | None
+
+
+@record
+class DomainWork(JobWork):
+    """The work of a job on a domain, and what it waits for."""
+
+    spec: dict[str, Any] | None
+    waits: list[Wait]
+
+
+@record
+class UrlWork(JobWork):
+    """The row of a URL in the frontier, with the job's work on the domain."""
+
+    url: str
+    state: str
+    kind: str
+    reason: str | None
+    depth: int
+    hops: int
+    priority: int
+    attempts: int
+    discovered_at: datetime
+    not_before: datetime | None
+
+
+@record
+class UrlInJob:
+    """A URL as one job knows it."""
 
     job: str
     state: str
     why: str
     detail: str | None
-    row: dict[str, Any]
-    change: str | None = None
+    row: UrlWork
+    change: str | None
     """The option or setting that changes it, if it was not crawled."""
-    waits: list[Wait] = field(default_factory=list)
-    ahead: int | None = None
-    came_from: list[str] = field(default_factory=list)
+    waits: list[Wait]
+    ahead: int | None
+    """How many URLs of its domain a visit takes before it, if it waits."""
+    came_from: list[str]
     """The pages that led here, the nearest first; empty: it is a seed."""
-    from_seed: bool = True
+    from_seed: bool
     """Whether that chain begins with a seed, as far as it was followed."""
-    page: dict[str, Any] | None = None
-    robots: bool = True
-    """Whether the job asks robots.txt."""
+    page: LastResponse | None
+    robots: bool
+    """Whether the job obeys robots.txt."""
 
 
-@dataclass(slots=True)
+@record
 class UrlStory:
-    """Everything about a URL."""
+    """The explanation of a URL."""
 
     now: datetime
     """By the database's clock."""
     url: str
     domain: str
     status: str
-    entries: list[Entry]
-    robots: Verdict
-    attempts: list[dict[str, Any]]
+    entries: list[UrlInJob]
+    robots: RobotsRuling
+    attempts: list[Attempt]
     asked: str | None = None
-    """The URL as it was asked for, where it is stored under another spelling."""
+    """The URL as it was asked for, if it is stored under another spelling."""
     dropped: list[DroppedParameter] = field(default_factory=list)
     """Its parameters that are dropped, each with the setting that says so."""
 
 
-@dataclass(slots=True)
+@record
 class DomainStory:
-    """Everything about a domain that says why it is where it is."""
+    """The explanation of a domain."""
 
     now: datetime
     domain: str
@@ -97,28 +164,27 @@ class DomainStory:
     first_seen_at: datetime
     held_by: str | None
     held_until: datetime | None
-    work: list[dict[str, Any]]
-    """A row a job, each with what it waits for."""
-    robots: list[dict[str, Any]]
-    outcomes: list[dict[str, Any]]
-    reasons: list[dict[str, Any]]
+    work: list[DomainWork]
+    robots: list[RobotsFile]
+    outcomes: list[OutcomeCount]
+    reasons: list[ReasonCount]
 
 
 @dataclass(frozen=True, slots=True)
 class Explainer:
-    """Explains what is in one store."""
+    """Explains the state of URLs and domains of one database."""
 
     database: Database
     rules: UrlRules
     registrable: bool = False
     user_agent: str = PRODUCT
     use: ProxyMode = ProxyMode.DIRECT
-    """Which proxies a domain uses that says nothing."""
+    """Which proxies a domain without an own setting uses."""
     direct: bool = False
-    """Whether such a domain may be asked without one."""
+    """Whether such a domain may be crawled without a proxy."""
 
     def url(self, text: str) -> UrlStory:
-        """The story of a URL, written as in a seed file. NotFound says where else to look."""
+        """Explain a URL, written as in a seed file. Raises NotFound, with a suggestion."""
         seed = make_seed(text, rules=self.rules, registrable=self.registrable)
         with self.database.session() as connection:
             known = domains.ids(connection, [seed.domain])
@@ -126,53 +192,38 @@ class Explainer:
             denied = [] if rows else self._denied(connection, seed.url_key)
             if not (rows or denied):
                 raise NotFound(self._unknown(connection, seed.url, known))
-            if not known:
-                return self._outside(connection, text, seed, denied)
-            domain = asdict(domain_queries.get(connection, seed.domain))
-            robots = explain.robots_of(connection, domain["id"])
-            moment = _moment(connection, domain)
-            pool = self._pool(connection, domain["id"])
+            domain = (
+                asdict(domain_queries.get(connection, seed.domain)) if known else None
+            )  # None: no job crawls its domain
+            robots = explain.robots_of(connection, domain["id"]) if domain else []
+            moment = _moment(connection, domain) if domain else {"now": explain.now(connection)}
+            pool = self._pool(connection, domain["id"]) if domain else None
+            asked = _asked(text, seed.url)
             return UrlStory(
                 now=moment["now"],
                 url=seed.url,
                 domain=seed.domain,
-                status=domain["status"],
+                status=domain["status"] if domain else "not crawled by any job",
                 entries=[_entry(connection, row, domain, robots, moment, pool) for row in rows or denied],
-                robots=self.verdict(seed.url, domain["user_agent"], robots),
-                attempts=explain.attempts_on(connection, domain["id"], seed.url_key),
-                asked=_asked(text, seed.url),
-                dropped=dropped_parameters(text, self.rules) if _asked(text, seed.url) else [],
+                robots=self._robots_ruling(seed.url, domain["user_agent"] if domain else None, robots),
+                attempts=explain.attempts_on(connection, domain["id"], seed.url_key) if domain else [],
+                asked=asked,
+                dropped=dropped_parameters(text, self.rules) if asked else [],
             )
 
     def _denied(self, connection: Connection, key: bytes) -> list[dict[str, Any]]:
-        """Rows of a URL under other domains than its own: a link that is not followed is a row of the domain where it was met."""
-        places = {row["domain_id"] for row in explain.elsewhere(connection, key)}
-        return [row for place in sorted(places) for row in explain.of_url(connection, place, key)]
-
-    def _outside(self, connection: Connection, text: str, seed: Seed, denied: list[dict[str, Any]]) -> UrlStory:
-        """The story of a URL on a domain that no job crawls: what kept it out."""
-        return UrlStory(
-            now=explain.now(connection),
-            url=seed.url,
-            domain=seed.domain,
-            status="not crawled by any job",
-            entries=[_entry(connection, row, None, [], {}, None) for row in denied],
-            robots=self.verdict(seed.url, None, []),
-            attempts=[],
-            asked=_asked(text, seed.url),
-            dropped=dropped_parameters(text, self.rules) if _asked(text, seed.url) else [],
-        )
+        """Return rows of a URL under other domains than its own: a link that is not followed is a row of the domain whose page has it."""
+        domain_ids = {row["domain_id"] for row in explain.elsewhere(connection, key)}
+        return [row for domain_id in sorted(domain_ids) for row in explain.of_url(connection, domain_id, key)]
 
     def domain(self, text: str) -> DomainStory:
-        """The story of a domain; NotFound if there is none."""
+        """Explain a domain. Raises NotFound."""
         with self.database.session() as connection:
             domain = asdict(domain_queries.get(connection, canonical_domain(text, registrable=self.registrable)))
             robots = explain.robots_of(connection, domain["id"])
             moment = _moment(connection, domain)
             work = explain.of_domain(connection, domain["id"])
             pool = self._pool(connection, domain["id"])
-            for row in work:
-                row["waits"] = waits(domain, row, robots, moment, pool=pool) if row["waiting"] else []
             return DomainStory(
                 now=moment["now"],
                 domain=domain["domain"],
@@ -182,8 +233,11 @@ class Explainer:
                 first_seen_at=domain["first_seen_at"],
                 held_by=domain["claimed_by"],
                 held_until=domain["claim_expires_at"],
-                work=work,
-                robots=robots,
+                work=[
+                    DomainWork(**row, waits=waits(domain, row, robots, moment, pool=pool) if row["waiting"] else [])
+                    for row in work
+                ],
+                robots=[RobotsFile(**row) for row in robots],
                 outcomes=explain.outcomes_of(connection, domain["id"]),
                 reasons=explain.reasons_of(connection, domain["id"]),
             )
@@ -191,17 +245,17 @@ class Explainer:
     def _pool(self, connection: Connection, domain_id: int) -> PoolState:
         return proxy_pools.pool_state(connection, domain_id, default=self.use, direct=self.direct)
 
-    def verdict(self, url: str, user_agent: str | None, robots: list[dict[str, Any]]) -> Verdict:
-        """What the stored robots.txt of the URL's origin says of it."""
+    def _robots_ruling(self, url: str, user_agent: str | None, robots: list[dict[str, Any]]) -> RobotsRuling:
+        """Return what the stored robots.txt of the URL's origin says about it."""
         address = f"{url[: url.index('/', 8)]}/robots.txt"
         token = product_token(user_agent or self.user_agent)
         stored = next((row for row in robots if row["url"] == address), None)
         if stored is None:
-            return Verdict(address, None, None, True, None, None, None, token)
+            return RobotsRuling(address, None, None, True, None, None, None, token)
         absent = ALLOW_ALL if stored["reachable"] else UNREACHABLE
         rules = absent if stored["content"] is None else Robots(stored["content"])
         decision = rules.allowed(url, token)
-        return Verdict(
+        return RobotsRuling(
             address,
             stored["fetched_at"],
             stored["status"],
@@ -213,7 +267,7 @@ class Explainer:
         )
 
     def _unknown(self, connection: Connection, url: str, known: list[int]) -> str:
-        """Why a URL may not be known, and what is."""
+        """Return a sentence about a URL that is not known, with a similar one that is."""
         sentence = f"No job has discovered {url}"
         for spelling in _spellings(url):
             if known and explain.of_url(connection, known[0], url_key(spelling)):
@@ -226,7 +280,7 @@ class Explainer:
 
 
 def _moment(connection: Connection, domain: dict[str, Any]) -> dict[str, Any]:
-    """The present, with the wait (`live`) that the worker tells of which holds the domain."""
+    """Return `db/explain.moment`, with the wait (`live`) that the holder of the domain has reported."""
     moment = explain.moment(connection, domain["id"], silence=SILENCE)
     if domain["claimed_by"]:
         activity = workers.activities(connection, silence=SILENCE).get(domain["claimed_by"], Activity())
@@ -241,18 +295,18 @@ def _entry(
     robots: list[dict[str, Any]],
     moment: dict[str, Any],
     pool: PoolState | None,
-) -> Entry:
-    """A URL as one job sees it. `domain` None: the row is one that was denied, and waits for nothing."""
-    page = explain.page_of(connection, row["domain_id"], row["job_id"], row["url_key"])
-    reason, detail = why(row, page)
+) -> UrlInJob:
+    """Return a URL as one job knows it. `domain` None: the row is of a denied link, which waits for nothing."""
+    page = explain.last_response(connection, row["domain_id"], row["job_id"], row["url_key"])
+    reason, detail = why(row, page.outcome if page else None)
     waiting = row["state"] == "waiting"
     chain, from_seed = _chain(connection, row)
-    return Entry(
+    return UrlInJob(
         job=row["job"],
         state=row["state"],
         why=reason,
         detail=detail,
-        row={name: value for name, value in row.items() if name not in {"url_key", "parent_key", "spec", "domain_id"}},
+        row=UrlWork(**{name: value for name, value in row.items() if name not in _NOT_SHOWN}),
         change=why_not(row["reason"]).change if row["state"] in {"denied", "failed"} else None,
         waits=waits(domain, row, robots, moment, row, pool) if waiting and domain else [],
         ahead=explain.ahead_of(connection, row) if waiting else None,
@@ -264,22 +318,22 @@ def _entry(
 
 
 def _asked(text: str, url: str) -> str | None:
-    """The URL as it was asked for, if it is stored under another spelling: parameters were dropped, for example."""
+    """Return the URL as it was asked for, if it is stored under another spelling: parameters were dropped, for example."""
     return text if text.partition("://")[2] and text != url else None
 
 
 def _chain(connection: Connection, row: dict[str, Any]) -> tuple[list[str], bool]:
-    """The pages that led to a URL, the nearest first, and whether the last of them is a seed."""
+    """Return the pages that led to a URL, the nearest first, and whether the last of them is a seed."""
     chain: list[str] = []
     foreign = 0
     domain_id, job_id, key = row["domain_id"], row["job_id"], row["parent_key"]
     while key is not None:
-        if len(chain) == MOST_PARENTS:
+        if len(chain) == MAX_PARENTS:
             return chain, False
         parent = explain.row_of(connection, domain_id, job_id, key)
         if parent is None:
             foreign += 1
-            if foreign > _MOST_FOREIGN:
+            if foreign > _MAX_FOREIGN:
                 return chain, False
             parent = next(iter(explain.elsewhere(connection, key, job_id=job_id, limit=1)), None)
         if parent is None or parent["url"] in chain:
@@ -290,7 +344,7 @@ def _chain(connection: Connection, row: dict[str, Any]) -> tuple[list[str], bool
 
 
 def _spellings(url: str) -> list[str]:
-    """What a person may have meant: the other scheme, www. or not, with a slash at the end or without."""
+    """Return other spellings of a URL: with the other scheme, with or without www. and a slash at the end."""
     scheme, _, rest = url.partition("://")
     other = "http" if scheme == "https" else "https"
     site, slash, path = rest.partition("/")

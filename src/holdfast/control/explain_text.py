@@ -1,7 +1,7 @@
-"""Reasons in words: why a URL was not crawled, what changes that, why a domain waits, and until when.
+"""The sentences of explanations: why a URL was not crawled, what changes that, why a domain waits, and until when.
 
-The rule: one vocabulary for the last lines of a crawl, `explain`, `jobs show`, `status` and the live display. Pure functions of values
-that were read. `REASONS` has an entry for every outcome and for every other reason that the frontier keeps.
+The rule: the end of a crawl, `explain`, `jobs show`, `status` and the live display have the same sentences. All functions are pure.
+`REASONS` has an entry for every outcome and for every other reason that the frontier stores.
 """
 
 import re
@@ -22,7 +22,7 @@ class Reason(NamedTuple):
     """A reason why a URL was not crawled, or what its request ended with."""
 
     label: str
-    """A few words behind a number: "3 URLs too deep"."""
+    """A few words after a number: "3 URLs too deep"."""
     meaning: str
     """In the middle of a sentence about the URL ("it …")."""
     change: str | None = None
@@ -300,7 +300,7 @@ REASONS: Final[dict[str, Reason]] = {
         _AGAIN,
     ),
 }
-"""Every reason that the frontier keeps, by the word that it begins with."""
+"""Every reason that the frontier stores, by its first word."""
 
 _TRAPS: Final[tuple[tuple[re.Pattern[str], str, str | None], ...]] = (
     (
@@ -322,7 +322,7 @@ _TRAPS: Final[tuple[tuple[re.Pattern[str], str, str | None], ...]] = (
 
 _UNKNOWN: Final = Reason("for an unrecorded reason", "the reason was not recorded")
 _FAULT: Final = "a fault of ours"
-"""How the reason of a page begins that a fault of ours kept from being crawled."""
+"""The beginning of the reason of a page that failed with an internal error."""
 
 BLOCKED: Final[dict[str, str]] = {
     Event.LOGIN_REQUIRED: "it asks for a login",
@@ -346,14 +346,14 @@ CAN_NOT: Final[dict[str, tuple[str, str]]] = {
     "off_here": ("is switched off for this domain", "are switched off for this domain"),
     "off": ("is switched off", "are switched off"),
 }
-"""Why a proxy cannot be used, of one and of several."""
+"""Why a proxy cannot be used, in the singular and the plural."""
 
 
 Wait = WaitCondition
 
 
 def why_not(reason: str | None) -> Reason:
-    """What a reason as the frontier keeps it ("outcome: detail") means, and what changes it."""
+    """Return the meaning of a reason as the frontier stores it ("outcome: detail")."""
     name, detail = _parts(reason)
     if name == Outcome.TRAP:
         return _trap(detail or "")
@@ -361,7 +361,7 @@ def why_not(reason: str | None) -> Reason:
 
 
 def _trap(detail: str) -> Reason:
-    """What a trap means, by its kind."""
+    """Return the meaning of a trap, by its kind."""
     reason = REASONS[Outcome.TRAP]
     for pattern, label, change in _TRAPS:
         if found := pattern.search(detail):
@@ -372,33 +372,33 @@ def _trap(detail: str) -> Reason:
 
 
 def _parts(reason: str | None) -> tuple[str, str | None]:
-    """The word that a reason begins with, and its detail."""
+    """Split a reason into its first word and its detail."""
     name, _, detail = (reason or "").partition(":")
     return "fault" if name == _FAULT else name, detail.strip() or None
 
 
 def in_words(reason: str | None) -> tuple[str, str | None]:
-    """A reason as the frontier keeps it ("outcome: detail"), as what it means and the detail."""
+    """Return the meaning and the detail of a reason as the frontier stores it ("outcome: detail")."""
     return why_not(reason).meaning, _parts(reason)[1]
 
 
 def cause(reason: str | None, url: str, *, robots: bool = False) -> tuple[str, str]:
-    """Why no page could be fetched, as a sentence without its end, and what to do. `robots`: it was met when robots.txt was asked for."""
+    """Return why no page could be fetched, as a sentence without its end, and what to do. `robots`: robots.txt could not be fetched."""
     found, (name, detail) = why_not(reason), _parts(reason)
     host = url.partition("://")[2].partition("/")[0] or url
-    told, step = _special(name, detail or "", host) or (
+    sentence, step = _special(name, detail or "", host) or (
         found.cause.format(url=url, host=host, detail=detail or found.meaning),
         found.step,
     )
     if robots and name in {Outcome.CONNECTION_FAILED, Outcome.TIMEOUT}:
-        told += " (robots.txt)"
+        sentence += " (robots.txt)"
     if robots and name in {Outcome.SERVER_ERROR, Outcome.UNAVAILABLE, Outcome.TIMEOUT}:
         step = "Run the same command later; on your own site, `--no-robots` crawls without robots.txt."
-    return told, step
+    return sentence, step
 
 
 def _special(name: str, detail: str, host: str) -> tuple[str, str] | None:
-    """The cause and the step where the detail says more than the outcome."""
+    """Return the cause and the step if the detail says more than the outcome."""
     lowered = detail.lower()
     if name == Outcome.CONNECTION_FAILED and "refused" in lowered:
         return f"{host} refused the connection", "Start the server, then run the same command again."
@@ -413,7 +413,7 @@ def _special(name: str, detail: str, host: str) -> tuple[str, str] | None:
 
 
 def describe_wait(wait: Wait, now: datetime) -> str:
-    """A wait as people read it: what, for how long, and what changes it."""
+    """Return a wait as text: what, for how long, and what changes it."""
     lasts = f", {lasting(wait.until, now)}" if wait.until else ""
     return f"{wait.what}{lasts}{f'; {wait.change}' if wait.change else ''}"
 
@@ -427,18 +427,18 @@ def lasting(until: datetime, now: datetime) -> str:
 
 
 def blocked(domain: str, status: str, code: str | None, until: datetime | None) -> Wait:
-    """The wait of a domain that is blocked or unreachable. `until` None: only a person ends it."""
-    told = f"{domain} is {status} ({BLOCKED.get(code or '', code)})"
+    """Return the wait of a domain that is blocked or unreachable. `until` None: only the operator ends it."""
+    sentence = f"{domain} is {status} ({BLOCKED.get(code or '', code)})"
     unblock = f"`holdfast domains unblock {domain}`"
     if until is None:
-        return Wait(told, None, f"only {unblock} ends that")
+        return Wait(sentence, None, f"only {unblock} ends that")
     if status == Status.UNREACHABLE:
-        return Wait(told, until, "a new `holdfast crawl` of it asks at once")
-    return Wait(told, until, f"{unblock} ends that")
+        return Wait(sentence, until, "a new `holdfast crawl` of it asks at once")
+    return Wait(sentence, until, f"{unblock} ends that")
 
 
-def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | None]:
-    """Why a URL is in its state: a sentence without its end, and the detail that was kept with it."""
+def why(row: dict[str, Any], outcome: str | None) -> tuple[str, str | None]:
+    """Return why a URL is in its state, as a sentence without its end, and the stored detail. `outcome`: of its last response."""
     reason, detail = in_words(row["reason"])
     if row["state"] == "waiting":
         if row["attempts"]:
@@ -447,7 +447,7 @@ def why(row: dict[str, Any], page: dict[str, Any] | None) -> tuple[str, str | No
             return "it was crawled, and will be crawled again", None
         return f"it was not crawled yet: {reason}" if row["reason"] else "it was not crawled yet", detail
     if row["state"] == "done" and not row["reason"]:
-        return REASONS.get(page["outcome"] if page else Outcome.OK, REASONS[Outcome.OK]).meaning, None
+        return REASONS.get(outcome or Outcome.OK, REASONS[Outcome.OK]).meaning, None
     return reason, detail
 
 
@@ -463,16 +463,16 @@ def waits(
     url: dict[str, Any] | None = None,
     pool: PoolState | None = None,
 ) -> list[Wait]:
-    """What has to happen before a job's URLs on a domain, or one of them (`url`), are fetched. `pool`: its proxies."""
+    """Return what a job's URLs on a domain, or one of them (`url`), wait for. `pool`: its proxies."""
     now = moment["now"]
     found = [
-        *_for_people(domain, work),
-        *_for_a_proxy(domain["domain"], pool),
-        *_for_time(domain, work, robots, url, now),
+        *_operator_waits(domain, work),
+        *_proxy_waits(domain["domain"], pool),
+        *_time_waits(domain, work, robots, url, now),
     ]
     if domain["claimed_by"]:
-        return [*found, _for_its_holder(domain, work, moment)]
-    stopped = bool(found)
+        return [*found, _holder_wait(domain, work, moment)]
+    is_stopped = bool(found)
     found += [
         Wait(what, until)
         for what, until in (
@@ -482,10 +482,10 @@ def waits(
         )
         if until and until > now
     ]
-    return found if stopped else [*found, _for_a_worker(work, moment)]
+    return found if is_stopped else [*found, _worker_wait(work, moment)]
 
 
-def _for_its_holder(domain: dict[str, Any], work: dict[str, Any], moment: dict[str, Any]) -> Wait:
+def _holder_wait(domain: dict[str, Any], work: dict[str, Any], moment: dict[str, Any]) -> Wait:
     if live := moment.get("live"):
         return Wait(visit_wait(live), None if live.seconds is None else moment["now"] + timedelta(seconds=live.seconds))
     worker, holder = domain["claimed_by"], moment.get("held_for")
@@ -494,7 +494,7 @@ def _for_its_holder(domain: dict[str, Any], work: dict[str, Any], moment: dict[s
     return Wait(f"worker {worker} holds the domain and takes its URLs in turn")
 
 
-def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
+def _operator_waits(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
     found = []
     if work["job_state"] not in {"pending", "processing"}:
         job = quote(work["job"])
@@ -527,7 +527,7 @@ def _for_people(domain: dict[str, Any], work: dict[str, Any]) -> list[Wait]:
     return found
 
 
-def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
+def _proxy_waits(domain: str, pool: PoolState | None) -> list[Wait]:
     if pool is None or pool.usable or pool.rules.direct or pool.rules.use is ProxyMode.DIRECT:
         return []
     if not pool.can_not:
@@ -536,12 +536,12 @@ def _for_a_proxy(domain: str, pool: PoolState | None) -> list[Wait]:
         return [Wait("no proxy is assigned to it", None, f"`holdfast proxies assign {domain} PROXY`")]
     whose = "no proxy" if pool.rules.use is ProxyMode.ANY else "no proxy of its pool"
     counts = ((words, pool.can_not.get(why, 0)) for why, words in CAN_NOT.items())
-    told = ", ".join(f"{count:,} {words[count > 1]}" for words, count in counts if count)
-    return [Wait(f"{whose} can be used: {told}", pool.until)]
+    reasons = ", ".join(f"{count:,} {words[count > 1]}" for words, count in counts if count)
+    return [Wait(f"{whose} can be used: {reasons}", pool.until)]
 
 
-def _for_pages(domain: str, work: dict[str, Any]) -> Wait:
-    """Work that is spent: it reached a limit that a person gave, or used its share of the round."""
+def _budget_wait(domain: str, work: dict[str, Any]) -> Wait:
+    """Return the wait of spent work: it reached a limit, or used its share of the round."""
     by, again = work["limit_reached"], f"`holdfast crawl --job {quote(work['job'])}` starts a new crawl"
     if by == "domain_budget":
         change = f"`holdfast domains set {domain} budget=` lifts it"
@@ -555,7 +555,7 @@ def _for_pages(domain: str, work: dict[str, Any]) -> Wait:
     return Wait(f"the next round: it used its share, {work['budget_used']:,} pages so far, and others have their turn")
 
 
-def _for_time(
+def _time_waits(
     domain: dict[str, Any],
     work: dict[str, Any],
     robots: list[dict[str, Any]],
@@ -569,7 +569,7 @@ def _for_time(
     elif domain["next_crawl_after"]:
         found.append(Wait(f"the domain is {domain['status']} ({domain['status_reason']})", domain["next_crawl_after"]))
     if work["work_state"] == "spent":
-        found.append(_for_pages(domain["domain"], work))
+        found.append(_budget_wait(domain["domain"], work))
     if work["yielded_until"] and work["yielded_until"] > now:
         found.append(Wait("the job gave way to another job on this domain", work["yielded_until"]))
     if closed := closed_until(domain["maintenance_window"], now):
@@ -590,12 +590,12 @@ def _for_time(
 
 
 def robots_wait(url: str, problem: str | None, until: datetime | None) -> Wait:
-    """The wait for a robots.txt that could not be fetched, which keeps all URLs of its origin waiting."""
+    """Return the wait for a robots.txt that could not be fetched; all URLs of its origin wait for it."""
     why = cause(problem, url)[0] if problem else f"{url} could not be fetched"
     return Wait(f"robots.txt is not available: {why}", until)
 
 
-def _for_a_worker(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
+def _worker_wait(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
     if not work["ready"]:
         return Wait("the next sweep, which has news for this domain" if moment["news"] else "the next sweep")
     if not moment["workers"]:
@@ -606,12 +606,12 @@ def _for_a_worker(work: dict[str, Any], moment: dict[str, Any]) -> Wait:
 
 
 def _inside(text: str) -> str:
-    """Text as it stands inside a sentence; "TLS …" and "HTTP 500" stay as they are."""
+    """Return a text for the middle of a sentence; "TLS …" and "HTTP 500" stay as they are."""
     return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
 
 
 def visit_wait(wait: VisitWait) -> str:
-    """Why a worker does not ask a domain that it holds at this moment: a sentence without its end and without the time."""
+    """Return why a worker sends no request to a domain that it holds: a sentence without its end and without the time."""
     # libcurl says "Connection refused: Failed to connect to …", but "Recv failure: Connection reset by peer".
     first, _, rest = wait.detail.partition(": ")
     short = _inside(rest if rest and first in ("Recv failure", "Send failure") else first)

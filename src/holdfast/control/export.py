@@ -1,6 +1,7 @@
 """Exports: pages, items, products, URLs or the log as lines of JSON, CSV or Parquet.
 
-The rule: nothing half-written is ever found under the name that was asked for, and memory stays the same however much there is.
+The rule: no partial file ever appears under the name of the export, and memory does not grow with the number of rows. The columns of a
+kind are the fields of its record.
 """
 
 import csv
@@ -11,87 +12,55 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from types import UnionType
+from typing import Any, BinaryIO, Final, Protocol, Union, get_args, get_origin, get_type_hints
 
 from holdfast.atomic_file import AtomicFile
-from holdfast.db import domains, exports, items, jobs
+from holdfast.db import domains, exports, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key
+from holdfast.db.rows import names_of
 from holdfast.errors import UsageError
+from holdfast.frontier.records import ExportedUrl
+from holdfast.items import queries as items
+from holdfast.items.records import Item
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.json_values import json_default, utc_text
+from holdfast.model.record import Int64
+from holdfast.pages.records import ExportedPage, LoggedRequest
 from holdfast.pages.texts import MissingTexts, Texts
 from holdfast.products import queries as products
 from holdfast.products.records import ProductFilter
 
 Row = dict[str, Any]
 
-# Types by their names in Arrow, which is loaded only for Parquet: every command would wait for it.
-_TEXT: Final = "string"
-_WHOLE: Final = "int64"
-_SMALL: Final = "int32"
-_YES_NO: Final = "bool"
-_TIME: Final = "timestamp"
-
+_ARROW_TYPES: Final[dict[object, str]] = {
+    str: "string",
+    int: "int32",
+    Int64: "int64",
+    bool: "bool",
+    datetime: "timestamp",
+}
+"""By name: Arrow itself is imported only for Parquet, since its import takes long."""
+_TEXT, _TIME = _ARROW_TYPES[str], _ARROW_TYPES[datetime]
 _DATA: Final = "data"
+
+
+def _columns(record: type, prefix: str = "") -> dict[str, str]:
+    """The columns of a record: its fields with their Arrow types, in their order."""
+    hints = get_type_hints(record, include_extras=True)
+    types = {
+        name: get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint for name, hint in hints.items()
+    }
+    return {f"{prefix}{name}": _ARROW_TYPES[kind] for name, kind in types.items() if name != _DATA}
+
+
 COLUMNS: Final[dict[str, dict[str, str]]] = {
-    "pages": {
-        "url": _TEXT,
-        "domain": _TEXT,
-        "job": _TEXT,
-        "status": _SMALL,
-        "outcome": _TEXT,
-        "title": _TEXT,
-        "description": _TEXT,
-        "crawled_at": _TIME,
-        "depth": _SMALL,
-        "content_type": _TEXT,
-        "charset": _TEXT,
-        "content_length": _WHOLE,
-        "content_hash": _TEXT,
-        "canonical": _TEXT,
-        "links_count": _SMALL,
-        "images_count": _SMALL,
-        "noindex": _YES_NO,
-        "nofollow": _YES_NO,
-        "etag": _TEXT,
-        "last_modified": _TEXT,
-        "duration_ms": _SMALL,
-        "problem": _TEXT,
-        "archive_segment": _TEXT,
-        "archive_offset": _WHOLE,
-        "archive_length": _WHOLE,
-        "url_key": _TEXT,
-    },
-    "urls": {
-        "url": _TEXT,
-        "domain": _TEXT,
-        "job": _TEXT,
-        "state": _TEXT,
-        "reason": _TEXT,
-        "kind": _TEXT,
-        "depth": _SMALL,
-        "priority": _SMALL,
-        "attempts": _SMALL,
-        "hops": _SMALL,
-        "discovered_at": _TIME,
-        "not_before": _TIME,
-        "url_key": _TEXT,
-        "parent_key": _TEXT,
-    },
-    "items": {
-        "_url": _TEXT,
-        "_domain": _TEXT,
-        "_job": _TEXT,
-        "_parser": _TEXT,
-        "_parser_version": _TEXT,
-        "_position": _SMALL,
-        "_fetched_at": _TIME,
-        "_extracted_at": _TIME,
-        _DATA: _TEXT,
-    },
+    "pages": _columns(ExportedPage),
+    "urls": _columns(ExportedUrl),
+    "items": {**_columns(Item, "_"), _DATA: _TEXT},
     "products": {
-        "id": _WHOLE,
+        "id": "int64",
         "name": _TEXT,
         "brand": _TEXT,
         "price": _TEXT,
@@ -101,7 +70,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "gtin": _TEXT,
         "rating_value": _TEXT,
         "rating_best": _TEXT,
-        "rating_count": _WHOLE,
+        "rating_count": "int64",
         "images": _TEXT,
         "url": _TEXT,
         "page_url": _TEXT,
@@ -109,33 +78,21 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "first_seen_at": _TIME,
         "last_seen_at": _TIME,
     },
-    "log": {
-        "url": _TEXT,
-        "domain": _TEXT,
-        "job": _TEXT,
-        "crawled_at": _TIME,
-        "outcome": _TEXT,
-        "status": _SMALL,
-        "duration_ms": _SMALL,
-        "bytes": _WHOLE,
-        "images_found": _SMALL,
-        "run": _WHOLE,
-        "claim_epoch": _WHOLE,
-        "url_key": _TEXT,
-    },
+    "log": _columns(LoggedRequest),
 }
-"""What each kind has, by name and in this order; pages may have their `text` behind it. `data` is an object: in lines of JSON an item's own
-fields stand beside those that begin with `_`."""
+"""The columns of each kind with their types, in their order; pages may have their `text` after them. `data` is an object: in lines of JSON
+the fields of an item are beside those of ours, which begin with `_`."""
 
 KINDS: Final = tuple(COLUMNS)
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 STDOUT: Final = "-"
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet would take for a formula at the beginning of a cell."""
-_SAID_EVERY: Final = 1_000
-"""Rows, or fewer if they have long texts: what is written in between is held in memory where the file is a stream."""
-_SAID_TEXT: Final = 1024 * 1024
+"""Characters at the beginning of a cell that make a spreadsheet run it as a formula."""
+_REPORT_ROWS: Final = 1_000
+"""Rows between two reports of progress; fewer if they have long texts, because a stream is buffered in between."""
+_REPORT_TEXT: Final = 1024 * 1024
+"""Characters of text between two reports of progress."""
 _ITEMS: Final = 200
 """Items in memory at once: each may be long."""
 _PRODUCTS: Final = 1_000
@@ -144,8 +101,8 @@ _GROUP_TEXT: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be exported."""
+class ExportRequest:
+    """What to export."""
 
     kind: str
     text: bool = False
@@ -158,9 +115,9 @@ class Wanted:
         return COLUMNS[self.kind] | ({"text": _TEXT} if self.text else {})
 
 
-def check(file: str, wanted: Wanted) -> None:
-    """Raise UsageError for an export that cannot be meant. Needs no database, so a slip of the pen starts none."""
-    check_wanted(wanted)
+def check(file: str, request: ExportRequest) -> None:
+    """Raise UsageError for an invalid export. Needs no database, so that invalid usage starts none."""
+    check_request(request)
     if file == STDOUT:
         return
     path = Path(file)
@@ -175,108 +132,102 @@ def check(file: str, wanted: Wanted) -> None:
         raise UsageError(f"There is no folder {str(path.parent)!r} to write to.")
 
 
-def check_wanted(wanted: Wanted) -> None:
-    """The same, wherever it is to be written."""
-    if wanted.kind not in COLUMNS:
-        raise UsageError(f"{wanted.kind!r} cannot be exported; choose one of: {', '.join(KINDS)}.")
-    if wanted.text and wanted.kind != "pages":
+def check_request(request: ExportRequest) -> None:
+    """Raise UsageError for an invalid export, to any destination."""
+    if request.kind not in COLUMNS:
+        raise UsageError(f"{request.kind!r} cannot be exported; choose one of: {', '.join(KINDS)}.")
+    if request.text and request.kind != "pages":
         raise UsageError("A text is for pages only; nothing else has one.")
-    if wanted.kind == "products" and wanted.job is not None:
+    if request.kind == "products" and request.job is not None:
         raise UsageError("Products belong to pages of a domain, not to a job; --domain chooses.")
-    if wanted.domain is not None:
-        canonical_domain(wanted.domain)
+    if request.domain is not None:
+        canonical_domain(request.domain)
 
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """Exports from one store."""
+    """Exports from one database."""
 
     database: Database
     registrable: bool = False
     archive: Path | None = None
-    """Where texts are read from that are not kept; None: nowhere."""
+    """The archive that texts are read from if the database has not stored them; None: no archive."""
     missing: MissingTexts = field(default_factory=MissingTexts)
-    """Texts that could not be had, counted while rows are read."""
+    """Texts that are not available, counted while rows are read."""
 
-    def expected(self, wanted: Wanted) -> int | None:
-        """About how many rows there will be; None: nobody knows before."""
+    def expected(self, request: ExportRequest) -> int | None:
+        """Return an estimate of the number of rows; None: unknown. Raises NotFound."""
         with self.database.session() as connection:
-            return exports.expected(connection, self._only(connection, wanted)).get(wanted.kind)
+            return exports.expected(connection, **self._ids(connection, request)).get(request.kind)
 
-    def rows(self, wanted: Wanted) -> Generator[Row, None, None]:
-        """Every row, with the columns of its kind."""
+    def rows(self, request: ExportRequest) -> Generator[Row, None, None]:
+        """Read every row, with the columns of its kind."""
         with self.database.session() as connection, Texts(self.archive, self.missing) as texts:
-            only = self._only(connection, wanted)
-            if wanted.kind in ("items", "products"):
-                yield from _items(connection, only) if wanted.kind == "items" else _products(connection, only)
-                return
-            if wanted.kind == "pages":
-                chunks = exports.pages(connection, only, text=wanted.text)
-            else:
-                chunks = {"urls": exports.urls, "log": exports.log}[wanted.kind](connection, only)
-            for chunk in chunks:
-                for row in chunk:
-                    yield self._shown(row, wanted, texts)
+            ids = self._ids(connection, request)
+            match request.kind:
+                case "pages":
+                    for stored in exports.pages(connection, text=request.text, **ids):
+                        text = {"text": texts.read(stored)} if request.text else {}
+                        yield as_row(stored.page) | text
+                case "urls":
+                    yield from map(as_row, exports.urls(connection, **ids))
+                case "log":
+                    yield from map(as_row, exports.log(connection, **ids))
+                case "items":
+                    for chunk in items.chunks(connection, **ids, parser=None, size=_ITEMS):
+                        yield from (dict(zip(request.columns, as_row(item).values(), strict=True)) for item in chunk)
+                case _:
+                    yield from _products(connection, ids["domain_id"])
 
-    def lines(self, wanted: Wanted) -> Iterator[str]:
-        """Lines of JSON in plain ASCII, which can steer no terminal."""
-        return (json.dumps(flat(row), default=json_default) + "\n" for row in self.rows(wanted))
+    def lines(self, request: ExportRequest) -> Iterator[str]:
+        """Return lines of JSON in plain ASCII, without control characters for a terminal."""
+        return (json.dumps(flat(row), default=json_default) + "\n" for row in self.rows(request))
 
-    def write(self, file: str, wanted: Wanted) -> Generator[int, None, None]:
-        """Write a file; after some rows and at the end how many there are.
+    def write(self, file: str, request: ExportRequest) -> Generator[int, None, None]:
+        """Write a file. Yields the number of rows so far, now and then and at the end.
 
-        After: the file is whole and on the disk, or there is none of that name that was not there before.
+        After: the file is complete and on the disk, or what was there before is unchanged.
         """
-        check(file, wanted)
-        rows = self.rows(wanted)
+        check(file, request)
+        rows = self.rows(request)
         target = AtomicFile(file)
         try:
             with target.reporting_errors(), closing(rows):
-                yield from _drain(rows, _WRITERS[Path(file).suffix](target.stream, wanted.columns))
+                yield from _drain(rows, _WRITERS[Path(file).suffix](target.stream, request.columns))
             target.complete()
         finally:
             target.discard()
 
-    def stream(self, suffix: str, wanted: Wanted, stream: BinaryIO) -> Generator[int, None, None]:
-        """Write to a stream that can only be written to; after some rows and at the end how many there are."""
-        check_wanted(wanted)
-        rows = self.rows(wanted)
+    def stream(self, suffix: str, request: ExportRequest, stream: BinaryIO) -> Generator[int, None, None]:
+        """Write to a stream that cannot seek. Yields the number of rows so far, now and then and at the end."""
+        check_request(request)
+        rows = self.rows(request)
         with closing(rows):
-            yield from _drain(rows, _WRITERS[suffix](stream, wanted.columns))
+            yield from _drain(rows, _WRITERS[suffix](stream, request.columns))
 
-    def _only(self, connection: Connection, wanted: Wanted) -> exports.Only:
-        job = jobs.find(connection, wanted.job) if wanted.job is not None else None
-        if wanted.domain is None:
-            return exports.Only(job)
-        name = canonical_domain(wanted.domain, registrable=self.registrable)
-        return exports.Only(job, domains.id_of(connection, name))
-
-    def _shown(self, row: Row, wanted: Wanted, texts: Texts) -> Row:
-        row["run"] = row.get("crawl_run_id")
-        row["url"] = row["page_url"] if wanted.kind == "log" else row["url"]
-        for key in ("url_key", "parent_key", "content_hash"):
-            if row.get(key) is not None:
-                row[key] = bytes(row[key]).hex()
-        if wanted.text:
-            row["text"] = texts.of(row)
-        return {name: row[name] for name in wanted.columns}
+    def _ids(self, connection: Connection, request: ExportRequest) -> dict[str, int | None]:
+        """Return the ids of the job and the domain of a request. Raises NotFound."""
+        job_id = None if request.job is None else jobs.find(connection, request.job)
+        if request.domain is None:
+            return {"job_id": job_id, "domain_id": None}
+        name = canonical_domain(request.domain, registrable=self.registrable)
+        return {"job_id": job_id, "domain_id": domains.id_of(connection, name)}
 
 
-def _items(connection: Connection, only: exports.Only) -> Iterator[Row]:
-    for chunk in items.chunks(connection, job_id=only.job, domain_id=only.domain, parser=None, size=_ITEMS):
-        for one in chunk:
-            ours = (one.url, one.domain, one.job, one.parser, one.parser_version, one.position, one.fetched_at)
-            yield dict(zip(COLUMNS["items"], (*ours, one.extracted_at, one.data), strict=True))
+def as_row(record: object) -> Row:
+    """Return the fields of a record as a row."""
+    kind: Any = type(record)
+    return {name: getattr(record, name) for name in names_of(kind)}
 
 
-def _products(connection: Connection, only: exports.Only) -> Iterator[Row]:
+def _products(connection: Connection, domain_id: int | None) -> Iterator[Row]:
     after: Key | None = None
     while True:
-        found = products.page(connection, ProductFilter(), domain_id=only.domain, after=after, limit=_PRODUCTS)
-        for one in found.rows:
-            rating = one.rating
-            row = {name: getattr(one, name, None) for name in COLUMNS["products"]}
-            row["price"] = None if one.price is None else f"{one.price:f}"
+        found = products.page(connection, ProductFilter(), domain_id=domain_id, after=after, limit=_PRODUCTS)
+        for product in found.rows:
+            rating = product.rating
+            row = {name: getattr(product, name, None) for name in COLUMNS["products"]}
+            row["price"] = None if product.price is None else f"{product.price:f}"
             if rating is not None:
                 row |= {"rating_value": f"{rating.value:f}", "rating_best": f"{rating.best:f}"}
                 row["rating_count"] = rating.count
@@ -303,7 +254,7 @@ class _JsonLines:
         self._stream.write(self._encode(flat(row)).encode() + b"\n")
 
     def end(self) -> None:
-        """Every line stands for itself."""
+        """Nothing to finish: every line is complete."""
 
     give_up = end
 
@@ -326,7 +277,7 @@ class _Csv:
 
 
 class _Parquet:
-    """A fixed schema whatever the rows have; groups of rows are written as they fill up."""
+    """With a fixed schema; groups of rows are written when they are full."""
 
     def __init__(self, stream: BinaryIO, columns: Mapping[str, str]) -> None:
         import pyarrow as pa
@@ -351,7 +302,7 @@ class _Parquet:
         self._file.close()
 
     def give_up(self) -> None:
-        self._file.is_open = False  # or it would write its last part when it is forgotten, to a file that is gone
+        self._file.is_open = False  # or its destructor would write the footer, to a file that is gone
 
     def _flush(self) -> None:
         if self._rows:
@@ -367,14 +318,14 @@ _WRITERS: Final[dict[str, Callable[[BinaryIO, Mapping[str, str]], _Writer]]] = {
 
 
 def flat(row: Row) -> Row:
-    """A row as a line of JSON has it: an item's own fields first, then those of ours, which begin with `_`."""
+    """Return a row as a line of JSON has it: the fields of an item first, then those of ours, which begin with `_`."""
     if _DATA not in row:
         return row
     return {**row[_DATA], **{name: value for name, value in row.items() if name != _DATA}}
 
 
 def unflat(row: Row, columns: Mapping[str, str]) -> Row:
-    """The inverse of `flat`."""
+    """Return the row of a line of JSON: the inverse of `flat`."""
     if _DATA not in columns:
         return row
     ours = {name: row[name] for name in columns if name != _DATA}
@@ -382,7 +333,7 @@ def unflat(row: Row, columns: Mapping[str, str]) -> Row:
 
 
 def cell(value: object) -> object:
-    """A cell of a CSV file: times as ISO 8601, yes and no in words, and no text that a spreadsheet would run."""
+    """Return a value as a cell of a CSV file: times as ISO 8601, booleans as true and false, and no text that a spreadsheet would run."""
     if isinstance(value, datetime):
         return utc_text(value)
     if isinstance(value, bool):
@@ -401,8 +352,8 @@ def _drain(rows: Iterator[Row], writer: _Writer) -> Iterator[int]:
             writer.write(row)
             written += 1
             rows_since += 1
-            text_since += len(row.get("text") or "") + (_SAID_TEXT // _ITEMS if _DATA in row else 0)
-            if rows_since >= _SAID_EVERY or text_since >= _SAID_TEXT:
+            text_since += len(row.get("text") or "") + (_REPORT_TEXT // _ITEMS if _DATA in row else 0)
+            if rows_since >= _REPORT_ROWS or text_since >= _REPORT_TEXT:
                 yield written
                 rows_since = text_since = 0
         writer.end()

@@ -18,10 +18,12 @@ from holdfast.control.parse_phase import failure_line, read_page
 from holdfast.crawler.extraction import failure_text, over_limits, read_archived
 from holdfast.db import audit, domains, items, jobs, parse_results
 from holdfast.db.connection import Connection, Database
-from holdfast.db.items import Archived, Due, PageKey, Parsed
+from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.db.parse_results import Result, ToParse
 from holdfast.db.products import identity_key
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable, UsageError
+from holdfast.items import queries as item_queries
+from holdfast.items.queries import Archived
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.parse_result import Document, ParseDone, ParseFailed, encode
 from holdfast.parse.plugin_pool import PluginPool
@@ -410,7 +412,7 @@ class PageReparser:
             before = report.different + report.first
             after: tuple[object, ...] = items.FIRST[:3]
             while left is None or left > 0:
-                chunk = items.archived(connection, after=after, limit=CHUNK, job_id=job_id, domain_id=domain_id)
+                chunk = item_queries.archived(connection, after=after, limit=CHUNK, job_id=job_id, domain_id=domain_id)
                 if not chunk:
                     break
                 after = (chunk[-1].domain_id, chunk[-1].job_id, chunk[-1].url_key)
@@ -461,10 +463,10 @@ class PageReparser:
             report.fail(None, one.url, one.error or "")
             return
         key = one.page.key
-        known = items.is_parsed(connection, key)
-        changes = _item_changes(items.of_page(connection, key), one.items) if known else None
+        known = item_queries.is_parsed(connection, key)
+        changes = _item_changes(item_queries.of_page(connection, key), one.items) if known else None
         if report.applied:
-            items.make_known(connection, [key])
+            item_queries.make_known(connection, [key])
             if not items.save(connection, [one], attempts=self.settings.attempts):
                 report.taken += 1
                 return

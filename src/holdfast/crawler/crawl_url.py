@@ -184,6 +184,8 @@ def _page(
         content_length=len(result.body),
         etag=headers.get("etag"),
         last_modified=headers.get("last-modified"),
+        content_language=((parsed and parsed.content_language) or headers.get("content-language") or "").lower()[:35]
+        or None,
         parser=visit.parser if TREATMENT[outcome].page else None,
     )
     if parsed is not None:

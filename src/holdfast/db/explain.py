@@ -1,17 +1,59 @@
-"""What the store knows about one URL or one domain, for people who ask why.
+"""SQL of `explain`: what the database knows about one URL or one domain.
 
-The rule: every look-up goes by a key; the few that cannot (who else has this URL, where a foreign link came from) probe the index
-once a (domain, job) and are asked only when the direct way found nothing.
+The rule: every query goes by a key; the few that cannot (which domains have this URL, where a link from another domain is) probe the index
+once for each (domain, job), and run only when the query by key found nothing.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.rows import dict_row
 
-MOST_AHEAD: Final = 10_000
-"""URLs counted before one that waits; more are not."""
+from holdfast.db.rows import by_name, select_list
+from holdfast.model.record import record
+from holdfast.pages.records import LastResponse
+
+MAX_AHEAD: Final = 10_000
+"""Up to so many URLs before a waiting one are counted."""
+T = TypeVar("T")
+
+
+@record
+class Attempt:
+    """A request for a URL."""
+
+    job: str | None
+    crawled_at: datetime
+    outcome: str
+    status: int | None
+    duration_ms: int | None
+    bytes: int | None
+    proxy: int | None
+    """The id of the proxy, if it went through one."""
+    run: int | None
+    worker: str | None
+
+
+@record
+class OutcomeCount:
+    """How often a domain's requests ended with an outcome."""
+
+    outcome: str
+    times: int
+    last_at: datetime
+
+
+@record
+class ReasonCount:
+    """How many URLs of a domain are in a state for a reason, with an example."""
+
+    state: str
+    reason: str
+    urls: int
+    example: str
+
 
 _WORK: Final = """
     j.id AS job_id, j.name AS job, j.state::text AS job_state, j.spec, jd.state::text AS work_state, jd.ready,
@@ -42,11 +84,10 @@ _ROW: Final = """
 SELECT f.domain_id, f.job_id, f.url, f.depth, f.discovered_at, f.parent_key FROM url_frontier f
 WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = %(key)s
 """
-_PAGE: Final = """
-SELECT crawled_at, status, outcome, content_type, content_length, encode(content_hash, 'hex') AS content_hash, title,
-       archive_segment, archive_offset, archive_length
-FROM crawled_pages WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key = %(key)s
-"""
+_PAGE: Final = f"""
+SELECT {select_list(LastResponse, "c", content_hash="encode(c.content_hash, 'hex')")}
+FROM crawled_pages c WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key = %(key)s
+"""  # noqa: S608 — a constant
 _ATTEMPTS: Final = """
 SELECT j.name AS job, l.crawled_at, l.outcome, l.status, l.duration_ms, l.bytes, l.proxy_id AS proxy, l.crawl_run_id AS run, r.worker
 FROM crawl_log l LEFT JOIN crawl_jobs j ON j.id = l.job_id LEFT JOIN crawl_runs r ON r.id = l.crawl_run_id
@@ -59,9 +100,9 @@ FROM domain_robots WHERE domain_id = %(domain)s ORDER BY robots_txt_url
 _AHEAD: Final = """
 SELECT count(*) FROM (
     SELECT FROM url_frontier WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'waiting'
-    AND (priority > %(priority)s OR (priority = %(priority)s AND (depth, url_key) < (%(depth)s, %(key)s))) LIMIT %(most)s) before
+    AND (priority > %(priority)s OR (priority = %(priority)s AND (depth, url_key) < (%(depth)s, %(key)s))) LIMIT %(maximum)s) before
 """
-# A worker that serves one job says which; of one that serves all, the last request under its claim does.
+# The job that the domain is held for: that of the run or, if the run serves all jobs, that of the last request under the claim.
 _MOMENT: Final = """
 SELECT clock_timestamp() AS now, (SELECT count(*) FROM workers WHERE heartbeat_at > clock_timestamp() - %(silence)s) AS workers,
        EXISTS (SELECT FROM domain_wakes WHERE domain_id = %(domain)s) AS news,
@@ -85,75 +126,78 @@ WHERE domain_id = %(domain)s AND reason IS NOT NULL GROUP BY state, split_part(r
 
 
 def of_url(connection: psycopg.Connection, domain_id: int, url_key: bytes) -> list[dict[str, Any]]:
-    """The URL's row in the frontier of its own domain, with the work that it belongs to; one a job that has met it."""
+    """Return the rows of a URL in the frontier of a domain, one for each job, with the job's work on the domain."""
     return _rows(connection, _OF_URL, domain=domain_id, key=url_key)
 
 
 def of_domain(connection: psycopg.Connection, domain_id: int) -> list[dict[str, Any]]:
-    """What each job has to do on a domain."""
+    """Return the work of each job on a domain."""
     return _rows(connection, _OF_DOMAIN, domain=domain_id)
 
 
 def elsewhere(
     connection: psycopg.Connection, url_key: bytes, *, job_id: int | None = None, limit: int = 5
 ) -> list[dict[str, Any]]:
-    """Rows of a URL under any domain: one that was denied hangs on the domain whose page pointed to it."""
+    """Return rows of a URL under any domain: a denied link is a row of the domain whose page has it."""
     return _rows(connection, _ELSEWHERE, key=url_key, job=job_id, limit=limit)
 
 
 def row_of(connection: psycopg.Connection, domain_id: int, job_id: int, url_key: bytes) -> dict[str, Any] | None:
-    """A URL's row, by its whole key."""
+    """Return the row of a URL by its key."""
     return next(iter(_rows(connection, _ROW, domain=domain_id, job=job_id, key=url_key)), None)
 
 
-def page_of(connection: psycopg.Connection, domain_id: int, job_id: int, url_key: bytes) -> dict[str, Any] | None:
-    """What was answered for a URL, the last time."""
-    return next(iter(_rows(connection, _PAGE, domain=domain_id, job=job_id, key=url_key)), None)
+def last_response(connection: psycopg.Connection, domain_id: int, job_id: int, url_key: bytes) -> LastResponse | None:
+    """Return the last response for a URL."""
+    return next(iter(_records(connection, LastResponse, _PAGE, domain=domain_id, job=job_id, key=url_key)), None)
 
 
-def attempts_on(
-    connection: psycopg.Connection, domain_id: int, url_key: bytes, *, limit: int = 10
-) -> list[dict[str, Any]]:
-    """Every time that a URL was asked for, the newest first."""
-    return _rows(connection, _ATTEMPTS, domain=domain_id, key=url_key, limit=limit)
+def attempts_on(connection: psycopg.Connection, domain_id: int, url_key: bytes, *, limit: int = 10) -> list[Attempt]:
+    """Return the requests for a URL, the newest first."""
+    return _records(connection, Attempt, _ATTEMPTS, domain=domain_id, key=url_key, limit=limit)
 
 
 def robots_of(connection: psycopg.Connection, domain_id: int) -> list[dict[str, Any]]:
-    """The robots.txt of each origin of a domain, as it was had the last time."""
+    """Return the robots.txt of each origin of a domain, as it was last fetched."""
     return _rows(connection, _ROBOTS, domain=domain_id)
 
 
 def ahead_of(connection: psycopg.Connection, row: dict[str, Any]) -> int:
-    """How many URLs a visit takes before this one; counted up to `MOST_AHEAD`."""
-    keys = {"domain": row["domain_id"], "job": row["job_id"], "key": row["url_key"], "most": MOST_AHEAD}
+    """Return how many URLs a visit takes before this one, counted up to `MAX_AHEAD`."""
+    keys = {"domain": row["domain_id"], "job": row["job_id"], "key": row["url_key"], "maximum": MAX_AHEAD}
     found = connection.execute(_AHEAD, keys | {"priority": row["priority"], "depth": row["depth"]}).fetchone()
     return int(found[0]) if found else 0
 
 
 def moment(connection: psycopg.Connection, domain_id: int, *, silence: timedelta) -> dict[str, Any]:
-    """The database's time, how many workers were heard of lately, whether the domain has news that is not folded yet, the job that it is
-    held for, and the jobs that have work on it."""
+    """Return the database's time (`now`), the number of workers with a heartbeat within `silence` (`workers`), whether new URLs of the
+    domain are not counted yet (`news`), the job that it is held for (`held_for`), and the jobs with work on it (`others`)."""
     (row,) = _rows(connection, _MOMENT, domain=domain_id, silence=silence)
     return row
 
 
 def now(connection: psycopg.Connection) -> datetime:
-    """The database's time."""
+    """Return the database's time."""
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     assert row is not None  # noqa: S101 — it always has one
     return cast("datetime", row[0])
 
 
-def outcomes_of(connection: psycopg.Connection, domain_id: int) -> list[dict[str, Any]]:
-    """How often each outcome was met on a domain."""
-    return _rows(connection, _OUTCOMES, domain=domain_id)
+def outcomes_of(connection: psycopg.Connection, domain_id: int) -> list[OutcomeCount]:
+    """Return how often each outcome occurred on a domain."""
+    return _records(connection, OutcomeCount, _OUTCOMES, domain=domain_id)
 
 
-def reasons_of(connection: psycopg.Connection, domain_id: int) -> list[dict[str, Any]]:
-    """Why URLs of a domain are where they are, the most frequent reason first, each with an example."""
-    return _rows(connection, _REASONS, domain=domain_id)
+def reasons_of(connection: psycopg.Connection, domain_id: int) -> list[ReasonCount]:
+    """Return the reasons of the states of a domain's URLs, the most frequent first."""
+    return _records(connection, ReasonCount, _REASONS, domain=domain_id)
 
 
 def _rows(connection: psycopg.Connection, query: str, **parameters: object) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, parameters).fetchall()
+
+
+def _records(connection: psycopg.Connection, kind: Callable[..., T], query: str, **parameters: object) -> list[T]:
+    with connection.cursor(row_factory=by_name(kind)) as cursor:
         return cursor.execute(query, parameters).fetchall()

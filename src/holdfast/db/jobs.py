@@ -174,6 +174,14 @@ def find(connection: psycopg.Connection, text: str) -> int:
     return int(row[0])
 
 
+def id_of(connection: psycopg.Connection, named: str | int) -> int:
+    """Return the id of a job that is named by its name or its id. Raises NotFound."""
+    if isinstance(named, str):
+        return find(connection, named)
+    state(connection, named)
+    return named
+
+
 def is_named(connection: psycopg.Connection, name: str) -> bool:
     """Whether there is a job of exactly this name."""
     row = connection.execute("SELECT EXISTS (SELECT FROM crawl_jobs WHERE name = %s)", (name,)).fetchone()

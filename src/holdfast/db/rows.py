@@ -56,6 +56,13 @@ def by_name(make: Callable[..., Made], **parts: Callable[..., object]) -> RowFac
     return factory
 
 
+def select_list(record: Callable[..., object], table: str, **expressions: str) -> str:
+    """Return the columns of a SELECT for the fields of a record: the column of `table` with that name, or the expression for it."""
+    return ", ".join(
+        f"{expressions[name]} AS {name}" if name in expressions else f"{table}.{name}" for name in names_of(record)
+    )
+
+
 @cache
 def names_of(make: Callable[..., object]) -> tuple[str, ...]:
     """The names of the parameters."""

@@ -6,7 +6,8 @@ and counted; the rest of a batch has no effect.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import psycopg
@@ -14,6 +15,18 @@ import psycopg
 from holdfast.db.array_params import Row, RowType
 from holdfast.model.commit_batch import PageRow, UrlOutcome, VisitPart
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+
+_CONVERTED: Final = frozenset(
+    {
+        *("status", "content_type", "charset", "links_count", "images_count", "problem"),
+        *("noindex", "nofollow", "archive", "text", "parser"),
+    }
+)
+"""Fields of a page that `_row` cuts or converts, or that many rows have in common."""
+_TYPES: Final[dict[object, str]] = {str | None: "text", bytes | None: "bytea", int: "int8"}
+_PLAIN: Final = {field.name: _TYPES[field.type] for field in fields(PageRow) if field.name not in _CONVERTED}
+"""All other fields of a page, each written as it is into the column of its name."""
+_plain_values: Final = attrgetter(*_PLAIN)
 
 ROW: Final = RowType(
     "outcome_row",
@@ -52,38 +65,21 @@ ROW: Final = RowType(
         "url": "text",
         # of the page
         "body": "bytea",
-        "content_length": "int8",
         "archive_offset": "int8",
         "archive_length": "int8",
+        "payload_digest": "bytea",
         "links_count": "int4",
         "images_count": "int4",
-        "content_hash": "bytea",
-        "payload_digest": "bytea",
-        "etag": "text",
-        "last_modified": "text",
-        "title": "text",
-        "description": "text",
-        "canonical": "text",
+        **_PLAIN,
     },
 )
 
 _LAST_ANSWER: Final = ("crawled_at", "duration_ms", "depth", "status", "outcome", "problem")
+_VALIDATORS: Final = ("etag", "last_modified")
 _CONTENT: Final = (
-    "content_length",
-    "archive_offset",
-    "archive_length",
-    "links_count",
-    "images_count",
-    "noindex",
-    "nofollow",
-    "content_hash",
-    "payload_digest",
-    "content_type",
-    "charset",
-    "archive_segment",
-    "title",
-    "description",
-    "canonical",
+    *("archive_segment", "archive_offset", "archive_length", "payload_digest", "content_type", "charset"),
+    *("links_count", "images_count", "noindex", "nofollow"),
+    *(name for name in _PLAIN if name not in _VALIDATORS),
 )
 # A response "304 Not Modified" says nothing about the content; stored values stay.
 _NEW_PAGE: Final = ", ".join(
@@ -96,7 +92,7 @@ _NEW_PAGE: Final = ", ".join(
         *(
             f"{name} = CASE WHEN excluded.outcome = '{Outcome.NOT_MODIFIED}' THEN COALESCE(excluded.{name}, p.{name})"
             f" ELSE excluded.{name} END"
-            for name in ("etag", "last_modified")
+            for name in _VALIDATORS
         ),
     ]
 )
@@ -131,10 +127,10 @@ WITH changed AS (
     SELECT domain_id, job_id, epoch, %(run)s, crawled_at, duration_ms, bytes, images_found, status, url_key, proxy_id, outcome, url
     FROM settled WHERE fetched
 ), kept AS (
-    INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem, etag,
-                                    last_modified, {", ".join(_CONTENT)})
-    SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem, etag, last_modified,
-           {", ".join(_CONTENT)}
+    INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem,
+                                    {", ".join(_VALIDATORS + _CONTENT)})
+    SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem,
+           {", ".join(_VALIDATORS + _CONTENT)}
     FROM changed WHERE has_row ORDER BY domain_id, job_id, url_key
     ON CONFLICT (domain_id, job_id, url_key) DO UPDATE SET {_NEW_PAGE}
 ), texts AS (
@@ -304,18 +300,12 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
     ), (
         *own,
         page.text,
-        page.content_length,
         archive.offset if archive else None,
         archive.length if archive else None,
+        archive.payload_digest if archive else None,
         min(page.links_count, _INT4_MAX),
         min(page.images_count, _INT4_MAX),
-        page.content_hash,
-        archive.payload_digest if archive else None,
-        page.etag,
-        page.last_modified,
-        page.title,
-        page.description,
-        page.canonical,
+        *_plain_values(page),
     )
 
 
@@ -324,4 +314,4 @@ def _capped(value: int | None, maximum: int) -> int | None:
 
 
 _NO_PAGE_COMMON: Final = (None,) * 8
-_NO_PAGE: Final = (None,) * 13
+_NO_PAGE: Final = (None,) * (6 + len(_PLAIN))

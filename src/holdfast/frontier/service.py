@@ -1,7 +1,7 @@
-"""The frontier, as people feed it, look at it, set it right and clear it.
+"""The frontier: list, statistics, add, recover, clear.
 
-The rule: nobody is in a state "in progress" that could be left behind. A URL waits until what came of it is committed; a worker that dies
-leaves claims, and those end by themselves.
+The rule: no URL has a state "in progress" that could be left behind. A URL waits until its outcome is committed; a worker that dies
+leaves claims, which expire.
 """
 
 from collections.abc import Callable
@@ -9,109 +9,104 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from holdfast.control.listings import resolve_names
 from holdfast.db import audit, domains, jobs, sweeper
 from holdfast.db.connection import Connection, Database
+from holdfast.db.keyset_pagination import Key, Page, check_page_size
 from holdfast.errors import Refused, UsageError
-from holdfast.frontier.queries import clear as frontier_clear
-from holdfast.frontier.queries import lists as frontier_lists
-from holdfast.frontier.queries.clear import Cleared, Meant
-from holdfast.frontier.queries.lists import FrontierStats
+from holdfast.frontier import queries
+from holdfast.frontier.queries import Cleared, ClearScope
+from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, RejectedUrl, UrlFilter
 from holdfast.jobs.seed_import import Loaded, SeedImporter
 from holdfast.model.job import JobState
 
 PRIORITIES: Final = {"high": 3, "medium": 2, "low": 1}
-"""Of URLs; seeds have the first."""
-MOST: Final = 10_000
+"""Priorities of URLs; seeds have `high`."""
+MAX_URLS: Final = 10_000
 """URLs that are added at once."""
 KIND: Final = "frontier"
 _ENDED: Final = frozenset({JobState.CANCELLED, JobState.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What was set right."""
-
-    claims: int
-    """Freed, since their leases had ended or their workers were dead."""
-    domains: int
-    """Whose news were counted."""
-    cooled: int
-    """Domains whose cool-down had ended."""
-    delayed: int
-    """Domains whose time to go on had come."""
-    runs: int
-    """Given up, since they were not heard of."""
-    jobs: int
-    """Pieces of work on jobs, such as to end one."""
-    faults: list[str]
-    """What could not be done."""
-
-
-@dataclass(frozen=True, slots=True)
 class Clearing:
-    """What came of clearing the frontier."""
+    """The result of clearing the frontier."""
 
     cleared: Cleared
     ended_jobs: list[int] = field(default_factory=list)
-    """Jobs that had nothing left to do, by id."""
+    """Jobs that were completed because they had nothing left to do, by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierService:
-    """The frontier of one store."""
+    """The frontier of one database."""
 
     database: Database
-    sower: SeedImporter
+    importer: SeedImporter
     run_silence: timedelta = timedelta(minutes=30)
-    """Runs that were not heard of for so long are given up when somebody has the frontier set right."""
+    """`recover` gives up runs without a heartbeat for this long."""
     rest: timedelta | None = None
-    """After which the pages of a domain are looked at again that has nothing else to do, since its frontier was cleared; None: after as
-    long as the domain says itself."""
+    """How long a domain that has nothing left to do after clearing rests until its pages are refreshed; None: as its own setting says."""
+
+    def page(
+        self, where: UrlFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
+    ) -> Page[FrontierUrl]:
+        """Return one page of the list; the order `taken`, that of a visit, needs a domain, a job and the state waiting.
+
+        `after` is the `next` of the page before. Raises UsageError, NotFound.
+        """
+        check_page_size(limit)
+        queries.URLS.order(order).check(after)
+        filters = {} if where is None else where.given()
+        with self.database.session() as connection:
+            ids = resolve_names(connection, filters, registrable=self.importer.registrable)
+            return queries.page(connection, ids, order=order, after=after, limit=limit)
 
     def stats(self, job: str | int | None = None) -> FrontierStats:
-        """The frontier of all jobs, or of one, in figures."""
+        """Return statistics of the frontier of all jobs, or of one. Raises NotFound."""
         with self.database.session() as connection:
-            return frontier_lists.stats(connection, None if job is None else _job(connection, job))
+            return queries.stats(connection, None if job is None else jobs.id_of(connection, job))
 
-    def seed(self, urls: list[str], job: str | int | None = None, *, actor: str) -> Loaded:
-        """URLs or domains as seeds of a job (None: the standing one), before all others; bad ones are counted, and the rest go in."""
+    def seed(self, urls: list[str], job: str | int | None = None, *, actor: str) -> AddedUrls:
+        """Add URLs or domains as seeds of a job (None: the job `default`), with high priority. Invalid ones are counted and left out."""
         return self._add("seed", urls, job, PRIORITIES["high"], actor)
 
-    def add(self, urls: list[str], job: str | int | None = None, *, actor: str, priority: str = "medium") -> Loaded:
-        """URLs into the frontier of a job (None: the standing one). What is there already stays as it is."""
+    def add(self, urls: list[str], job: str | int | None = None, *, actor: str, priority: str = "medium") -> AddedUrls:
+        """Add URLs to the frontier of a job (None: the job `default`). Known URLs stay as they are."""
         if priority not in PRIORITIES:
             raise UsageError(f"The priority of a URL is {', '.join(PRIORITIES)}, not {priority!r}.")
         return self._add("add", urls, job, PRIORITIES[priority], actor)
 
-    def _add(self, action: str, urls: list[str], job: str | int | None, priority: int, actor: str) -> Loaded:
-        if not 1 <= len(urls) <= MOST:
-            raise UsageError(f"1 to {MOST} URLs are added at once, not {len(urls)}.")
+    def _add(self, action: str, urls: list[str], job: str | int | None, priority: int, actor: str) -> AddedUrls:
+        if not 1 <= len(urls) <= MAX_URLS:
+            raise UsageError(f"1 to {MAX_URLS} URLs are added at once, not {len(urls)}.")
         with self.database.session() as connection:
-            job_id = _job(connection, jobs.DEFAULT if job is None else job)
+            job_id = jobs.id_of(connection, jobs.DEFAULT if job is None else job)
             state = jobs.state(connection, job_id)
             if job_id == jobs.find(connection, jobs.TASKS):
                 raise Refused("The frontier of that job are tasks: add a task instead.")
             if state in _ENDED:
                 raise Refused(f"Job {job} is {state}: no worker would crawl what is added to it. Start it again first.")
-        sower = replace(self.sower, job=job_id, source="API", priority=priority)
+        importer = replace(self.importer, job=job_id, source="API", priority=priority)
 
         def note(connection: Connection, loaded: Loaded) -> None:
             details = {"seeds": loaded.seeds, "urls": loaded.urls, "domains": loaded.domains, "priority": priority}
             audit.write(connection, actor=actor, action=action, kind=KIND, object_id=job_id, details=details)
 
-        return sower.add(urls, note=note)
+        loaded = importer.add(urls, note=note)
+        rejected = [RejectedUrl(bad.line, bad.problem) for bad in loaded.bad_lines]
+        return AddedUrls(loaded.lines, loaded.urls, loaded.domains, loaded.bad, rejected)
 
     def recover(self, *, actor: str) -> Recovered:
-        """Do now what the next sweep would do: free the claims that expired and those of dead workers, fold news, end what is over;
-        what was done.
+        """Sweep now: release claims that have expired and those of dead workers, count new URLs, complete jobs without work.
 
-        There are no URLs "in progress" to be recovered, as other crawlers have them: what a dead worker had in memory still waits, and
-        its domains are free two minutes after its last heartbeat.
+        No URL is ever "in progress", so none has to be reset: what a dead worker had in memory still waits, and its domains are free
+        two minutes after its last heartbeat.
         """
         with self.database.session() as connection:
             freed = sweeper.release_expired(connection, actor=actor)
             swept = sweeper.sweep(connection, run_silence=self.run_silence)
-            done = Recovered(
+            recovered = Recovered(
                 freed + swept.expired + swept.abandoned,
                 swept.woken,
                 swept.cooled,
@@ -120,22 +115,22 @@ class FrontierService:
                 swept.jobs,
                 swept.faults,
             )
-            details = {name: count for name, count in asdict(done).items() if isinstance(count, int)}
+            details = {name: count for name, count in asdict(recovered).items() if isinstance(count, int)}
             if any(details.values()):
                 with connection.transaction():
                     audit.write(connection, actor=actor, action="recover", kind=KIND, object_id="*", details=details)
-        return done
+        return recovered
 
     def check_clear(
         self, job: str | int | None = None, domain: str | None = None, *, everything: bool = False
     ) -> dict[str, Any]:
-        """What `clear` is to be given, in words that JSON has: a job by its id, a domain by its name. Raises NotFound, UsageError."""
+        """Return the arguments of `clear` as JSON: a job by its id, a domain by its name. Raises NotFound, UsageError."""
         if job is None and domain is None and not everything:
             raise UsageError("Name a job or a domain; `?confirm=all` takes out all URLs that wait, of all jobs.")
         with self.database.session() as connection:
-            job_id = None if job is None else _job(connection, job)
-            _meant(connection, job_id)
-            name = None if domain is None else self.sower.canonical(domain)
+            job_id = None if job is None else jobs.id_of(connection, job)
+            _clearable_jobs(connection, job_id)
+            name = None if domain is None else self.importer.canonical(domain)
             if name is not None:
                 domains.id_of(connection, name)
         return {"job": job_id, "domain": name}
@@ -150,59 +145,41 @@ class FrontierService:
         again: bool = False,
         watch: Callable[[Cleared], None] = lambda _: None,
     ) -> Clearing:
-        """Take the URLs out that wait: of a job, of a domain, of both, or all of them. What is done stays.
+        """Clear waiting URLs: of a job, of a domain, of both, or all of them.
 
-        What was added after `asked_at` stays as well. Links that a crawl has found since go, but not if this is done `again` because
-        whoever did it died: nobody could tell them from links of what was added meanwhile.
-        Workers lose the domains of which something goes, and with them what they have in memory. A job without anything left to do is
-        completed. `watch` hears after each step how far it is; killed in between, the rest waits as before, and another call does it.
+        After: URLs that were added after `asked_at` still wait. Links that a crawl has found since are cleared, too, unless this call
+        repeats one that died (`again`): then they may be links of pages that were added meanwhile. Claims of domains whose URLs were
+        cleared are revoked. A job with nothing left to do is completed. `watch` is called after each step with the counts so far; if it
+        is killed in between, the rest waits as before, and another call clears it.
         """
         total = Cleared()
         with self.database.session() as connection:
-            job_id = None if job is None else _job(connection, job)
-            meant = Meant(_meant(connection, job_id), asked_at, links=not again, rest=self.rest)
-            domain_id = None if domain is None else domains.id_of(connection, self.sower.canonical(domain))
-            said: dict[str, object] = {"job": job_id, "domain": domain}
+            job_id = None if job is None else jobs.id_of(connection, job)
+            scope = ClearScope(_clearable_jobs(connection, job_id), asked_at, links=not again, rest=self.rest)
+            domain_id = None if domain is None else domains.id_of(connection, self.importer.canonical(domain))
             after = 0
-            while ids := frontier_clear.places(connection, meant.job_ids, domain_id, after=after):
+            while ids := queries.domains_to_clear(connection, scope.job_ids, domain_id, after=after):
                 more = True
-                while more:  # not until nothing comes any more: others may go on finding links
-                    step = self._step(connection, ids, meant, actor, said, total)
-                    more = step.urls >= frontier_clear.ROWS
+                while more:  # not until there are none: crawls may go on finding links
+                    with connection.transaction():
+                        step = queries.clear(connection, ids, scope)
+                        if step.urls and not total.urls:
+                            details = {"job": job_id, "domain": domain}
+                            target = job_id or "*"
+                            audit.write(
+                                connection, actor=actor, action="clear", kind=KIND, object_id=target, details=details
+                            )
+                    more = step.urls >= queries.ROWS
                     total += step
                     watch(total)
                 after = ids[-1]
             touched = {*total.jobs, *([] if job_id is None else [job_id])}
-            ended = [one for one in sorted(touched) if frontier_clear.end_if_nothing_is_left(connection, one)]
+            ended = [one for one in sorted(touched) if queries.complete_if_done(connection, one)]
         return Clearing(total, ended)
 
-    def _step(
-        self,
-        connection: Connection,
-        ids: list[int],
-        meant: Meant,
-        actor: str,
-        said: dict[str, object],
-        before: Cleared,
-    ) -> Cleared:
-        with connection.transaction():
-            step = frontier_clear.clear(connection, ids, meant)
-            if step.urls and not before.urls:
-                audit.write(
-                    connection, actor=actor, action="clear", kind=KIND, object_id=said["job"] or "*", details=said
-                )
-        return step
 
-
-def _meant(connection: Connection, job_id: int | None) -> list[int]:
-    meant = frontier_clear.jobs_meant(connection, job_id)
-    if not meant:
+def _clearable_jobs(connection: Connection, job_id: int | None) -> list[int]:
+    found = queries.clearable_jobs(connection, job_id)
+    if not found:
         raise Refused("The frontier of that job are tasks: cancel or pause those instead.")
-    return meant
-
-
-def _job(connection: Connection, named: str | int) -> int:
-    if isinstance(named, int):
-        jobs.state(connection, named)  # raises NotFound
-        return named
-    return jobs.find(connection, named)
+    return found

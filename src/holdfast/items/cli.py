@@ -10,7 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.command_context import CommandContext, say
 from holdfast.cli.output import pluralize, safe
 from holdfast.control import export as exports
-from holdfast.control.export import Exporter, Wanted
+from holdfast.control.export import Exporter, ExportRequest
 from holdfast.errors import UsageError
 from holdfast.model.job import Job
 
@@ -47,7 +47,7 @@ def load_parser(context: CommandContext, text: str | None, *, no_archive: bool) 
 def check_file(file: str | None) -> None:
     """Raise UsageError for a file that items cannot be written to."""
     if file is not None:
-        exports.check(file, Wanted("items"))
+        exports.check(file, ExportRequest("items"))
 
 
 def check_job(context: CommandContext, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
@@ -86,26 +86,26 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
     if due:
         with output.ProgressBar("Parsing", due, "page") as bar:
             parsing.parse_due(job_id=job.id, watch=lambda done: bar.show(done.pages + done.failed, done.pages, due))
-    standing = parsing.standing(job.id)
-    if not (standing.parsed or standing.failed or standing.due):
+    counts = parsing.parse_counts(job.id)
+    if not (counts.parsed or counts.failed or counts.due):
         return {}
     name = safe(quote(job.name))
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
     if file is not None:
         *_, written = Exporter(context.store(), context.settings.domains.registrable).write(
-            file, Wanted("items", job=job.name)
+            file, ExportRequest("items", job=job.name)
         )
         then = f"{pluralize(written, 'line')} in {safe(file)}"
-    say(f"{pluralize(standing.items, 'item')} from {pluralize(standing.parsed, 'page')}; {then}.")
-    if standing.failed:
+    say(f"{pluralize(counts.items, 'item')} from {pluralize(counts.parsed, 'page')}; {then}.")
+    if counts.failed:
         by = f" --with {safe(quote(str(parser.file)))}" if parser is not None and parser.file is not None else ""
-        example = safe(standing.error or "the reason is unknown").rstrip(".")
+        example = safe(counts.error or "the reason is unknown").rstrip(".")
         say(
-            f"{pluralize(standing.failed, 'page')} could not be parsed; for example: {example}. "
+            f"{pluralize(counts.failed, 'page')} could not be parsed; for example: {example}. "
             f"`holdfast parse --again --job {name}{by} --apply` parses all pages again."
         )
-    if standing.due:
-        left = parsing.left(job_id=job.id)
+    if counts.due:
+        left = parsing.not_parsed_here(job_id=job.id)
         for parser_name, count in left.unknown.items():
             say(f"{pluralize(count, 'page')} wait for the parser {safe(parser_name)!r}, which is not known here.")
         if left.elsewhere:
@@ -113,8 +113,8 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
                 f"{pluralize(left.elsewhere, 'page')} wait in archives of other machines; `holdfast parse` there parses them."
             )
     return {
-        "items": standing.items,
-        "pages_parsed": standing.parsed,
-        "pages_not_parsed": standing.failed,
-        "pages_due": standing.due,
+        "items": counts.items,
+        "pages_parsed": counts.parsed,
+        "pages_not_parsed": counts.failed,
+        "pages_due": counts.due,
     }

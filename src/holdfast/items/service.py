@@ -1,22 +1,73 @@
-"""Parsers of crawls as people handle them: parsing what is due on this machine."""
+"""Items: list; and the parsing of due pages on this machine."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from holdfast.control.listings import read_page
 from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
-from holdfast.db import domains, items, jobs
+from holdfast.db import domains, jobs
 from holdfast.db.connection import Database
-from holdfast.db.items import Standing
+from holdfast.db.keyset_pagination import Key, Page, check_page_size
+from holdfast.errors import UsageError
+from holdfast.items import queries
+from holdfast.items.records import Item, ItemFilter, ParseCounts
 from holdfast.model.domain_name import canonical_domain
+from holdfast.model.seed_lines import make_seed
+from holdfast.model.url import DEFAULT_RULES, UrlRules
 from holdfast.parse.plugin_registry import discover
 from holdfast.settings import Parsing
 
+PAGE_BYTES: Final = 4 << 20
+"""Bytes of items after which a page of the list ends."""
+_READ_AT_ONCE: Final = 50
+"""Items that are read before their length is checked."""
+
 
 @dataclass(frozen=True, slots=True)
-class DueLeft:
-    """Pages that wait for a parser and cannot be parsed here."""
+class ItemService:
+    """The items of one database."""
+
+    database: Database
+    registrable: bool = False
+    rules: UrlRules = DEFAULT_RULES
+    """How URLs in filters are normalized."""
+
+    def page(
+        self, where: ItemFilter | None = None, *, order: str = "key", after: Key | None = None, limit: int = 100
+    ) -> Page[Item]:
+        """Return one page of the list; one of long items is short: it ends after `PAGE_BYTES`. Raises UsageError, NotFound."""
+        check_page_size(limit)
+        filters = self._filters(where or ItemFilter())
+        items: list[Item] = []
+        length = 0
+        while True:
+            asked = min(_READ_AT_ONCE, limit - len(items))
+            page = read_page(self.database, queries.ITEMS, filters, order, after, asked, registrable=self.registrable)
+            items += page.rows
+            length += sum(len(json.dumps(item.data)) for item in page.rows)
+            after = page.next
+            if after is None or len(items) >= limit or len(page.rows) < asked or length >= PAGE_BYTES:
+                return Page(items, after)
+
+    def _filters(self, where: ItemFilter) -> dict[str, object]:
+        """Return the filters with the domain and the key of a URL instead of the URL."""
+        filters = where.given()
+        if "url" in filters:
+            seed = make_seed(str(filters.pop("url")), rules=self.rules, registrable=self.registrable)
+            domain = filters.get("domain", seed.domain)
+            if canonical_domain(str(domain), registrable=self.registrable) != seed.domain:
+                raise UsageError(f"{seed.url} is a page of {seed.domain}, not of {domain}.")
+            filters |= {"domain": seed.domain, "url_key": seed.url_key}
+        return filters
+
+
+@dataclass(frozen=True, slots=True)
+class NotParsedHere:
+    """Due pages that cannot be parsed on this machine."""
 
     elsewhere: int
     """In archives of other machines."""
@@ -26,7 +77,7 @@ class DueLeft:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionService:
-    """Parses pages of crawls that are due, in this process, from the archive of this machine."""
+    """Parses due pages of crawls in this process, from the archive of this machine."""
 
     database: Database
     archive: Path
@@ -40,9 +91,9 @@ class ExtractionService:
         domain_id: int | None = None,
         watch: Callable[[ExtractionCounts], None] = lambda _: None,
     ) -> ExtractionCounts:
-        """Parse all that is due here, of a job, a domain, or of everything. After: it is parsed, or its error is recorded."""
+        """Parse all due pages of a job, of a domain, or all. After: each is parsed, or its error is recorded."""
 
-        async def whole() -> ExtractionCounts:
+        async def run() -> ExtractionCounts:
             extraction = Extraction(
                 self.database,
                 self.archive,
@@ -54,10 +105,10 @@ class ExtractionService:
             )
             return await parse_due(extraction, watch)
 
-        return asyncio.run(whole())
+        return asyncio.run(run())
 
     def only(self, job: str | None, domain: str | None, *, registrable: bool) -> dict[str, int | None]:
-        """A job and a domain by their names, as the other calls take them. Raises NotFound."""
+        """Return the ids of a job and a domain, as the other methods take them. Raises NotFound."""
         with self.database.session() as connection:
             job_id = None if job is None else jobs.find(connection, job)
             if domain is None:
@@ -68,34 +119,34 @@ class ExtractionService:
             }
 
     def make_due(self, job_id: int, parser: str) -> int:
-        """Pages that a job crawled before it had this parser wait for it now; how many."""
+        """Make all pages due for a parser that a job crawled before it had this parser. Returns how many."""
         with self.database.session() as connection:
-            return items.make_job_due(connection, job_id, parser)
+            return queries.make_job_due(connection, job_id, parser)
 
-    def standing(self, job_id: int) -> Standing:
-        """How the parsing of a job's pages stands."""
+    def parse_counts(self, job_id: int) -> ParseCounts:
+        """Return how many pages of a job are due, failed and parsed, and their items."""
         with self.database.session() as connection:
-            return items.standing(connection, job_id)
+            return queries.parse_counts(connection, job_id)
 
     def due_here(self, *, job_id: int | None = None, domain_id: int | None = None) -> int:
-        """How many pages could be parsed here now."""
+        """Return how many pages could be parsed here now."""
         with self.database.session() as connection:
-            due = items.count_due(connection, job_id=job_id, domain_id=domain_id)
-        known, folders = self._here()
+            due = queries.count_due(connection, job_id=job_id, domain_id=domain_id)
+        known, folders = self._parsers_and_folders()
         return sum(count for (folder, parser), count in due.items() if folder in folders and parser in known)
 
-    def left(self, *, job_id: int | None = None, domain_id: int | None = None) -> DueLeft:
-        """What is due and cannot be parsed here."""
+    def not_parsed_here(self, *, job_id: int | None = None, domain_id: int | None = None) -> NotParsedHere:
+        """Return the due pages that cannot be parsed here."""
         with self.database.session() as connection:
-            due = items.count_due(connection, job_id=job_id, domain_id=domain_id)
-        known, folders = self._here()
+            due = queries.count_due(connection, job_id=job_id, domain_id=domain_id)
+        known, folders = self._parsers_and_folders()
         unknown: dict[str, int] = {}
         for (folder, parser), count in due.items():
             if folder in folders and parser not in known:
                 unknown[parser] = unknown.get(parser, 0) + count
-        return DueLeft(sum(count for (folder, _), count in due.items() if folder not in folders), unknown)
+        return NotParsedHere(sum(count for (folder, _), count in due.items() if folder not in folders), unknown)
 
-    def _here(self) -> tuple[set[str], set[str]]:
+    def _parsers_and_folders(self) -> tuple[set[str], set[str]]:
         known = set(discover(self.settings.folder, self.parser_file).sources)
         folders = {path.name for path in self.archive.iterdir()} if self.archive.is_dir() else set()
         return known, folders

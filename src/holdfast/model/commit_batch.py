@@ -90,6 +90,7 @@ class PageRow:
     """The text compressed by zstd; None: not stored."""
     parser: str | None = None
     """The parser that the page is due for; None: none."""
+    content_language: str | None = None
 
 
 @dataclass(slots=True)

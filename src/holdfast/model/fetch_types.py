@@ -119,6 +119,8 @@ class ParsedPage:
     noindex: bool = False
     nofollow: bool = False
     charset: str = "utf-8"
+    content_language: str | None = None
+    """The `lang` of the `html` element."""
     content_hash: bytes = b""
     """SHA-256 (32 bytes) of the visible text with the title; of the body if there is no text."""
     password_form: bool = False

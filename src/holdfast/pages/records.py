@@ -1,1 +1,224 @@
-"""Pages, and the filter of their list."""
+"""Pages: the last response for each URL, what an export and `explain` show of it, the log of requests, and the filter of the list.
+
+The rule: a column of `crawled_pages` that people see is a field of these records. Queries, exports, the API, the client and `explain` take
+their columns from here.
+"""
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.errors import UsageError
+from holdfast.model.list_filter import ListFilter
+from holdfast.model.record import Int64, record
+
+if TYPE_CHECKING:
+    from holdfast.model.outcome import Outcome  # it needs ada-url, which the client does without
+
+_HASH: Final = re.compile(r"(?:[0-9a-fA-F]{2}){1,64}")
+
+
+@record
+class CrawledPage:
+    """The last response for a URL, as it is listed."""
+
+    url: str | None
+    domain: str | None
+    job: str | None
+    crawled_at: datetime
+    status: int | None
+    outcome: str
+    content_type: str | None
+    content_length: int
+    content_hash: str | None
+    """Of its text: pages with the same hash have the same text."""
+    title: str | None
+    description: str | None
+    links_count: int
+    """Different addresses that it leads to: links, frames, alternates and the canonical one, also those that are not followed."""
+    images_count: int
+    depth: int
+    duration_ms: int | None
+    archived: bool
+    """Its bytes are in the archive."""
+    problem: str | None
+    """What was wrong with the answer, such as `not_found: HTTP 404`, or why the page could be read only in part."""
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
+
+
+@record
+class PageFacts:
+    """Everything that a job knows of a URL. If it was never fetched, `crawled_at` and the fields of the response are null."""
+
+    url: str
+    url_key: str
+    domain: str
+    job: str
+    state: str
+    """`waiting`, `done`, `denied` or `failed`."""
+    kind: str
+    reason: str | None
+    priority: int
+    depth: int
+    hops: int
+    attempts: int
+    discovered_at: datetime
+    next_attempt_at: datetime | None
+    parent_url: str | None
+    """The page that led here, if it is of the same domain."""
+    crawled_at: datetime | None
+    status: int | None
+    outcome: str | None
+    problem: str | None
+    duration_ms: int | None
+    content_type: str | None
+    charset: str | None
+    content_length: int | None
+    content_hash: str | None
+    payload_digest: str | None
+    title: str | None
+    description: str | None
+    canonical: str | None
+    links_count: int | None
+    images_count: int | None
+    noindex: bool | None
+    nofollow: bool | None
+    etag: str | None
+    last_modified: str | None
+    archive_segment: str | None
+    archive_offset: int | None
+    archive_length: int | None
+    has_text: bool
+    next_crawl_at: datetime | None
+    """When it is fetched again, if it is done and its job asked for refresh."""
+    error_count: int
+    """Attempts in a row that failed; 0 once the URL is done."""
+    domain_errors: int
+    """Errors in a row of its domain."""
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
+
+
+@record
+class LastResponse:
+    """The last response for a URL, as `explain` shows it."""
+
+    crawled_at: datetime
+    status: int | None
+    outcome: str
+    content_type: str | None
+    content_length: int
+    content_hash: str | None
+    title: str | None
+    archive_segment: str | None
+    archive_offset: int | None
+    archive_length: int | None
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
+
+
+@record
+class Explanation:
+    """The explanation of the state of a URL or a domain."""
+
+    kind: Literal["url", "domain"]
+    subject: str
+    told: dict[str, Any]
+    """Everything that is known about it."""
+
+
+@record
+class ExportedPage:
+    """A row of `export pages`: the fields are the columns of the file, in their order."""
+
+    url: str | None
+    domain: str | None
+    job: str | None
+    status: int | None
+    outcome: str
+    title: str | None
+    description: str | None
+    crawled_at: datetime
+    depth: int
+    content_type: str | None
+    charset: str | None
+    content_length: Int64
+    content_hash: str | None
+    canonical: str | None
+    links_count: int
+    images_count: int
+    noindex: bool
+    nofollow: bool
+    etag: str | None
+    last_modified: str | None
+    duration_ms: int | None
+    problem: str | None
+    archive_segment: str | None
+    archive_offset: Int64 | None
+    archive_length: Int64 | None
+    url_key: str
+    content_language: str | None = None
+    """From `<html lang>`, else from the header `Content-Language`; in lower case."""
+
+
+@record
+class StoredPage:
+    """A page with what its text is read from."""
+
+    page: ExportedPage
+    body: bytes | None
+    """Its text, compressed; None: it is not stored, or was not asked for."""
+    payload_digest: bytes | None
+
+
+@record
+class LoggedRequest:
+    """A row of `export log`, the outcome of one request: the fields are the columns of the file, in their order."""
+
+    url: str
+    domain: str | None
+    job: str | None
+    crawled_at: datetime
+    outcome: str
+    status: int | None
+    duration_ms: int | None
+    bytes: Int64 | None
+    images_found: int
+    run: Int64 | None
+    claim_epoch: Int64
+    url_key: str
+
+
+@record
+class PageFilter(ListFilter):
+    """Which pages to list; None: all."""
+
+    domain: str | None = None
+    job: str | int | None = None
+    """By name or id."""
+    status: int | None = None
+    """Of the response: 200, 404."""
+    status_class: int | None = None
+    """4 means 400 to 499."""
+    outcome: "Outcome | None" = None
+    content_type: str | None = None
+    """What it begins with."""
+    content_hash: str | None = None
+    """In hexadecimal digits: pages with the same text."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Before then."""
+
+    def given(self) -> dict[str, object]:
+        """Return the filters that are present, by the names of the query. Raises UsageError."""
+        filters = ListFilter.given(self)
+        if self.status is not None and not 100 <= self.status <= 999:
+            raise UsageError("A status is a number of three digits.")
+        if self.status_class is not None and not 1 <= self.status_class <= 9:
+            raise UsageError("A class of statuses is a number from 1 to 9; 4 means 400 to 499.")
+        if self.content_hash is not None:
+            if not _HASH.fullmatch(self.content_hash):
+                raise UsageError("A hash is written in hexadecimal digits.")
+            filters["content_hash"] = bytes.fromhex(self.content_hash)
+        return filters

@@ -1,6 +1,6 @@
-"""The visible text of pages: as it is kept, or read once more from the archive.
+"""The visible text of pages: from the database, or parsed again from the archive.
 
-The rule: a page's text is given out as a crawl would keep it today. Of a page that asks not to be indexed there is none.
+The rule: a text is what a crawl would store today. A page with noindex has no text.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import zstandard
 
@@ -16,34 +16,35 @@ from holdfast.archive import reader
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import PAGES
+from holdfast.pages.records import StoredPage
 
 if TYPE_CHECKING:
     from holdfast.parse.page_parser import PageParser
 
-_MOST: Final = 256 * 1024 * 1024
-"""Bytes that a stored text may unpack to; what a crawl keeps is far below."""
+_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Decompressed bytes of a stored text; what a crawl stores is far below."""
 
 
 @dataclass
 class MissingTexts:
-    """Pages of which no text could be had, and where it would be."""
+    """Counts of pages whose text is not available here, by where it is."""
 
     elsewhere: Counter[str] = field(default_factory=Counter)
-    """In archive files that are not here, by the worker that wrote them."""
+    """In archive files on other machines, by the worker that wrote them."""
     damaged: int = 0
     """In archive files that cannot be read."""
     not_kept: int = 0
     """Crawled without an archive, and without `--text`."""
     unknown: int = 0
-    """Of a server, which does not say why."""
+    """Missing on a server, which does not say why."""
 
     @property
     def total(self) -> int:
         """All of them."""
         return self.elsewhere.total() + self.damaged + self.not_kept + self.unknown
 
-    def told(self) -> Iterator[str]:
-        """A sentence for each kind, with what helps."""
+    def sentences(self) -> Iterator[str]:
+        """A sentence for each count, with a remedy."""
         if self.elsewhere:
             workers = sorted(self.elsewhere)
             some = ", ".join(workers[:3]) + (" …" if len(workers) > 3 else "")
@@ -67,16 +68,16 @@ def _texts(count: int) -> str:
     return f"{count:,} text is" if count == 1 else f"{count:,} texts are"
 
 
-def is_missing(row: dict[str, Any], text: str | None) -> bool:
-    """Whether a page, given its row of an export, should have a text and has none."""
-    return text is None and row["outcome"] in PAGES and not row["noindex"] and row["content_length"] != 0
+def has_text(outcome: str, noindex: bool, content_length: int) -> bool:
+    """Return whether a page should have a text."""
+    return outcome in PAGES and not noindex and content_length != 0
 
 
 class Texts:
-    """Texts of pages, with a parser for those that are not kept. To be used in a `with`: the parser may have processes."""
+    """Reads the texts of pages, with a parser for those that are not stored. A context manager: the parser may have processes."""
 
     def __init__(self, archive: Path | None, missing: MissingTexts | None = None) -> None:
-        """`archive` is the folder of this machine's; None: there is none to read from. `missing` counts those that could not be had."""
+        """`archive`: the archive folder of this machine, if there is one. `missing` counts texts that are not available."""
         self._archive = archive
         self._missing = missing if missing is not None else MissingTexts()
         self._runner = asyncio.Runner()
@@ -90,21 +91,23 @@ class Texts:
             self._runner.run(self._parser.aclose())
         self._runner.close()
 
-    def of(self, row: dict[str, Any]) -> str | None:
-        """The text of a page, given its row of an export; None: nobody has it here."""
-        if row["body"] is not None:
-            packed = zstandard.ZstdDecompressor().decompress(row["body"], max_output_size=_MOST)
-            return packed.decode("utf-8", "replace")
-        if row["outcome"] not in PAGES or row["noindex"]:
+    def read(self, stored: StoredPage) -> str | None:
+        """Return the text of a page; None: it has none, or it is not available here."""
+        page = stored.page
+        if stored.body is not None:
+            text = zstandard.ZstdDecompressor().decompress(stored.body, max_output_size=_MAX_BYTES)
+            return text.decode("utf-8", "replace")
+        if page.outcome not in PAGES or page.noindex:
             return None
-        segment = row["archive_segment"]
+        segment = page.archive_segment
         if segment is None:
-            self._missing.not_kept += is_missing(row, None)
+            self._missing.not_kept += has_text(page.outcome, page.noindex, page.content_length)
             return None
         if self._archive is None:
             self._missing.elsewhere[_worker(segment)] += 1
             return None
-        ref = ArchiveRef(segment, row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b""))
+        offset, length = page.archive_offset or 0, page.archive_length or 0
+        ref = ArchiveRef(segment, offset, length, stored.payload_digest or b"")
         try:
             body = reader.read(self._archive, ref).body
         except NotFound:
@@ -116,7 +119,7 @@ class Texts:
         from holdfast.parse.page_parser import PageParser
 
         self._parser = self._parser or PageParser(links_per_page=1)
-        return self._runner.run(self._parser.parse(body, content_type=row["content_type"])).text
+        return self._runner.run(self._parser.parse(body, content_type=page.content_type)).text
 
 
 def _worker(segment: str) -> str:

@@ -126,6 +126,7 @@ def parse_html(body: bytes, *, links_per_page: int) -> ParsedPage:
     images: list[str | None] = []
     refreshes = _read_metas(elements["meta"], parsed, images)
     parsed.title = _title(elements["title"])
+    parsed.content_language = ((tree.root and tree.root.attributes.get("lang")) or "").strip() or None
     parsed.base = _base(elements["base"])
     links = _read_links(elements["a"], parsed, links_per_page)
     _read_link_elements(elements["link"], parsed)

@@ -210,7 +210,7 @@ def test_a_failure_leaves_what_was_there(cli: Cli, crawl: Crawl, monkeypatch: py
             answer = cli("export", "pages", name)
         assert answer.refused(1) == f"'{name}' cannot be written: No space left on device. Write to another place."
         with monkeypatch.context() as patch:
-            patch.setattr(exports.Exporter, "_shown", breaks)
+            patch.setattr(exports, "as_row", breaks)
             assert cli("export", "pages", name).code == 1
         assert (cli.folder / name).read_text() == "older"
         assert cli("export", "pages", name).code == 0

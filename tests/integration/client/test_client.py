@@ -176,6 +176,24 @@ def test_what_was_crawled(client: Client, database: Database, store: Store, tmp_
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["pages.parquet"]
 
 
+def test_the_frontier_is_recovered_and_cleared_and_pages_are_purged(
+    client: Client, database: Database, store: Store
+) -> None:
+    crawl_a_little(database, store)
+    store.expire(store.claim_one().domain_id)
+    assert (client.recover_frontier().claims, client.recover_frontier().claims) == (1, 0)
+    cleared = client.clear_frontier(domain="example.com")
+    assert (cleared.kind, cleared.state, cleared.arguments["domain"]) == ("clear-frontier", "waiting", "example.com")
+    with pytest.raises(holdfast.UsageError, match="Name a job or a domain"):
+        client.clear_frontier()
+    assert client.clear_frontier(everything=True).arguments["domain"] is None
+    before = datetime(2020, 1, 1, tzinfo=UTC)
+    purged = client.purge_pages(job="default", before=before)
+    assert (purged.kind, datetime.fromisoformat(purged.arguments["before"])) == ("purge-pages", before)
+    with pytest.raises(holdfast.UsageError, match="Name a job, a domain or a time"):
+        client.purge_pages()
+
+
 def test_a_domain_is_configured_by_whoever_has_seen_it_last(client: Client, store: Store) -> None:
     store.seed("a.example")
     seen = client.domain("a.example")

@@ -8,9 +8,7 @@ import pytest
 from holdfast.control import listings as browsing
 from holdfast.control.list_filters import (
     AuditFilter,
-    ItemFilter,
     JobFilter,
-    UrlFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import audit, crawls, jobs, runs, workers
@@ -19,12 +17,17 @@ from holdfast.db.domains import NewDomains
 from holdfast.domains.records import DomainFilter, WindowFilter
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
+from holdfast.frontier.records import UrlFilter
+from holdfast.frontier.service import FrontierService
+from holdfast.items.records import ItemFilter
+from holdfast.items.service import ItemService
+from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
 from holdfast.model.task import TaskStatus
-from holdfast.model.url import UrlRules
+from holdfast.model.url import DEFAULT_RULES, UrlRules
 from holdfast.products.records import ProductFilter
 from holdfast.products.service import ProductService
 from holdfast.proxies.records import ProxyFilter
@@ -57,6 +60,11 @@ def domains(database: Database) -> DomainService:
 @pytest.fixture
 def at_work(database: Database) -> WorkerService:
     return WorkerService(database)
+
+
+@pytest.fixture
+def frontier(database: Database) -> FrontierService:
+    return FrontierService(database, SeedImporter(database, DEFAULT_RULES, NewDomains()))
 
 
 def names(page: Any, name: str = "domain") -> list[Any]:
@@ -215,7 +223,7 @@ def test_who_frees_claims_and_closes_runs_is_written_down(store: Store, at_work:
 # The frontier ---------------------------------------------------------------------------------------------------------
 
 
-def test_urls_by_every_filter(browser: ListingService, store: Store, database: Database) -> None:
+def test_urls_by_every_filter(frontier: FrontierService, store: Store, database: Database) -> None:
     crawl_a_little(database, store)
     for query, expected in [
         (UrlFilter(state=UrlState.WAITING), {f"{HOME}slow", "https://other.example/deep"}),
@@ -231,11 +239,11 @@ def test_urls_by_every_filter(browser: ListingService, store: Store, database: D
         (UrlFilter(job="tasks"), set()),
         (UrlFilter(kind="refresh"), set()),
     ]:
-        assert set(names(browser.urls(query), "url")) == expected, query
+        assert set(names(frontier.page(query), "url")) == expected, query
 
 
 def test_urls_of_a_job_from_its_first_domain_to_its_last(
-    browser: ListingService, store: Store, database: Database
+    frontier: FrontierService, store: Store, database: Database
 ) -> None:
     """Whatever the state of its work is on each, and where nobody has counted its URLs yet."""
     crawl_a_little(database, store)
@@ -248,26 +256,26 @@ def test_urls_of_a_job_from_its_first_domain_to_its_last(
     store.seed("example.com/news", job=news)  # the first domain of all
     assert store.value("SELECT count(*) FROM domain_wakes WHERE job_id = %s", news)
     query = UrlFilter(job="news")
-    rows = (page := browser.urls(query, limit=2)).rows
+    rows = (page := frontier.page(query, limit=2)).rows
     while page.next is not None:
-        rows += (page := browser.urls(query, after=page.next, limit=2)).rows
+        rows += (page := frontier.page(query, after=page.next, limit=2)).rows
     expected = store.connection.execute(
-        "SELECT domain_id, url_key FROM url_frontier WHERE job_id = %s ORDER BY domain_id, url_key", (news,)
+        "SELECT url FROM url_frontier WHERE job_id = %s ORDER BY domain_id, url_key", (news,)
     ).fetchall()
-    assert [(row.domain_id, row.url_key) for row in rows] == expected
+    assert [(row.url,) for row in rows] == expected
     assert len(expected) == 5
 
 
-def test_urls_as_a_visit_takes_them(browser: ListingService, store: Store) -> None:
+def test_urls_as_a_visit_takes_them(frontier: FrontierService, store: Store) -> None:
     store.seed(*(f"a.example/{n}" for n in range(6)))
     store.connection.execute("UPDATE url_frontier SET depth = 2 WHERE url LIKE '%/0'")
     store.connection.execute("UPDATE url_frontier SET priority = 1 WHERE url LIKE '%/1'")
     query = UrlFilter(domain="a.example", job="default", state=UrlState.WAITING)
     found: list[str] = []
-    page = browser.urls(query, order="taken", limit=2)
+    page = frontier.page(query, order="taken", limit=2)
     found += names(page, "url")
     while page.next is not None:
-        page = browser.urls(query, order="taken", after=page.next, limit=2)
+        page = frontier.page(query, order="taken", after=page.next, limit=2)
         found += names(page, "url")
     taken = store.connection.execute("SELECT url FROM url_frontier ORDER BY priority DESC, depth, url_key")
     assert found == [row[0] for row in taken]
@@ -366,9 +374,11 @@ def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -
         query.given()
 
 
-def test_who_is_not_known_is_not_found(browser: ListingService, at_work: WorkerService) -> None:
+def test_who_is_not_known_is_not_found(
+    browser: ListingService, at_work: WorkerService, frontier: FrontierService
+) -> None:
     with pytest.raises(NotFound, match="no domain"):
-        browser.urls(UrlFilter(domain="nobody.example"))
+        frontier.page(UrlFilter(domain="nobody.example"))
     with pytest.raises(NotFound, match="no job called"):
         at_work.runs(RunFilter(job="nothing"))
 
@@ -385,20 +395,19 @@ def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
 # Items ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_long_items_is_short_and_the_next_goes_on(
-    browser: ListingService, database: Database, store: Store
-) -> None:
+def test_a_page_of_long_items_is_short_and_the_next_goes_on(database: Database, store: Store) -> None:
     crawl_a_little(database, store)
+    items = ItemService(database)
     put_items(store.connection, HOME, *({"n": n, "text": "x" * 200_000} for n in range(120)))
     found, after, lengths = list[int](), None, list[int]()
     while True:
-        page = browser.items(ItemFilter(domain="example.com"), after=after, limit=500)
+        page = items.page(ItemFilter(domain="example.com"), after=after, limit=500)
         found += [row.data["n"] for row in page.rows]
         lengths.append(len(page.rows))
         if (after := page.next) is None:
             break
     assert found == list(range(120)), "each once, in its order"
     assert lengths == [50, 50, 20]
-    small = browser.items(ItemFilter(parser="shop"), limit=7)
+    small = items.page(ItemFilter(parser="shop"), limit=7)
     assert ([row.position for row in small.rows], small.next is None) == (list(range(7)), False)
-    assert browser.items(ItemFilter(parser="other"), limit=7).rows == []
+    assert items.page(ItemFilter(parser="other"), limit=7).rows == []

@@ -11,8 +11,7 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.domains import queries as domains
 from holdfast.errors import NotFound, Refused, UsageError
-from holdfast.frontier.queries import clear as frontier_clear
-from holdfast.frontier.queries import lists as frontier_lists
+from holdfast.frontier import queries
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.outcome import Outcome
@@ -51,8 +50,8 @@ def urls(store: Store) -> dict[str, str]:
 
 def test_seeds_go_into_the_standing_job_before_all_others(desk: FrontierService, store: Store) -> None:
     loaded = desk.seed(["a.example", "not a url", "https://a.example/x"], actor=WHO)
-    assert (loaded.seeds, loaded.urls, loaded.domains, loaded.bad) == (2, 2, 1, 1)
-    assert loaded.bad_lines[0].line == 2
+    assert (loaded.seen, loaded.urls, loaded.domains, loaded.bad) == (3, 2, 1, 1)
+    assert loaded.bad_urls[0].line == 2
     assert store.value("SELECT array_agg(DISTINCT priority)::text FROM url_frontier") == "{3}"
     assert store.work("a.example")["ready"]
     assert deeds(store.connection) == [("seed", str(store.job))]
@@ -212,8 +211,8 @@ def test_news_that_nobody_has_counted_go_without_waking_anybody(desk: FrontierSe
 def test_counters_are_right_after_every_step(
     desk: FrontierService, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_clear, "ROWS", 3)
-    monkeypatch.setattr(frontier_clear, "CHUNK", 2)
+    monkeypatch.setattr(queries, "ROWS", 3)
+    monkeypatch.setattr(queries, "CHUNK", 2)
     store.seed(*(f"d{i}.example/{n}" for i in range(5) for n in range(4)))
     claim = store.claim_one()
     with store.connection.transaction():
@@ -221,7 +220,7 @@ def test_counters_are_right_after_every_step(
             store.insert_foreign(claim.domain_id, f"https://{claim.domain}/new{number}")
     steps = []
 
-    def watch(cleared: frontier_clear.Cleared) -> None:
+    def watch(cleared: queries.Cleared) -> None:
         steps.append(cleared.urls)
         assert_invariants(store.connection)
 
@@ -235,7 +234,7 @@ def test_no_domain_is_passed_over_where_jobs_share_domains(
     desk: FrontierService, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of domains with the URLs of two jobs, and of those with many wakes, fewer fit into one look than of others."""
-    monkeypatch.setattr(frontier_clear, "CHUNK", 4)
+    monkeypatch.setattr(queries, "CHUNK", 4)
     other = store.new_job("other")
     for job in (store.job, other):
         store.seed(*(f"d{number}.example/" for number in range(10)), job=job)
@@ -325,7 +324,7 @@ def test_figures_are_those_of_the_counters(
     assert [one.job for one in found.jobs] == ["default"]
     assert desk.stats("news").unfolded == 1
     assert found.oldest_waiting_at == store.value("SELECT min(discovered_at) FROM url_frontier WHERE state = 'waiting'")
-    monkeypatch.setattr(frontier_lists, "COUNTED", 0)
+    monkeypatch.setattr(queries, "COUNTED", 0)
     estimated = desk.stats()
     assert estimated.estimated
     assert sum(estimated.by_kind.values()) == pytest.approx(found.waiting, abs=2)

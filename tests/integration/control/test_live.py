@@ -125,8 +125,9 @@ def test_explain_says_the_same_of_a_domain_that_is_held(database: Database, stor
     wait = VisitWait("b.example", store.job, WaitKind.CIRCUIT, 12.0, "Connection refused: Failed to connect")
     workers.save_activity(store.connection, "w1", Activity({}, (), 1, (wait,)))
     story = Explainer(database, UrlRules()).domain("b.example")
-    (told,) = story.work[0]["waits"]
+    (told,) = story.work[0].waits
     assert told.what == "b.example does not answer (connection refused)"
+    assert told.until is not None
     assert 10 < (told.until - story.now).total_seconds() <= 12
 
 

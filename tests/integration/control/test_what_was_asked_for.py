@@ -10,7 +10,7 @@ from holdfast import factories
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.pool import PooledDatabase
-from holdfast.frontier.queries import clear as frontier_clear
+from holdfast.frontier import queries as frontier_queries
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.domain import Status
@@ -89,7 +89,7 @@ def test_clearing_means_what_was_there_when_somebody_asked(database: Database, s
 def test_clearing_done_again_by_another_takes_nothing_that_came_meanwhile(
     database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_clear, "ROWS", 1)
+    monkeypatch.setattr(frontier_queries, "ROWS", 1)
     store.seed(*(f"https://a.example/{n}" for n in range(4)))
     asked = OperationService(database).ask(CLEAR, {"job": None, "domain": None}, actor=WHO)
     deed = factories.operation_handlers(settings(tmp_path), database).by_kind()[CLEAR]

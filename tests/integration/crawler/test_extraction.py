@@ -10,8 +10,8 @@ import pytest
 from holdfast import factories
 from holdfast.control.reparsing import PageReparser, ReparseReport, Selection
 from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
-from holdfast.db import items
 from holdfast.domains import queries as domains
+from holdfast.items import queries as item_queries
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
 from holdfast.testing.simweb.process import WebProcess
@@ -119,7 +119,7 @@ def test_without_a_parser_nothing_is_due_and_a_persons_word_for_a_domain_counts(
     domains.edit(crawls.connection, name, {"parser_name": "shop"})
     assert crawls.crawl(web.url(0), delay=0, job="other").completed
     assert urls_with_items(crawls)
-    assert items.count_due(crawls.connection) == {}
+    assert item_queries.count_due(crawls.connection) == {}
     domains.edit(crawls.connection, name, {"parser_name": None})
     assert crawls.rows("SELECT parser_name, parser_chosen FROM domains") == [("generic", False)]
 
@@ -127,7 +127,7 @@ def test_without_a_parser_nothing_is_due_and_a_persons_word_for_a_domain_counts(
 def test_a_parser_that_is_not_known_here_leaves_its_pages_due(crawls: Crawls, web: WebProcess, folder: Path) -> None:
     folder.mkdir()
     assert crawls.crawl(web.url(0), delay=0, parser="elsewhere").completed
-    assert sum(items.count_due(crawls.connection).values()) == PAGES
+    assert sum(item_queries.count_due(crawls.connection).values()) == PAGES
     write_parser(folder, "elsewhere", ITEM)
     done = parse_rest(crawls)
     assert (done.pages, done.items, done.failed) == (PAGES, 2 * PAGES, 0)

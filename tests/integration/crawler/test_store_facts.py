@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zstandard
 
+from holdfast import Client
 from holdfast.archive import reader
+from holdfast.model.auth import Role
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, SpecialUrl, Web
+from tests.support.api import serving, settings
 from tests.support.crawls import Crawls, hits, now, wait_for
+from tests.support.pages import Page, Pages
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +139,34 @@ def test_a_flush_only_at_the_end(crawls: Crawls, web: WebProcess) -> None:
     assert crawls.crawl(web.url(0)).completed
     assert crawls.domain(web.address.host(0))["status"] == "exhausted"
     crawls.verify()
+
+
+def test_the_language_of_a_page_wherever_pages_are_shown(
+    crawls: Crawls, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the page, else from the header; in the list, the facts, the export, the explanation, and through the client."""
+    is_html = {"Content-Type": "text/html"}
+    links = b"<a href=/header>a</a><a href=/long>b</a><a href=/none>c</a><a href=/gone>d</a>"
+    pages = {
+        "/": Page(b"<html lang=' de-AT '>" + links, headers={**is_html, "Content-Language": "en"}),
+        "/header": Page(b"<html lang=''>x", headers={**is_html, "Content-Language": "EN, fr"}),
+        "/long": Page(b"<html lang=%s>x" % (b"x" * 99), headers=is_html),
+        "/none": Page(b"x", headers=is_html),
+        "/gone": Page(b"x", 404, {**is_html, "Content-Language": "it"}),
+    }
+    with Pages(pages) as site:
+        crawls.crawl(site.url(), delay=0)
+        named = {"/": "de-at", "/header": "en, fr", "/long": "x" * 35, "/none": None, "/gone": "it"}
+        expected = {site.url(path): language for path, language in named.items()}
+    with serving(crawls.database, settings(tmp_path)) as api, Client(api.url, key=api.key(Role.USER)) as client:
+        assert {page.url: page.content_language for page in client.pages()} == expected
+        assert {url: client.page(url)[0].content_language for url in expected} == expected
+        lines = b"".join(client.exported("pages")).splitlines()
+        assert {row["url"]: row["content_language"] for row in map(json.loads, lines)} == expected
+        told = {url: client.explain(url).told["entries"][0]["page"] for url in expected}
+        assert {url: page["content_language"] for url, page in told.items()} == expected
+    for url, language in expected.items():
+        capsys.readouterr()
+        assert crawls.command("explain", url) == 0
+        shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Language ")]
+        assert [line.split(maxsplit=1)[1] for line in shown] == ([] if language is None else [language])

@@ -8,7 +8,7 @@ import pytest
 from holdfast.db import crawls, domain_removal, frontier, sweeper, visit_state
 from holdfast.db.connection import Database
 from holdfast.errors import RolledBack, StoreError
-from holdfast.frontier.queries import clear as frontier_clear
+from holdfast.frontier import queries as frontier_queries
 from holdfast.model.commit_batch import PageRow, PolitenessClocks
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef
@@ -259,6 +259,7 @@ def test_an_answer_not_modified_leaves_what_is_known_of_the_page(store: Store, w
     store.domains(1)
     claim = store.claim_one()
     page = PageRow(200, "text/html", 12, b"h" * 32, "Title", etag='"1"', last_modified="yesterday", text=b"text")
+    page.content_language = "de"
     worker.commit(worker.part(claim, [outcome(HOME, store.job, page=page)]))
     store.release(claim)
     crawls.restart(store.connection, store.job)
@@ -267,12 +268,14 @@ def test_an_answer_not_modified_leaves_what_is_known_of_the_page(store: Store, w
     taken = frontier.take(store.connection, domain_id=claim.domain_id, job_id=store.job, count=9, exclude=[])
     (waiting,) = taken.urls
     assert (waiting.refresh, waiting.etag, waiting.last_modified) == (True, '"1"', "yesterday")
-    unchanged = outcome(HOME, store.job, Outcome.NOT_MODIFIED, status=304, page=PageRow(304, etag='"2"'))
+    unchanged = outcome(
+        HOME, store.job, Outcome.NOT_MODIFIED, status=304, page=PageRow(304, etag='"2"', content_language="en")
+    )
     worker.commit(worker.part(claim, [unchanged]))
     row = store.connection.execute(
-        "SELECT title, status, outcome, etag, last_modified, content_hash FROM crawled_pages"
+        "SELECT title, status, outcome, etag, last_modified, content_hash, content_language FROM crawled_pages"
     ).fetchone()
-    assert row == ("Title", 304, "not_modified", '"2"', "yesterday", b"h" * 32)
+    assert row == ("Title", 304, "not_modified", '"2"', "yesterday", b"h" * 32, "de")
     assert store.value("SELECT count(*) FROM page_texts") == 1
     assert store.row("d0.example")["pages_crawled"] == 2
     assert_invariants(store.connection)
@@ -404,7 +407,7 @@ def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worke
         worker.commit(worker.part(claim, [outcome(f"https://{claim.domain}/", store.job)], urls))
         store.release(claim)
     one, two = (store.row(name)["id"] for name in ("d0.example", "d1.example"))
-    frontier_clear.clear(store.connection, [one], frontier_clear.Meant([store.job]))
+    frontier_queries.clear(store.connection, [one], frontier_queries.ClearScope([store.job]))
     assert store.value("SELECT array_agg(DISTINCT domain_id) FROM url_templates") == [two]
     domain_removal.remove(store.connection, "d1.example")
     while domain_removal.delete_chunk(store.connection, two) is not None:
@@ -416,7 +419,7 @@ def test_counts_of_templates_go_with_what_they_count(store: Store, worker: Worke
 def test_counts_of_templates_go_however_many_there_are(
     store: Store, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier_clear, "ROWS", 6)
+    monkeypatch.setattr(frontier_queries, "ROWS", 6)
     store.domains(2)
     many, one = store.claim(count=2)
     urls = [found(f"https://{many.domain}/{n}", store.job, template=n) for n in range(8)]
@@ -425,6 +428,6 @@ def test_counts_of_templates_go_however_many_there_are(
     urls = [found(f"https://{one.domain}/{n}", store.job, template=1) for n in range(5)]
     worker.commit(worker.part(one, [outcome(f"https://{one.domain}/", store.job)], urls))
     ids = [many.domain_id, one.domain_id]
-    assert frontier_clear.clear(store.connection, ids, frontier_clear.Meant([store.job])).forgotten == 6
+    assert frontier_queries.clear(store.connection, ids, frontier_queries.ClearScope([store.job])).forgotten == 6
     assert store.value("SELECT count(*) FROM url_templates") == 0
     assert_invariants(store.connection)

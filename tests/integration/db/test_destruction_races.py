@@ -14,8 +14,8 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.domains.service import DomainService
 from holdfast.errors import ClaimLost, HoldfastError, NotFound, Refused, RolledBack
-from holdfast.frontier.queries import clear as frontier_clear
-from holdfast.frontier.queries.clear import Meant
+from holdfast.frontier import queries as frontier_queries
+from holdfast.frontier.queries import ClearScope
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.url import DEFAULT_RULES
@@ -134,7 +134,9 @@ def test_clearing_waits_for_links_that_are_on_their_way_and_takes_them_along(sto
     with beside(database) as (other, thread):
         with store.connection.transaction():
             store.insert_foreign(domain_id, "https://d0.example/late")
-            future = thread.submit(lambda: frontier_clear.clear(other.connection, [domain_id], Meant([other.job])))
+            future = thread.submit(
+                lambda: frontier_queries.clear(other.connection, [domain_id], ClearScope([other.job]))
+            )
             assert wait_until_blocked(store.connection, other.connection, future)
         assert future.result(30).forgotten == 2
     assert store.value("SELECT count(*) FROM domain_wakes") == 0

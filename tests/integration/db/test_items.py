@@ -10,6 +10,8 @@ import pytest
 from holdfast.db import domain_removal, items, jobs
 from holdfast.db.connection import Database
 from holdfast.db.items import FIRST, Due, PageKey, Parsed
+from holdfast.items import queries
+from holdfast.items.records import ParseCounts
 from holdfast.model.commit_batch import PageRow
 from holdfast.model.domain import Claim
 from holdfast.model.fetch_types import ArchiveRef
@@ -71,7 +73,7 @@ def site(database: Database, store: Store) -> Site:
 def test_a_page_is_due_for_its_parser_when_it_is_committed(site: Site) -> None:
     ref = site.fetch()
     assert site.due() == [site.page(ref)]
-    assert items.count_due(site.connection) == {("w1", "shop"): 1}
+    assert queries.count_due(site.connection) == {("w1", "shop"): 1}
     assert items.due(site.connection, "w2", parsers=["shop"]) == [], "it lies on another machine"
     assert items.due(site.connection, "w1", parsers=["other"]) == [], "this parser is not known here"
     assert site.due(after=site.page(ref).key) == [] == site.due(age=60.0)
@@ -81,7 +83,7 @@ def test_without_a_parser_or_an_archive_nothing_is_due(site: Site) -> None:
     ref = site.fetch(parser=None)
     site.fetch(outcome=Outcome.NOT_MODIFIED)
     assert site.due() == [site.page(ref)]
-    assert items.count_due(site.connection) == {("w1", "shop"): 1}, (
+    assert queries.count_due(site.connection) == {("w1", "shop"): 1}, (
         "not modified: the answer of before, for a new parser"
     )
     site.crawl.commit(site.claim, [site.crawl.outcome(HOME + "none", Outcome.OK, page=PageRow(200, parser="shop"))])
@@ -122,7 +124,7 @@ def test_a_failed_parse_is_tried_again_so_often_and_leaves_the_older_items(site:
     assert site.fail(page) == 1
     assert site.due() == []
     assert site.items() == [(0, {"a": 1})]
-    assert items.standing(site.connection, site.store.job) == items.Standing(0, 1, 0, 1, "it hung")
+    assert queries.parse_counts(site.connection, site.store.job) == ParseCounts(0, 1, 0, 1, "it hung")
     again = site.page(site.fetch())
     assert site.fail(again, final=True) == 1
     assert site.due() == [], "what no other attempt would change is not tried again"
@@ -144,9 +146,9 @@ def test_what_the_database_cannot_hold_costs_only_its_page(site: Site) -> None:
     results = [Parsed(good, HOME, done, [{"a": 1}]), Parsed(bad, HOME + "b", done, [{"a": "\0"}])]
     assert items.save(site.connection, results, attempts=2) == 2
     assert site.items() == [(0, {"a": 1})]
-    standing = items.standing(site.connection, site.store.job)
-    assert (standing.failed, standing.parsed) == (1, 1)
-    assert "cannot hold" in (standing.error or "")
+    counts = queries.parse_counts(site.connection, site.store.job)
+    assert (counts.failed, counts.parsed) == (1, 1)
+    assert "cannot hold" in (counts.error or "")
 
 
 def test_products_of_a_crawl_need_no_task(site: Site) -> None:
@@ -197,23 +199,23 @@ def test_items_are_deleted_with_their_pages(site: Site, way: Callable[[Site], No
 def test_lists_go_by_domain_url_and_job(site: Site) -> None:
     site.save({"a": 1}, {"a": 2}, page=site.page(site.fetch()))
     domain = site.claim.domain_id
-    first = items.ITEMS.page(site.connection, {"domain": domain, "url_key": url_key(HOME)}, order="key", limit=1)
+    first = queries.ITEMS.page(site.connection, {"domain": domain, "url_key": url_key(HOME)}, order="key", limit=1)
     assert [(row.url, row.data, row.parser, row.parser_version) for row in first.rows] == [
         (HOME, {"a": 1}, "shop", "1")
     ]
-    rest = items.ITEMS.page(site.connection, {"job": site.store.job}, order="key", after=first.next, limit=5)
+    rest = queries.ITEMS.page(site.connection, {"job": site.store.job}, order="key", after=first.next, limit=5)
     assert [row.data for row in rest.rows] == [{"a": 2}]
     assert rest.next is None
-    everything = items.chunks(site.connection, job_id=None, domain_id=domain, parser="shop", size=1)
+    everything = queries.chunks(site.connection, job_id=None, domain_id=domain, parser="shop", size=1)
     assert [len(chunk) for chunk in everything] == [1, 1]
 
 
 def test_pages_that_a_job_crawled_before_it_had_a_parser_can_be_made_due(site: Site) -> None:
     ref = site.fetch(parser=None)
-    assert items.make_job_due(site.connection, site.store.job, "shop") == 1
+    assert queries.make_job_due(site.connection, site.store.job, "shop") == 1
     assert site.due() == [site.page(ref)]
     site.save({"a": 1}, page=site.page(ref))
-    assert items.make_job_due(site.connection, site.store.job, "shop") == 0
+    assert queries.make_job_due(site.connection, site.store.job, "shop") == 0
     assert site.due() == []
 
 
@@ -233,9 +235,9 @@ def test_who_makes_old_pages_due_does_not_take_back_an_answer_that_comes_meanwhi
                    SELECT domain_id, job_id, url_key, 'shop', crawled_at, archive_segment, archive_offset, archive_length,
                           payload_digest FROM crawled_pages"""
             )
-            make: Callable[[], object] = partial(items.make_known, other.connection, [key])
+            make: Callable[[], object] = partial(queries.make_known, other.connection, [key])
             if how == "job":
-                make = partial(items.make_job_due, other.connection, key.job_id, "shop")
+                make = partial(queries.make_job_due, other.connection, key.job_id, "shop")
             making = thread.submit(make)
             assert wait_until_blocked(site.connection, other.connection, making)
         making.result(timeout=20)
@@ -244,10 +246,10 @@ def test_who_makes_old_pages_due_does_not_take_back_an_answer_that_comes_meanwhi
 
 def test_pages_that_were_never_parsed_can_be(site: Site) -> None:
     ref = site.fetch(parser=None)
-    (page,) = items.archived(site.connection, limit=9)
+    (page,) = queries.archived(site.connection, limit=9)
     assert (page.ref, page.url, page.parses, page.domain_parser) == (ref, HOME, {}, None)
-    items.make_known(site.connection, [site.page(ref, "other").key])
+    queries.make_known(site.connection, [site.page(ref, "other").key])
     assert site.due() == [], "known is not due"
     assert site.save({"a": 1}, page=site.page(ref, "other"), again=True) == 1
-    assert items.archived(site.connection, limit=9)[0].parses == {"other": "1"}
-    assert items.archived(site.connection, limit=9, after=FIRST[:3], job_id=999) == []
+    assert queries.archived(site.connection, limit=9)[0].parses == {"other": "1"}
+    assert queries.archived(site.connection, limit=9, after=FIRST[:3], job_id=999) == []

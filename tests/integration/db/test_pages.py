@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.list_filters import PageFilter
-from holdfast.control.listings import ListingService
 from holdfast.db import audit, sweeper
 from holdfast.db.connection import Database
 from holdfast.domains import queries as domains
@@ -15,6 +13,7 @@ from holdfast.model.commit_batch import PageRow
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome
 from holdfast.pages import queries as pages
+from holdfast.pages.records import PageFilter
 from holdfast.pages.service import PageService
 from tests.support.batches import Worker, outcome
 from tests.support.crawled import HOME, NASTY, Crawl, crawl_a_little
@@ -270,12 +269,12 @@ def test_an_order_is_said_so_that_it_means_the_same_later(crawl: Crawl, desk: Pa
     ],
 )
 def test_lists_show_what_was_asked_for(crawl: Crawl, query: PageFilter, expected: set[str]) -> None:
-    browser = ListingService(crawl.database)
+    desk = PageService(crawl.database)
     for order in ("newest", "oldest", "key"):
-        found = browser.pages(query, order=order)
+        found = desk.page(query, order=order)
         assert {row.url for row in found.rows} == {HOME + path for path in expected}
         assert found.next is None
-    times = [row.crawled_at for row in browser.pages(query).rows]
+    times = [row.crawled_at for row in desk.page(query).rows]
     assert times == sorted(times, reverse=True)
 
 

@@ -158,7 +158,7 @@ def test_a_reason_in_words(reason: str | None, words: tuple[str, str | None]) ->
 
 
 @pytest.mark.parametrize(
-    ("row", "page", "words"),
+    ("row", "outcome", "words"),
     [
         ({"state": "waiting"}, None, "it was not crawled yet"),
         ({"state": "waiting", "kind": "refresh"}, None, "it was crawled, and will be crawled again"),
@@ -172,16 +172,16 @@ def test_a_reason_in_words(reason: str | None, words: tuple[str, str | None]) ->
             None,
             "it was not crawled yet: robots.txt could not be fetched, and is asked for again",
         ),
-        ({"state": "done"}, {"outcome": "not_modified"}, "it has not changed since the time before"),
+        ({"state": "done"}, "not_modified", "it has not changed since the time before"),
         ({"state": "done"}, None, "it was fetched, and is a page"),
         ({"state": "done", "reason": "not_found: 404"}, None, "the server has no such page"),
         ({"state": "failed", "reason": "no_such_host"}, None, "the host's name is not known"),
         ({"state": "denied", "reason": "trap: too many"}, None, "it looks like one of URLs without end"),
     ],
 )
-def test_why_a_url_is_in_its_state(row: dict[str, Any], page: dict[str, Any] | None, words: str) -> None:
+def test_why_a_url_is_in_its_state(row: dict[str, Any], outcome: str | None, words: str) -> None:
     given = {"attempts": 0, "kind": "discovery", "reason": None} | row
-    assert why(given, page)[0] == words
+    assert why(given, outcome)[0] == words
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,21 @@ def test_a_whole_page() -> None:
     assert (parsed.noindex, parsed.nofollow, parsed.password_form, parsed.problem) == (False, False, False, None)
 
 
+@pytest.mark.parametrize(
+    ("html", "language"),
+    [
+        ("<!doctype html><html lang=de-AT><p>x", "de-AT"),
+        ("<p>x<html LANG=' fr '>", "fr"),
+        ("<html lang>x", None),
+        ("<html xml:lang=de>x", None),
+        ("<p lang=de>x", None),
+    ],
+)
+def test_the_language_is_that_of_the_whole_page(html: str, language: str | None) -> None:
+    assert page(html).content_language == language
+    assert page(html, content_type="text/plain").content_language is None
+
+
 def test_what_is_not_seen_is_no_text() -> None:
     parsed = page("""<body>a<script>b</script><style>c</style><noscript>d<a href=/n>n</a><img src=/i></noscript><!-- e -->
         <template>f<a href=/t>t</a></template><p hidden>g<a href=/h>h</a></p><iframe>i</iframe><svg><style>j</style></svg>k""")

@@ -1,16 +1,16 @@
-"""Exports from a server: its rows, written here by whatever writes those of the store."""
+"""Exports from a server: its rows, written to a file here."""
 
 import json
 from collections.abc import Generator
 from datetime import datetime
 
 from holdfast.client import Client
-from holdfast.control.export import Exporter, Row, Wanted, unflat
-from holdfast.pages.texts import MissingTexts, is_missing
+from holdfast.control.export import Exporter, ExportRequest, Row, unflat
+from holdfast.pages.texts import MissingTexts, has_text
 
 
 class RemoteExporter(Exporter):
-    """As `control/export` has it, with rows that come over the line."""
+    """The exporter of `control/export`, with rows from a server."""
 
     __slots__ = ("_client",)
     _client: Client
@@ -19,20 +19,21 @@ class RemoteExporter(Exporter):
         object.__setattr__(self, "_client", client)
         object.__setattr__(self, "missing", MissingTexts())
 
-    def expected(self, wanted: Wanted) -> int | None:  # noqa: ARG002 — nobody knows before
-        """Nobody knows how many there will be."""
+    def expected(self, request: ExportRequest) -> int | None:  # noqa: ARG002 — a server does not say it
+        """Return None: the number of rows is unknown."""
         return None
 
-    def rows(self, wanted: Wanted) -> Generator[Row, None, None]:
-        """Every row, with the columns of its kind. What breaks off raises: a part is not passed off as the whole."""
-        times = [name for name, kind in wanted.columns.items() if kind == "timestamp"]
+    def rows(self, request: ExportRequest) -> Generator[Row, None, None]:
+        """Read every row, with the columns of its kind; an older server may lack some, which are null. Raises if the stream breaks off."""
+        columns = request.columns
+        times = [name for name, kind in columns.items() if kind == "timestamp"]
         rest = b""
-        for piece in self._client.exported(wanted.kind, job=wanted.job, domain=wanted.domain, text=wanted.text):
-            *lines, rest = (rest + piece).split(b"\n")
+        for chunk in self._client.exported(request.kind, job=request.job, domain=request.domain, text=request.text):
+            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                row = unflat(json.loads(line), wanted.columns)
+                row: Row = dict.fromkeys(columns) | unflat(json.loads(line), columns)
                 for name in times:
                     row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
-                if wanted.text and is_missing(row, row["text"]):
-                    self.missing.unknown += 1
-                yield {name: row[name] for name in wanted.columns}
+                if request.text and row["text"] is None:
+                    self.missing.unknown += has_text(row["outcome"], row["noindex"], row["content_length"])
+                yield {name: row[name] for name in columns}

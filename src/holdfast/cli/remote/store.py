@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from holdfast.cli.remote import rows
 from holdfast.cli.remote.jobs import RemoteJobs
@@ -12,7 +12,6 @@ from holdfast.client import Client
 from holdfast.client.decoding import read
 from holdfast.client.values import Operation
 from holdfast.control.explain import DomainStory, UrlStory
-from holdfast.control.explain_text import Wait
 from holdfast.control.verify import Step
 from holdfast.db.verify import Finding
 from holdfast.errors import HoldfastError
@@ -86,14 +85,9 @@ def overview(client: Client) -> RemoteOverview:
 
 
 def explain(client: Client, what: str) -> UrlStory | DomainStory:
-    """The story of a URL or a domain."""
+    """Explain a URL or a domain."""
     found = client.explain(what)
-    told: dict[str, Any] = rows.revived(found.told)
-    if found.kind == "url":
-        return read(UrlStory, told)
-    for work in told["work"]:
-        work["waits"] = [read(Wait, wait) for wait in work["waits"]]
-    return read(DomainStory, told)
+    return read(UrlStory, found.told) if found.kind == "url" else read(DomainStory, found.told)
 
 
 class RemoteVerifier:

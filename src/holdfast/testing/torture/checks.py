@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from holdfast.control.verify import Verifier
 from holdfast.db import exports
-from holdfast.db.connection import Connection, Database
+from holdfast.db.connection import Database
 from holdfast.domains import queries
 from holdfast.testing.simweb import log_checks
 from holdfast.testing.simweb.access_log import Hit
@@ -56,23 +56,17 @@ UrlResults = dict[UrlKey, UrlResult]
 
 def read_results(database: Database) -> UrlResults:
     """Read the final state of every URL in the store."""
-    no_filter = exports.Only()
     with database.session() as connection:
-        last = {
-            (row["domain"], row["page_url"]): (row["outcome"], row["status"])
-            for chunk in exports.log(connection, no_filter)
-            for row in chunk
-        }
+        last: dict[tuple[str | None, str], tuple[str | None, int | None]]
+        last = {(row.domain, row.url): (row.outcome, row.status) for row in exports.log(connection)}
         content = {
-            (row["domain"], row["url"]): bytes(row["content_hash"]).hex()
-            for chunk in exports.pages(connection, no_filter, text=False)
-            for row in chunk
-            if row["content_hash"] is not None
+            (stored.page.domain, stored.page.url): stored.page.content_hash
+            for stored in exports.pages(connection, text=False)
         }
-        found = [((row["domain"], row["url"]), row) for chunk in exports.urls(connection, no_filter) for row in chunk]
+        found = [((row.domain or "", row.url), row) for row in exports.urls(connection)]
     rows = Counter(key for key, _ in found)
     return {
-        key: UrlResult(row["state"], *last.get(key, (None, None)), content=content.get(key), rows=rows[key])
+        key: UrlResult(row.state, *last.get(key, (None, None)), content=content.get(key), rows=rows[key])
         for key, row in found
     }
 
@@ -95,23 +89,19 @@ class LateWriteCheck:
     def late_writes(self, database: Database) -> list[str]:
         """I5: rows written under an epoch that had already ended at the previous call."""
         with database.session() as connection:
-            domains = {domain for domain, _ in _written(connection)}
+            domains = {domain for domain, _ in exports.logged_by_epoch(connection)}
             over = {
                 (domain, tenure.epoch)
                 for domain in domains
                 for tenure in queries.tenures_of(connection, domain, limit=_NO_LIMIT)
                 if tenure.ended_at is not None
             }
-            written = _written(connection)  # read after the ended tenures, so all of their rows are included
+            written = exports.logged_by_epoch(
+                connection
+            )  # read after the ended tenures, so all of their rows are included
         late = [each for each in sorted(self._ended) if written[each] != self._written_before[each]]
         self._ended, self._written_before = over, written
         return _limit_lines(f"I5 domain {domain}: written under epoch {epoch} after its end" for domain, epoch in late)
-
-
-def _written(connection: Connection) -> Counter[tuple[int, int]]:
-    return Counter(
-        (row["domain_id"], row["claim_epoch"]) for chunk in exports.log(connection, exports.Only()) for row in chunk
-    )
 
 
 def compare_results(without: UrlResults, under: UrlResults) -> list[str]:
