@@ -25,7 +25,6 @@ from holdfast.control.list_filters import (
     AuditFilter,
     ClaimFilter,
     DomainFilter,
-    JobFilter,
     NameFilter,
     PageFilter,
     ProxyFilter,
@@ -41,7 +40,9 @@ from holdfast.db.domains import NewDomains
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.pool import PooledDatabase
 from holdfast.frontier.service import FrontierService
+from holdfast.jobs.records import JobFilter
 from holdfast.jobs.seed_import import SeedImporter
+from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
@@ -215,7 +216,11 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services = {"products": ProductService, "deliveries": WebhookService}
+    services: dict[str, Callable[[Database], Any]] = {
+        "products": ProductService,
+        "deliveries": WebhookService,
+        "jobs": lambda database: JobService(database, ""),
+    }
     service = services.get(case.list)
     ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
 
@@ -271,7 +276,7 @@ def _sums(database: Database) -> list[dict[str, Any]]:
     asked: dict[str, Callable[[], object]] = {
         "frontier stats": frontier.stats,
         "frontier stats of a job": lambda: frontier.stats("job-5"),
-        "the biggest job": lambda: ListingService(database).job("default"),
+        "the biggest job": lambda: JobService(database, "").show("default"),
     }
     figures = []
     for name, ask in asked.items():

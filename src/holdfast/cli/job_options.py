@@ -122,8 +122,8 @@ def _user_agent(text: str | None) -> str | None:
 
 
 def crawl_service(context: command_context.CommandContext) -> CrawlService:
-    """The service for crawls, on the store of this invocation."""
+    """The service for crawls, on the database of this invocation."""
     settings = context.settings
     database = context.store()
-    sower = factories.seed_importer(settings, database)
-    return CrawlService(database, sower, factories.secret_sealer(settings), settings.crawl.max_depth)
+    importer = factories.seed_importer(settings, database)
+    return CrawlService(database, importer, factories.secret_sealer(settings), settings.crawl.max_depth)

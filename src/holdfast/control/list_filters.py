@@ -10,7 +10,6 @@ from typing import Final
 
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
-from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter, split_flag
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.task import TaskStatus
@@ -112,25 +111,6 @@ class UrlFilter(ListFilter):
         split_flag(given, "due", "due", "delayed")
         if self.state in (UrlState.WAITING, UrlState.FAILED):
             given[str(given.pop("state"))] = True
-        return given
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter(ListFilter):
-    """Which jobs."""
-
-    state: JobState | None = None
-    name: str | None = None
-    """What the name begins with."""
-    scheduled: bool | None = None
-    """Only those that recur."""
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        if "name" in given:
-            given["prefix"] = given.pop("name")
-        if not given.get("scheduled", True):
-            raise UsageError("There is no list of jobs that do not recur; leave `scheduled` out for all.")
         return given
 
 

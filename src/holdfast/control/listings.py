@@ -18,7 +18,6 @@ from holdfast.control.list_filters import (
     ClaimFilter,
     DomainFilter,
     ItemFilter,
-    JobFilter,
     NameFilter,
     PageFilter,
     ProxyFilter,
@@ -37,6 +36,7 @@ from holdfast.domains.queries import ClaimRow, DomainRow, TenureRow, TransitionR
 from holdfast.errors import UsageError
 from holdfast.frontier.queries import lists as frontier_lists
 from holdfast.frontier.queries.lists import UrlRow
+from holdfast.jobs.queries.jobs import JOBS
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.maintenance_window import MaintenanceWindows
@@ -51,7 +51,7 @@ from holdfast.stats.status import SILENCE
 from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.queries import DELIVERIES
 from holdfast.workers import queries as run_lists
-from holdfast.workers.queries import JobRow, RunRow, WorkerRow
+from holdfast.workers.queries import RunRow, WorkerRow
 
 _RULES: Final = UrlRules()
 MOST_OF_ITEMS: Final = 4 << 20
@@ -64,7 +64,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "pages": pages.PAGES,
     "items": items.ITEMS,
     "urls": frontier_lists.URLS,
-    "jobs": run_lists.JOBS,
+    "jobs": JOBS,
     "runs": run_lists.RUNS,
     "workers": run_lists.WORKERS,
     "claims": domain_lists.CLAIMS,
@@ -158,14 +158,6 @@ class ListingService:
             ids = self._ids(connection, _given(query))
             return frontier_lists.urls(connection, ids, order=order, after=after, limit=limit)
 
-    def jobs(
-        self, query: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[JobRow]:
-        """Jobs, with what there is to do and what was done."""
-        check_page_size(limit)
-        with self.database.session() as connection:
-            return run_lists.jobs(connection, _given(query), order=order, after=after, limit=limit)
-
     def runs(
         self, query: RunFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[RunRow]:
@@ -240,11 +232,6 @@ class ListingService:
         return self._page(record_lists.AUDIT, given, order, after, limit)
 
     # One of them
-
-    def job(self, named: str | int) -> JobRow:
-        """A job by its name or id."""
-        with self.database.session() as connection:
-            return run_lists.job(connection, _job(connection, named))
 
     def run(self, run_id: int) -> RunRow:
         """A run."""

@@ -14,7 +14,7 @@ from psycopg.abc import Buffer
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.datetime import TimestamptzLoader
 
-from holdfast.db import budget, claimable, jobs, retry_now, transitions
+from holdfast.db import budget, claimable, jobs, transitions
 from holdfast.errors import Changed, NotFound, Refused
 from holdfast.model.domain import Event, Seed, Status, status_reason
 from holdfast.model.outcome import Outcome
@@ -278,7 +278,7 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         others = set(Status) - {Status.PENDING}
         changed = transitions.change(connection, [domain_id], Status.PENDING, only_from=others, reason=words)
         connection.execute(_RESET, key | {"rise": 0 if changed else 1})
-        retry_now.stamp(connection, [domain_id])
+        claimable.mark_retried(connection, [domain_id])
         claimable.expire_failed_robots(connection, [domain_id])
         budget.return_unused(connection, [domain_id])
         claimable.reset_budgets(connection, [domain_id])
@@ -311,7 +311,7 @@ def unblock(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         words = status_reason(Event.UNBLOCKED, why)
         transitions.change(connection, [domain_id], Status.PENDING, only_from=stopped, reason=words)
         connection.execute(_FORGIVE, key)
-        retry_now.stamp(connection, [domain_id])
+        claimable.mark_retried(connection, [domain_id])
         connection.execute(_FORGET_ROBOTS, key)
         claimable.rescore(connection, [domain_id])
         connection.execute(_START_OVER, key)

@@ -13,8 +13,9 @@ from typing import Final
 
 import psycopg
 
-from holdfast.db import claimable, job_seeds, request_secrets, transitions
+from holdfast.db import claimable, request_secrets, transitions
 from holdfast.errors import NotFound, Refused
+from holdfast.jobs.records import StateChange
 from holdfast.model.domain import Event, Status, status_reason
 from holdfast.model.job import JobAction, JobState, state_after
 
@@ -27,7 +28,9 @@ CHUNK: Final = 500
 LATECOMERS: Final = timedelta(minutes=2)
 """After a resume: longer than a statement may take."""
 ROWS: Final = 10_000
-"""Frontier rows that go with one transaction."""
+"""Frontier rows that one transaction deletes."""
+SEED_ROWS: Final = 10_000
+"""Seeds that one transaction deletes."""
 _DEADLOCK_RETRIES: Final = 5
 GRAVE: Final = timedelta(minutes=10)
 """How long the row of a deleted job stays: a batch that was begun before may still write for it, and what it writes is forgotten too."""
@@ -102,6 +105,11 @@ GROUP BY domain_id ORDER BY domain_id LIMIT %(chunk)s
 """
 # FOR UPDATE: whoever inserts URLs for a domain that he does not hold shares its row, and has to be waited for.
 _LOCK_DOMAINS: Final = "SELECT id FROM domains WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE"
+_IS_GUESSED_SEED: Final = "SELECT guessed FROM job_seeds WHERE job_id = %(job)s AND url_key = %(key)s"
+_FORGET_SEEDS: Final = """
+WITH chunk AS (SELECT url_key FROM job_seeds WHERE job_id = %(job)s ORDER BY url_key LIMIT %(rows)s)
+DELETE FROM job_seeds s USING chunk WHERE s.job_id = %(job)s AND s.url_key = chunk.url_key
+"""
 _FORGET: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT domain_id, url_key FROM url_frontier WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s
@@ -156,16 +164,6 @@ class DueJob:
     """False: it is still under way, paused or cancelled; this time is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
-    """What became of a job by what a person said."""
-
-    job_id: int
-    name: str
-    before: JobState
-    after: JobState
-
-
 def find(connection: psycopg.Connection, text: str) -> int:
     """The id of the job with this name or, if none has it, with this id."""
     row = connection.execute(_NAMED, {"text": text}).fetchone()
@@ -183,6 +181,12 @@ def is_named(connection: psycopg.Connection, name: str) -> bool:
 def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
     """Whether anybody may work on it: not paused, ended, cancelled or deleted."""
     row = connection.execute("SELECT EXISTS (SELECT FROM runnable_jobs WHERE id = %s)", (job_id,)).fetchone()
+    return bool(row and row[0])
+
+
+def is_guessed_seed(connection: psycopg.Connection, job_id: int, url_key: bytes) -> bool:
+    """Whether this URL is a seed of the job whose scheme was guessed."""
+    row = connection.execute(_IS_GUESSED_SEED, {"job": job_id, "key": url_key}).fetchone()
     return bool(row and row[0])
 
 
@@ -207,7 +211,7 @@ def state(connection: psycopg.Connection, job_id: int) -> JobState:
     return JobState(row[0])
 
 
-def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted:
+def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> StateChange:
     """Do what a person says. Refused where the state of the job forbids it.
 
     Before: nothing. After (with the commit): its workers hear of it; a resumed job has work that was put aside: `unpark`.
@@ -224,7 +228,7 @@ def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted
         connection.execute(_SET, {"job": job_id, "state": new})
         if new is JobState.CANCELLED:
             connection.execute(_END_CRAWL, {"job": job_id})
-    return Acted(job_id, name, before, new)
+    return StateChange(job_id, name, before, new)
 
 
 def ask_for_crawl(connection: psycopg.Connection, job_ids: Sequence[int]) -> None:
@@ -333,7 +337,7 @@ def delete(connection: psycopg.Connection, job_id: int) -> str:
     if name in STANDING:
         raise Refused(f"Job {name} is a standing one and cannot be deleted; `holdfast jobs pause {name}` stops it.")
     connection.execute(_DELETE, {"job": job_id})
-    job_seeds.forget_files(connection, job_id)
+    connection.execute("DELETE FROM job_seed_files WHERE job_id = %(job)s", {"job": job_id})
     request_secrets.forget_job(connection, job_id)
     connection.execute(_END_CRAWL, {"job": job_id})
     return name
@@ -368,7 +372,7 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
     with connection.transaction():
         found = connection.execute(_ITS_DOMAINS, {"job": job_id, "chunk": CHUNK}).fetchall()
         if not found:
-            if job_seeds.forget(connection, job_id):
+            if connection.execute(_FORGET_SEEDS, {"job": job_id, "rows": SEED_ROWS}).rowcount:
                 return 0
             connection.execute(_BURY, {"job": job_id, "grave": GRAVE})
             return None

@@ -11,9 +11,10 @@ from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Body, Confirm, Filter, Text, View
-from holdfast.api.responses import BadSeed, OperationView, accepted, bad_seeds
+from holdfast.api.responses import OperationView, accepted
 from holdfast.control.list_filters import UrlFilter
-from holdfast.jobs.seed_import import Loaded
+from holdfast.jobs.records import BadLine
+from holdfast.jobs.seed_import import ImportProgress
 from holdfast.model.outcome import UrlState
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["frontier"])
@@ -99,7 +100,7 @@ class Sown(View):
     domains: int
     """That are new."""
     bad: int
-    bad_urls: list[BadSeed]
+    bad_urls: list[BadLine]
     """The first ones."""
 
 
@@ -184,11 +185,11 @@ def clear(
     return accepted(response, services.operations.ask("clear-frontier", asked, actor=caller.name))
 
 
-def _sown(loaded: Loaded) -> Sown:
+def _sown(loaded: ImportProgress) -> Sown:
     return Sown(
         seen=loaded.lines,
         urls=loaded.urls,
         domains=loaded.domains,
         bad=loaded.bad,
-        bad_urls=bad_seeds(loaded.bad_lines),
+        bad_urls=loaded.bad_lines,
     )

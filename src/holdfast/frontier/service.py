@@ -16,7 +16,7 @@ from holdfast.frontier.queries import clear as frontier_clear
 from holdfast.frontier.queries import lists as frontier_lists
 from holdfast.frontier.queries.clear import Cleared, Meant
 from holdfast.frontier.queries.lists import FrontierStats
-from holdfast.jobs.seed_import import Loaded, SeedImporter
+from holdfast.jobs.seed_import import ImportProgress, SeedImporter
 from holdfast.model.job import JobState
 
 PRIORITIES: Final = {"high": 3, "medium": 2, "low": 1}
@@ -73,17 +73,19 @@ class FrontierService:
         with self.database.session() as connection:
             return frontier_lists.stats(connection, None if job is None else _job(connection, job))
 
-    def seed(self, urls: list[str], job: str | int | None = None, *, actor: str) -> Loaded:
+    def seed(self, urls: list[str], job: str | int | None = None, *, actor: str) -> ImportProgress:
         """URLs or domains as seeds of a job (None: the standing one), before all others; bad ones are counted, and the rest go in."""
         return self._add("seed", urls, job, PRIORITIES["high"], actor)
 
-    def add(self, urls: list[str], job: str | int | None = None, *, actor: str, priority: str = "medium") -> Loaded:
+    def add(
+        self, urls: list[str], job: str | int | None = None, *, actor: str, priority: str = "medium"
+    ) -> ImportProgress:
         """URLs into the frontier of a job (None: the standing one). What is there already stays as it is."""
         if priority not in PRIORITIES:
             raise UsageError(f"The priority of a URL is {', '.join(PRIORITIES)}, not {priority!r}.")
         return self._add("add", urls, job, PRIORITIES[priority], actor)
 
-    def _add(self, action: str, urls: list[str], job: str | int | None, priority: int, actor: str) -> Loaded:
+    def _add(self, action: str, urls: list[str], job: str | int | None, priority: int, actor: str) -> ImportProgress:
         if not 1 <= len(urls) <= MOST:
             raise UsageError(f"1 to {MOST} URLs are added at once, not {len(urls)}.")
         with self.database.session() as connection:
@@ -95,7 +97,7 @@ class FrontierService:
                 raise Refused(f"Job {job} is {state}: no worker would crawl what is added to it. Start it again first.")
         sower = replace(self.sower, job=job_id, source="API", priority=priority)
 
-        def note(connection: Connection, loaded: Loaded) -> None:
+        def note(connection: Connection, loaded: ImportProgress) -> None:
             details = {"seeds": loaded.seeds, "urls": loaded.urls, "domains": loaded.domains, "priority": priority}
             audit.write(connection, actor=actor, action=action, kind=KIND, object_id=job_id, details=details)
 

@@ -1,11 +1,12 @@
 """How things stand, in a few figures: jobs, workers, domains, pace, what is due."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.db import domains, operator_reports
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import jobs as job_queries
 from holdfast.model.domain import Status
 
 SPAN: Final = timedelta(minutes=1)
@@ -50,7 +51,7 @@ def overview(database: Database) -> Overview:
         seconds = SPAN.total_seconds()
         return Overview(
             now=totals["now"],
-            jobs=operator_reports.jobs(connection),
+            jobs=[asdict(job) for job in job_queries.everything(connection)],
             workers=operator_reports.workers(connection, silence=SILENCE),
             runs=totals["runs"],
             domains=dict.fromkeys(map(str, Status), 0) | domains.counts(connection),

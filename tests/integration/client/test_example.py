@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from holdfast import Client
-from holdfast.client.values import JobProgress
+from holdfast.jobs.records import JobProgress
 from tests.support.api import Api
 from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html

@@ -11,7 +11,6 @@ from holdfast.control.list_filters import (
     ClaimFilter,
     DomainFilter,
     ItemFilter,
-    JobFilter,
     NameFilter,
     ProxyFilter,
     RunFilter,
@@ -24,6 +23,7 @@ from holdfast.db import audit, crawls, jobs, runs, workers
 from holdfast.db.connection import Database
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
+from holdfast.jobs.records import JobFilter
 from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
@@ -133,24 +133,25 @@ def test_windows_say_when_they_open_and_close(some: Store, browser: ListingServi
 # Jobs, runs, workers --------------------------------------------------------------------------------------------------
 
 
-def test_jobs_by_state_and_name_with_their_figures(browser: ListingService, store: Store, database: Database) -> None:
+def test_jobs_by_state_and_name_with_their_figures(store: Store, database: Database) -> None:
+    service = JobService(database, "ann")
     crawl_a_little(database, store)
     news, old = store.new_job("news"), store.new_job("newspaper")
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (old,))
-    assert names(browser.jobs(order="oldest"), "name") == ["default", "tasks", "news", "newspaper"]
-    assert names(browser.jobs(JobFilter(name="news")), "name") == ["newspaper", "news"]
-    assert names(browser.jobs(JobFilter(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
-    (row,) = browser.jobs(JobFilter(name="default")).rows
+    assert names(service.page(order="oldest"), "name") == ["default", "tasks", "news", "newspaper"]
+    assert names(service.page(JobFilter(name="news")), "name") == ["newspaper", "news"]
+    assert names(service.page(JobFilter(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
+    (row,) = service.page(JobFilter(name="default")).rows
     assert (row.domains, row.discovered, row.waiting, row.urls_done, row.denied, row.pages) == (2, 8, 2, 4, 2, 3)
-    assert row == browser.job("default") == browser.job(store.job)
-    first = browser.jobs(order="oldest", limit=3)
+    assert row == service.show("default") == service.show(store.job)
+    first = service.page(order="oldest", limit=3)
     assert (names(first, "name"), first.next) == (["default", "tasks", "news"], (news,))
-    assert names(browser.jobs(order="oldest", after=first.next), "name") == ["newspaper"]
-    assert [found["name"] for found in JobService(database, "ann").some([news, 999])] == ["news"]
+    assert names(service.page(order="oldest", after=first.next), "name") == ["newspaper"]
+    assert [found.name for found in service.some([news, 999])] == ["news"]
     jobs.delete(store.connection, news)
-    assert names(browser.jobs(JobFilter(name="news")), "name") == ["newspaper"]
+    assert names(service.page(JobFilter(name="news")), "name") == ["newspaper"]
     with pytest.raises(NotFound):
-        browser.job(news)
+        service.show(news)
 
 
 def test_runs_and_workers(browser: ListingService, store: Store, database: Database) -> None:
@@ -323,8 +324,8 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
 
 
 @pytest.mark.parametrize("limit", [0, 501, -1])
-def test_a_page_has_its_limits(browser: ListingService, limit: int) -> None:
-    for ask in (browser.domains, browser.jobs, browser.tasks):
+def test_a_page_has_its_limits(browser: ListingService, database: Database, limit: int) -> None:
+    for ask in (browser.domains, JobService(database, "ann").page, browser.tasks):
         with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
             ask(limit=limit)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import claimable, crawls, jobs, runs, sweeper
+from holdfast.db import claimable, crawls, job_ends, jobs, runs, sweeper
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
 from holdfast.model.domain import Event, Status
@@ -65,22 +65,22 @@ def test_a_crawl_goes_on_until_it_is_finished(store: Store, worker: Worker) -> N
     assert store.value("SELECT state FROM crawls") == "stopped"
     assert job_state(store, job.id) == "pending"
     assert crawls.begin(store.connection, job.id) == (first, True)
-    assert not crawls.finish(store.connection, first), "a URL waits"
+    assert not job_ends.finish(store.connection, first), "a URL waits"
     assert job_state(store, job.id) == "pending"
     second, goes_on = crawls.begin(store.connection, job.id)
     assert (second > first, goes_on) == (True, False)
     (claim,) = store.claim(job=job.id)
-    assert not crawls.finish(store.connection, second), "somebody is at it"
+    assert not job_ends.finish(store.connection, second), "somebody is at it"
     third, _ = crawls.begin(store.connection, job.id)
     worker.crawl(claim, job=job.id)
     store.release(claim)
-    assert crawls.finish(store.connection, third)
-    assert crawls.finish(store.connection, third), "twice is as good as once"
+    assert job_ends.finish(store.connection, third)
+    assert job_ends.finish(store.connection, third), "twice is as good as once"
     assert job_state(store, job.id) == "completed"
     assert store.value("SELECT completed_at IS NOT NULL FROM crawl_jobs WHERE id = %s", job.id)
     assert_invariants(store.connection)
     with pytest.raises(NotFound):
-        crawls.finish(store.connection, 999)
+        job_ends.finish(store.connection, 999)
     with pytest.raises(NotFound):
         crawls.begin(store.connection, 999)
 
@@ -93,7 +93,7 @@ def test_news_on_its_way_keeps_a_job_from_being_completed(store: Store, worker: 
     store.release(claim)
     with store.connection.transaction():
         store.insert_foreign(claim.domain_id, "https://d0.example/new")
-    assert not crawls.finish(store.connection, crawl)
+    assert not job_ends.finish(store.connection, crawl)
 
 
 def test_the_standing_job_is_proved_to_be_done_but_stays_runnable(store: Store, worker: Worker) -> None:
@@ -102,7 +102,7 @@ def test_the_standing_job_is_proved_to_be_done_but_stays_runnable(store: Store, 
     claim = store.claim_one()
     worker.crawl(claim)
     store.release(claim)
-    assert crawls.finish(store.connection, crawl)
+    assert job_ends.finish(store.connection, crawl)
     assert job_state(store, store.job) == "pending"
 
 
@@ -114,7 +114,7 @@ def test_seeds_bring_a_completed_job_back(store: Store, worker: Worker, url: str
     (claim,) = store.claim(job=job.id)
     worker.crawl(claim, job=job.id)
     store.release(claim)
-    assert crawls.finish(store.connection, crawl)
+    assert job_ends.finish(store.connection, crawl)
     store.seed("a.example", job=job.id)
     assert job_state(store, job.id) == "completed", "nothing new"
     store.seed(url, job=job.id)
@@ -146,7 +146,7 @@ def test_a_proof_and_seeds_at_the_same_moment_lose_no_work(store: Store, databas
         assert not seeded.wait(0.3), "it waits for what the proof finds"
     thread.join(30)
     assert job_state(store, job.id) == "pending"
-    assert not crawls.finish(store.connection, crawl)
+    assert not job_ends.finish(store.connection, crawl)
     assert_invariants(store.connection)
 
 

@@ -1,6 +1,6 @@
 """Headers, cookies and credentials on their way to a server."""
 
-from holdfast.client.values import Secrets
+from holdfast.jobs.records import Secrets
 from holdfast.model.request_secrets import RequestSecrets
 
 

@@ -1,13 +1,13 @@
-"""Another attempt at a person's request: what failed before is tried again at once.
+"""Another attempt at an operator's request: what failed before is tried again at once.
 
-The rule: only a person (a command, an API call) asks, never a schedule, and each domain is tried at most every 5 s, by the database's
+The rule: only an operator (a command, an API call) asks, never a schedule, and each domain is tried at most every 5 s, by the database's
 clock. Nothing of a domain that a worker holds is changed here: the request is a wake, which the holder folds at its release
-(`readiness.fold_retries`). What the server asked for (Retry-After) and a block stay.
+(`claimable.fold_retries`). A pause that the server asked for (Retry-After) and a block stay.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import psycopg
@@ -17,10 +17,8 @@ from holdfast.model.job import JobSpec
 from holdfast.model.outcome import Outcome
 
 CHUNK: Final = 500
-PAUSE: Final = timedelta(seconds=5)
-"""Between two attempts on a domain that people ask for."""
-_NAMED: Final = 20
-"""Domains that are named for keeping a Retry-After."""
+_MAX_HELD_BACK: Final = 20
+"""Domains that are returned because of their Retry-After."""
 
 # Domains of the job where something failed. Those that are held and new to the job are known by their wakes only.
 _CANDIDATES: Final = """
@@ -40,11 +38,7 @@ ORDER BY d.id
 _LOCK: Final = """
 SELECT id, claimed_by IS NULL FROM domains WHERE id = ANY(%(ids)s) AND removed_at IS NULL ORDER BY id FOR NO KEY UPDATE
 """
-_STAMP: Final = """
-UPDATE domains SET retried_at = GREATEST(clock_timestamp(), retried_at + %(pause)s)
-WHERE id = ANY(%(ids)s) AND (retried_at IS NULL OR retried_at <= clock_timestamp())
-"""
-# Other jobs on these domains only stop waiting: what failed for them is theirs to ask for.
+# Other jobs on these domains only stop waiting: URLs that failed for them are not retried.
 _ASK: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, retry)
 SELECT id, %(job)s, 0, ''::bytea, %(causes)s::text[] FROM unnest(%(ids)s::bigint[]) AS t(id)
@@ -56,7 +50,7 @@ ORDER BY 1, 2
 """
 _HELD_BACK: Final = """
 SELECT domain, back_off_until FROM domains WHERE id = ANY(%(ids)s) AND back_off_until > clock_timestamp() + %(pause)s
-ORDER BY back_off_until DESC, domain LIMIT %(named)s
+ORDER BY back_off_until DESC, domain LIMIT %(limit)s
 """
 
 _WANTS_LOGIN: Final = """
@@ -75,10 +69,10 @@ class HeldBack:
     until: datetime
 
 
-def causes(spec: JobSpec, *, logged_in: bool = False) -> frozenset[str]:
-    """The reasons of a job's URLs that are worth another attempt under this spec: the network's, and those that an option removes.
+def retried_reasons(spec: JobSpec, *, logged_in: bool = False) -> frozenset[str]:
+    """The reasons of a job's URLs that are retried under this spec: those of the network, and those that an option removes.
 
-    `logged_in`: a header, a cookie or a password was given for its sites.
+    `logged_in`: a header, a cookie or a password was set for its sites.
     """
     removed = {str(Outcome.ADDRESS_REFUSED)} if spec.allow_private else set()
     removed |= {str(Outcome.LOGIN_WALL)} if logged_in else set()
@@ -86,14 +80,14 @@ def causes(spec: JobSpec, *, logged_in: bool = False) -> frozenset[str]:
 
 
 def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in: bool = False) -> list[HeldBack]:
-    """Try the domains of a job again where something failed; some of those that wait for what their server asked for.
+    """Retry the domains of a job where something failed; returns some of those whose server asked for a pause.
 
-    Before: the job's new seeds are in the store. No transaction is open, or one (of a request with an idempotency key) that made the
+    Before: the job's new seeds are in the database. No transaction is open, or one (of a request with an idempotency key) that made the
     job: no other process knows its URLs, so it waits for domains, in the order of their ids, while none waits for it; it keeps them
-    locked until it commits, and the 5 s count from when each was locked. After: each such domain has a wake that says so, folded
-    already where no worker holds the domain; a worker that holds one lets go of it within about a second.
+    locked until it commits, and the 5 s count from when each was locked. After: each such domain has a wake for it, folded already
+    where no worker holds the domain; a worker that holds one releases it within about a second.
     """
-    wanted = causes(spec, logged_in=logged_in)
+    reasons = retried_reasons(spec, logged_in=logged_in)
     parameters = {
         "job": job_id,
         "no_robots": not spec.robots,
@@ -102,29 +96,24 @@ def ask(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_in
     }
     ids = [row[0] for row in connection.execute(_CANDIDATES, parameters).fetchall()]
     for first in range(0, len(ids), CHUNK):
-        _ask(connection, ids[first : first + CHUNK], job_id, wanted)
-    found = connection.execute(_HELD_BACK, {"ids": ids, "pause": PAUSE, "named": _NAMED})
+        _ask(connection, ids[first : first + CHUNK], job_id, reasons)
+    found = connection.execute(_HELD_BACK, {"ids": ids, "pause": claimable.RETRY_PAUSE, "limit": _MAX_HELD_BACK})
     return [HeldBack(*row) for row in found]
 
 
 def wants_login(connection: psycopg.Connection, job_id: int) -> bool:
-    """Whether a domain of the job is blocked because it wants a login, or a URL of it was not crawled for that."""
+    """Whether a domain of the job is blocked because it requires a login, or a URL of it failed for that reason."""
     row = connection.execute(_WANTS_LOGIN, {"job": job_id, "wall": f"{Outcome.LOGIN_WALL}%"}).fetchone()
     return bool(row and row[0])
 
 
-def stamp(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
-    """A person asks for another attempt now. Before: the domain rows are locked by this transaction."""
-    connection.execute(_STAMP, {"ids": list(domain_ids), "pause": PAUSE})
-
-
-def _ask(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int, wanted: Collection[str]) -> None:
+def _ask(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int, reasons: Collection[str]) -> None:
     with connection.transaction():
         rows = connection.execute(_LOCK, {"ids": list(domain_ids)}).fetchall()
         ids = [row[0] for row in rows]
         free = [domain_id for domain_id, is_free in rows if is_free]
-        stamp(connection, ids)
-        connection.execute(_ASK, {"ids": ids, "job": job_id, "causes": sorted(wanted)})
+        claimable.mark_retried(connection, ids)
+        connection.execute(_ASK, {"ids": ids, "job": job_id, "causes": sorted(reasons)})
         claimable.fold_wakes(connection, free)
         claimable.update_ready(connection, free)
         if len(free) < len(ids):
