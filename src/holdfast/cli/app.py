@@ -133,6 +133,7 @@ REMOTE_COMMANDS: Final = frozenset(
         "export",
         "jobs",
         "products",
+        "seeds",
         "status",
         "tasks",
         "verify",

@@ -91,7 +91,7 @@ def spec_fields(
     parser: str | None = None,
     refresh: bool | None = None,
 ) -> dict[str, Any]:
-    """The fields of a JobSpec whose options were given; the others keep their value."""
+    """The fields of a JobSpec whose options are set; the others keep their value."""
     fields = {
         "max_pages": max_pages,
         "max_pages_per_domain": max_pages_per_domain,

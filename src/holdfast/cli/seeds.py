@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +13,19 @@ from holdfast.errors import HoldfastError
 from holdfast.jobs.records import BadLine
 from holdfast.jobs.seed_import import ImportProgress, SeedImporter, open_seeds
 
+if TYPE_CHECKING:
+    from holdfast.cli.remote.seeds import RemoteSeedImporter
+
 app = typer.Typer(cls=Group, help="Add start URLs, or load a list of them.", no_args_is_help=True)
 
 _MAX_BAD_LINES = 20
 
 
-def _importer(context: command_context.CommandContext) -> SeedImporter:
+def _importer(context: command_context.CommandContext) -> "SeedImporter | RemoteSeedImporter":
+    if context.remote:
+        from holdfast.cli.remote.seeds import RemoteSeedImporter
+
+        return RemoteSeedImporter(context.client)
     return factories.seed_importer(context.settings, context.store())
 
 
@@ -69,7 +76,12 @@ def load(
         typed = stream.isatty()
         if typed:
             command_context.say("Type a URL or a domain a line; Ctrl-D ends.")
-        steps = _importer(command_context.get(ctx)).load(stream, source or name)
+        importer = _importer(command_context.get(ctx))
+        steps = (
+            importer.load(stream, source or name)
+            if isinstance(importer, SeedImporter)
+            else importer.load(stream, source)
+        )
         # Closed in any case, so that at Ctrl-C the present batch is in the database before the message.
         with output.ProgressBar("Loading seeds", size, "line", hidden=typed) as bar, closing(steps):
             for progress in steps:

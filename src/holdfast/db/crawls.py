@@ -89,25 +89,6 @@ _AGAIN: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT domain_id, %(job)s, 0, ''::bytea FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
 """
-_DENIED: Final = """
-SELECT d.id, d.claimed_by IS NULL FROM domains d WHERE d.id IN (
-    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.denied > 0 AND jd.domain_id > %(after)s
-    ORDER BY jd.domain_id LIMIT %(chunk)s)
-ORDER BY d.id FOR NO KEY UPDATE
-"""
-_DEEPER: Final = """
-INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, deeper)
-SELECT domain_id, %(job)s, 0, ''::bytea, %(depth)s FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
-"""
-_DOMAINS: Final = """
-SELECT d.id FROM domains d WHERE d.id IN (
-    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.domain_id > %(after)s ORDER BY jd.domain_id LIMIT %(chunk)s)
-ORDER BY d.id FOR NO KEY UPDATE
-"""
-_DUE_NOW: Final = """
-UPDATE domains SET next_crawl_after = clock_timestamp()
-WHERE id = ANY(%(ids)s) AND status = 'exhausted' AND next_crawl_after IS NULL AND claimed_by IS NULL
-"""
 _START_OVER: Final = """
 UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = 'it was started again'
 WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
@@ -370,38 +351,6 @@ def restart(connection: psycopg.Connection, job_id: int) -> None:
             free = [domain_id for domain_id, is_free in rows if is_free]
             claimable.fold_wakes(connection, free)
             claimable.update_ready(connection, ids)
-        if len(ids) < CHUNK:
-            return
-        after = ids[-1]
-
-
-def raise_depth_limit(connection: psycopg.Connection, job_id: int, depth: int) -> None:
-    """Requeue a job's URLs that were too deep, down to `depth`.
-
-    Before: no transaction is open. After: every domain of the job with denied URLs has a wake for it, folded already (or its first
-    chunk) where no worker holds the domain. Idempotent.
-    """
-    after = 0
-    while True:
-        with connection.transaction():
-            rows = connection.execute(_DENIED, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
-            ids = [row[0] for row in rows]
-            connection.execute(_DEEPER, {"job": job_id, "ids": ids, "depth": depth})
-            claimable.fold_wakes(connection, [domain_id for domain_id, is_free in rows if is_free])
-            claimable.update_ready(connection, ids)
-        if len(ids) < CHUNK:
-            return
-        after = ids[-1]
-
-
-def make_refresh_due(connection: psycopg.Connection, job_id: int) -> None:
-    """Make the domains of a job due whose refresh date passed before refresh was enabled. Before: no transaction is open."""
-    after = 0
-    while True:
-        with connection.transaction():
-            found = connection.execute(_DOMAINS, {"job": job_id, "after": after, "chunk": CHUNK})
-            ids = [row[0] for row in found]
-            connection.execute(_DUE_NOW, {"ids": ids})
         if len(ids) < CHUNK:
             return
         after = ids[-1]

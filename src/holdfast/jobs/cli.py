@@ -25,7 +25,7 @@ from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import JobState
 
 app = typer.Typer(
-    cls=Group, help="Jobs: look at them, make, edit, pause, resume, cancel and delete them.", no_args_is_help=True
+    cls=Group, help="Jobs: list, show, create, edit, pause, resume, cancel and delete them.", no_args_is_help=True
 )
 
 Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
@@ -240,9 +240,9 @@ def edit(
     ],
     as_json: output.Json = False,
 ) -> None:
-    """Change limits, pace, parser and the like of a job; visits under way go by them within two seconds.
+    """Change limits, request rate, parser and other options of a job; running visits apply them within two seconds.
 
-    A job that stopped at a limit goes on, under the same crawl, once the limit is raised or lifted: what was fetched counts. Which URLs
+    A job that stopped at a limit continues the same crawl once the limit is raised or lifted: pages fetched so far count. Which URLs
     belong to a job (scope, include, exclude, seeds) cannot be edited.
 
     Examples:
@@ -270,9 +270,9 @@ def schedule(
     off: Annotated[bool, typer.Option("--off", help="Do not crawl it again by itself.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Crawl a job again and again. `holdfast background` (or `serve`) begins it, workers that run crawl it.
+    """Crawl a job repeatedly. `holdfast background` (or `serve`) begins it, running workers crawl it.
 
-    A job that is still under way when its time comes is not begun twice; times that nobody was there for are one time.
+    A job that is still running when it is due is not begun twice; missed times count as one.
 
     Examples:
         holdfast jobs schedule news 6h

@@ -15,8 +15,8 @@ from holdfast.control.request_secrets import SecretSealer
 from holdfast.db import audit, crawls, job_ends, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
+from holdfast.jobs.queries import actions, retry
 from holdfast.jobs.queries import progress as progress_queries
-from holdfast.jobs.queries import retry
 from holdfast.jobs.queries import seeds as seed_queries
 from holdfast.jobs.queries.progress import CrawlProgress
 from holdfast.jobs.records import CrawlSummary
@@ -179,12 +179,12 @@ class CrawlService:
                 check_parser(spec)
                 self._set_secrets(connection, job, request, seeds)  # first: if they are refused, the job stays as it is
                 if is_deeper := (depth := self.depth(spec)) > self.depth(job.spec):
-                    crawls.raise_depth_limit(connection, job.id, depth)  # before the spec: the same command repeats it
+                    actions.raise_depth_limit(connection, job.id, depth)  # before the spec: the same command repeats it
                 crawls.set_spec(connection, job.id, spec)
                 if spec.refresh and not job.spec.refresh:
-                    crawls.make_refresh_due(connection, job.id)
+                    actions.make_refresh_due(connection, job.id)
                 if is_deeper:  # once more: visits that began before it still apply the old depth
-                    crawls.raise_depth_limit(connection, job.id, depth)
+                    actions.raise_depth_limit(connection, job.id, depth)
             if match.file is not None:
                 seed_queries.know_file(connection, job.id, match.file)
         return PreparedJob(job, known, self._import(job, request, seeds, invalid, on_progress), match.unrelated_job)
@@ -202,7 +202,7 @@ class CrawlService:
                 "Headers, cookies and passwords go to the origins of the seeds, which standard input tells only once: put them in a file."
             )
         urls = (seed.url for seed in self._all_seeds(request, seeds))
-        names = self.sealer.give_job(connection, job.id, request.secrets, urls)
+        names = self.sealer.set_job_secrets(connection, job.id, request.secrets, urls)
         if self.actor is not None:
             audit.write(
                 connection, actor=self.actor, action="secrets", kind="job", object_id=job.id, details={"secrets": names}
@@ -222,7 +222,7 @@ class CrawlService:
     def was_paused(self, job: Job, since: datetime) -> bool:
         """Whether its workers may have left it because it was paused or cancelled, even if it was resumed by now."""
         with self.database.session() as connection:
-            return jobs.was_paused(connection, job.id, since)
+            return actions.was_paused(connection, job.id, since)
 
     def now(self) -> datetime:
         """The time of the database's clock."""

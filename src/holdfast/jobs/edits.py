@@ -16,6 +16,7 @@ from holdfast.domains.service import KEYS as DOMAIN_KEYS
 from holdfast.domains.service import read_assignments
 from holdfast.errors import Changed, Refused, UsageError
 from holdfast.jobs.crawls import CrawlService, check_parser
+from holdfast.jobs.queries import actions
 from holdfast.model.job import Job, JobKind, JobSpec, JobState
 
 MAX_DEPTH: Final = 32_000
@@ -113,9 +114,9 @@ def follow_up(crawl_service: CrawlService, job_id: int, names: Collection[str]) 
     with crawl_service.database.session() as connection:
         spec = crawls.get(connection, job_id).spec
         if "max_depth" in names:
-            crawls.raise_depth_limit(connection, job_id, crawl_service.depth(spec))
+            actions.raise_depth_limit(connection, job_id, crawl_service.depth(spec))
         if "refresh" in names and spec.refresh:
-            crawls.make_refresh_due(connection, job_id)
+            actions.make_refresh_due(connection, job_id)
         if not _LIMITS.isdisjoint(names):
             crawls.reopen_limited(connection, job_id)
     if not _REASONS.isdisjoint(names):

@@ -66,7 +66,7 @@ class LiveJob:
     waits: tuple[LiveWait, ...] = ()
     """Trouble first."""
     causes: Mapping[str, int] = field(default_factory=dict)
-    """Requests that failed in the last minute, by cause, the most frequent first."""
+    """Failed requests of the last minute by cause, in descending order."""
 
 
 class LiveJobReader:

@@ -154,7 +154,7 @@ class SeedImporter:
     def _batches(self, file: BinaryIO, reader: SeedLineParser, progress: ImportProgress) -> Iterator[list[Seed]]:
         batch: list[Seed] = []
         try:
-            for line in _lines(file, progress):
+            for line in read_lines(file, progress):
                 progress.lines += 1
                 try:
                     seed = reader.read(line)
@@ -176,7 +176,7 @@ def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterato
     """The seeds of a file (plain or gzip); invalid lines are skipped."""
     reader = SeedLineParser(rules, registrable)
     with suppress(Damaged):
-        for line in _lines(file, ImportProgress()):
+        for line in read_lines(file, ImportProgress()):
             with suppress(BadUrl):
                 if seed := reader.read(line):
                     yield seed
@@ -237,7 +237,8 @@ def open_seeds(name: str) -> tuple[BinaryIO, int | None, str]:
     return file, size, os.fsencode(own.split(".")[0] or own).decode(errors="replace")
 
 
-def _lines(file: BinaryIO, progress: ImportProgress) -> Iterator[bytes]:
+def read_lines(file: BinaryIO, progress: ImportProgress) -> Iterator[bytes]:
+    """The lines of a seed file (plain or gzip); `progress` counts its bytes. Raises UsageError if it is not text, and Damaged."""
     return lines(io.BufferedReader(_Counted(file, progress), 1 << 16), MAX_LINE, _check_text, _CHECKED_BYTES)
 
 

@@ -14,8 +14,8 @@ from holdfast.db.keyset_pagination import Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs import edits, live
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
+from holdfast.jobs.queries import actions, retry
 from holdfast.jobs.queries import jobs as queries
-from holdfast.jobs.queries import retry
 from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter, JobProgress, StateChange
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
@@ -92,7 +92,7 @@ class JobService:
         crawl_service.check_seeds(request)
         name = request.job or ""
         with self.database.session() as connection:
-            if jobs.is_named(connection, name):
+            if actions.is_named(connection, name):
                 raise Refused(f"There is a job called {name!r} already.")
         prepared = crawl_service.prepare(request, on_progress)
         if prepared.known:  # another process created it at this moment
@@ -113,7 +113,7 @@ class JobService:
         schedule = parse(when) if when is not None else None
         with self.database.session() as connection, connection.transaction():
             job_id = _id(connection, job)
-            jobs.check_schedulable(connection, job_id)
+            actions.check_schedulable(connection, job_id)
             following = schedule.next_after(jobs.now(connection)) if schedule is not None else None
             jobs.set_schedule(connection, job_id, str(schedule) if schedule is not None else None, following)
             self._record(connection, "schedule", job_id, {"schedule": str(schedule) if schedule is not None else None})
@@ -133,7 +133,7 @@ class JobService:
         """
         assert crawl_service.sealer is not None  # noqa: S101 — services that take secrets have one
         with self.database.session() as connection, connection.transaction():
-            names = crawl_service.sealer.give_job(connection, job_id, secrets, ())
+            names = crawl_service.sealer.set_job_secrets(connection, job_id, secrets, ())
             self._record(connection, "secrets", job_id, {"secrets": names})
             retries = bool(secrets.texts()) and retry.wants_login(connection, job_id)
             if retries:
@@ -175,7 +175,7 @@ class JobService:
         """The first half of `delete`, which is short: the job is not found any more; its id and name. `finish_delete` is the second."""
         with self.database.session() as connection, connection.transaction():
             job_id = _id(connection, job)
-            name = jobs.delete(connection, job_id)
+            name = actions.delete(connection, job_id)
             self._record(connection, "delete", job_id, {"name": name})
         return job_id, name
 
@@ -185,7 +185,7 @@ class JobService:
 
     def _act(self, job: str | int, action: JobAction) -> StateChange:
         with self.database.session() as connection, connection.transaction():
-            change = jobs.act(connection, _id(connection, job), action)
+            change = actions.act(connection, _id(connection, job), action)
             if change.after is not change.before:
                 self._record(connection, action, change.job_id, {"name": change.name, "before": change.before})
         return change

@@ -19,10 +19,11 @@ from holdfast.control.list_filters import (
     WorkerFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
-from holdfast.db import audit, crawls, jobs, runs, workers
+from holdfast.db import audit, crawls, runs, workers
 from holdfast.db.connection import Database
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import NotFound, UsageError
+from holdfast.jobs.queries import actions
 from holdfast.jobs.records import JobFilter
 from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
@@ -148,7 +149,7 @@ def test_jobs_by_state_and_name_with_their_figures(store: Store, database: Datab
     assert (names(first, "name"), first.next) == (["default", "tasks", "news"], (news,))
     assert names(service.page(order="oldest", after=first.next), "name") == ["newspaper"]
     assert [found.name for found in service.some([news, 999])] == ["news"]
-    jobs.delete(store.connection, news)
+    actions.delete(store.connection, news)
     assert names(service.page(JobFilter(name="news")), "name") == ["newspaper"]
     with pytest.raises(NotFound):
         service.show(news)

@@ -10,6 +10,7 @@ from holdfast.db import jobs, runs, workers
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
 from holdfast.jobs.live import LiveJob, LiveJobReader
+from holdfast.jobs.queries import actions
 from holdfast.jobs.service import JobService
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.domain import Event
@@ -41,10 +42,10 @@ def test_a_pending_job_says_what_it_waits_for(database: Database, store: Store) 
     assert told(live) == ["no worker is running; `holdfast serve` or `holdfast worker` starts one"]
     assert (live.figures.state, live.figures.waiting, live.figures.workers) == ("pending", 1, 0)
     with store.connection.transaction():
-        jobs.act(store.connection, store.job, JobAction.PAUSE)
+        actions.act(store.connection, store.job, JobAction.PAUSE)
     assert told(look(database, store.job)) == ["job default is paused; `holdfast jobs resume default` resumes it"]
     with store.connection.transaction():
-        jobs.act(store.connection, store.job, JobAction.RESUME)
+        actions.act(store.connection, store.job, JobAction.RESUME)
     running(store, "w9")
     assert told(look(database, store.job)) == []
 

@@ -9,6 +9,7 @@ import pytest
 from holdfast.db import claimable, crawls, job_ends, jobs, runs, sweeper
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
+from holdfast.jobs.queries import actions
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import Outcome, UrlState
@@ -292,7 +293,7 @@ def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
     worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [*deep, trap]))
     store.release(claim)
     assert store.row("d0.example")["status"] == "exhausted"
-    crawls.raise_depth_limit(store.connection, store.job, 18)
+    actions.raise_depth_limit(store.connection, store.job, 18)
     work = store.work("d0.example")
     assert (work["waiting"], work["denied"], work["ready"], work["state"]) == (3, 8, True, "open")
     assert store.row("d0.example")["status"] == "pending"
@@ -303,7 +304,7 @@ def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
     assert (work["waiting"], work["denied"]) == (8, 3)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
     assert store.value("SELECT max(depth) FROM url_frontier WHERE state = 'waiting'") == 18
-    crawls.raise_depth_limit(store.connection, store.job, 18)
+    actions.raise_depth_limit(store.connection, store.job, 18)
     assert store.work("d0.example")["waiting"] == 8
     assert_invariants(store.connection)
 
@@ -313,7 +314,7 @@ def test_a_held_domain_hears_of_the_new_depth_when_it_is_released(store: Store, 
     claim = store.claim_one()
     deep = found("https://d0.example/x", store.job, depth=11, state=UrlState.DENIED, reason=f"{Outcome.TOO_DEEP}: 11")
     worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [deep]))
-    crawls.raise_depth_limit(store.connection, store.job, 20)
+    actions.raise_depth_limit(store.connection, store.job, 20)
     assert store.work("d0.example")["waiting"] == 0
     store.release(claim)
     assert store.work("d0.example")["waiting"] == 1

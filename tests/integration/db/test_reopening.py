@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.db import crawls, explain, job_ends, jobs, operator_reports, sweeper
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import actions
 from holdfast.jobs.queries import jobs as job_queries
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobAction, JobSpec, JobState
@@ -115,9 +116,9 @@ def test_time_reopens_no_job_that_a_person_stopped(store: Store, how: str) -> No
     unreachable(store, job)
     store.connection.execute("UPDATE crawl_jobs SET state = 'pending' WHERE id = %s", (job,))
     if how == "deleted":
-        jobs.delete(store.connection, job)
+        actions.delete(store.connection, job)
     else:
-        jobs.act(store.connection, job, JobAction.CANCEL if how == "cancelled" else JobAction.PAUSE)
+        actions.act(store.connection, job, JobAction.CANCEL if how == "cancelled" else JobAction.PAUSE)
     store.end_cooldowns()
     sweep_now(store)
     assert store.value("SELECT state::text FROM crawl_jobs WHERE id = %s", job) == (
@@ -125,7 +126,7 @@ def test_time_reopens_no_job_that_a_person_stopped(store: Store, how: str) -> No
     )
     assert crawls.runnable(store.connection) == []
     if how == "paused":
-        jobs.act(store.connection, job, JobAction.RESUME)
+        actions.act(store.connection, job, JobAction.RESUME)
         jobs.unpark(store.connection, job)
         assert [found.id for found in crawls.runnable(store.connection)] == [job], "it waited for the person"
     assert_invariants(store.connection)
@@ -215,7 +216,7 @@ def test_a_job_that_asks_for_refresh_later_gets_the_one_that_passed(store: Store
     sweep_now(store)
     assert store.row("a.example")["next_crawl_after"] is None
     crawls.set_spec(store.connection, job, JobSpec(refresh=True))
-    crawls.make_refresh_due(store.connection, job)
+    actions.make_refresh_due(store.connection, job)
     sweep_now(store)
     assert (state_of(store, job), store.status("a.example")) == (JobState.PENDING, Status.PENDING)
 

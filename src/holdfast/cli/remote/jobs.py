@@ -1,21 +1,19 @@
 """Jobs of a server."""
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import BinaryIO, cast
+from typing import cast
 
 from holdfast.cli.remote.secrets import as_sent
-from holdfast.cli.remote.seeds import Lines, Portion
+from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, refuse, seed_portions
 from holdfast.client import Client
-from holdfast.control.input_files import BAD_LINES_KEPT, Damaged, lines
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest
-from holdfast.jobs.records import BadLine, CrawlSummary, CreatedJob, EditedJob, Job, JobChanges, JobOptions, StateChange
-from holdfast.jobs.seed_import import MAX_LINE, ImportProgress, open_seeds
+from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobChanges, JobOptions, StateChange
+from holdfast.jobs.seed_import import ImportProgress, open_seeds
 from holdfast.jobs.service import OnProgress
 
 
@@ -48,18 +46,12 @@ class RemoteJobs:
         job: Job | None = None
         file, _, _ = open_seeds(request.seeds_file)
         with closing(file):
-            found = Lines(_lines(file, progress))
-            portions = iter(found.portions())
-            if request.secrets:
-                portions = _only_one(portions)
-            for portion in portions:
-                progress.lines = found.seen
-                while found.bad:
-                    _refuse(progress, *found.bad.pop(0))
+            portions = seed_portions(file, progress)
+            for portion in _only_one(portions) if request.secrets else portions:
                 if job is None:
                     job = self._create(request, [*arguments, *portion], schedule, progress)
                 elif portion:
-                    self._seed(job, portion, progress)
+                    RemoteSeedImporter(self.client, job.id).send(portion, progress)
                 on_progress(progress)
         assert job is not None  # noqa: S101 — there is a last portion
         return _created(job, progress)
@@ -104,15 +96,8 @@ class RemoteJobs:
             **cast("JobOptions", request.options or {}),
         )
         progress.seeds += created.seeds
-        for bad in created.bad_seeds:
-            _refuse(progress, seeds[bad.line - 1][0], bad.problem)
+        refuse(progress, [(seeds[bad.line - 1][0], bad.problem) for bad in created.bad_seeds])
         return created
-
-    def _seed(self, job: Job, seeds: Portion, progress: ImportProgress) -> None:
-        added = self.client.seed([url for _, url in seeds], job=job.id)
-        progress.seeds += added.seen - added.bad
-        for bad in added.bad_urls:
-            _refuse(progress, seeds[bad.line - 1][0], bad.problem)
 
 
 def _created(job: Job, progress: ImportProgress) -> CreatedJob:
@@ -128,18 +113,3 @@ def _only_one(portions: Iterator[Portion]) -> Iterator[Portion]:
             "that need them (`holdfast domains set DOMAIN header=…`)."
         )
     return iter(some)
-
-
-def _lines(file: BinaryIO, progress: ImportProgress) -> Iterator[bytes]:
-    """The lines of a seed file, unpacked, up to a damaged part."""
-    try:
-        with io.BufferedReader(cast("io.RawIOBase", file)) as buffered:
-            yield from lines(buffered, MAX_LINE)
-    except Damaged as problem:
-        progress.stop(problem)
-
-
-def _refuse(progress: ImportProgress, line: int, problem: str) -> None:
-    progress.bad += 1
-    if len(progress.bad_lines) < BAD_LINES_KEPT:
-        progress.bad_lines.append(BadLine(line, problem))
