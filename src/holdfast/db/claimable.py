@@ -305,7 +305,7 @@ def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, ret
 
 
 def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
-    """Fold the wakes by which an operator asks for a retry (`jobs/queries/retry`); returns the domains that had some.
+    """Fold the wakes by which an operator asks for a retry (`jobs/queries/actions`); returns the domains that had some.
 
     Before: the domain rows are locked by this transaction, and all else about their visits is decided. After: failed robots.txt
     files are due again, waits after failures to reach the server are over, unreachable domains are pending, and URLs that ended

@@ -15,7 +15,7 @@ from holdfast.control.request_secrets import SecretSealer
 from holdfast.db import audit, crawls, job_ends, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
-from holdfast.jobs.queries import actions, retry
+from holdfast.jobs.queries import actions
 from holdfast.jobs.queries import progress as progress_queries
 from holdfast.jobs.queries import seeds as seed_queries
 from holdfast.jobs.queries.progress import CrawlProgress
@@ -78,7 +78,7 @@ class StartedCrawl:
     known: bool
     """The job existed before."""
     seeds: ImportProgress
-    held_back: tuple[retry.HeldBack, ...] = ()
+    held_back: tuple[actions.HeldBack, ...] = ()
     """Domains that are not tried yet because their servers asked for a pause; the first ones."""
     unrelated_job: str | None = None
     """As in `PreparedJob`."""
@@ -147,13 +147,13 @@ class CrawlService:
             earlier = () if request.secrets else names
             return StartedCrawl(job, resumed, known, prepared.seeds, tuple(held_back), prepared.unrelated_job, earlier)
 
-    def retry(self, job_id: int, *, logged_in: bool = False) -> list[retry.HeldBack]:
+    def retry(self, job_id: int, *, logged_in: bool = False) -> list[actions.HeldBack]:
         """Try again what failed on the domains of a job, at an operator's request; returns domains whose server asked for a pause.
 
         `logged_in`: also what failed for want of a login.
         """
         with self.database.session() as connection:
-            return retry.ask(connection, job_id, crawls.get(connection, job_id).spec, logged_in=logged_in)
+            return actions.retry(connection, job_id, crawls.get(connection, job_id).spec, logged_in=logged_in)
 
     def prepare(
         self, request: CrawlRequest, on_progress: Callable[[ImportProgress], None] = lambda _: None

@@ -14,7 +14,7 @@ from holdfast.db.keyset_pagination import Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs import edits, live
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
-from holdfast.jobs.queries import actions, retry
+from holdfast.jobs.queries import actions
 from holdfast.jobs.queries import jobs as queries
 from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter, JobProgress, StateChange
 from holdfast.jobs.seed_import import ImportProgress
@@ -135,7 +135,7 @@ class JobService:
         with self.database.session() as connection, connection.transaction():
             names = crawl_service.sealer.set_job_secrets(connection, job_id, secrets, ())
             self._record(connection, "secrets", job_id, {"secrets": names})
-            retries = bool(secrets.texts()) and retry.wants_login(connection, job_id)
+            retries = bool(secrets.texts()) and actions.wants_login(connection, job_id)
             if retries:
                 jobs.reopen(connection, job_id, "it was given a header, a cookie or a password")
                 jobs.ask_for_crawl(connection, [job_id])

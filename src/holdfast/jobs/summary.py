@@ -19,8 +19,8 @@ from holdfast.db.connection import Connection
 from holdfast.db.crawls import LimitReached
 from holdfast.db.job_ends import ReasonCount
 from holdfast.errors import TooMany
-from holdfast.jobs.queries import summary as queries
-from holdfast.jobs.queries.summary import WaitCount
+from holdfast.jobs.queries import progress as queries
+from holdfast.jobs.queries.progress import WaitCount
 from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
 from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
