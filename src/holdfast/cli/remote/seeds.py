@@ -79,7 +79,7 @@ class RemoteSeedImporter:
     def load(self, file: BinaryIO, source: str | None) -> Generator[ImportProgress]:
         """Add every line of `file` (plain or gzip) as a seed, without their ranks; yields the progress."""
         if source is not None:
-            raise UsageError("A server cannot be told the source of seeds; leave out --source.")
+            raise UsageError("A server names the source of seeds itself; leave out --source.")
         progress = ImportProgress()
         for portion in seed_portions(file, progress):
             if portion:
