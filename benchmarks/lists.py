@@ -23,7 +23,6 @@ import psycopg
 from benchmarks.lists_data import fill
 from holdfast.control.list_filters import (
     AuditFilter,
-    JobFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
 from holdfast.db import embedded, migrate
@@ -35,7 +34,9 @@ from holdfast.domains.records import DomainFilter
 from holdfast.domains.service import DomainService
 from holdfast.frontier.records import UrlFilter
 from holdfast.frontier.service import FrontierService
+from holdfast.jobs.records import JobFilter
 from holdfast.jobs.seed_import import SeedImporter
+from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
 from holdfast.model.job import JobState
 from holdfast.model.outcome import Outcome, UrlState
@@ -235,6 +236,7 @@ def _figures(connection: psycopg.Connection, browser: ListingService, case: Case
         "workers": workers.page,
         "runs": workers.runs,
         "claims": workers.claims,
+        "jobs": JobService(database, "").page,
         "tasks": tasks.page,
         "batches": tasks.batches,
     }
@@ -296,7 +298,7 @@ def _sums(database: Database) -> list[dict[str, Any]]:
     asked: dict[str, Callable[[], object]] = {
         "frontier stats": frontier.stats,
         "frontier stats of a job": lambda: frontier.stats("job-5"),
-        "the biggest job": lambda: ListingService(database).job("default"),
+        "the biggest job": lambda: JobService(database, "").show("default"),
     }
     figures = []
     for name, ask in asked.items():

@@ -23,7 +23,7 @@ from holdfast import factories
 from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.db.embedded.sockets import PORT
-from holdfast.jobs.crawls import CrawlService, Wish
+from holdfast.jobs.crawls import CrawlRequest, CrawlService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.settings import Settings
 from holdfast.testing.simweb.access_log import Hit
@@ -301,7 +301,7 @@ def _begin(database: Database, urls: Sequence[str]) -> None:
         database, SeedImporter(database, factories.url_rules(settings), factories.new_domains(settings))
     )
     options = {"delay": DELAY, "concurrency": 1, "max_depth": 1000, "allow_private": True}
-    desk.begin(Wish(tuple(urls), job=JOB, options=options))
+    desk.begin(CrawlRequest(tuple(urls), job=JOB, options=options))
 
 
 def _by(hit: Hit) -> str:

@@ -9,7 +9,7 @@ from typing import Final, Self
 from holdfast import factories
 from holdfast.db import embedded
 from holdfast.db.connection import Database
-from holdfast.jobs.crawls import CrawlService, Wish
+from holdfast.jobs.crawls import CrawlRequest, CrawlService
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.job import Job, Scope
 from holdfast.settings import Settings
@@ -64,7 +64,7 @@ def begin(scenario: Scenario, sandbox: Sandbox, web: WebProcess) -> tuple[CrawlS
         "max_depth": 1000,
         "allow_private": True,
     }
-    return desk, desk.begin(Wish(tuple(web.urls), job=JOB, options=options)).job
+    return desk, desk.begin(CrawlRequest(tuple(web.urls), job=JOB, options=options)).job
 
 
 def worker(

@@ -24,7 +24,7 @@ from holdfast import factories
 from holdfast.cli.app import run
 from holdfast.crawler.worker import Worker
 from holdfast.db.connection import Database
-from holdfast.jobs.crawls import Begun, CrawlService, Ended, Wish
+from holdfast.jobs.crawls import CrawlRequest, CrawlService, FinishedCrawl, StartedCrawl
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.model.job import Job
 from holdfast.settings import Settings
@@ -204,21 +204,21 @@ class Crawls:
     @property
     def desk(self) -> CrawlService:
         settings = self.settings
-        sower = SeedImporter(
+        importer = SeedImporter(
             self.database, factories.url_rules(settings), factories.new_domains(settings), registrable=False
         )
-        return CrawlService(self.database, sower)
+        return CrawlService(self.database, importer)
 
-    def begin(self, *urls: str, job: str | None = None, again: bool = False, **options: object) -> Begun:
+    def begin(self, *urls: str, job: str | None = None, again: bool = False, **options: object) -> StartedCrawl:
         """What `holdfast crawl` does before it starts a worker; options are those of a JobSpec."""
-        return self.desk.begin(Wish(urls, None, job, dict(options), again))
+        return self.desk.begin(CrawlRequest(urls, None, job, dict(options), again))
 
     def worker(self, job: Job | None, name: str = "w1") -> WorkerThread:
         """A worker that serves this job, or all of them; it begins with `with`."""
         job_id = job.id if job else None
         return WorkerThread(Worker(factories.worker_config(self.settings, self.database, name, job_id)))
 
-    def crawl(self, *urls: str, workers: int = 1, **options: Any) -> Ended:
+    def crawl(self, *urls: str, workers: int = 1, **options: Any) -> FinishedCrawl:
         """A whole crawl, from its seeds to its end; its workers bear the names that `holdfast crawl` gives."""
         job = self.begin(*urls, **options).job
         threads = [self.worker(job, factories.worker_name(number)) for number in range(1, workers + 1)]

@@ -4,8 +4,8 @@ process.
 The rule: a route takes a service from here and calls it; it decides nothing itself.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -16,8 +16,7 @@ from holdfast.accounts.service import AccountService
 from holdfast.api.event_hub import EventHub, SnapshotPoller
 from holdfast.api.probe import CachedProbe
 from holdfast.api.rate_limit import RateLimit, RateLimiter
-from holdfast.api.responses import JobProgressView, Stats
-from holdfast.api.summary_cache import SummaryCache
+from holdfast.api.responses import Stats
 from holdfast.control.explain import Explainer
 from holdfast.control.health import NO_ANSWER, Part, look
 from holdfast.control.listings import ListingService
@@ -28,9 +27,9 @@ from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
 from holdfast.items.service import ItemService
 from holdfast.jobs.crawls import CrawlService
-from holdfast.jobs.live import glances
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
+from holdfast.jobs.summary import SummaryCache
 from holdfast.model.auth import Principal, Role
 from holdfast.model.proxy import ProxyMode
 from holdfast.operations.service import OperationService
@@ -144,13 +143,7 @@ class AppServices:
     @cached_property
     def job_snapshots(self) -> SnapshotPoller:
         """The progress of jobs for live streams, looked up once for all of them."""
-
-        def look(keys: Collection[int]) -> Mapping[int, JobProgressView]:
-            rows = JobService(self.database, "").some(keys)
-            now = glances(self.database, rows)
-            return {row["id"]: JobProgressView.of(row | asdict(now[row["id"]])) for row in rows}
-
-        return SnapshotPoller(look)
+        return SnapshotPoller(JobService(self.database, "").progress)
 
     @cached_property
     def operations(self) -> OperationService:

@@ -8,11 +8,12 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Final
 
 from fastapi import Header, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
@@ -153,7 +154,8 @@ async def _frames(
             if value is None:
                 yield b"".join([*frames, _frame("gone", "{}")])
                 return
-            text = value.model_dump_json(ensure_ascii=True)
+            kind: Any = type(value)
+            text = _adapter(kind).dump_json(value, ensure_ascii=True).decode()
             frames += [_frame(name, text)] if text != last else []
             last = text
         if not frames and now - last_sent >= KEEPALIVE:
@@ -174,6 +176,11 @@ def _still_permitted(request: Request, services: AppServices) -> bool:
     except StoreError:  # it is checked again next time
         return True
     return caller.role is not Role.ANONYMOUS and ROUTES[f"{request.method} {route.path_format}"].allows(caller)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _event_data(event: Event) -> EventData:

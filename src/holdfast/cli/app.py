@@ -138,6 +138,7 @@ REMOTE_COMMANDS: Final = frozenset(
         "proxies",
         "recalculate-priorities",
         "release-stuck-claims",
+        "seeds",
         "status",
         "tasks",
         "verify",

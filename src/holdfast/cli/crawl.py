@@ -23,12 +23,12 @@ from holdfast.cli.seeds import bad_seeds
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
 from holdfast.control.scheduler import has_anything_to_do
 from holdfast.crawler.supervisor import Supervisor
-from holdfast.db.operator_reports import CrawlProgress
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
 from holdfast.items import cli as extraction
-from holdfast.jobs.crawls import Begun, CrawlService, Ended, Wish
-from holdfast.jobs.live import JobWatch, LiveJob
-from holdfast.jobs.summary import CrawlSummary
+from holdfast.jobs.crawls import CrawlRequest, CrawlService, FinishedCrawl, StartedCrawl
+from holdfast.jobs.live import LiveJob, LiveJobReader
+from holdfast.jobs.queries.progress import CrawlProgress
+from holdfast.jobs.records import CrawlSummary
 from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import Job, JobState, Scope
 from holdfast.model.url import with_http
@@ -152,15 +152,15 @@ def crawl(
     )
     verbosity = Verbosity(verbose=verbose, quiet=quiet)
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)
-    desk = replace(job_options.crawl_service(context), actor=command_context.actor())
-    wish = Wish(tuple(urls or ()), seeds, job, options, again, secrets)
+    service = replace(job_options.crawl_service(context), actor=command_context.actor())
+    request = CrawlRequest(tuple(urls or ()), seeds, job, options, again, secrets)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
-        patience = _PauseWaiter(desk.state, lambda: factories.server_watchdog(context.settings, say))
-        begun = desk.begin(wish, lambda loaded: bar.show(loaded.bytes_read, loaded.lines), patience.wait)
-    extraction.check_job(context, begun.job, parser_choice, items_file)
-    _announce(begun, wish.seeds_file, quiet=quiet)
-    skip_contact_hint = as_json or quiet or begun.resumed or _has_contact(context.settings, begun.job)
-    if not skip_contact_hint and desk.is_first(begun.job):
+        patience = _PauseWaiter(service.state, lambda: factories.server_watchdog(context.settings, say))
+        started = service.begin(request, lambda progress: bar.show(progress.bytes_read, progress.lines), patience.wait)
+    extraction.check_job(context, started.job, parser_choice, items_file)
+    _announce(started, request.seeds_file, quiet=quiet)
+    skip_contact_hint = as_json or quiet or started.resumed or _has_contact(context.settings, started.job)
+    if not skip_contact_hint and service.is_first(started.job):
         say(
             "The User-Agent has no contact address for the operators of sites: set crawl.contact, for example with "
             "`export HOLDFAST_CRAWL_CONTACT=you@example.org`."
@@ -169,41 +169,41 @@ def crawl(
     locked, why = proxies.unreadable_passwords()
     if locked:
         say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
-    announcements = _HttpFallbacks(desk, wish, begun.job)
+    announcements = _HttpFallbacks(service, request, started.job)
     resumed = patience.waited
     while True:
-        patience.while_paused(begun.job)
+        patience.while_paused(started.job)
         if resumed:  # the command that resumed it makes its domains claimable
             time.sleep(RESUME_DELAY)
-        since = desk.now()
-        interrupted = desk.has_work(begun.job, context.settings.crawl.patience) and _run_workers(
+        since = service.now()
+        interrupted = service.has_work(started.job, context.settings.crawl.patience) and _run_workers(
             context,
-            begun.job,
-            workers or _default_workers(desk, begun.job),
+            started.job,
+            workers or _default_workers(service, started.job),
             verbosity,
             announcements,
             None if parser_choice is None else parser_choice.file,
         )
         # Its workers end when there is nothing more to do, and also when it is paused.
-        resumed = not interrupted and desk.was_paused(begun.job, since)
+        resumed = not interrupted and service.was_paused(started.job, since)
         if not resumed:
             break
     if interrupted:
-        done = desk.stop(begun.job)
-        left = desk.left(begun.job, done)
+        progress = service.stop(started.job)
+        summary = service.interrupted_summary(started.job, progress)
         if as_json:
-            output.print_json({**_progress_json(done), "completed": False, "interrupted": True, **asdict(left)})
+            output.print_json({**_progress_json(progress), "completed": False, "interrupted": True, **asdict(summary)})
         else:
-            _print_lines([f"{_page_line(left, done)} so far.", *summary_lines(left)])
+            _print_lines([f"{_page_line(summary, progress)} so far.", *summary_lines(summary)])
         raise Interrupted
     for line in announcements():
         say(line)
-    extracted = extraction.finish(context, begun.job, parser_choice, items_file)
-    ended = desk.end(begun.job)
-    stuck = proxies.without_a_proxy(begun.job.id) if ended.standing.delayed else []
+    extracted = extraction.finish(context, started.job, parser_choice, items_file)
+    finished = service.end(started.job)
+    stuck = proxies.without_a_proxy(started.job.id) if finished.status.delayed else []
     with _note_after(SLOW_COUNT_SECONDS, "Counting the URLs that were not crawled …"):
-        summary = desk.summary(begun.job, ended, stuck)
-    _report(summary, ended, stuck, as_json, extracted)
+        summary = service.summary(started.job, finished, stuck)
+    _report(summary, finished, stuck, as_json, extracted)
 
 
 def worker(
@@ -300,13 +300,13 @@ class _PauseWaiter:
 class _HttpFallbacks:
     """Messages about seeds without a scheme that fell back to http, one line each, once."""
 
-    def __init__(self, desk: CrawlService, wish: Wish, job: Job) -> None:
-        self._desk, self._wish, self._job = desk, wish, job
+    def __init__(self, service: CrawlService, request: CrawlRequest, job: Job) -> None:
+        self._service, self._request, self._job = service, request, job
         self._reported: set[str] = set()
 
     def __call__(self) -> list[str]:
         """The lines that were not returned before."""
-        found = [url for url in self._desk.over_http(self._wish, self._job) if url not in self._reported]
+        found = [url for url in self._service.http_fallbacks(self._request, self._job) if url not in self._reported]
         self._reported.update(found)
         return [f"{output.safe(url)} does not answer TLS; crawling {output.safe(with_http(url))}." for url in found]
 
@@ -316,10 +316,10 @@ def _has_contact(settings: Settings, job: Job) -> bool:
     return bool(settings.crawl.contact or settings.domains.user_agent or job.spec.user_agent)
 
 
-def _default_workers(desk: CrawlService, job: Job) -> int:
+def _default_workers(service: CrawlService, job: Job) -> int:
     """One process a core, but not more than the job has domains if its scope is a single host."""
     return (
-        min(available_cores(), max(1, desk.standing(job).rows)) if job.spec.scope is Scope.HOST else available_cores()
+        min(available_cores(), max(1, service.status(job).rows)) if job.spec.scope is Scope.HOST else available_cores()
     )
 
 
@@ -328,22 +328,22 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _announce(begun: Begun, seeds_file: str | None, *, quiet: bool) -> None:
-    for line in bad_seeds(begun.loaded, seeds_file):
+def _announce(started: StartedCrawl, seeds_file: str | None, *, quiet: bool) -> None:
+    for line in bad_seeds(started.seeds.bad_lines, started.seeds.bad, seeds_file):
         say(line)
-    if begun.loaded.stopped:
-        raise HoldfastError(begun.loaded.stopped)
-    if begun.not_job is not None:
-        say(f"The seed file has no seed in common with job {output.safe(begun.not_job)}: this is another job.")
-    for held in begun.held_back:
+    if started.seeds.stopped:
+        raise HoldfastError(started.seeds.stopped)
+    if started.unrelated_job is not None:
+        say(f"The seed file has no seed in common with job {output.safe(started.unrelated_job)}: this is another job.")
+    for held in started.held_back:
         say(
             f"{output.safe(held.domain)} asked for a pause until {output.format_time(held.until)} UTC, which is still respected."
         )
-    how = "Continuing" if begun.known else "Crawling"
+    how = "Continuing" if started.known else "Crawling"
     if not quiet:
-        say(f"{how} job {output.safe(begun.job.name)}. Ctrl-C stops; the same command continues.")
-        if begun.secrets:
-            say(f"It sends {', '.join(map(output.safe, begun.secrets))} to the sites of its seeds, as set before.")
+        say(f"{how} job {output.safe(started.job.name)}. Ctrl-C stops; the same command continues.")
+        if started.secrets:
+            say(f"It sends {', '.join(map(output.safe, started.secrets))} to the sites of its seeds, as set before.")
 
 
 def _run_workers(
@@ -378,7 +378,7 @@ def _run_workers(
 
 def live_job_reader(context: CommandContext, job_id: int) -> Callable[[], LiveJob]:
     """A function that reads the live state of the job, on a new connection each time."""
-    return JobWatch(context.store().with_application_name("holdfast display"), job_id).look
+    return LiveJobReader(context.store().with_application_name("holdfast display"), job_id).read
 
 
 def _run_processes(
@@ -411,33 +411,33 @@ def _run_processes(
     return interrupted
 
 
-def _progress_json(done: CrawlProgress) -> dict[str, Any]:
-    spread = asdict(done.spread) if done.spread else {}
-    return {"pages": done.pages, "errors": done.errors, "bytes": done.bytes, **spread}
+def _progress_json(progress: CrawlProgress) -> dict[str, Any]:
+    spread = asdict(progress.spread) if progress.spread else {}
+    return {"pages": progress.pages, "errors": progress.errors, "bytes": progress.bytes, **spread}
 
 
 def _report(
-    summary: CrawlSummary, ended: Ended, stuck: Sequence[str], as_json: bool, extracted: Mapping[str, int]
+    summary: CrawlSummary, finished: FinishedCrawl, stuck: Sequence[str], as_json: bool, extracted: Mapping[str, int]
 ) -> None:
     """Print the result. `stuck`: some of the domains that wait for a proxy; `extracted`: counters of the job's parser."""
     if as_json:
-        found = {**_progress_json(ended.progress), "completed": ended.completed, **asdict(summary), **extracted}
+        found = {**_progress_json(finished.progress), "completed": finished.completed, **asdict(summary), **extracted}
         output.print_json(found | ({"waiting_for_a_proxy": stuck} if stuck else {}))
     else:
-        _print_lines([f"{_page_line(summary, ended.progress)}.", *summary_lines(summary)])
+        _print_lines([f"{_page_line(summary, finished.progress)}.", *summary_lines(summary)])
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)
 
 
-def _page_line(summary: CrawlSummary, done: CrawlProgress) -> str:
+def _page_line(summary: CrawlSummary, progress: CrawlProgress) -> str:
     """The first line of the result: pages, bytes, redirects, failed requests."""
     before = f" this time, {summary.pages_in_all:,} in all" if summary.pages_in_all > summary.pages else ""
     figures = [
         f"{output.pluralize(summary.pages, 'page')}{before}",
-        *([format_bytes(done.bytes)] if done.bytes else []),
+        *([format_bytes(progress.bytes)] if progress.bytes else []),
     ]
     figures += [output.pluralize(summary.redirects, "redirect")] if summary.redirects else []
-    figures += [output.pluralize(done.errors, "failed request")] if done.errors else []
+    figures += [output.pluralize(progress.errors, "failed request")] if progress.errors else []
     return ", ".join(figures)
 
 

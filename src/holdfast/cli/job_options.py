@@ -91,7 +91,7 @@ def spec_fields(
     parser: str | None = None,
     refresh: bool | None = None,
 ) -> dict[str, Any]:
-    """The fields of a JobSpec whose options were given; the others keep their value."""
+    """The fields of a JobSpec whose options are set; the others keep their value."""
     fields = {
         "max_pages": max_pages,
         "max_pages_per_domain": max_pages_per_domain,
@@ -122,8 +122,8 @@ def _user_agent(text: str | None) -> str | None:
 
 
 def crawl_service(context: command_context.CommandContext) -> CrawlService:
-    """The service for crawls, on the store of this invocation."""
+    """The service for crawls, on the database of this invocation."""
     settings = context.settings
     database = context.store()
-    sower = factories.seed_importer(settings, database)
-    return CrawlService(database, sower, factories.secret_sealer(settings), settings.crawl.max_depth)
+    importer = factories.seed_importer(settings, database)
+    return CrawlService(database, importer, factories.secret_sealer(settings), settings.crawl.max_depth)

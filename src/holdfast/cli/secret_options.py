@@ -1,4 +1,4 @@
-"""Options for headers, cookies and credentials: given on the command line, or read from a file, standard input or the environment.
+"""Options for headers, cookies and credentials: on the command line, or read from a file, standard input or the environment.
 
 The rule: other users of the machine can see arguments in the list of processes, so every secret can also come from elsewhere. No
 message repeats a value.
@@ -40,12 +40,12 @@ def parse_secrets(
     header: Sequence[str] | None, cookie: Sequence[str] | None, basic_auth: str | None
 ) -> RequestSecrets | None:
     """The secrets of these options; None: there are none."""
-    given = RequestSecrets.parse(
+    secrets = RequestSecrets.parse(
         None if header is None else _read_lines(header, "--header"),
         None if cookie is None else _read_lines(cookie, "--cookie"),
         None if basic_auth is None else _read_line(basic_auth, "--basic-auth"),
     )
-    return given or None
+    return secrets or None
 
 
 def split_secrets(words: Sequence[str]) -> tuple[list[str], RequestSecrets | None]:
@@ -70,10 +70,10 @@ def mask(word: str) -> str:
     return f"{key}=***" if equals and key in SECRET_KEYS and value else word
 
 
-def _read_lines(given: Sequence[str], option: str) -> list[str]:
+def _read_lines(values: Sequence[str], option: str) -> list[str]:
     """Each value, or the lines that its reference (@FILE, env:NAME) holds, without empty lines and comments."""
     found: list[str] = []
-    for text in given:
+    for text in values:
         content = _read_reference(text, option)
         if content is None:
             found.append(text)

@@ -1,8 +1,8 @@
-"""`holdfast seeds`: say what is to be crawled."""
+"""`holdfast seeds`: add start URLs to the standing job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,16 +10,23 @@ from holdfast import factories
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command, Group
 from holdfast.errors import HoldfastError
-from holdfast.jobs.seed_import import Loaded, SeedImporter, open_seeds
+from holdfast.jobs.records import BadLine
+from holdfast.jobs.seed_import import ImportProgress, SeedImporter, open_seeds
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.seeds import RemoteSeedImporter
 
 app = typer.Typer(cls=Group, help="Add start URLs, or load a list of them.", no_args_is_help=True)
 
-_BAD_LINES_SHOWN = 20
+_MAX_BAD_LINES = 20
 
 
-def _sower(context: command_context.CommandContext) -> SeedImporter:
-    settings = context.settings
-    return factories.seed_importer(settings, context.store())
+def _importer(context: command_context.CommandContext) -> "SeedImporter | RemoteSeedImporter":
+    if context.remote:
+        from holdfast.cli.remote.seeds import RemoteSeedImporter
+
+        return RemoteSeedImporter(context.client)
+    return factories.seed_importer(context.settings, context.store())
 
 
 @app.command("add", cls=Command)
@@ -36,7 +43,7 @@ def add(
         holdfast seeds add https://example.com/start
         holdfast seeds add example.com example.org
     """
-    _report(_sower(command_context.get(ctx)).add(urls), "argument", as_json)
+    _report(_importer(command_context.get(ctx)).add(urls), "argument", as_json)
 
 
 @app.command("load", cls=Command)
@@ -64,41 +71,46 @@ def load(
         unzip -p top-1m.csv.zip | holdfast seeds load -
     """
     stream, size, name = open_seeds(file)
-    loaded = Loaded()
+    progress = ImportProgress()
     with stream:
         typed = stream.isatty()
         if typed:
             command_context.say("Type a URL or a domain a line; Ctrl-D ends.")
-        steps = _sower(command_context.get(ctx)).load(stream, source or name)
-        # Closed in any case, so that a batch that is under way when Ctrl-C comes is in the store before we say so.
+        importer = _importer(command_context.get(ctx))
+        steps = (
+            importer.load(stream, source or name)
+            if isinstance(importer, SeedImporter)
+            else importer.load(stream, source)
+        )
+        # Closed in any case, so that at Ctrl-C the present batch is in the database before the message.
         with output.ProgressBar("Loading seeds", size, "line", hidden=typed) as bar, closing(steps):
-            for loaded in steps:
-                bar.show(loaded.bytes_read, loaded.lines)
-    _report(loaded, "line", as_json)
+            for progress in steps:
+                bar.show(progress.bytes_read, progress.lines)
+    _report(progress, "line", as_json)
 
 
-def bad_seeds(loaded: Loaded, file: str | None) -> Iterator[str]:
-    """What is said of seeds that cannot be crawled: the cause, and its line where they stand in a file."""
-    for bad in loaded.bad_lines[:_BAD_LINES_SHOWN]:
+def bad_seeds(lines: Sequence[BadLine], count: int, file: str | None) -> Iterator[str]:
+    """Messages about invalid seeds: the cause, and the line if they are in a file; `count` of them in all."""
+    for bad in lines[:_MAX_BAD_LINES]:
         where = f", line {bad.line:,} of {output.safe(file)}" if file is not None and bad.line else ""
         yield f"not a seed{where}: {output.safe(bad.problem)}"
-    if loaded.bad > _BAD_LINES_SHOWN:
-        yield f"… and {loaded.bad - _BAD_LINES_SHOWN:,} more"
+    if count > _MAX_BAD_LINES:
+        yield f"… and {count - _MAX_BAD_LINES:,} more"
 
 
-def _report(loaded: Loaded, unit: str, as_json: bool) -> None:
-    for bad in loaded.bad_lines[:_BAD_LINES_SHOWN]:
+def _report(progress: ImportProgress, unit: str, as_json: bool) -> None:
+    for bad in progress.bad_lines[:_MAX_BAD_LINES]:
         command_context.say(f"{unit} {bad.line}: {output.safe(bad.problem)}")
-    if loaded.bad > _BAD_LINES_SHOWN:
-        command_context.say(f"… and {loaded.bad - _BAD_LINES_SHOWN:,} more")
+    if progress.bad > _MAX_BAD_LINES:
+        command_context.say(f"… and {progress.bad - _MAX_BAD_LINES:,} more")
     if as_json:
-        output.print_json(loaded)
+        output.print_json(progress)
     else:
         counted = output.pluralize
-        new = f"{counted(loaded.domains, 'new domain')}, {counted(loaded.urls, 'new URL')}"
-        refused = f", {loaded.bad:,} bad" if loaded.bad else ""
-        output.print_line(f"{counted(loaded.lines, unit)}: {counted(loaded.seeds, 'seed')} ({new}){refused}.")
-    if loaded.stopped:
-        raise HoldfastError(loaded.stopped)
-    if loaded.bad:
+        new = f"{counted(progress.domains, 'new domain')}, {counted(progress.urls, 'new URL')}"
+        refused = f", {progress.bad:,} bad" if progress.bad else ""
+        output.print_line(f"{counted(progress.lines, unit)}: {counted(progress.seeds, 'seed')} ({new}){refused}.")
+    if progress.stopped:
+        raise HoldfastError(progress.stopped)
+    if progress.bad:
         raise typer.Exit(1)

@@ -4,6 +4,7 @@ The rule: names and parameters are those of the API. A job is given by its name,
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Unpack
@@ -24,18 +25,10 @@ from holdfast.client.request_spec import (
     no_body,
 )
 from holdfast.client.values import (
-    EditedJob,
     Event,
-    Job,
-    JobChanges,
-    JobProgress,
-    JobSpec,
-    JobUpdate,
     Me,
-    NewJob,
     Operation,
     Outlook,
-    Secrets,
     Stats,
     TimeSeries,
 )
@@ -52,6 +45,17 @@ from holdfast.domains.records import (
 from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
 from holdfast.items.records import Item
+from holdfast.jobs.records import (
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobChanges,
+    JobOptions,
+    JobProgress,
+    NewJob,
+    Secrets,
+)
 from holdfast.pages.records import CrawledPage, Explanation, PageFacts
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
@@ -81,6 +85,8 @@ from holdfast.tasks.records import (
 from holdfast.workers.records import Claim, ClaimSummary, ClosedRuns, ReleasedClaims, Run, Worker
 
 JobRef = str | int | Job
+JobUpdate = Event | JobProgress
+"""What `watch` yields."""
 
 # The caller, and statistics
 
@@ -134,13 +140,18 @@ def job(job: JobRef) -> RequestSpec[Job]:
     return RequestSpec("GET", format_path("/api/jobs/{}", _job_segment(job)), decode_one(Job))
 
 
+def job_summary(job: JobRef) -> RequestSpec[CrawlSummary]:
+    """How a job stands: URLs that were not crawled by reason, waits, and the next step. The server reads all URLs of the job for it."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/summary", _job_segment(job)), decode_one(CrawlSummary))
+
+
 def create_job(
     name: str,
     urls: Sequence[str],
     *,
     schedule: str | None = None,
     secrets: Secrets | None = None,
-    **spec: Unpack[JobSpec],
+    **spec: Unpack[JobOptions],
 ) -> RequestSpec[NewJob]:
     """Create a job; workers start it at once. `schedule`: repeat it (`6h`, or five fields of cron). `secrets`:
     headers, cookies and credentials that are sent to the origins of `urls`, and nowhere else."""
@@ -149,8 +160,8 @@ def create_job(
         body["secrets"] = secrets
 
     def read_new_job(response: httpx.Response) -> NewJob:
-        raw = document(response)
-        return read(NewJob, {**raw["job"], **{name: value for name, value in raw.items() if name != "job"}})
+        created = read(CreatedJob, document(response))
+        return NewJob(**asdict(created.job), seeds=created.seeds, bad=created.bad, bad_seeds=created.bad_seeds)
 
     return RequestSpec("POST", "/api/jobs", read_new_job, body=body)
 

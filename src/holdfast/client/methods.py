@@ -84,6 +84,7 @@ class ClientMethods:
     outlook = RequestMethod(endpoints.outlook)
     timeseries = RequestMethod(endpoints.timeseries)
     job = RequestMethod(endpoints.job)
+    job_summary = RequestMethod(endpoints.job_summary)
     create_job = RequestMethod(endpoints.create_job)
     edit_job = RequestMethod(endpoints.edit_job)
     set_secrets = RequestMethod(endpoints.set_secrets)

@@ -1,7 +1,7 @@
-"""Lists that people have in files, a line each: opened, unpacked, and read line by line, however long they are.
+"""Lists in files, one entry a line: opened, unpacked, and read line by line, however long they are.
 
-The rule: memory does not grow with the file. A bad line is counted, and told with its number; a file that breaks off is told, too, and
-what was read before stays.
+The rule: memory does not grow with the file. An invalid line is counted, and reported with its number; so is a damaged end of a file, and
+what was read before it stays.
 """
 
 import gzip
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from holdfast.errors import UsageError
+from holdfast.jobs.records import BadLine
 
 BAD_LINES_KEPT: Final = 1_000
 
@@ -24,38 +25,30 @@ class Damaged(Exception):
     """The file cannot be read any further."""
 
 
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that cannot be meant, and why."""
-
-    line: int
-    problem: str
-
-
 @dataclass(slots=True)
 class Progress:
-    """How far the reading of a list is."""
+    """The progress of reading a list."""
 
     lines: int = 0
     bad: int = 0
     bad_lines: list[BadLine] = field(default_factory=list)
     """The first ones; `bad` counts them all."""
     stopped: str | None = None
-    """Why the rest of the file could not be read; what was read before is in the store."""
+    """Why the rest of the file could not be read; what was read before is in the database."""
 
     def refuse(self, problem: str) -> None:
-        """The present line is bad."""
+        """Count the present line as invalid."""
         self.bad += 1
         if len(self.bad_lines) < BAD_LINES_KEPT:
             self.bad_lines.append(BadLine(self.lines, problem))
 
     def stop(self, problem: Damaged) -> None:
-        """The file broke off."""
+        """Note that the file is damaged from here on."""
         self.stopped = f"Reading stopped after line {self.lines}: {problem}."
 
 
 def opened(name: str, what: str, *, is_a: str = "") -> tuple[BinaryIO, int | None]:
-    """The file called `name` (`-` is standard input), and its size if that is known. Raises UsageError. `is_a`: before its name."""
+    """Open the file called `name` (`-` is standard input); returns also its size if known. Raises UsageError. `is_a`: before its name."""
     if name == "-":
         if sys.stdin is None:
             raise UsageError(f"There is no standard input to read {what} from.")
@@ -72,9 +65,9 @@ def opened(name: str, what: str, *, is_a: str = "") -> tuple[BinaryIO, int | Non
 def lines(
     file: "io.BufferedReader[Any]", longest: int, check: Callable[[bytes], None] = lambda _: None, looked_at: int = 0
 ) -> Iterator[bytes]:
-    """The lines of a file, unpacked if it is gzip; one that never ends is cut, so it is bad but harmless. Raises Damaged.
+    """The lines of a file, unpacked if it is gzip; one that is too long is cut, so it is invalid but harmless. Raises Damaged.
 
-    `check` sees how it begins, so many bytes of it.
+    `check` is called with the first `looked_at` bytes.
     """
     try:
         packed = file.peek(2).startswith(b"\x1f\x8b")

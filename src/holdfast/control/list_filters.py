@@ -7,27 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.errors import UsageError
-from holdfast.model.job import JobState
 from holdfast.model.list_filter import ListFilter
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter(ListFilter):
-    """Which jobs."""
-
-    state: JobState | None = None
-    name: str | None = None
-    """What the name begins with."""
-    scheduled: bool | None = None
-    """Only those that recur."""
-
-    def given(self) -> dict[str, object]:
-        given = ListFilter.given(self)
-        if "name" in given:
-            given["prefix"] = given.pop("name")
-        if not given.get("scheduled", True):
-            raise UsageError("There is no list of jobs that do not recur; leave `scheduled` out for all.")
-        return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 from holdfast.audit import queries as record_lists
 from holdfast.control.list_filters import (
     AuditFilter,
-    JobFilter,
 )
 from holdfast.db import domains, jobs
 from holdfast.db.audit import Entry
@@ -20,6 +19,7 @@ from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries as domain_lists
 from holdfast.frontier.queries import URLS
 from holdfast.items.queries import ITEMS
+from holdfast.jobs.queries.jobs import JOBS
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.url import UrlRules
@@ -29,7 +29,6 @@ from holdfast.proxies.queries.proxies import PROXIES
 from holdfast.tasks.queries import BATCHES, TASKS
 from holdfast.webhooks.queries import DELIVERIES
 from holdfast.workers import queries as run_lists
-from holdfast.workers.queries import JobRow
 
 _RULES: Final = UrlRules()
 Row = TypeVar("Row")
@@ -39,7 +38,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "pages": PAGES,
     "items": ITEMS,
     "urls": URLS,
-    "jobs": run_lists.JOBS,
+    "jobs": JOBS,
     "runs": run_lists.RUNS,
     "workers": run_lists.WORKERS,
     "claims": run_lists.CLAIMS,
@@ -105,14 +104,6 @@ class ListingService:
     rules: UrlRules = _RULES
     """How URLs that are asked for are normalized."""
 
-    def jobs(
-        self, query: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[JobRow]:
-        """Jobs, with what there is to do and what was done."""
-        check_page_size(limit)
-        with self.database.session() as connection:
-            return run_lists.jobs(connection, _given(query), order=order, after=after, limit=limit)
-
     def audit(
         self, query: AuditFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[Entry]:
@@ -124,11 +115,6 @@ class ListingService:
         return self._page(record_lists.AUDIT, given, order, after, limit)
 
     # One of them
-
-    def job(self, named: str | int) -> JobRow:
-        """A job by its name or id."""
-        with self.database.session() as connection:
-            return run_lists.job(connection, _job(connection, named))
 
     # Inside
 

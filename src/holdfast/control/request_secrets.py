@@ -1,6 +1,6 @@
-"""Headers, cookies and credentials that people give to jobs and domains: sealed, stored, and named without their values.
+"""Headers, cookies and credentials of jobs and domains: sealed, stored, and listed without their values.
 
-The rule: what leaves this module towards the store is sealed; what leaves it towards people is a list of names.
+The rule: this module passes only sealed values to the database, and only names to its callers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,31 +15,33 @@ from holdfast.model.request_secrets import MAX_ORIGINS, RequestSecrets, SealedSe
 
 @dataclass(frozen=True, slots=True)
 class SecretSealer:
-    """Seals what people give, and stores it."""
+    """Seals the secrets of jobs and domains, and stores them."""
 
     secrets: SecretBox
 
-    def give_job(self, connection: Connection, job_id: int, secrets: RequestSecrets, seeds: Iterable[str]) -> list[str]:
-        """Change a job's secrets; the names of all that it has afterwards. They go to the origins of these seeds and of those that
-        the job has already; seeds that come later are not among them until the secrets are given again.
+    def set_job_secrets(
+        self, connection: Connection, job_id: int, secrets: RequestSecrets, seeds: Iterable[str]
+    ) -> list[str]:
+        """Change a job's secrets; returns the names of all that it has afterwards. They are sent to the origins of these seeds and of
+        those that the job has already; for seeds that are added later they have to be set again.
 
-        Before: no URL of `seeds` has been handed to workers, or they may be fetched without.
+        Before: no URL of `seeds` is in the frontier, or it may be fetched without them.
         """
         before = request_secrets.seed_origins(connection, job_id, MAX_ORIGINS + 1)
         origins = seed_origins([*(f"{origin}/" for origin in before), *seeds])
         if not origins and secrets.texts():
             raise UsageError("Name the URLs that headers, cookies or a password are for: the job has no seeds yet.")
-        given = self._sealed(connection, secrets, origins)
+        sealed = self._seal(connection, secrets, origins)
         with connection.transaction():
-            request_secrets.change_of_job(connection, job_id, given, secrets.removed())
+            request_secrets.change_of_job(connection, job_id, sealed, secrets.removed())
             return _names(request_secrets.of_job(connection, job_id))
 
     def give_domain(
         self, connection: Connection, domain_id: int, secrets: RequestSecrets, origins: Sequence[str]
     ) -> list[str]:
         """The same for a domain and its own origins. Before: a transaction is open and has locked the domain row."""
-        given = self._sealed(connection, secrets, origins)
-        request_secrets.change_of_domain(connection, domain_id, given, secrets.removed())
+        sealed = self._seal(connection, secrets, origins)
+        request_secrets.change_of_domain(connection, domain_id, sealed, secrets.removed())
         return _names([secret for _, secret in request_secrets.of_domains(connection, [domain_id])])
 
     def check(self, connection: Connection, job_id: int) -> list[str]:
@@ -49,7 +51,7 @@ class SecretSealer:
             self.secrets.open(secret.sealed)
         return _names(secrets)
 
-    def _sealed(self, connection: Connection, secrets: RequestSecrets, origins: Sequence[str]) -> list[SealedSecret]:
+    def _seal(self, connection: Connection, secrets: RequestSecrets, origins: Sequence[str]) -> list[SealedSecret]:
         texts = secrets.texts()
         if texts and not self.secrets.keys() and request_secrets.is_anything_sealed(connection):
             raise Refused(
@@ -60,7 +62,7 @@ class SecretSealer:
 
 
 def names_of_domain(connection: Connection, domain_id: int) -> list[str]:
-    """The headers that are sent to a domain, by name."""
+    """The names of the headers that are sent to a domain."""
     return _names([secret for _, secret in request_secrets.of_domains(connection, [domain_id])])
 
 

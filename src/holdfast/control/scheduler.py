@@ -14,7 +14,7 @@ from holdfast.db.domains import NewDomains
 from holdfast.db.task_frontier import TaskUrl
 from holdfast.db.tasks import DueTask
 from holdfast.errors import BadUrl
-from holdfast.jobs.seed_import import sow_again
+from holdfast.jobs.seed_import import restore_seeds
 from holdfast.model.domain import Seed
 from holdfast.model.schedule import next_run, parse
 from holdfast.model.seed_lines import make_seed
@@ -74,7 +74,7 @@ class Scheduler:
             for job in jobs.due(connection) if alone else ():
                 if job.idle:
                     jobs.begins(connection, job.job_id)
-                    sow_again(
+                    restore_seeds(
                         connection,
                         job.job_id,
                         rules=self.rules,

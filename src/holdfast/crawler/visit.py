@@ -21,7 +21,7 @@ from holdfast.crawler.request_slots import RequestSlots
 from holdfast.crawler.robots_gate import RobotsGate
 from holdfast.crawler.url_buffer import UrlBuffer
 from holdfast.crawler.worker_context import WorkerContext
-from holdfast.db import budget, crawls, frontier, job_seeds, task_frontier, visit_state
+from holdfast.db import budget, crawls, frontier, jobs, task_frontier, visit_state
 from holdfast.db.frontier import FrontierBatch
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PolitenessClocks, UrlOutcome
 from holdfast.model.domain import UNREACHABLE_EVENTS, Claim, Event
@@ -410,7 +410,7 @@ class Visit:
         """Whether a URL is a seed of the job whose scheme was guessed. Reads the database: for failed URLs only."""
         if item.depth or item.hops or not item.url.startswith("https:"):
             return False
-        return await self.context.db.call(job_seeds.is_guessed, self.job.id, item.url_key)
+        return await self.context.db.call(jobs.is_guessed_seed, self.job.id, item.url_key)
 
     def use_http(self, item: FrontierItem, detail: str) -> None:
         """Replace a seed by its http URL, since its server does not speak TLS. After: both are in the batch."""

@@ -4,6 +4,7 @@ The rule: the caller holds the lock of the domain rows. `job_domains` is never c
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 import psycopg
@@ -32,9 +33,15 @@ REFUSAL_REASONS: Final = frozenset(
 """Reasons of URLs that failed because their server refused them."""
 _STOPPED: Final = (Status.BLOCKED, Status.UNREACHABLE)
 _RETRY_REASON: Final = "a person asked for another attempt"
+RETRY_PAUSE: Final = timedelta(seconds=5)
+"""The least time between two attempts on a domain that operators ask for."""
 ROBOTS_UNAVAILABLE: Final = "robots_unavailable"
 """Reason of URLs that wait for a robots.txt that could not be fetched."""
 
+_MARK_RETRIED: Final = """
+UPDATE domains SET retried_at = GREATEST(clock_timestamp(), retried_at + %(pause)s)
+WHERE id = ANY(%(ids)s) AND (retried_at IS NULL OR retried_at <= clock_timestamp())
+"""
 _REFRESH: Final = """
 UPDATE job_domains jd SET ready = want.ready, priority = want.priority
 FROM (
@@ -298,7 +305,7 @@ def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, ret
 
 
 def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> set[int]:
-    """Fold the wakes by which an operator asks for a retry (`db/retry_now`); returns the domains that had some.
+    """Fold the wakes by which an operator asks for a retry (`jobs/queries/actions`); returns the domains that had some.
 
     Before: the domain rows are locked by this transaction, and all else about their visits is decided. After: failed robots.txt
     files are due again, waits after failures to reach the server are over, unreachable domains are pending, and URLs that ended
@@ -325,6 +332,11 @@ def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> s
         _reopen_exhausted(connection, [domain] if woken else [], _RETRY_REASON)
         _finish_chunk(connection, wake, seen, last)
     return {domain for _, domain, _, _, _ in wakes}
+
+
+def mark_retried(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:
+    """Note that an operator asks for another attempt now. Before: the domain rows are locked by this transaction."""
+    connection.execute(_MARK_RETRIED, {"ids": list(domain_ids), "pause": RETRY_PAUSE})
 
 
 def expire_failed_robots(connection: psycopg.Connection, domain_ids: Sequence[int]) -> None:

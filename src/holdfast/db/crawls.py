@@ -1,12 +1,11 @@
-"""Jobs and their crawls: find, begin, continue, report status, end.
+"""Jobs and their crawls: find, begin, continue, report status, stop. `db/job_ends` ends them.
 
-A crawl is one invocation of a job; budgets count in it. The rules: a job is completed by proof only (all its work is done and no wake
-for it is left); only an operator or a schedule begins a new crawl, while the sweep continues the last one under what is left of its
-limits; and nothing here changes many rows of a big job in one statement.
+A crawl is one invocation of a job; budgets count in it. The rules: only an operator or a schedule begins a new crawl, while the sweep
+continues the last one under what is left of its limits; and nothing here changes many rows of a big job in one statement.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -14,11 +13,10 @@ from typing import Final
 
 import psycopg
 
-from holdfast.db import claimable, edits, jobs, rounds, summaries, transitions
+from holdfast.db import claimable, edits, jobs, rounds, transitions
 from holdfast.errors import NotFound, Refused
-from holdfast.model.domain import Event, Seed, Status, status_reason
+from holdfast.model.domain import Event, Status, status_reason
 from holdfast.model.job import Job, JobKind, JobSpec, JobState, Limit
-from holdfast.model.outcome import Outcome
 
 CHUNK: Final = 500
 HEARTBEAT_TIMEOUT: Final = timedelta(minutes=2)
@@ -91,25 +89,6 @@ _AGAIN: Final = """
 INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after)
 SELECT domain_id, %(job)s, 0, ''::bytea FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
 """
-_DENIED: Final = """
-SELECT d.id, d.claimed_by IS NULL FROM domains d WHERE d.id IN (
-    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.denied > 0 AND jd.domain_id > %(after)s
-    ORDER BY jd.domain_id LIMIT %(chunk)s)
-ORDER BY d.id FOR NO KEY UPDATE
-"""
-_DEEPER: Final = """
-INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after, deeper)
-SELECT domain_id, %(job)s, 0, ''::bytea, %(depth)s FROM unnest(%(ids)s::bigint[]) AS t(domain_id) ORDER BY domain_id
-"""
-_DOMAINS: Final = """
-SELECT d.id FROM domains d WHERE d.id IN (
-    SELECT jd.domain_id FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.domain_id > %(after)s ORDER BY jd.domain_id LIMIT %(chunk)s)
-ORDER BY d.id FOR NO KEY UPDATE
-"""
-_DUE_NOW: Final = """
-UPDATE domains SET next_crawl_after = clock_timestamp()
-WHERE id = ANY(%(ids)s) AND status = 'exhausted' AND next_crawl_after IS NULL AND claimed_by IS NULL
-"""
 _START_OVER: Final = """
 UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = 'it was started again'
 WHERE id = %(job)s AND state IN ('completed', 'failed', 'cancelled')
@@ -150,12 +129,6 @@ WHERE jd.job_id = %(job)s AND jd.state = 'spent' AND jd.crawl_id = c.id
 GROUP BY jd.limit_reached ORDER BY name
 """
 
-_OVER_HTTP: Final = """
-SELECT f.url FROM unnest(%(domains)s::text[], %(keys)s::bytea[]) WITH ORDINALITY AS s(domain, key, nth)
-JOIN domains d ON d.domain = s.domain JOIN url_frontier f ON f.domain_id = d.id AND f.job_id = %(job)s AND f.url_key = s.key
-WHERE f.state = 'denied' AND f.reason LIKE %(reason)s ORDER BY s.nth
-"""
-
 _STOP: Final = """
 WITH stopped AS (
     UPDATE crawls c SET state = 'stopped' WHERE c.id = %(crawl)s AND c.state = 'running'
@@ -164,57 +137,9 @@ WITH stopped AS (
 )
 UPDATE crawl_jobs j SET state = 'pending' FROM stopped s WHERE j.id = s.job_id AND j.state = 'processing'
 """
-_LOCK_JOB: Final = """
+LOCK_JOB: Final = """
 SELECT j.id, j.name FROM crawl_jobs j JOIN crawls c ON c.job_id = j.id WHERE c.id = %(crawl)s FOR NO KEY UPDATE OF j
 """
-# Work that the sweep or a worker continues. Domains that are blocked until an operator resets them are not.
-_GOES_ON: Final = """
-SELECT FROM job_domains jd WHERE jd.job_id = %(job)s AND jd.state = ANY(%(states)s::job_domain_state[]) AND NOT (
-    jd.state = 'open' AND EXISTS (SELECT FROM domains d WHERE d.id = jd.domain_id AND d.status IN ('blocked', 'unreachable')
-                                  AND d.next_crawl_after = 'infinity'))
-"""
-_PROOF: Final = f"""
-SELECT NOT EXISTS (SELECT FROM domain_wakes WHERE job_id = %(job)s),
-       NOT EXISTS (SELECT FROM job_domains WHERE job_id = %(job)s AND state <> 'done'), NOT EXISTS ({_GOES_ON})
-"""  # noqa: S608 — a constant
-_LOCK_NOT_BEGUN: Final = """
-SELECT j.id, j.name FROM crawl_jobs j WHERE j.id = %(job)s AND j.state = 'pending'
-  AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished') FOR NO KEY UPDATE OF j SKIP LOCKED
-"""
-_FINISH: Final = """
-UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE id = %(crawl)s AND state <> 'finished'
-"""
-_END_JOB: Final = """
-UPDATE crawl_jobs j SET state = %(state)s, completed_at = CASE WHEN %(ends)s THEN clock_timestamp() END, state_reason = %(why)s
-WHERE j.id = %(job)s AND job_is_runnable(j)
-"""
-_WITHOUT_PAGE: Final = """
-SELECT COALESCE(sum(pages), 0) = 0 AND COALESCE(sum(discovered), 0) > 0 FROM job_domains WHERE job_id = %(job)s
-"""
-_LEFT: Final = """
-SELECT count(*), COALESCE(sum(jd.waiting), 0)::bigint, min(d.domain) FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
-WHERE jd.job_id = %(job)s AND jd.state <> 'done'
-"""
-
-# Idle crawls: no process serves this crawl only, and workers that serve all jobs find nothing to do in it.
-_IDLE: Final = """
-SELECT c.id, c.job_id FROM crawls c JOIN runnable_jobs j ON j.id = c.job_id
-WHERE c.state = 'running' AND j.kind = 'crawl'
-  AND NOT EXISTS (SELECT FROM crawl_runs r WHERE r.crawl_id = c.id AND r.status = 'running')
-  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
-  AND NOT EXISTS (SELECT FROM domain_wakes w WHERE w.job_id = j.id)
-ORDER BY c.id
-"""
-# Jobs that no worker can begin, or go on with after their last crawl.
-_NOT_BEGUN: Final = """
-SELECT j.id FROM crawl_jobs j
-WHERE j.state = 'pending' AND j.kind = 'crawl' AND j.name <> ALL(%(standing)s) AND j.deleted_at IS NULL
-  AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished')
-  AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
-  AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.state = 'open')
-ORDER BY j.id
-"""
-
 # A job whose last crawl has used up its pages waits for an operator or its schedule.
 _RUNNABLE: Final = f"""
 {_JOB} WHERE job_is_runnable(j) AND EXISTS (SELECT FROM job_domains jd WHERE jd.job_id = j.id AND jd.ready)
@@ -340,12 +265,6 @@ def reopen_limited(connection: psycopg.Connection, job_id: int) -> None:
     _reopen(connection, _LEFT_BEHIND, {"job": job_id})
 
 
-def can_continue(connection: psycopg.Connection, job_id: int) -> bool:
-    """Whether a job has a wake, or work that continues without an operator."""
-    no_news, _, nothing_goes_on = _proof(connection, job_id)
-    return not (no_news and nothing_goes_on)
-
-
 def runnable(connection: psycopg.Connection) -> list[Job]:
     """Jobs that have something ready, each with an open crawl.
 
@@ -412,12 +331,6 @@ def begin(connection: psycopg.Connection, job_id: int, *, reopen: bool = False) 
     return int(opened[0]), continued
 
 
-def is_first(connection: psycopg.Connection, crawl_id: int) -> bool:
-    """Whether this is the first crawl of the store."""
-    row = connection.execute("SELECT NOT EXISTS (SELECT FROM crawls WHERE id < %s)", (crawl_id,)).fetchone()
-    return bool(row and row[0])
-
-
 def restart(connection: psycopg.Connection, job_id: int) -> None:
     """Restart a job: all its known pages are fetched again.
 
@@ -438,49 +351,6 @@ def restart(connection: psycopg.Connection, job_id: int) -> None:
             free = [domain_id for domain_id, is_free in rows if is_free]
             claimable.fold_wakes(connection, free)
             claimable.update_ready(connection, ids)
-        if len(ids) < CHUNK:
-            return
-        after = ids[-1]
-
-
-def seeds_moved_to_http(connection: psycopg.Connection, job_id: int, seeds: Sequence[Seed]) -> list[str]:
-    """The https URLs of those seeds of a job that were replaced by http URLs."""
-    parameters = {
-        "job": job_id,
-        "domains": [seed.domain for seed in seeds],
-        "keys": [seed.url_key for seed in seeds],
-        "reason": f"{Outcome.NO_HTTPS}:%",
-    }
-    return [row[0] for row in connection.execute(_OVER_HTTP, parameters)]
-
-
-def raise_depth_limit(connection: psycopg.Connection, job_id: int, depth: int) -> None:
-    """Requeue a job's URLs that were too deep, down to `depth`.
-
-    Before: no transaction is open. After: every domain of the job with denied URLs has a wake for it, folded already (or its first
-    chunk) where no worker holds the domain. Idempotent.
-    """
-    after = 0
-    while True:
-        with connection.transaction():
-            rows = connection.execute(_DENIED, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
-            ids = [row[0] for row in rows]
-            connection.execute(_DEEPER, {"job": job_id, "ids": ids, "depth": depth})
-            claimable.fold_wakes(connection, [domain_id for domain_id, is_free in rows if is_free])
-            claimable.update_ready(connection, ids)
-        if len(ids) < CHUNK:
-            return
-        after = ids[-1]
-
-
-def make_refresh_due(connection: psycopg.Connection, job_id: int) -> None:
-    """Make the domains of a job due whose refresh date passed before refresh was enabled. Before: no transaction is open."""
-    after = 0
-    while True:
-        with connection.transaction():
-            found = connection.execute(_DOMAINS, {"job": job_id, "after": after, "chunk": CHUNK})
-            ids = [row[0] for row in found]
-            connection.execute(_DUE_NOW, {"ids": ids})
         if len(ids) < CHUNK:
             return
         after = ids[-1]
@@ -510,89 +380,8 @@ def limits_reached(
 def stop(connection: psycopg.Connection, crawl_id: int) -> None:
     """Stop a crawl; it can continue later. Before: the caller's own run has ended. After: stopped, unless other runs serve it."""
     with connection.transaction():
-        connection.execute(_LOCK_JOB, {"crawl": crawl_id})  # before its crawl, the order of all locks
+        connection.execute(LOCK_JOB, {"crawl": crawl_id})  # before its crawl, the order of all locks
         connection.execute(_STOP, {"crawl": crawl_id})
-
-
-def finish(connection: psycopg.Connection, crawl_id: int) -> bool:
-    """End a crawl; returns whether all work of its job is done, by proof, and no wake is left.
-
-    Before: no transaction is open. After: the crawl is finished; the job is completed (failed, with the cause, if it has no page at
-    all) if all its work is done or the rest waits for an operator to unblock domains; else it is pending. A standing job never ends:
-    its domains are crawled again when they are due.
-    """
-    with connection.transaction():
-        row = connection.execute(_LOCK_JOB, {"crawl": crawl_id}).fetchone()
-        if row is None:
-            raise NotFound(f"There is no crawl {crawl_id}.")
-        connection.execute(_FINISH, {"crawl": crawl_id})
-        return _end_job(connection, *row)
-
-
-def _end_job(connection: psycopg.Connection, job_id: int, name: str) -> bool:
-    """End a job if nothing continues by itself; returns whether all its work is done. Before: its row is locked by this transaction."""
-    # In a statement of its own: transactions that add seeds or unblock a domain serialise with this one on the job's row.
-    no_news, done, nothing_goes_on = _proof(connection, job_id)
-    ends = no_news and nothing_goes_on and name not in jobs.STANDING
-    failure = _no_page_reason(connection, job_id) if ends else None
-    rest = _waiting_for_operator(connection, job_id) if ends and not done else None
-    state = "pending" if not ends else "completed" if failure is None else "failed"
-    why = "; ".join(filter(None, (failure, rest))) or None
-    connection.execute(_END_JOB, {"job": job_id, "state": state, "ends": ends, "why": why})
-    return bool(no_news and done)
-
-
-def _proof(connection: psycopg.Connection, job_id: int) -> tuple[bool, bool, bool]:
-    """Whether a job has no wake, whether all its work is done, and whether none of it continues by itself."""
-    row = connection.execute(_PROOF, {"job": job_id, "states": ["open", "parked", "spent"]}).fetchone()
-    return row or (False, False, False)
-
-
-def _waiting_for_operator(connection: psycopg.Connection, job_id: int) -> str:
-    """A sentence about the URLs that wait for an operator. Before: nothing of the job continues by itself."""
-    domains, urls, example = connection.execute(_LEFT, {"job": job_id}).fetchone() or (0, 0, None)
-    waits = "1 URL waits" if urls == 1 else f"{urls:,} URLs wait"
-    where = example if domains == 1 else f"{domains:,} domains, for example {example}"
-    return f"{waits} for a person to unblock {where}"
-
-
-def _no_page_reason(connection: psycopg.Connection, job_id: int) -> str | None:
-    """A sentence with the most frequent reason of a job's URLs if none became a page; None: one did, or it has no URLs."""
-    row = connection.execute(_WITHOUT_PAGE, {"job": job_id}).fetchone()
-    if not (row and row[0]):
-        return None
-    reasons = summaries.by_reason(connection, job_id)
-    if not reasons:
-        return "no page was fetched"
-    first = next((count for count in reasons if count.reason != Outcome.REDIRECT), reasons[0])
-    urls = "1 URL" if first.urls == 1 else f"{first.urls:,} URLs"
-    return f"no page was fetched: {urls} ended with {first.reason}, for example {first.example} ({first.detail})"
-
-
-def finish_idle(connection: psycopg.Connection) -> int:
-    """End idle crawls that no run serves alone, and jobs that only an operator can continue; returns how many.
-
-    Before: no transaction is open. After: a job whose work is done is completed; one that reached a limit is pending.
-    """
-    ended = 0
-    for crawl_id, job_id in connection.execute(_IDLE).fetchall():
-        if not _can_continue(connection, job_id, "open", "parked") and not rounds.advance(connection, job_id, crawl_id):
-            finish(connection, crawl_id)
-            ended += 1
-    for (job_id,) in connection.execute(_NOT_BEGUN, {"standing": sorted(jobs.STANDING)}).fetchall():
-        if not _can_continue(connection, job_id, "open", "parked", "spent"):
-            with connection.transaction():
-                for job in connection.execute(_LOCK_NOT_BEGUN, {"job": job_id}).fetchall():
-                    _end_job(connection, *job)
-                    ended += 1
-    return ended
-
-
-def _can_continue(connection: psycopg.Connection, job_id: int, *states: str) -> bool:
-    """Whether work of a job in one of these states continues without an operator."""
-    query = f"SELECT EXISTS ({_GOES_ON})"
-    row = connection.execute(query, {"job": job_id, "states": list(states)}).fetchone()
-    return bool(row and row[0])
 
 
 def _reopen(connection: psycopg.Connection, select: str, key: dict[str, object]) -> int:

@@ -1,8 +1,7 @@
-"""Jobs: what users asked to be crawled, and what a person may do to them.
+"""Jobs: their states and schedules, and the work that follows from a resume or a deletion.
 
-The rule: what a person says is one row; whoever works on the job looks at it, and no statement touches all work of a big job. What
-was put aside while a job was paused is found again a chunk at a time, and what belongs to a deleted job goes the same way: by
-whoever said so, or by the sweep if that one died. So a killed command leaves nothing half done for good.
+The rule: no statement touches all work of a big job. Work that was parked while a job was paused is made ready in chunks, and the rows of
+a deleted job are deleted in chunks: by the command that asked for it, or by the sweep if that was killed.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,10 +12,10 @@ from typing import Final
 
 import psycopg
 
-from holdfast.db import claimable, job_seeds, request_secrets, transitions
-from holdfast.errors import NotFound, Refused
+from holdfast.db import claimable, transitions
+from holdfast.errors import NotFound
 from holdfast.model.domain import Event, Status, status_reason
-from holdfast.model.job import JobAction, JobState, state_after
+from holdfast.model.job import JobState
 
 DEFAULT: Final = "default"
 """The standing job that seeds feed."""
@@ -25,19 +24,20 @@ TASKS: Final = "tasks"
 STANDING: Final = frozenset({DEFAULT, TASKS})
 CHUNK: Final = 500
 LATECOMERS: Final = timedelta(minutes=2)
-"""After a resume: longer than a statement may take."""
+"""For this long after a resume parked work is searched again; longer than a statement may take."""
 ROWS: Final = 10_000
-"""Frontier rows that go with one transaction."""
+"""Frontier rows that one transaction deletes."""
+SEED_ROWS: Final = 10_000
+"""Seeds that one transaction deletes."""
 _DEADLOCK_RETRIES: Final = 5
 GRAVE: Final = timedelta(minutes=10)
-"""How long the row of a deleted job stays: a batch that was begun before may still write for it, and what it writes is forgotten too."""
+"""How long the row of a deleted job stays: a batch that began before may still write for it, and those rows are deleted, too."""
 
-# The id first: links name jobs by it, and a job whose name is a number must not be in the way of another one's.
+# The id first: links name jobs by it, and a job whose name is a number must not hide another one.
 _NAMED: Final = """
 SELECT id FROM crawl_jobs WHERE deleted_at IS NULL AND (name = %(text)s OR id::text = %(text)s) ORDER BY name = %(text)s LIMIT 1
 """
-_LOCK: Final = "SELECT name, state::text FROM crawl_jobs WHERE id = %(job)s AND deleted_at IS NULL FOR NO KEY UPDATE"
-# Seeds, a reset and the like belong to the crawl that is open; where none is, to a new one.
+# Seeds, a reset and other requests belong to the open crawl, or to a new one if none is open.
 _ASK_FOR_CRAWL: Final = """
 UPDATE crawl_jobs j SET new_crawl = true WHERE j.id = ANY(%(jobs)s) AND NOT j.new_crawl
   AND NOT EXISTS (SELECT FROM crawls c WHERE c.job_id = j.id AND c.state <> 'finished')
@@ -50,25 +50,15 @@ _REOPEN: Final = """
 UPDATE crawl_jobs SET state = 'pending', completed_at = NULL, state_reason = %(reason)s
 WHERE id = %(job)s AND state::text = ANY(%(ended)s) AND deleted_at IS NULL
 """
-# What its workers let go of while it is paused is not ready: all of it may have to be looked at.
-_SET: Final = """
-UPDATE crawl_jobs SET state = %(state)s::job_state, parked_after = CASE WHEN %(state)s = 'paused' THEN 0 ELSE parked_after END,
-    resumed_at = CASE WHEN state = 'paused' THEN clock_timestamp() ELSE resumed_at END
-WHERE id = %(job)s
-"""
-_END_CRAWL: Final = (
-    "UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE job_id = %(job)s AND state <> 'finished'"
-)
-
 _PARKED_JOBS: Final = """
 SELECT id FROM runnable_jobs WHERE parked_after IS NOT NULL ORDER BY id
 """
-# The job's row before those of its domains, as who adds URLs to it has them.
+# The job's row before those of its domains, in the order of transactions that add URLs.
 _PARKED: Final = """
 SELECT j.parked_after FROM crawl_jobs j WHERE j.id = %(job)s AND j.parked_after IS NOT NULL AND job_is_runnable(j)
 FOR NO KEY UPDATE
 """
-# With many workers, each of them would wait here for the others, and a person who pauses the job again for all of them.
+# Otherwise workers would wait here for each other, and an operator who pauses the job again for all of them.
 _PARKED_IF_FREE: Final = f"{_PARKED.rstrip()} SKIP LOCKED"
 _PARKED_WORK: Final = """
 SELECT d.id FROM domains d WHERE d.id IN (
@@ -76,17 +66,12 @@ SELECT d.id FROM domains d WHERE d.id IN (
     ORDER BY domain_id LIMIT %(chunk)s)
 ORDER BY d.id FOR NO KEY UPDATE
 """
-# Who saw the job paused may still be about to commit rows that are not ready: for a while it is looked at again and again.
+# Transactions that saw the job paused may still commit rows that are not ready: for a while it is searched repeatedly.
 _UNPARKED: Final = """
 UPDATE crawl_jobs j SET parked_after = COALESCE(%(next)s, CASE WHEN resumed_at > clock_timestamp() - %(while)s THEN 0 END)
 WHERE j.id = %(job)s AND j.parked_after = %(after)s AND job_is_runnable(j)
 """
 
-# Its name is free for another one at once.
-_DELETE: Final = """
-UPDATE crawl_jobs SET state = 'cancelled', deleted_at = clock_timestamp(), fingerprint = NULL, name = left(name, 75) || ' #' || id
-WHERE id = %(job)s
-"""
 _GRAVES: Final = "SELECT id FROM crawl_jobs WHERE deleted_at IS NOT NULL ORDER BY id"
 _ALIVE: Final = "SELECT id FROM crawl_jobs WHERE id = ANY(%(jobs)s) AND deleted_at IS NULL"
 _BURY: Final = """
@@ -100,8 +85,13 @@ SELECT domain_id, sum(rows)::bigint FROM (
     UNION ALL (SELECT domain_id, inserted FROM domain_wakes WHERE job_id = %(job)s ORDER BY domain_id LIMIT %(chunk)s)) both_kinds
 GROUP BY domain_id ORDER BY domain_id LIMIT %(chunk)s
 """
-# FOR UPDATE: whoever inserts URLs for a domain that he does not hold shares its row, and has to be waited for.
+# FOR UPDATE: a transaction that inserts URLs for a domain without holding it shares the row, and is waited for.
 _LOCK_DOMAINS: Final = "SELECT id FROM domains WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE"
+_IS_GUESSED_SEED: Final = "SELECT guessed FROM job_seeds WHERE job_id = %(job)s AND url_key = %(key)s"
+_FORGET_SEEDS: Final = """
+WITH chunk AS (SELECT url_key FROM job_seeds WHERE job_id = %(job)s ORDER BY url_key LIMIT %(rows)s)
+DELETE FROM job_seeds s USING chunk WHERE s.job_id = %(job)s AND s.url_key = chunk.url_key
+"""
 _FORGET: Final = """
 WITH chunk AS MATERIALIZED (
     SELECT domain_id, url_key FROM url_frontier WHERE domain_id = ANY(%(ids)s) AND job_id = %(job)s
@@ -119,8 +109,8 @@ WITH wakes AS (
 DELETE FROM job_domains jd WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id = %(job)s
   AND NOT EXISTS (SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id)
 """
-# Where this job's URLs were the last, no visit will come that finds the end and sets the date of the refresh for the others. By the same
-# proof as at a release. Held or not: the holder may be dead, or there for tasks, and these leave a status alone.
+# Where this job's URLs were the last, no further visit finds the end and sets the date of the refresh for the other jobs. By the same
+# proof as at a release. Held or not: the holder may be dead, or there for tasks, which do not change the status.
 _COME_TO_REST: Final = """
 SELECT d.id FROM domains d
 WHERE d.id = ANY(%(ids)s) AND d.status = 'active' AND NOT EXISTS (
@@ -145,7 +135,7 @@ _OTHERS_TOO: Final = "SELECT pg_advisory_unlock(hashtextextended('holdfast recur
 
 @dataclass(frozen=True, slots=True)
 class DueJob:
-    """A recurring job whose time has come."""
+    """A scheduled job that is due."""
 
     job_id: int
     schedule: str
@@ -153,17 +143,7 @@ class DueJob:
     now: datetime
     """By the database's clock."""
     idle: bool
-    """False: it is still under way, paused or cancelled; this time is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acted:
-    """What became of a job by what a person said."""
-
-    job_id: int
-    name: str
-    before: JobState
-    after: JobState
+    """False: it is still running, paused or cancelled; this run is skipped."""
 
 
 def find(connection: psycopg.Connection, text: str) -> int:
@@ -182,31 +162,20 @@ def id_of(connection: psycopg.Connection, named: str | int) -> int:
     return named
 
 
-def is_named(connection: psycopg.Connection, name: str) -> bool:
-    """Whether there is a job of exactly this name."""
-    row = connection.execute("SELECT EXISTS (SELECT FROM crawl_jobs WHERE name = %s)", (name,)).fetchone()
-    return bool(row and row[0])
-
-
 def is_runnable(connection: psycopg.Connection, job_id: int) -> bool:
-    """Whether anybody may work on it: not paused, ended, cancelled or deleted."""
+    """Whether workers may crawl a job: it is not paused, ended, cancelled or deleted."""
     row = connection.execute("SELECT EXISTS (SELECT FROM runnable_jobs WHERE id = %s)", (job_id,)).fetchone()
     return bool(row and row[0])
 
 
-def was_paused(connection: psycopg.Connection, job_id: int, since: datetime) -> bool:
-    """Whether it is paused or cancelled, or was paused and has been resumed since then. NotFound: it was deleted."""
-    row = connection.execute(
-        "SELECT state IN ('paused', 'cancelled') OR COALESCE(resumed_at >= %s, false) FROM crawl_jobs WHERE id = %s AND deleted_at IS NULL",
-        (since, job_id),
-    ).fetchone()
-    if row is None:
-        raise NotFound(f"There is no job {job_id} any more.")
-    return bool(row[0])
+def is_guessed_seed(connection: psycopg.Connection, job_id: int, url_key: bytes) -> bool:
+    """Whether this URL is a seed of the job whose scheme was guessed."""
+    row = connection.execute(_IS_GUESSED_SEED, {"job": job_id, "key": url_key}).fetchone()
+    return bool(row and row[0])
 
 
 def state(connection: psycopg.Connection, job_id: int) -> JobState:
-    """Where it is. NotFound: it was deleted."""
+    """The state of a job. Raises NotFound if it was deleted."""
     row = connection.execute(
         "SELECT state::text FROM crawl_jobs WHERE id = %s AND deleted_at IS NULL", (job_id,)
     ).fetchone()
@@ -215,36 +184,16 @@ def state(connection: psycopg.Connection, job_id: int) -> JobState:
     return JobState(row[0])
 
 
-def act(connection: psycopg.Connection, job_id: int, action: JobAction) -> Acted:
-    """Do what a person says. Refused where the state of the job forbids it.
-
-    Before: nothing. After (with the commit): its workers hear of it; a resumed job has work that was put aside: `unpark`.
-    """
-    name, before = _lock(connection, job_id)
-    if action is JobAction.CANCEL and name == TASKS:
-        raise Refused(
-            f"Job {name} is the one of all tasks and cannot be cancelled; `holdfast jobs pause {name}` stops it."
-        )
-    new = state_after(action, before)
-    if new is None:
-        raise Refused(f"Job {name} is {before}; you cannot {action} it.")
-    if new is not before:
-        connection.execute(_SET, {"job": job_id, "state": new})
-        if new is JobState.CANCELLED:
-            connection.execute(_END_CRAWL, {"job": job_id})
-    return Acted(job_id, name, before, new)
-
-
 def ask_for_crawl(connection: psycopg.Connection, job_ids: Sequence[int]) -> None:
-    """Let the next worker begin a new crawl of these jobs, with new budgets, because a person or a schedule asks for it.
+    """Let the next worker begin a new crawl of these jobs, with new budgets, at the request of an operator or a schedule.
 
-    After: a job with an open crawl is as it was: what it gets to do belongs to that crawl.
+    After: a job with an open crawl is unchanged: new work belongs to that crawl.
     """
     connection.execute(_ASK_FOR_CRAWL, {"jobs": sorted(job_ids)})
 
 
 def lock(connection: psycopg.Connection, job_ids: Collection[int], *, wait: bool = True) -> set[int]:
-    """Lock these jobs, so that none of them ends meanwhile; their ids. Without `wait` those that are locked already are left out."""
+    """Lock these jobs, so that none of them ends meanwhile; returns their ids. Without `wait`, locked ones are left out."""
     query = _LOCK_ALL if wait else f"{_LOCK_ALL} SKIP LOCKED"
     return {row[0] for row in connection.execute(query, {"jobs": sorted(job_ids)})}
 
@@ -252,8 +201,8 @@ def lock(connection: psycopg.Connection, job_ids: Collection[int], *, wait: bool
 def reopen(connection: psycopg.Connection, job_id: int, why: str) -> None:
     """Make a completed or failed job pending again; a job in any other state stays as it is.
 
-    After (with the commit): watchers see `reopened` with the reason. Whether its last crawl goes on or a new one begins is said by
-    `ask_for_crawl` alone.
+    After (with the commit): watchers see `reopened` with the reason. Whether its last crawl continues or a new one begins depends
+    on `ask_for_crawl` alone.
     """
     connection.execute(_REOPEN, {"job": job_id, "reason": why, "ended": list(_ENDED)})
 
@@ -261,24 +210,17 @@ def reopen(connection: psycopg.Connection, job_id: int, why: str) -> None:
 def set_schedule(
     connection: psycopg.Connection, job_id: int, schedule: str | None, next_run_at: datetime | None
 ) -> None:
-    """When a job is crawled again by itself; None: never. After: if it was being begun, that is done."""
+    """Set the schedule of a job and its next run; None: none. After: it is not `beginning` any more."""
     connection.execute(_SCHEDULE, {"job": job_id, "schedule": schedule, "next": next_run_at})
 
 
-def check_schedulable(connection: psycopg.Connection, job_id: int) -> None:
-    """Refused for the job of the tasks, which have schedules of their own."""
-    name, _ = _lock(connection, job_id)
-    if name == TASKS:
-        raise Refused(f"Job {name} is the one of all tasks, and each of them has its own frequency.")
-
-
 def begins(connection: psycopg.Connection, job_id: int) -> None:
-    """A recurring job is being begun; until `set_schedule` says that it is, whoever comes next does it again."""
+    """Note that a scheduled job is being begun; until `set_schedule`, the next scheduler begins it again."""
     connection.execute("UPDATE crawl_jobs SET beginning = true WHERE id = %s", (job_id,))
 
 
 def now(connection: psycopg.Connection) -> datetime:
-    """The database's clock, which schedules go by."""
+    """The time of the database's clock, which schedules use."""
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     assert row is not None  # noqa: S101 — a select without a table answers with a row
     moment: datetime = row[0]
@@ -286,19 +228,19 @@ def now(connection: psycopg.Connection) -> datetime:
 
 
 def any_scheduled(connection: psycopg.Connection) -> bool:
-    """Whether a job recurs."""
+    """Whether any job has a schedule."""
     row = connection.execute("SELECT EXISTS (SELECT FROM crawl_jobs WHERE next_run_at IS NOT NULL)").fetchone()
     return bool(row and row[0])
 
 
 def due(connection: psycopg.Connection) -> list[DueJob]:
-    """Recurring jobs whose time has come."""
+    """Scheduled jobs that are due."""
     return [DueJob(*row) for row in connection.execute(_DUE)]
 
 
 @contextmanager
 def alone(connection: psycopg.Connection) -> Iterator[bool]:
-    """Whether nobody else begins recurring jobs; until the end nobody else does."""
+    """A lock for the only process that begins scheduled jobs; yields whether this process has it."""
     row = connection.execute(_ALONE).fetchone()
     mine = bool(row and row[0])
     try:
@@ -309,60 +251,44 @@ def alone(connection: psycopg.Connection) -> Iterator[bool]:
 
 
 def parked(connection: psycopg.Connection) -> list[int]:
-    """Jobs that may be worked on and have work that was put aside while they were paused."""
+    """Jobs that workers may crawl and that have work which was parked while they were paused."""
     return [row[0] for row in connection.execute(_PARKED_JOBS)]
 
 
 def unpark(connection: psycopg.Connection, job_id: int, *, wait: bool = True) -> int | None:
-    """Make a chunk of what was put aside ready; how many domains. None: that was the last of it, or there was nothing; without `wait`,
-    or another process is at it.
+    """Make a chunk of parked work ready; returns the number of domains. None: that was the last chunk, or there is none; without
+    `wait`, also if another process does it.
 
-    Before: no transaction is open. After: when it has been called until it said None, also by several at once, all work of the job
-    that can be claimed is ready, but for what transactions that saw it paused have not committed yet; the sweep finds that.
+    Before: no transaction is open. After: when it was called until it returned None, also by several processes at once, all claimable
+    work of the job is ready, except for rows that transactions which saw it paused have not committed yet; the sweep finds those.
     """
     with connection.transaction():
         row = connection.execute(_PARKED if wait else _PARKED_IF_FREE, {"job": job_id}).fetchone()
         if row is None:
             return None
-        given = {"job": job_id, "after": row[0], "chunk": CHUNK}
-        ids = [found[0] for found in connection.execute(_PARKED_WORK, given)]
+        key = {"job": job_id, "after": row[0], "chunk": CHUNK}
+        ids = [found[0] for found in connection.execute(_PARKED_WORK, key)]
         claimable.update_ready(connection, ids)
         more = len(ids) == CHUNK
-        connection.execute(_UNPARKED, given | {"next": ids[-1] if more else None, "while": LATECOMERS})
+        connection.execute(_UNPARKED, key | {"next": ids[-1] if more else None, "while": LATECOMERS})
     return len(ids) if more else None
 
 
-def delete(connection: psycopg.Connection, job_id: int) -> str:
-    """Delete a job; its name. Refused: it is the standing one.
-
-    Before: nothing. After (with the commit): nobody finds it or works on it any more; what it has is to be forgotten: `forget`.
-    """
-    name, _ = _lock(connection, job_id)
-    if name in STANDING:
-        raise Refused(f"Job {name} is a standing one and cannot be deleted; `holdfast jobs pause {name}` stops it.")
-    connection.execute(_DELETE, {"job": job_id})
-    job_seeds.forget_files(connection, job_id)
-    request_secrets.forget_job(connection, job_id)
-    connection.execute(_END_CRAWL, {"job": job_id})
-    return name
-
-
 def graves(connection: psycopg.Connection) -> list[int]:
-    """Jobs that were deleted and of which something may be left."""
+    """Deleted jobs, of which rows may be left."""
     return [row[0] for row in connection.execute(_GRAVES)]
 
 
 def dead(connection: psycopg.Connection, job_ids: Collection[int]) -> set[int]:
-    """Which of these were deleted. What is written for one of them has to be left out."""
+    """Which of these jobs were deleted. Nothing may be written for them."""
     return set(job_ids) - {row[0] for row in connection.execute(_ALIVE, {"jobs": sorted(job_ids)})}
 
 
 def forget(connection: psycopg.Connection, job_id: int) -> int | None:
-    """Forget URLs, pages and texts of a deleted job, up to ROWS of them; how many. None: there is nothing left.
+    """Delete up to ROWS URLs of a deleted job with their pages and texts; returns how many. None: there is nothing left.
 
-    The log stays: it says what was asked of servers, whoever wanted it. Before: `delete`; no transaction is open. After: counters
-    are right at every moment; a domain that was under way for this job alone is exhausted; the last traces of the job are gone a
-    while later.
+    The log of requests stays. Before: the job is deleted; no transaction is open. After: counters are right at every moment; a domain
+    that was active for this job alone is exhausted; the row of the job is deleted after GRAVE.
     """
     for _ in range(
         _DEADLOCK_RETRIES
@@ -376,7 +302,7 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
     with connection.transaction():
         found = connection.execute(_ITS_DOMAINS, {"job": job_id, "chunk": CHUNK}).fetchall()
         if not found:
-            if job_seeds.forget(connection, job_id):
+            if connection.execute(_FORGET_SEEDS, {"job": job_id, "rows": SEED_ROWS}).rowcount:
                 return 0
             connection.execute(_BURY, {"job": job_id, "grave": GRAVE})
             return None
@@ -393,26 +319,18 @@ def _forget(connection: psycopg.Connection, job_id: int) -> int | None:
         row = connection.execute(_FORGET, key).fetchone()
         connection.execute(_FORGET_WORK, key)
         come_to_rest(connection, ids, status_reason(Event.FRONTIER_EMPTY, "its job was deleted"))
-        claimable.update_ready(connection, ids)  # what others had on their way there is folded now
+        claimable.update_ready(connection, ids)  # wakes of other jobs were folded
     return int(row[0]) if row else 0
 
 
 def come_to_rest(
     connection: psycopg.Connection, domain_ids: Sequence[int], why: str, *, rest: timedelta | None = None
 ) -> None:
-    """Those of these domains are exhausted from now on that were under way and have nothing to do any more, in any job.
+    """Set those of these domains to exhausted that were active and have no work left, in any job.
 
-    Their pages are looked at again after `rest`; None: after as long as each of them says itself. Never at once, however long ago they
-    were crawled: what was to be done there has just been taken away.
+    Their pages are refreshed after `rest`; None: after the domain's own interval. Never at once, however long ago they were crawled.
 
     Before: the domain rows are locked FOR UPDATE by this transaction, and their wakes are folded.
     """
     idle = [row[0] for row in connection.execute(_COME_TO_REST, {"ids": list(domain_ids)})]
     transitions.change(connection, idle, Status.EXHAUSTED, only_from=[Status.ACTIVE], reason=why, cooldown=rest)
-
-
-def _lock(connection: psycopg.Connection, job_id: int) -> tuple[str, JobState]:
-    row = connection.execute(_LOCK, {"job": job_id}).fetchone()
-    if row is None:
-        raise NotFound(f"There is no job {job_id}.")
-    return row[0], JobState(row[1])

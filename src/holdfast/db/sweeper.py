@@ -18,9 +18,9 @@ from holdfast.db import (
     audit,
     budget,
     claimable,
-    crawls,
     domain_removal,
     domains,
+    job_ends,
     jobs,
     periodic_locks,
     rounds,
@@ -358,7 +358,7 @@ def _continue_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
                     raise
                 faults.append(f"{what} {one}: {first_line(problem)}")
     done += rounds.reopen_leftovers(connection) + rounds.advance_idle(connection)
-    return done + crawls.finish_idle(connection)
+    return done + job_ends.finish_idle(connection)
 
 
 def _revoke(why: str, actor: str | None = None, worker: str | None = None) -> _Apply:

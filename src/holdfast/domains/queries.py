@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from holdfast.db import budget, claimable, domains, jobs, retry_now, transitions
+from holdfast.db import budget, claimable, domains, jobs, transitions
 from holdfast.db.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
 from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
 from holdfast.db.rows import by_name
@@ -320,7 +320,7 @@ def reset(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         others = set(Status) - {Status.PENDING}
         changed = transitions.change(connection, [domain_id], Status.PENDING, only_from=others, reason=words)
         connection.execute(_RESET, key | {"rise": 0 if changed else 1})
-        retry_now.stamp(connection, [domain_id])
+        claimable.mark_retried(connection, [domain_id])
         claimable.expire_failed_robots(connection, [domain_id])
         budget.return_unused(connection, [domain_id])
         claimable.reset_budgets(connection, [domain_id])
@@ -353,7 +353,7 @@ def unblock(connection: psycopg.Connection, domain: str, *, why: str) -> int:
         words = status_reason(Event.UNBLOCKED, why)
         transitions.change(connection, [domain_id], Status.PENDING, only_from=stopped, reason=words)
         connection.execute(_FORGIVE, key)
-        retry_now.stamp(connection, [domain_id])
+        claimable.mark_retried(connection, [domain_id])
         connection.execute(_FORGET_ROBOTS, key)
         claimable.rescore(connection, [domain_id])
         connection.execute(_START_OVER, key)

@@ -17,7 +17,7 @@ from holdfast.errors import Refused, UsageError
 from holdfast.frontier import queries
 from holdfast.frontier.queries import Cleared, ClearScope
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, RejectedUrl, UrlFilter
-from holdfast.jobs.seed_import import Loaded, SeedImporter
+from holdfast.jobs.seed_import import ImportProgress, SeedImporter
 from holdfast.model.job import JobState
 
 PRIORITIES: Final = {"high": 3, "medium": 2, "low": 1}
@@ -89,7 +89,7 @@ class FrontierService:
                 raise Refused(f"Job {job} is {state}: no worker would crawl what is added to it. Start it again first.")
         importer = replace(self.importer, job=job_id, source="API", priority=priority)
 
-        def note(connection: Connection, loaded: Loaded) -> None:
+        def note(connection: Connection, loaded: ImportProgress) -> None:
             details = {"seeds": loaded.seeds, "urls": loaded.urls, "domains": loaded.domains, "priority": priority}
             audit.write(connection, actor=actor, action=action, kind=KIND, object_id=job_id, details=details)
 

@@ -1,11 +1,11 @@
-"""`holdfast jobs`: what was asked to be crawled; pause it, go on with it, end it."""
+"""`holdfast jobs`: list, show, create, edit, schedule, pause, resume, cancel, delete and watch jobs."""
 
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from shlex import quote
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import typer
 
@@ -15,48 +15,47 @@ from holdfast.cli.help import Command, Group
 from holdfast.cli.output import format_bytes, pluralize
 from holdfast.cli.progress import READ_INTERVAL, ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
-from holdfast.db.jobs import Acted
 from holdfast.errors import UsageError
-from holdfast.jobs.crawls import Wish
-from holdfast.jobs.edits import ALL_KEYS, Edited, follow_up, parse
-from holdfast.jobs.seed_import import Loaded
-from holdfast.jobs.service import JobService, Made, Watch
-from holdfast.jobs.summary import CrawlSummary
+from holdfast.jobs.crawls import CrawlRequest
+from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
+from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, StateChange
+from holdfast.jobs.seed_import import ImportProgress
+from holdfast.jobs.service import JobService, OnProgress
 from holdfast.jobs.summary import lines as summary_lines
+from holdfast.model.job import JobState
 
 app = typer.Typer(
-    cls=Group, help="Jobs: look at them, make, edit, pause, resume, cancel and delete them.", no_args_is_help=True
+    cls=Group, help="Jobs: list, show, create, edit, pause, resume, cancel and delete them.", no_args_is_help=True
 )
 
 Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-_LOOK: Final = 0.5
-_ENDS: Final = {"urls_done": "done", "waiting": "waiting", "denied": "denied", "failed": "failed"}
-_WATCHED: Final = ("pending", "processing", "paused")
+_POLL_INTERVAL: Final = 0.5
+"""Seconds between two reads of the state of a watched job."""
 
 
 class Jobs(Protocol):
-    """Jobs of a store, or of a server."""
+    """Jobs of a database, or of a server."""
 
-    def all(self) -> list[dict[str, Any]]: ...
+    def all(self) -> list[Job]: ...
 
-    def show(self, text: str | int) -> dict[str, Any]: ...
+    def show(self, job: str | int) -> Job: ...
 
-    def summary(self, text: str | int) -> CrawlSummary: ...
+    def summary(self, job: str | int) -> CrawlSummary: ...
 
-    def schedule(self, text: str | int, when: str | None) -> datetime | None: ...
+    def schedule(self, job: str | int, when: str | None) -> datetime | None: ...
 
-    def pause(self, text: str | int) -> Acted: ...
+    def pause(self, job: str | int) -> StateChange: ...
 
-    def cancel(self, text: str | int) -> Acted: ...
+    def cancel(self, job: str | int) -> StateChange: ...
 
-    def resume(self, text: str | int, watch: Watch) -> Acted: ...
+    def resume(self, job: str | int, on_progress: OnProgress) -> StateChange: ...
 
-    def delete(self, text: str | int, watch: Watch) -> str: ...
+    def delete(self, job: str | int, on_progress: OnProgress) -> str: ...
 
 
-def _desk(ctx: typer.Context) -> Jobs:
+def _jobs(ctx: typer.Context) -> Jobs:
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
@@ -65,18 +64,20 @@ def _desk(ctx: typer.Context) -> Jobs:
     return JobService(context.store(), command_context.actor())
 
 
-def _create(ctx: typer.Context, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None) -> Made:
+def _create(
+    ctx: typer.Context, request: CrawlRequest, on_progress: Callable[[ImportProgress], None], schedule: str | None
+) -> CreatedJob:
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
 
-        return RemoteJobs(context.client).create(wish, watch, schedule)
-    if (parser := (wish.options or {}).get("parser")) is not None:
+        return RemoteJobs(context.client).create(request, on_progress, schedule)
+    if (parser := (request.options or {}).get("parser")) is not None:
         from holdfast.control.parsers import check_known
 
         check_known(parser, context.settings.parsing)
     return JobService(context.store(), command_context.actor()).create(
-        job_options.crawl_service(context), wish, watch, schedule
+        job_options.crawl_service(context), request, on_progress, schedule
     )
 
 
@@ -88,20 +89,20 @@ def listed(ctx: typer.Context, as_json: output.Json = False) -> None:
         holdfast jobs list
         holdfast jobs list --json
     """
-    found = _desk(ctx).all()
+    found = _jobs(ctx).all()
     if as_json:
         output.print_json(found)
         return
     rows = [
         (
-            job["id"],
-            job["name"],
-            job["state"],
-            f"{job['urls_done']:,}",
-            f"{job['waiting']:,}",
-            f"{job['failed']:,}",
-            f"{job['domains']:,}",
-            job["depth"],
+            job.id,
+            job.name,
+            job.state,
+            f"{job.urls_done:,}",
+            f"{job.waiting:,}",
+            f"{job.failed:,}",
+            f"{job.domains:,}",
+            job.depth,
         )
         for job in found
     ]
@@ -117,13 +118,13 @@ def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
         holdfast jobs show news
         holdfast jobs show 3 --json
     """
-    desk = _desk(ctx)
-    found = desk.show(job)
-    summary = desk.summary(found["id"])
+    jobs = _jobs(ctx)
+    found = jobs.show(job)
+    summary = jobs.summary(found.id)
     if as_json:
-        output.print_json(found | {"summary": asdict(summary)})
+        output.print_json(asdict(found) | {"summary": asdict(summary)})
         return
-    output.print_fields(_facts(found))
+    output.print_fields(_fields(found))
     output.print_line()
     for line in summary_lines(summary):
         output.print_line(output.safe(line))
@@ -195,26 +196,27 @@ def create(
     if parser is not None and no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
-        made = _create(
+        created = _create(
             ctx,
-            Wish(tuple(urls or ()), seeds, name, options, secrets=secrets),
-            lambda loaded: bar.show(loaded.bytes_read, loaded.lines),
+            CrawlRequest(tuple(urls or ()), seeds, name, options, secrets=secrets),
+            lambda progress: bar.show(progress.bytes_read, progress.lines),
             schedule,
         )
-    for line in bad_seeds(made.loaded, seeds):
+    for line in bad_seeds(created.bad_seeds, created.bad, seeds):
         command_context.say(line)
+    new = created.job
     if as_json:
-        output.print_json({"id": made.job.id, "job": made.job.name, "seeds": made.loaded.seeds, "bad": made.loaded.bad})
+        output.print_json({"id": new.id, "job": new.name, "seeds": created.seeds, "bad": created.bad})
     else:
         output.print_line(
-            f"Made job {output.safe(made.job.name)} with {pluralize(made.loaded.seeds, 'seed')}; workers take it up, "
-            f"or `holdfast crawl --job {output.safe(quote(made.job.name))}`."
+            f"Made job {output.safe(new.name)} with {pluralize(created.seeds, 'seed')}; workers take it up, "
+            f"or `holdfast crawl --job {output.safe(quote(new.name))}`."
         )
-    if made.loaded.bad:
+    if created.bad:
         raise typer.Exit(1)
 
 
-def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> Edited:
+def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> EditedJob:
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.jobs import RemoteJobs
@@ -225,7 +227,7 @@ def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> Edited:
 
         check_known(parser, context.settings.parsing)
     edited = JobService(context.store(), command_context.actor()).edit(job, changes)
-    follow_up(job_options.crawl_service(context), edited.job_id, tuple(changes))
+    follow_up(job_options.crawl_service(context), edited.id, tuple(changes))
     return edited
 
 
@@ -238,9 +240,9 @@ def edit(
     ],
     as_json: output.Json = False,
 ) -> None:
-    """Change limits, pace, parser and the like of a job; visits under way go by them within two seconds.
+    """Change limits, request rate, parser and other options of a job; running visits apply them within two seconds.
 
-    A job that stopped at a limit goes on, under the same crawl, once the limit is raised or lifted: what was fetched counts. Which URLs
+    A job that stopped at a limit continues the same crawl once the limit is raised or lifted: pages fetched so far count. Which URLs
     belong to a job (scope, include, exclude, seeds) cannot be edited.
 
     Examples:
@@ -250,8 +252,8 @@ def edit(
     """
     edited = _edit(ctx, job, parse(assignments))
     if as_json:
-        facts = {"id": edited.job_id, "job": edited.name, "version": edited.version}
-        output.print_json(facts | {"changed": edited.changed, "note": edited.note})
+        identity = {"id": edited.id, "job": edited.name, "version": edited.version}
+        output.print_json(identity | {"changed": edited.changed, "note": edited.note})
         return
     what = f"changed {', '.join(edited.changed)}" if edited.changed else "it is so already"
     output.print_line(output.safe(f"Job {edited.name}: {what}. {edited.note}"))
@@ -268,9 +270,9 @@ def schedule(
     off: Annotated[bool, typer.Option("--off", help="Do not crawl it again by itself.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Crawl a job again and again. `holdfast background` (or `serve`) begins it, workers that run crawl it.
+    """Crawl a job repeatedly. `holdfast background` (or `serve`) begins it, running workers crawl it.
 
-    A job that is still under way when its time comes is not begun twice; times that nobody was there for are one time.
+    A job that is still running when it is due is not begun twice; missed times count as one.
 
     Examples:
         holdfast jobs schedule news 6h
@@ -279,13 +281,13 @@ def schedule(
     """
     if (when is None) != off:
         raise UsageError('Say when ("6h", "0 3 * * *"), or --off.')
-    following = _desk(ctx).schedule(job, when)
+    next_run_at = _jobs(ctx).schedule(job, when)
     if as_json:
-        output.print_json({"job": job, "next_run_at": following})
-    elif following is None:
+        output.print_json({"job": job, "next_run_at": next_run_at})
+    elif next_run_at is None:
         output.print_line("It is not crawled again by itself any more.")
     else:
-        output.print_line(f"It is crawled again at {output.format_time(following)} UTC.")
+        output.print_line(f"It is crawled again at {output.format_time(next_run_at)} UTC.")
 
 
 @app.command("pause", cls=Command)
@@ -295,7 +297,7 @@ def pause(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     Examples:
         holdfast jobs pause news
     """
-    _tell(_desk(ctx).pause(job), "paused", as_json)
+    _print_change(_jobs(ctx).pause(job), "paused", as_json)
 
 
 @app.command("resume", cls=Command)
@@ -306,8 +308,8 @@ def resume(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None
         holdfast jobs resume news
     """
     with output.ProgressBar("Finding its work again", None, "domain", hidden=as_json) as bar:
-        acted = _desk(ctx).resume(job, lambda domains: bar.show(domains, domains))
-    _tell(acted, "to be worked on again", as_json)
+        change = _jobs(ctx).resume(job, lambda domains: bar.show(domains, domains))
+    _print_change(change, "to be worked on again", as_json)
 
 
 @app.command("cancel", cls=Command)
@@ -317,7 +319,7 @@ def cancel(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None
     Examples:
         holdfast jobs cancel news
     """
-    _tell(_desk(ctx).cancel(job), "cancelled", as_json)
+    _print_change(_jobs(ctx).cancel(job), "cancelled", as_json)
 
 
 @app.command("delete", cls=Command)
@@ -328,13 +330,13 @@ def delete(ctx: typer.Context, job: Which, yes: Yes = False, as_json: output.Jso
         holdfast jobs delete news
         holdfast jobs delete 3 --yes
     """
-    desk = _desk(ctx)
-    found = desk.show(job)
+    jobs = _jobs(ctx)
+    found = jobs.show(job)
     if not yes:
-        what = f"{pluralize(found['discovered'], 'URL')} on {pluralize(found['domains'], 'domain')}"
-        command_context.confirm(f"Delete job {output.safe(found['name'])} with {what}?", "Nothing was deleted.")
-    with output.ProgressBar("Deleting", found["discovered"] or None, "URL", hidden=as_json) as bar:
-        name = desk.delete(found["id"], lambda rows: bar.show(rows, rows))
+        what = f"{pluralize(found.discovered, 'URL')} on {pluralize(found.domains, 'domain')}"
+        command_context.confirm(f"Delete job {output.safe(found.name)} with {what}?", "Nothing was deleted.")
+    with output.ProgressBar("Deleting", found.discovered or None, "URL", hidden=as_json) as bar:
+        name = jobs.delete(found.id, lambda rows: bar.show(rows, rows))
     if as_json:
         output.print_json({"job": name, "deleted": True})
     else:
@@ -354,85 +356,60 @@ def watch(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     """
     context = command_context.get(ctx)
     context.require_local("`holdfast jobs watch`")
-    desk = _desk(ctx)
-    found = desk.show(job)
-    look = live_job_reader(context, found["id"])
+    jobs = _jobs(ctx)
+    found = jobs.show(job)
+    read = live_job_reader(context, found.id)
     if as_json:
-        while _goes_on(desk.show(found["id"])):
-            output.print_json_line(look())
+        while not jobs.show(found.id).is_over:
+            output.print_json_line(read())
             time.sleep(READ_INTERVAL)
-        output.print_json_line(look())
+        output.print_json_line(read())
         return
-    if _goes_on(found):
+    if not found.is_over:
         try:
-            with ProgressDisplay(look, f"Job {output.safe(found['name'])}"):
-                while _goes_on(found := desk.show(found["id"])):
-                    time.sleep(_LOOK)
+            with ProgressDisplay(read, f"Job {output.safe(found.name)}"):
+                while not (found := jobs.show(found.id)).is_over:
+                    time.sleep(_POLL_INTERVAL)
         except KeyboardInterrupt:
-            command_context.say(f"Stopped watching; job {output.safe(found['name'])} itself was not stopped.")
+            command_context.say(f"Stopped watching; job {output.safe(found.name)} itself was not stopped.")
             raise command_context.Interrupted from None
-    crawl_desk = job_options.crawl_service(context)
-    completed = found["state"] == "completed" and not found["waiting"]
-    summary = crawl_desk.stands(crawl_desk.job(found["name"]), completed=completed)
-    pages = f"{pluralize(summary.pages, 'page')}, {format_bytes(found['bytes'])}, {pluralize(found['errors'], 'error')}"
-    again = f"`holdfast crawl --job {quote(found['name'])} --again` starts it again"
-    cancelled = [f"Job {found['name']} was cancelled; {again}."] if found["state"] == "cancelled" else None
+    summary = jobs.summary(found.id)
+    pages = f"{pluralize(summary.pages, 'page')}, {format_bytes(found.bytes)}, {pluralize(found.errors, 'error')}"
+    again = f"`holdfast crawl --job {quote(found.name)} --again` starts it again"
+    cancelled = [f"Job {found.name} was cancelled; {again}."] if found.state is JobState.CANCELLED else None
     for line in (f"{pages}.", *(cancelled or summary_lines(summary))):
         output.print_line(output.safe(line))
 
 
-def _goes_on(job: dict[str, Any]) -> bool:
-    """Whether something may still come of it."""
-    return job["state"] in _WATCHED and not job["out_of_budget"]
-
-
-def _facts(job: dict[str, Any]) -> list[tuple[str, object]]:
-    options = ", ".join(
-        f"{name} {_option(value)}" for name, value in job["spec"].items() if value not in (None, [], "")
-    )
-    pages = f"{job['pages']:,} of {job['max_pages']:,} pages" if job["max_pages"] else pluralize(job["pages"], "page")
-    ends = ", ".join(f"{job[end]:,} {word}" for end, word in _ENDS.items())
-    return [
-        ("Job", f"{job['name']} ({job['id']})"),
+def _fields(job: Job) -> list[tuple[str, object]]:
+    options = ", ".join(f"{name} {_option(value)}" for name, value in job.spec.items() if value not in (None, [], ""))
+    pages = f"{job.pages:,} of {job.max_pages:,} pages" if job.max_pages else pluralize(job.pages, "page")
+    urls = f"{job.urls_done:,} done, {job.waiting:,} waiting, {job.denied:,} denied, {job.failed:,} failed"
+    spent = f"{job.spent:,} at a limit or waiting for a round"
+    schedule = f"{job.schedule}, next at {output.format_time(job.next_run_at)} UTC" if job.schedule else "-"
+    fields: list[tuple[str, object]] = [
+        ("Job", f"{job.name} ({job.id})"),
         ("State", _state(job)),
-        ("Created", output.format_time(job["created_at"])),
-        ("Completed", output.format_time(job["completed_at"])),
-        ("URLs", f"{job['discovered']:,}: {ends}"),
-        (
-            "Fetched",
-            f"{pages}, {format_bytes(job['bytes'])}, {pluralize(job['errors'], 'error')}",
-        ),
-        ("Domains", f"{job['domains']:,}: {_of_domains(job)}"),
-        ("Depth", job["depth"]),
-        (
-            "Schedule",
-            f"{job['schedule']}, next at {output.format_time(job['next_run_at'])} UTC" if job["schedule"] else "-",
-        ),
+        ("Created", output.format_time(job.created_at)),
+        ("Completed", output.format_time(job.completed_at)),
+        ("URLs", f"{job.discovered:,}: {urls}"),
+        ("Fetched", f"{pages}, {format_bytes(job.bytes)}, {pluralize(job.errors, 'error')}"),
+        ("Domains", f"{job.domains:,}: {job.done:,} done, {job.ready:,} ready, {spent}"),
+        ("Depth", job.depth),
+        ("Schedule", schedule),
         ("Options", options or "defaults"),
-        *(
-            [("Sends", f"{', '.join(job['secrets'])} to the sites of its seeds (values are not shown)")]
-            if job["secrets"]
-            else []
-        ),
     ]
+    if job.secrets:
+        fields.append(("Sends", f"{', '.join(job.secrets)} to the sites of its seeds (values are not shown)"))
+    return fields
 
 
-def _of_domains(job: dict[str, Any]) -> str:
-    spent = f"{_count(job['spent'])} at a limit or waiting for a round"
-    return f"{_count(job['done'])} done, {job['ready']:,} ready, {spent}"
-
-
-def _state(job: dict[str, Any]) -> str:
-    if job["out_of_budget"]:
-        ways = f"`holdfast jobs set` raises it, `holdfast crawl --job {quote(job['name'])}` begins a new crawl"
-        return f"{job['state']}, stopped at a limit; {ways}"
-    state = str(job["state"]) if job["crawl"] is None else f"{job['state']}, crawl {job['crawl']}"
-    return f"{state}: {job['state_reason']}" if job["state_reason"] else state
-
-
-def _count(number: int | None) -> str:
-    """A number that a server may not say."""
-    return "?" if number is None else f"{number:,}"
+def _state(job: Job) -> str:
+    if job.out_of_budget:
+        ways = f"`holdfast jobs set` raises it, `holdfast crawl --job {quote(job.name)}` begins a new crawl"
+        return f"{job.state}, stopped at a limit; {ways}"
+    state = str(job.state) if job.crawl is None else f"{job.state}, crawl {job.crawl}"
+    return f"{state}: {job.state_reason}" if job.state_reason else state
 
 
 def _option(value: object) -> str:
@@ -441,11 +418,9 @@ def _option(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _tell(acted: Acted, what: str, as_json: bool) -> None:
+def _print_change(change: StateChange, what: str, as_json: bool) -> None:
+    changed = change.after != change.before
     if as_json:
-        output.print_json(
-            {"id": acted.job_id, "job": acted.name, "state": acted.after, "changed": acted.after != acted.before}
-        )
+        output.print_json({"id": change.job_id, "job": change.name, "state": change.after, "changed": changed})
     else:
-        already = "already " if acted.after == acted.before else ""
-        output.print_line(f"Job {output.safe(acted.name)} is {already}{what}.")
+        output.print_line(f"Job {output.safe(change.name)} is {'' if changed else 'already '}{what}.")

@@ -1,37 +1,39 @@
-"""What a job does at this moment, whichever process crawls it: figures, URLs in flight, and the reason of every wait.
+"""The live state of a job, whichever process crawls it: figures, URLs in flight, and the reason of every wait.
 
-The rule: only what the store holds, so `crawl`, `jobs watch`, `status` and the API see the same. `control/explain_text` has the words.
+The rule: it is read from the database only, so `crawl`, `jobs watch`, `status` and the API show the same. The texts are in
+`control/explain_text`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from shlex import quote
-from typing import Any, Final
+from typing import Final
 
 from holdfast.control.explain_text import visit_wait, why_not
 from holdfast.db import crawls, explain, workers
-from holdfast.db import jobs as rows
+from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.jobs import queries as live
-from holdfast.jobs.queries import JobFigures
+from holdfast.jobs.queries import progress as queries
+from holdfast.jobs.queries.progress import JobFigures
+from holdfast.jobs.records import Job, JobProgress
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.wait import WaitKind
 from holdfast.stats.status import SILENCE
 
-CAUSES_OF: Final = timedelta(minutes=1)
-"""Errors are told by cause for so long."""
+CAUSES_SPAN: Final = timedelta(minutes=1)
+"""For this long after an error, errors are counted by cause."""
 MAX_HELD: Final = 3
-"""Domains that are named which another job holds."""
+"""Domains that are named because another job holds them."""
 RUNNABLE: Final = ("pending", "processing")
 _SOON: Final = 120.0
-"""Seconds; what is farther off is told as a time."""
+"""Seconds; a later moment is shown as a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveWait:
-    """Something that a job waits for."""
+    """A condition that a job waits for."""
 
     what: str
     """A sentence without its end."""
@@ -40,21 +42,21 @@ class LiveWait:
     change: str | None = None
     """The command or option that changes it."""
     meant: bool = False
-    """It is as it should be: the delay between two requests, another job's turn."""
+    """It is no problem: the delay between two requests, the turn of another job."""
 
     def text(self, now: datetime) -> str:
-        """What, until when, and what changes it."""
-        told = self.what
+        """The condition, its end, and what changes it."""
+        text = self.what
         if self.seconds is not None and self.seconds < _SOON:
-            told += f", next {'request' if self.meant else 'attempt'} in {max(1.0, self.seconds):.0f} s"
+            text += f", next {'request' if self.meant else 'attempt'} in {max(1.0, self.seconds):.0f} s"
         elif self.seconds is not None:
-            told += f", until {(now + timedelta(seconds=self.seconds)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-        return told if self.change is None else f"{told}; {self.change}"
+            text += f", until {(now + timedelta(seconds=self.seconds)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        return text if self.change is None else f"{text}; {self.change}"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """A job at this moment."""
+    """The live state of a job."""
 
     figures: JobFigures
     requests: int = 0
@@ -64,32 +66,32 @@ class LiveJob:
     waits: tuple[LiveWait, ...] = ()
     """Trouble first."""
     causes: Mapping[str, int] = field(default_factory=dict)
-    """Requests that failed in the last minute, by cause, the most frequent first."""
+    """Failed requests of the last minute by cause, in descending order."""
 
 
-class JobWatch:
-    """Looks at one job again and again."""
+class LiveJobReader:
+    """Reads the live state of one job repeatedly."""
 
     def __init__(self, database: Database, job_id: int) -> None:
         self._database = database
         self._job_id = job_id
         self._errors = 0
         self._failed_at: datetime | None = None
-        """When the number of errors rose last."""
+        """When the number of errors last rose."""
 
-    def look(self) -> LiveJob:
-        """The job now; NotFound if it was deleted."""
+    def read(self) -> LiveJob:
+        """The present state of the job; NotFound if it was deleted."""
         with self._database.session() as connection:
-            figures = live.figures(connection, self._job_id, silence=SILENCE)
+            figures = queries.figures(connection, self._job_id, silence=SILENCE)
             if figures.errors > self._errors:
                 self._errors, self._failed_at = figures.errors, figures.now
-            lately = self._failed_at is not None and figures.now - self._failed_at < CAUSES_OF
-            causes = live.causes(connection, self._job_id, CAUSES_OF) if lately else {}
+            recent = self._failed_at is not None and figures.now - self._failed_at < CAUSES_SPAN
+            causes = queries.causes(connection, self._job_id, CAUSES_SPAN) if recent else {}
             activities = workers.activities(connection, silence=SILENCE)
-            return _look(connection, figures, activities, causes)
+            return _live_job(connection, figures, activities, causes)
 
 
-def _look(
+def _live_job(
     connection: Connection, figures: JobFigures, activities: Mapping[str, Activity], causes: Mapping[str, int]
 ) -> LiveJob:
     requests, fetching, waits = 0, list[InFlightRequest](), list[LiveWait]()
@@ -99,50 +101,41 @@ def _look(
         waits += [live_wait(wait) for wait in activity.waits if wait.job_id == figures.job_id]
     waits.sort(key=lambda wait: wait.meant)
     fetching.sort(key=lambda fetch: -fetch.seconds)
-    for_people = _for_people(figures)
+    of_job = _waits_of_job(figures)
     if figures.open and figures.state in RUNNABLE:
-        for_people += _in_the_store(connection, figures)
+        of_job += _unclaimed_waits(connection, figures)
         if not (requests or waits) and figures.workers:
-            for_people += _for_other_jobs(connection, figures)
+            of_job += _waits_for_other_jobs(connection, figures)
     return LiveJob(
         figures,
         requests,
         tuple(fetching),
-        (*for_people, *waits),
+        (*of_job, *waits),
         {why_not(outcome).label: count for outcome, count in causes.items()},
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """What a job does at this moment, as far as that is known without going over its domains."""
-
-    requests: int
-    """In flight."""
-    waits: list[str]
-    """Reasons, without times: they stay the same while only time passes."""
-
-
-def glances(database: Database, jobs: Sequence[Mapping[str, Any]]) -> dict[int, Glance]:
-    """What these jobs (rows of `JobService`) do at this moment, by id."""
+def progress(database: Database, jobs: Sequence[Job]) -> dict[int, JobProgress]:
+    """These jobs with their requests in flight and waits, by id, without reading their domains. Waits are without times: they stay the
+    same while only time passes."""
     with database.session() as connection:
         activities = workers.activities(connection, silence=SILENCE).values()
-        serving = live.serving(connection, [job["id"] for job in jobs], silence=SILENCE)
-        now = rows.now(connection)
+        serving = queries.serving(connection, [job.id for job in jobs], silence=SILENCE)
+        now = db_jobs.now(connection)
         found = {}
         for job in jobs:
             figures = JobFigures(
-                *(now, job["id"], job["name"], job["state"], job["schedule"], job["next_run_at"], None, job["crawl"]),
-                *(None, job["max_pages"], serving.get(job["id"], 0)),
-                open=job["domains"] - job["done"] - job["spent"],
+                *(now, job.id, job.name, job.state, job.schedule, job.next_run_at, None, job.crawl),
+                *(None, job.max_pages, serving.get(job.id, 0)),
+                open=job.domains - job.done - job.spent,
             )
-            requests = sum(activity.requests.get(job["id"], 0) for activity in activities)
-            waits = _for_people(figures)
-            waits += [live_wait(w) for activity in activities for w in activity.waits if w.job_id == job["id"]]
+            requests = sum(activity.requests.get(job.id, 0) for activity in activities)
+            waits = _waits_of_job(figures)
+            waits += [live_wait(w) for activity in activities for w in activity.waits if w.job_id == job.id]
             if figures.open and figures.workers and not (requests or waits) and figures.state in RUNNABLE:
-                waits += _for_other_jobs(connection, figures)
-            told = [wait.what if wait.change is None else f"{wait.what}; {wait.change}" for wait in waits]
-            found[figures.job_id] = Glance(requests, told)
+                waits += _waits_for_other_jobs(connection, figures)
+            texts = [wait.what if wait.change is None else f"{wait.what}; {wait.change}" for wait in waits]
+            found[job.id] = JobProgress(**asdict(job), requests=requests, waits=texts)
         return found
 
 
@@ -151,8 +144,8 @@ def live_wait(wait: VisitWait) -> LiveWait:
     return LiveWait(visit_wait(wait), wait.seconds, meant=wait.kind is WaitKind.DELAY)
 
 
-def _in_the_store(connection: Connection, figures: JobFigures) -> list[LiveWait]:
-    """What domains wait for that no worker holds."""
+def _unclaimed_waits(connection: Connection, figures: JobFigures) -> list[LiveWait]:
+    """What domains that no worker holds wait for."""
     found = waits_now(connection, crawls.get(connection, figures.job_id))
     return [
         LiveWait(wait.what, None if wait.until is None else (wait.until - figures.now).total_seconds(), wait.change)
@@ -161,17 +154,17 @@ def _in_the_store(connection: Connection, figures: JobFigures) -> list[LiveWait]
     ]
 
 
-def _for_other_jobs(connection: Connection, figures: JobFigures) -> list[LiveWait]:
+def _waits_for_other_jobs(connection: Connection, figures: JobFigures) -> list[LiveWait]:
     """Domains that are crawled for another job at this moment."""
     found = []
-    for domain_id, domain in live.held(connection, figures.job_id, limit=MAX_HELD):
+    for domain_id, domain in queries.held(connection, figures.job_id, limit=MAX_HELD):
         holder = explain.moment(connection, domain_id, silence=SILENCE)["held_for"]
         if holder is not None and holder != figures.job:
             found.append(LiveWait(f"waits for job {holder} on {domain}; jobs on one domain take turns", meant=True))
     return found
 
 
-def _for_people(figures: JobFigures) -> list[LiveWait]:
+def _waits_of_job(figures: JobFigures) -> list[LiveWait]:
     """What the job as a whole waits for."""
     name = figures.job
     if figures.state == "paused":

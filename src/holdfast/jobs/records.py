@@ -1,1 +1,270 @@
-"""Jobs, their crawls and summaries, and the filter of their list."""
+"""Jobs, how they stand, and the filter of their list."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypedDict
+
+from holdfast.errors import UsageError
+from holdfast.model.job import JobState
+from holdfast.model.list_filter import ListFilter
+from holdfast.model.record import record
+
+
+@record
+class Job:
+    """A job, with what there is to do and what was done."""
+
+    id: int
+    name: str
+    kind: str
+    """`crawl`, or `tasks` for the standing job of all tasks."""
+    state: JobState
+    created_at: datetime
+    updated_at: datetime
+    completed_at: datetime | None
+    state_reason: str | None
+    """Why it was reopened, or the cause of a failure."""
+    schedule: str | None
+    next_run_at: datetime | None
+    spec: dict[str, Any]
+    version: int
+    """Rises with every edit of the spec or of the secrets; the `ETag` of the job."""
+    crawl: str | None
+    """The crawl that is open: `running` or `stopped`."""
+    crawl_started_at: datetime | None
+    max_pages: int | None
+    """Of that crawl."""
+    pages: int
+    errors: int
+    bytes: int
+    domains: int
+    ready: int
+    """Domains that could be worked on now."""
+    spent: int
+    """Domains that reached a limit, or used their share and wait for the next round."""
+    done: int
+    """Domains with nothing left to do."""
+    discovered: int
+    """URLs; likewise the four below."""
+    waiting: int
+    urls_done: int
+    denied: int
+    failed: int
+    depth: int
+    """The deepest that was fetched."""
+    out_of_budget: bool
+    """A limit that was set for it is reached: nothing is fetched until it is crawled again, by its schedule or `holdfast crawl`."""
+    secrets: list[str]
+    """The names of headers that are sent to the origins of its seeds; their values are never shown."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended for now. An operator, its schedule, the end of a cool-down or a due refresh may reopen it."""
+        return self.state in (JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED) or self.out_of_budget
+
+
+@record
+class EditedJob(Job):
+    """A job that was edited."""
+
+    changed: list[str]
+    """The names of the options that are different now."""
+    note: str
+    """The consequences: whether running visits, or a job that stopped at a limit, go on by it."""
+
+
+@record
+class JobProgress(Job):
+    """A job that is being watched."""
+
+    requests: int
+    """In flight, of all workers."""
+    waits: list[str]
+    """Why domains of it wait at this moment, and what the job as a whole waits for; at most a few."""
+
+
+@record
+class BadLine:
+    """An invalid line of a list, such as a URL that cannot be a seed."""
+
+    line: int
+    """Its position, from 1."""
+    problem: str
+
+
+@record
+class CreatedJob:
+    """A job that was created, with counts of its seeds."""
+
+    job: Job
+    seeds: int
+    bad: int
+    bad_seeds: list[BadLine]
+    """The first ones."""
+
+
+@record
+class NewJob(Job):
+    """A job that was created, with counts of its seeds, as the client returns it."""
+
+    seeds: int
+    bad: int
+    bad_seeds: list[BadLine]
+
+
+@record
+class StateChange:
+    """The state of a job before and after an action."""
+
+    job_id: int
+    name: str
+    before: JobState
+    after: JobState
+
+
+@record
+class JobFilter(ListFilter):
+    """Which jobs to list; None: all."""
+
+    state: JobState | None = None
+    name: str | None = None
+    """What the name begins with."""
+    scheduled: bool | None = None
+    """Only those with a schedule."""
+
+    def given(self) -> dict[str, object]:
+        given = ListFilter.given(self)
+        if "name" in given:
+            given["prefix"] = given.pop("name")
+        if not given.get("scheduled", True):
+            raise UsageError("There is no list of jobs that do not recur; leave `scheduled` out for all.")
+        return given
+
+
+class Ending(StrEnum):
+    """Why a crawl ended, or where a job stands."""
+
+    COMPLETE = "complete"
+    """Nothing waits."""
+    LIMIT = "limit"
+    """A limit that the operator set is reached."""
+    WAITS = "waits"
+    """All that is left waits for a time or for an operator."""
+    UNFINISHED = "unfinished"
+    """URLs wait that a worker can take."""
+    INTERRUPTED = "interrupted"
+    NO_PAGE = "no_page"
+    """The job has no page at all, from this crawl or one before."""
+
+
+@record
+class NotCrawled:
+    """URLs that were not crawled for one reason."""
+
+    reason: str
+    label: str
+    count: int
+    """URLs."""
+    change: str | None
+    """The option or setting that changes it."""
+    example: str
+    """One of them."""
+    detail: str | None
+    """What is known of that one."""
+
+
+@record
+class Waiting:
+    """Domains that wait for the same condition."""
+
+    kind: str
+    what: str
+    until: datetime | None
+    change: str | None
+    domains: int
+    urls: int
+    """URLs that wait on them."""
+
+
+@record
+class CrawlSummary:
+    """How a crawl ended, or how a job stands."""
+
+    now: datetime
+    job: str
+    ending: Ending
+    """`complete`, `limit`, `waits`, `unfinished` or `no_page`."""
+    pages: int
+    """Of this crawl, or of all if the summary is of a job."""
+    pages_in_all: int
+    """Of every crawl of the job."""
+    waiting: int
+    """URLs."""
+    redirects: int
+    not_crawled: list[NotCrawled]
+    """The most frequent reason first."""
+    waits: list[Waiting]
+    limit: str | None
+    """The limit that keeps URLs waiting, with its number and option."""
+    cause: str | None
+    """Why there is no page at all, as a sentence without its end."""
+    next_step: str
+
+    @property
+    def exit_code(self) -> int:
+        """1 if the job has no page at all, from this crawl or one before."""
+        return 1 if self.ending is Ending.NO_PAGE else 0
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of a new job, as the client takes them. One that is left out has the default of the server, or of the domain."""
+
+    scope: str
+    max_pages: int | None
+    max_pages_per_domain: int | None
+    rounds: int | None
+    max_depth: int | None
+    delay: float | None
+    concurrency: int | None
+    include: list[str]
+    exclude: list[str]
+    strip_params: list[str]
+    robots: bool
+    archive: bool
+    text: bool
+    allow_private: bool
+    follow: bool
+    user_agent: str | None
+    parser: str | None
+    refresh: bool
+
+
+class JobChanges(TypedDict, total=False):
+    """Changes of the options of a job, as the client takes them. One that is left out stays as it is; None removes a limit, or resets an
+    option to its default."""
+
+    max_pages: int | None
+    max_pages_per_domain: int | None
+    rounds: int | None
+    max_depth: int | None
+    delay: float | None
+    concurrency: int | None
+    user_agent: str | None
+    parser: str | None
+    refresh: bool | None
+    robots: bool | None
+    allow_private: bool | None
+    archive: bool | None
+    text: bool | None
+
+
+class Secrets(TypedDict, total=False):
+    """Headers, cookies and credentials for the origins of a job's seeds, as the client takes them. A field that is left out stays as it is;
+    empty or None removes it."""
+
+    headers: list[str] | None
+    """`Name: value`."""
+    cookies: list[str] | None
+    """`name=value`."""
+    basic_auth: str | None
+    """`user:password`."""

@@ -1,7 +1,7 @@
-"""Seeds from people into the store: from the command line or a file of any length.
+"""Import of seeds: from the command line, the API, or a file of any length.
 
-The rule: memory does not grow with the file, a bad line is counted and reported with its number, and what was read before an
-interruption is in the store; loading the same file again adds what is missing.
+The rule: memory does not grow with the file, an invalid line is counted and reported with its number, and what was read before an
+interruption is in the database; loading the same file again adds what is missing.
 """
 
 import hashlib
@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from holdfast.control.input_files import BadLine, Damaged, Progress, lines, opened
-from holdfast.db import domains, job_seeds, jobs, seed_insert, sweeper
+from holdfast.control.input_files import Damaged, Progress, lines, opened
+from holdfast.db import domains, jobs, seed_insert, sweeper
 from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import BadUrl, UsageError
+from holdfast.jobs.queries import seeds as queries
+from holdfast.jobs.records import BadLine
 from holdfast.model.domain import Seed
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.job import JobSpec
@@ -30,14 +32,16 @@ from holdfast.model.url import UrlRules
 
 BATCH: Final = 20_000
 WRITERS: Final = 2
-LONGEST_LINE: Final = 64 * 1024
-WOKEN: Final = 100
-"""Domains that are locked at once to be told of single seeds."""
+MAX_LINE: Final = 64 * 1024
+"""Bytes of a line; a longer one is cut."""
+FOLD_CHUNK: Final = 100
+"""Domains that are locked at once to fold the wakes of single seeds."""
 
-_LOOKED_AT: Final = 8 * 1024
-_ODD: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
-_TOO_ODD: Final = 0.25
-"""A text has bad characters here and there; in pictures and programs they are half of all."""
+_CHECKED_BYTES: Final = 8 * 1024
+"""Bytes at the beginning of a file by which it is recognized as text."""
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
+_MAX_CONTROL_SHARE: Final = 0.25
+"""A text has few control characters; in pictures and programs they are half of all."""
 _UNPACK: Final = "unpack it first, for example with `{} FILE | holdfast seeds load -`"
 _NOT_TEXT: Final = {
     b"PK\x03\x04": ("a ZIP archive", _UNPACK.format("unzip -p")),
@@ -47,35 +51,35 @@ _NOT_TEXT: Final = {
     b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
 }
-"""What people have instead of text, by its first bytes, and what to do about it."""
+"""Formats that are not text, by their first bytes, with the remedy."""
 
 
 @dataclass(slots=True)
-class Loaded(Progress):
-    """How far a load is."""
+class ImportProgress(Progress):
+    """The progress of an import of seeds."""
 
     seeds: int = 0
     domains: int = 0
     urls: int = 0
     bytes_read: int = 0
 
-    def add(self, seeded: seed_insert.SeedCounts) -> None:
-        self.domains += seeded.domains
-        self.urls += seeded.urls
+    def add(self, inserted: seed_insert.SeedCounts) -> None:
+        self.domains += inserted.domains
+        self.urls += inserted.urls
 
-    def after(self, given: "Loaded") -> None:
-        """Add what was given as arguments before the file: those have no line, so their number is 0."""
-        self.lines += given.lines
-        self.seeds += given.seeds
-        self.domains += given.domains
-        self.urls += given.urls
-        self.bad += given.bad
-        self.bad_lines[:0] = [BadLine(0, one.problem) for one in given.bad_lines]
+    def add_arguments(self, arguments: "ImportProgress") -> None:
+        """Add the seeds that were arguments of the command, before the file: they have no line, so their number is 0."""
+        self.lines += arguments.lines
+        self.seeds += arguments.seeds
+        self.domains += arguments.domains
+        self.urls += arguments.urls
+        self.bad += arguments.bad
+        self.bad_lines[:0] = [BadLine(0, one.problem) for one in arguments.bad_lines]
 
 
 @dataclass(frozen=True, slots=True)
 class SeedImporter:
-    """Puts seeds of one origin into a job."""
+    """Imports seeds into a job."""
 
     database: Database
     rules: UrlRules
@@ -84,38 +88,38 @@ class SeedImporter:
     job: str | int = jobs.DEFAULT
     """By name or id."""
     source: str = "command line"
-    """Where single ones come from."""
+    """The source of single seeds."""
     priority: int = 3
 
-    def add(self, texts: list[str], note: Callable[[Connection, Loaded], None] | None = None) -> Loaded:
-        """Seed URLs or domains one by one; bad ones are counted, the rest go in. `note` is called in the same transaction."""
-        loaded = Loaded()
+    def add(self, texts: list[str], note: Callable[[Connection, ImportProgress], None] | None = None) -> ImportProgress:
+        """Add URLs or domains as seeds; invalid ones are counted. `note` is called in the same transaction."""
+        progress = ImportProgress()
         seeds: list[Seed] = []
         for text in texts:
-            loaded.lines += 1
+            progress.lines += 1
             try:
                 seeds.append(make_seed(text, rules=self.rules, registrable=self.registrable))
             except BadUrl as problem:
-                loaded.refuse(str(problem))
-        loaded.seeds = len(seeds)
+                progress.refuse(str(problem))
+        progress.seeds = len(seeds)
         if seeds:
             with self.database.session() as connection:
                 with connection.transaction():
-                    loaded.add(self._seeding(connection)(connection, seeds, source=self.source))
+                    progress.add(self._seeding(connection)(connection, seeds, source=self.source))
                     if note is not None:
-                        note(connection, loaded)
+                        note(connection, progress)
                 ids = domains.ids(connection, {seed.domain for seed in seeds})
-                for first in range(0, len(ids), WOKEN):  # a person looks at once; a file's seeds are left to the sweep
-                    sweeper.fold_wakes_now(connection, *ids[first : first + WOKEN])
-        return loaded
+                for first in range(0, len(ids), FOLD_CHUNK):  # at once; seeds of a file are left to the sweep
+                    sweeper.fold_wakes_now(connection, *ids[first : first + FOLD_CHUNK])
+        return progress
 
-    def load(self, file: BinaryIO, source: str) -> Generator[Loaded]:
-        """Seed every line of `file` (plain or gzip); yields how far it is, the last time at the end.
+    def load(self, file: BinaryIO, source: str) -> Generator[ImportProgress]:
+        """Add every line of `file` (plain or gzip) as a seed; yields the progress, the last time at the end.
 
-        One thread reads and understands while others feed the database, each over a connection of its own: the server is the
-        slower side (50 µs a line against 14), and two of its processes do it in little more than half the time.
+        One thread reads and parses while others write, each over a connection of its own: the database is the slower side (50 µs a
+        line against 14), and two connections take little more than half the time.
         """
-        loaded = Loaded()
+        progress = ImportProgress()
         reader = SeedLineParser(self.rules, self.registrable)
         with ExitStack() as stack:
             free = deque(stack.enter_context(self.database.session()) for _ in range(WRITERS))
@@ -125,37 +129,37 @@ class SeedImporter:
 
             def settle_oldest() -> None:
                 written, connection = under_way.popleft()
-                loaded.add(written.result())
+                progress.add(written.result())
                 free.append(connection)
 
-            for batch in self._batches(file, reader, loaded):
+            for batch in self._batches(file, reader, progress):
                 if not free:
                     settle_oldest()
                 connection = free.popleft()
                 under_way.append((writers.submit(add, connection, batch), connection))
-                loaded.seeds += len(batch)
-                yield loaded
+                progress.seeds += len(batch)
+                yield progress
             while under_way:
                 settle_oldest()
-        yield loaded
+        yield progress
 
     def canonical(self, name: str) -> str:
-        """The domain that a person means by a name or a URL."""
+        """The domain of a name or a URL."""
         return canonical_domain(name, registrable=self.registrable)
 
     def _seeding(self, connection: Connection) -> "partial[seed_insert.SeedCounts]":
         job_id = self.job if isinstance(self.job, int) else jobs.find(connection, self.job)
         return partial(seed_insert.add, job_id=job_id, defaults=self.defaults, priority=self.priority)
 
-    def _batches(self, file: BinaryIO, reader: SeedLineParser, loaded: Loaded) -> Iterator[list[Seed]]:
+    def _batches(self, file: BinaryIO, reader: SeedLineParser, progress: ImportProgress) -> Iterator[list[Seed]]:
         batch: list[Seed] = []
         try:
-            for line in _lines(file, loaded):
-                loaded.lines += 1
+            for line in read_lines(file, progress):
+                progress.lines += 1
                 try:
                     seed = reader.read(line)
                 except BadUrl as problem:
-                    loaded.refuse(str(problem))
+                    progress.refuse(str(problem))
                     continue
                 if seed:
                     batch.append(seed)
@@ -163,16 +167,16 @@ class SeedImporter:
                         yield batch
                         batch = []
         except Damaged as problem:
-            loaded.stop(problem)
+            progress.stop(problem)
         if batch:
             yield batch
 
 
 def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterator[Seed]:
-    """The seeds of a file (plain or gzip); lines that are none are passed over."""
+    """The seeds of a file (plain or gzip); invalid lines are skipped."""
     reader = SeedLineParser(rules, registrable)
     with suppress(Damaged):
-        for line in _lines(file, Loaded()):
+        for line in read_lines(file, ImportProgress()):
             with suppress(BadUrl):
                 if seed := reader.read(line):
                     yield seed
@@ -192,29 +196,29 @@ def fingerprint(seeds: Iterable[Seed], *extra: str) -> bytes:
 
 
 def rules_of(spec: JobSpec) -> tuple[str, ...]:
-    """What of a spec makes another job of the same seeds: not limits, delay or headers."""
+    """The options that make another job of the same seeds: not limits, delay or headers."""
     stripped = ("without", *spec.strip_params) if spec.strip_params else ()
     return (spec.scope, *spec.include, "but", *spec.exclude, *stripped)
 
 
 def file_mark(path: str, urls: Iterable[Seed], spec: JobSpec) -> bytes:
-    """What a job with a seed file is known by: the file's absolute path, the URLs that were given beside it, and the rules."""
+    """The hash by which a job with a seed file is found: of the file's absolute path, the URLs beside it, and the rules."""
     keys = sorted(seed.url_key.hex() for seed in urls)
     text = b"\n".join((b"file", os.fsencode(path), *(part.encode() for part in (*keys, "rules", *rules_of(spec)))))
     return hashlib.sha256(text).digest()[:16]
 
 
-def sow_again(
+def restore_seeds(
     connection: Connection, job_id: int, *, rules: UrlRules, registrable: bool, defaults: NewDomains
 ) -> seed_insert.SeedCounts:
-    """Put the seeds of a job whose frontier is gone into it again; what was added. Nothing, if it has a frontier.
+    """Import the seeds of a job again if its frontier is gone; returns what was added.
 
-    Before: no transaction is open; a person or a schedule starts the job.
+    Before: no transaction is open; an operator or a schedule starts the job.
     """
     added = seed_insert.SeedCounts()
-    if not job_seeds.frontier_is_gone(connection, job_id):
+    if not queries.frontier_is_gone(connection, job_id):
         return added
-    for chunk in job_seeds.chunks(connection, job_id):
+    for chunk in queries.chunks(connection, job_id):
         seeds = [
             make_seed(kept.url, rank=kept.rank, rules=rules, registrable=registrable)._replace(guessed=kept.guessed)
             for kept in chunk
@@ -224,35 +228,36 @@ def sow_again(
 
 
 def open_seeds(name: str) -> tuple[BinaryIO, int | None, str]:
-    """The file called `name` (`-` is standard input), its size if known, and what to call its seeds' source."""
+    """Open the file called `name` (`-` is standard input); returns also its size if known, and the name of its seeds' source."""
     file, size = opened(name, "seeds", is_a="The seed file ")
     if name == "-":
         return file, None, "standard input"
-    # Names may hold bytes that are no text, which the store cannot keep.
+    # Names may hold bytes that are no text, which the database cannot store.
     own = Path(name).name
     return file, size, os.fsencode(own.split(".")[0] or own).decode(errors="replace")
 
 
-def _lines(file: BinaryIO, loaded: Loaded) -> Iterator[bytes]:
-    return lines(io.BufferedReader(_Counted(file, loaded), 1 << 16), LONGEST_LINE, _check_text, _LOOKED_AT)
+def read_lines(file: BinaryIO, progress: ImportProgress) -> Iterator[bytes]:
+    """The lines of a seed file (plain or gzip); `progress` counts its bytes. Raises UsageError if it is not text, and Damaged."""
+    return lines(io.BufferedReader(_Counted(file, progress), 1 << 16), MAX_LINE, _check_text, _CHECKED_BYTES)
 
 
 def _check_text(head: bytes) -> None:
-    """Raise UsageError for a file that is no text at all: line by line, some of a picture would pass for domains."""
+    """Raise UsageError for a file that is not text: some lines of a picture would pass for domains."""
     for magic, (what, remedy) in _NOT_TEXT.items():
         if head.startswith(magic):
             raise UsageError(f"The seed file is {what}; {remedy}.")
     text = head.decode(errors="replace")
-    if len(_ODD.findall(text)) > _TOO_ODD * len(text):
+    if len(_CONTROL.findall(text)) > _MAX_CONTROL_SHARE * len(text):
         raise UsageError("The seed file is not UTF-8 text; it takes a URL, a domain or `rank,domain` a line.")
 
 
 class _Counted(io.RawIOBase):
-    """Counts what is read, for the progress bar."""
+    """Counts the bytes that are read, for the progress bar."""
 
-    def __init__(self, file: BinaryIO, loaded: Loaded) -> None:
+    def __init__(self, file: BinaryIO, progress: ImportProgress) -> None:
         self._file = file
-        self._loaded = loaded
+        self._progress = progress
         self._ended = False
 
     def readable(self) -> bool:
@@ -262,5 +267,5 @@ class _Counted(io.RawIOBase):
         data = b"" if self._ended else self._file.read(len(buffer))
         self._ended = len(data) < len(buffer)  # a terminal would be asked for another Ctrl-D
         buffer[: len(data)] = data
-        self._loaded.bytes_read += len(data)
+        self._progress.bytes_read += len(data)
         return len(data)

@@ -1,192 +1,206 @@
-"""Jobs: looked at, made, edited, paused, resumed, cancelled, deleted.
+"""Jobs: list, show, create, edit, schedule, pause, resume, cancel, delete.
 
-The rule: pausing and cancelling are a state in the store. Workers hear of it, commit, and let go; a crash takes the same way.
+The rule: pausing and cancelling are a state in the database. Workers read it, commit, and release their domains; a crash ends the same way.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.db import audit, jobs, operator_reports, retry_now
-from holdfast.db import crawls as store_crawls
+from holdfast.db import audit, crawls, jobs
 from holdfast.db.connection import Connection, Database
+from holdfast.db.keyset_pagination import Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
-from holdfast.jobs import edits as job_edits
-from holdfast.jobs.crawls import CrawlService, Wish
-from holdfast.jobs.edits import Edited
-from holdfast.jobs.seed_import import Loaded
-from holdfast.jobs.summary import CrawlSummary, stands
-from holdfast.model.job import Job, JobAction, JobState
+from holdfast.jobs import edits, live
+from holdfast.jobs.crawls import CrawlRequest, CrawlService
+from holdfast.jobs.queries import actions
+from holdfast.jobs.queries import jobs as queries
+from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter, JobProgress, StateChange
+from holdfast.jobs.seed_import import ImportProgress
+from holdfast.jobs.summary import summarize_job
+from holdfast.model.job import JobAction
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
 
-Watch = Callable[[int], None]
-"""Told how many domains were made ready, or URLs forgotten, so far."""
+OnProgress = Callable[[int], None]
+"""Called with the number of domains that are ready again, or of URLs that are deleted, so far."""
 
 
-def _unwatched(_: int) -> None:
-    """Nobody wants to know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A new job."""
-
-    job: Job
-    loaded: Loaded
-    """What became of its seeds."""
+def _ignore(_: int) -> None:
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobService:
-    """The jobs of one store, for one person or program."""
+    """The jobs of one database. A job is named by its name or its id."""
 
     database: Database
     actor: str
-    """Who does it, for the audit log."""
+    """The user or program that acts, for the audit log."""
 
-    def all(self) -> list[dict[str, Any]]:
-        """Every job, with what there is to do and what was done."""
+    def page(
+        self, where: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
+    ) -> Page[Job]:
+        """Return one page of jobs; `after` is the `next` of the page before. Raises UsageError."""
+        check_page_size(limit)
         with self.database.session() as connection:
-            return operator_reports.jobs(connection)
+            return queries.page(connection, where or JobFilter(), order=order, after=after, limit=limit)
 
-    def some(self, job_ids: Collection[int]) -> list[dict[str, Any]]:
-        """Those of these jobs that there are, by id."""
+    def all(self) -> list[Job]:
+        """Return all jobs, by id."""
         with self.database.session() as connection:
-            return operator_reports.jobs(connection, list(job_ids))
+            return queries.everything(connection)
 
-    def show(self, text: str | int) -> dict[str, Any]:
-        """One job, by its name or id."""
+    def some(self, job_ids: Collection[int]) -> list[Job]:
+        """Return those of these jobs that exist, by id."""
         with self.database.session() as connection:
-            found = operator_reports.jobs(connection, [_id(connection, text)])
+            return queries.some(connection, list(job_ids))
+
+    def progress(self, job_ids: Collection[int]) -> dict[int, JobProgress]:
+        """Return those of these jobs that exist, with their requests in flight and waits at this moment."""
+        return live.progress(self.database, self.some(job_ids))
+
+    def id_of(self, job: str | int) -> int:
+        """Return the id of a job. Raises NotFound."""
+        with self.database.session() as connection:
+            return _id(connection, job)
+
+    def show(self, job: str | int) -> Job:
+        """Return one job. Raises NotFound."""
+        with self.database.session() as connection:
+            found = queries.some(connection, [_id(connection, job)])
         if not found:
-            raise NotFound(f"There is no job called {text!r} any more.")
+            raise NotFound(f"There is no job called {job!r} any more.")
         return found[0]
 
-    def summary(self, text: str | int) -> CrawlSummary:
-        """How one job stands: URLs not crawled by reason, what waits until when, and the next step. Goes over all of its URLs."""
+    def summary(self, job: str | int) -> CrawlSummary:
+        """Return how a job stands: URLs not crawled by reason, waits, and the next step. Reads all of its URLs."""
         with self.database.session() as connection:
-            job_id = _id(connection, text)
-            state = jobs.state(connection, job_id)
-            return stands(connection, store_crawls.get(connection, job_id), completed=state is JobState.COMPLETED)
+            return summarize_job(connection, crawls.get(connection, _id(connection, job)))
 
     def create(
-        self, crawls: CrawlService, wish: Wish, watch: Callable[[Loaded], None], schedule: str | None = None
-    ) -> Made:
-        """Make a job without working on it. Refused if there is one of that name."""
+        self,
+        crawl_service: CrawlService,
+        request: CrawlRequest,
+        on_progress: Callable[[ImportProgress], None] = lambda _: None,
+        schedule: str | None = None,
+    ) -> CreatedJob:
+        """Create a job without crawling it. Refused if there is one of that name."""
         if schedule is not None:
-            parse(schedule)  # what is none is refused before anything is made
-        crawls.check_seeds(wish)
-        name = wish.job or ""
+            parse(schedule)  # an invalid one is refused before anything is created
+        crawl_service.check_seeds(request)
+        name = request.job or ""
         with self.database.session() as connection:
-            if jobs.is_named(connection, name):
+            if actions.is_named(connection, name):
                 raise Refused(f"There is a job called {name!r} already.")
-        made = crawls.make(wish, watch)
-        job, loaded = made.job, made.loaded
-        if made.known:  # it was made by another process in this moment
+        prepared = crawl_service.prepare(request, on_progress)
+        if prepared.known:  # another process created it at this moment
             raise Refused(f"There is a job called {name!r} already.")
-        crawls.retry(job.id)
+        job_id, seeds = prepared.job.id, prepared.seeds
+        crawl_service.retry(job_id)
         with self.database.session() as connection, connection.transaction():
-            facts: dict[str, object] = {"name": job.name, "seeds": loaded.seeds}
-            if wish.secrets:
-                facts["secrets"] = [name for text in wish.secrets.texts() for name in text.names]
-            self._record(connection, "create", job.id, facts)
+            details: dict[str, object] = {"name": prepared.job.name, "seeds": seeds.seeds}
+            if request.secrets:
+                details["secrets"] = [name for text in request.secrets.texts() for name in text.names]
+            self._record(connection, "create", job_id, details)
         if schedule is not None:
-            self.schedule(job.id, schedule)
-        return Made(job, loaded)
+            self.schedule(job_id, schedule)
+        return CreatedJob(self.show(job_id), seeds.seeds, seeds.bad, seeds.bad_lines)
 
-    def schedule(self, text: str | int, when: str | None) -> datetime | None:
-        """Crawl a job again and again, by an interval or a cron expression; when it begins the next time. None: no longer."""
+    def schedule(self, job: str | int, when: str | None) -> datetime | None:
+        """Crawl a job at an interval or by a cron expression; None: no longer. Returns the time of the next crawl."""
         schedule = parse(when) if when is not None else None
         with self.database.session() as connection, connection.transaction():
-            job_id = _id(connection, text)
-            jobs.check_schedulable(connection, job_id)
+            job_id = _id(connection, job)
+            actions.check_schedulable(connection, job_id)
             following = schedule.next_after(jobs.now(connection)) if schedule is not None else None
             jobs.set_schedule(connection, job_id, str(schedule) if schedule is not None else None, following)
             self._record(connection, "schedule", job_id, {"schedule": str(schedule) if schedule is not None else None})
         return following
 
-    def edit(self, text: str | int, changes: Mapping[str, object], version: int | None = None) -> Edited:
-        """Change limits, pace, parser and the like (see `job_edits`), also for visits under way; `follow_up` is the other half."""
+    def edit(self, job: str | int, changes: Mapping[str, object], version: int | None = None) -> EditedJob:
+        """Change options of a job (`edits.KEYS`), also for running visits; `edits.follow_up` is the second half."""
         with self.database.session() as connection:
-            return job_edits.edit(connection, _id(connection, text), changes, version, actor=self.actor)
+            job_id = _id(connection, job)
+            changed, note = edits.edit(connection, job_id, changes, version, actor=self.actor)
+            return EditedJob(**asdict(queries.get(connection, job_id)), changed=changed, note=note)
 
-    def give_secrets(self, crawls: CrawlService, job_id: int, secrets: RequestSecrets) -> list[str]:
-        """Change the headers, cookies and credentials of a job, also for visits under way; the names of those that it has.
+    def set_secrets(self, crawl_service: CrawlService, job_id: int, secrets: RequestSecrets) -> list[str]:
+        """Change the headers, cookies and credentials of a job, also for running visits. Returns the names of those that it has.
 
-        Domains of the job that want a login are tried again, and the job goes on for it if it had ended: the reason may be removed.
+        Domains of the job that require a login are tried again, and a job that had ended is reopened for it.
         """
-        assert crawls.sealer is not None  # noqa: S101 — made with one wherever secrets are taken
+        assert crawl_service.sealer is not None  # noqa: S101 — services that take secrets have one
         with self.database.session() as connection, connection.transaction():
-            names = crawls.sealer.give_job(connection, job_id, secrets, ())
+            names = crawl_service.sealer.set_job_secrets(connection, job_id, secrets, ())
             self._record(connection, "secrets", job_id, {"secrets": names})
-            retries = bool(secrets.texts()) and retry_now.wants_login(connection, job_id)
+            retries = bool(secrets.texts()) and actions.wants_login(connection, job_id)
             if retries:
                 jobs.reopen(connection, job_id, "it was given a header, a cookie or a password")
                 jobs.ask_for_crawl(connection, [job_id])
         if retries:
-            crawls.retry(job_id, logged_in=True)
+            crawl_service.retry(job_id, logged_in=True)
         return names
 
-    def pause(self, text: str | int) -> jobs.Acted:
-        """Nothing of it is fetched any more, a second or two from now. Resuming goes on where it was."""
-        return self._act(text, JobAction.PAUSE)
+    def pause(self, job: str | int) -> StateChange:
+        """Pause a job: within two seconds nothing of it is fetched any more. `resume` continues where it was."""
+        return self._act(job, JobAction.PAUSE)
 
-    def cancel(self, text: str | int) -> jobs.Acted:
-        """It ends where it is. What it found stays."""
-        return self._act(text, JobAction.CANCEL)
+    def cancel(self, job: str | int) -> StateChange:
+        """End a job where it is. What it found stays."""
+        return self._act(job, JobAction.CANCEL)
 
-    def resume(self, text: str | int, watch: Watch = _unwatched) -> jobs.Acted:
-        """Any worker goes on with it. What this cannot finish, the next sweep of a worker does."""
-        acted = self.let_go_on(text)
-        self.unpark(acted.job_id, watch)
-        return acted
+    def resume(self, job: str | int, on_progress: OnProgress = _ignore) -> StateChange:
+        """Let workers continue a paused job. If this is interrupted, the next sweep of a worker completes it."""
+        change = self.begin_resume(job)
+        self.finish_resume(change.job_id, on_progress)
+        return change
 
-    def let_go_on(self, text: str | int) -> jobs.Acted:
-        """The first half of `resume`, which is short: `unpark` is the other."""
-        return self._act(text, JobAction.RESUME)
+    def begin_resume(self, job: str | int) -> StateChange:
+        """The first half of `resume`, which is short: the state. `finish_resume` is the second."""
+        return self._act(job, JobAction.RESUME)
 
-    def unpark(self, job_id: int, watch: Watch = _unwatched) -> None:
-        """Make ready what was put aside while a job was paused. Takes as long as that is much."""
-        self._step(jobs.unpark, job_id, watch)
+    def finish_resume(self, job_id: int, on_progress: OnProgress = _ignore) -> None:
+        """Make work ready that was parked while a job was paused. Takes longer the more there is."""
+        self._repeat(jobs.unpark, job_id, on_progress)
 
-    def delete(self, text: str | int, watch: Watch = _unwatched) -> str:
-        """Forget a job, its URLs and its pages; its name. The log and the archive keep what was asked of servers, and their answers."""
-        job_id, name = self.bury(text)
-        self.forget(job_id, watch)
+    def delete(self, job: str | int, on_progress: OnProgress = _ignore) -> str:
+        """Delete a job, its URLs and its pages; returns its name. The log and the archive keep requests and responses."""
+        job_id, name = self.begin_delete(job)
+        self.finish_delete(job_id, on_progress)
         return name
 
-    def bury(self, text: str | int) -> tuple[int, str]:
-        """The first half of `delete`, which is short: nobody finds the job any more; its id and name. `forget` is the other."""
+    def begin_delete(self, job: str | int) -> tuple[int, str]:
+        """The first half of `delete`, which is short: the job is not found any more; its id and name. `finish_delete` is the second."""
         with self.database.session() as connection, connection.transaction():
-            job_id = _id(connection, text)
-            name = jobs.delete(connection, job_id)
+            job_id = _id(connection, job)
+            name = actions.delete(connection, job_id)
             self._record(connection, "delete", job_id, {"name": name})
         return job_id, name
 
-    def forget(self, job_id: int, watch: Watch = _unwatched) -> None:
-        """Forget what a deleted job had. Takes as long as that is much; what this cannot finish, the sweep of a worker does."""
-        self._step(jobs.forget, job_id, watch)
+    def finish_delete(self, job_id: int, on_progress: OnProgress = _ignore) -> None:
+        """Delete the rows of a deleted job. Takes longer the more there are; if it is interrupted, the sweep of a worker completes it."""
+        self._repeat(jobs.forget, job_id, on_progress)
 
-    def _act(self, text: str | int, action: JobAction) -> jobs.Acted:
+    def _act(self, job: str | int, action: JobAction) -> StateChange:
         with self.database.session() as connection, connection.transaction():
-            acted = jobs.act(connection, _id(connection, text), action)
-            if acted.after is not acted.before:
-                self._record(connection, action, acted.job_id, {"name": acted.name, "before": acted.before})
-        return acted
+            change = actions.act(connection, _id(connection, job), action)
+            if change.after is not change.before:
+                self._record(connection, action, change.job_id, {"name": change.name, "before": change.before})
+        return change
 
     def _record(self, connection: Connection, action: str, job_id: int, details: dict[str, Any]) -> None:
         audit.write(connection, actor=self.actor, action=action, kind="job", object_id=job_id, details=details)
 
-    def _step(self, step: Callable[[Connection, int], int | None], job_id: int, watch: Watch) -> None:
+    def _repeat(self, step: Callable[[Connection, int], int | None], job_id: int, on_progress: OnProgress) -> None:
+        """Call a step until it returns None, each time in a transaction of its own."""
         total = 0
         with self.database.session() as connection:
             while (done := step(connection, job_id)) is not None:
                 total += done
-                watch(total)
+                on_progress(total)
 
 
-def _id(connection: Connection, which: str | int) -> int:
-    """Of the job that a person names, or that a program has looked at before."""
-    return which if isinstance(which, int) else jobs.find(connection, which)
+def _id(connection: Connection, job: str | int) -> int:
+    return job if isinstance(job, int) else jobs.find(connection, job)

@@ -1,112 +1,49 @@
-"""How a crawl ended, or how a job stands: pages, URLs not crawled by reason, what waits until when, and the next step.
+"""Summaries of crawls and jobs: pages, URLs not crawled by reason, waits and their ends, and the next step.
 
 The rule: every ending names its cause, its numbers, and the option or command that changes it. One record for the last lines of
-`crawl`, for `--json` and for `jobs show`; `lines` puts it into words.
+`crawl`, for `--json`, for `jobs show` and for the API; `lines` renders it as text.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from shlex import quote
 from typing import Final
 
 from holdfast.control.explain_text import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
-from holdfast.db import crawls, explain, jobs, summaries
+from holdfast.db import crawls, explain, job_ends, jobs
 from holdfast.db.connection import Connection
 from holdfast.db.crawls import LimitReached
-from holdfast.db.summaries import ReasonCount, WaitCount
+from holdfast.db.job_ends import ReasonCount
+from holdfast.errors import TooMany
+from holdfast.jobs.queries import progress as queries
+from holdfast.jobs.queries.progress import WaitCount
+from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
 from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
+from holdfast.stats.service import SHARE
 from holdfast.stats.status import SILENCE
 
 _NOT_LEFT_OUT: Final = frozenset(
     {Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN}
 )
-"""Reasons of URLs that were crawled, or in whose place another one is."""
+"""Reasons of URLs that were crawled, or replaced by another one."""
 _WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP})
-"""Reasons of which one example says what the limit is."""
-_ASKED_AT_ONCE: Final = frozenset({"robots", "unreachable", "attempt", "circuit"})
-"""Waits that end when a person runs the command again."""
-_GOES_ON: Final = frozenset({"ready", "held", "parked"})
-"""Waits of domains that are crawled, or will be when a worker comes."""
-MOST_WAITS: Final = 5
-"""Groups of waits that are named."""
-
-
-class Ending(StrEnum):
-    """Why a crawl ended, or where a job stands."""
-
-    COMPLETE = "complete"
-    """Nothing waits."""
-    LIMIT = "limit"
-    """A limit that a person gave is reached."""
-    WAITS = "waits"
-    """All that is left waits for a time or for a person."""
-    UNFINISHED = "unfinished"
-    """URLs wait that a worker can take."""
-    INTERRUPTED = "interrupted"
-    NO_PAGE = "no_page"
-    """The job has no page at all, from this crawl or one before."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotCrawled:
-    """URLs that were not crawled for one reason."""
-
-    reason: str
-    label: str
-    count: int
-    """URLs."""
-    change: str | None
-    """The option or setting that changes it."""
-    example: str
-    """One of them."""
-    detail: str | None
-    """What is known of that one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Domains that wait for the same."""
-
-    kind: str
-    what: str
-    until: datetime | None
-    change: str | None
-    domains: int
-    urls: int
-    """That wait on them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CrawlSummary:
-    """How a crawl ended, or how a job stands."""
-
-    now: datetime
-    job: str
-    ending: Ending
-    pages: int
-    """Of this crawl; of all where no crawl is looked at."""
-    pages_in_all: int
-    """Of every crawl of the job."""
-    waiting: int
-    """URLs."""
-    redirects: int
-    not_crawled: list[NotCrawled] = field(default_factory=list)
-    """The most frequent reason first."""
-    waits: list[Waiting] = field(default_factory=list)
-    limit: str | None = None
-    """The limit that ended the crawl, with its number and option."""
-    cause: str | None = None
-    """Why there is no page at all, as a sentence without its end."""
-    next_step: str = ""
-
-    @property
-    def exit_code(self) -> int:
-        """1 if the job has no page at all, from this crawl or one before."""
-        return 1 if self.ending is Ending.NO_PAGE else 0
+"""Reasons whose example states the limit."""
+_RETRIED_AT_ONCE: Final = frozenset({"robots", "unreachable", "attempt", "circuit"})
+"""Waits that end when the command is run again."""
+_CONTINUES: Final = frozenset({"ready", "held", "parked"})
+"""Waits of domains that are crawled, or will be by the next worker."""
+MAX_WAITS: Final = 5
+"""Groups of waits that are listed."""
+TIMEOUT: Final = 1.0
+"""Seconds that a request waits for summaries of other requests."""
+_RETRY_AFTER: Final = 5.0
+_MAX_ENTRIES: Final = 100
+"""Summaries that are cached."""
 
 
 def summarize(
@@ -119,75 +56,80 @@ def summarize(
     interrupted: bool = False,
     limits: Sequence[LimitReached] = (),
     without_proxy: Sequence[str] = (),
-    looking: bool = False,
+    may_continue: bool = False,
 ) -> CrawlSummary:
-    """How a job stands now. `pages`, `errors`: of the crawl that ended; `completed`: that nothing is left is proven; `limits`: of a
-    person, that keep URLs waiting; `without_proxy`: domains, some if they are many, for which no proxy can be used; `looking`: the crawl
-    may go on by itself, so that there is no page yet is no failure.
+    """The summary of a crawl of a job. `pages`, `errors`: of the crawl that ended; `completed`: the job was completed by proof; `limits`:
+    set by the operator, that keep URLs waiting; `without_proxy`: domains (the first ones) for which no proxy can be used; `may_continue`:
+    the crawl may continue by itself, so that a job without a page has not failed yet.
 
-    It goes over all of the job's URLs, but for an interrupted crawl, which has to end at once.
+    It reads all of the job's URLs, except for an interrupted crawl, which has to end at once.
     """
-    figures = summaries.figures(connection, job.id)
-    reasons = [] if interrupted else summaries.by_reason(connection, job.id)
-    found = summaries.waits(connection, job.id)
-    limit = " and ".join(map(_limit, limits)) or None
-    in_all = max(figures["pages"], pages or 0)
-    told, step = None, ""
-    stuck = [_for_a_proxy(without_proxy)] if without_proxy else []
+    totals = queries.totals(connection, job.id)
+    reasons = [] if interrupted else job_ends.by_reason(connection, job.id)
+    found = queries.waits(connection, job.id)
+    limit = " and ".join(map(_limit_text, limits)) or None
+    in_all = max(totals.pages, pages or 0)
+    no_page_cause, step = None, ""
+    stuck = [_waiting_for_proxy(without_proxy)] if without_proxy else []
     if interrupted:
         ending = Ending.INTERRUPTED
-    elif not in_all and not (looking and any(wait.kind in _GOES_ON for wait in found)):
+    elif not in_all and not (may_continue and any(wait.kind in _CONTINUES for wait in found)):
         ending = Ending.NO_PAGE
-        told, step = (stuck[0].what, f"{stuck[0].change}.") if stuck else _why_no_page(connection, job, reasons, found)
+        no_page_cause, step = (
+            (stuck[0].what, f"{stuck[0].change}.") if stuck else _why_no_page(connection, job, reasons, found)
+        )
     elif completed:
         ending = Ending.COMPLETE
     elif limit:
         ending = Ending.LIMIT
-    elif any(wait.kind in _GOES_ON for wait in found):
+    elif any(wait.kind in _CONTINUES for wait in found):
         ending = Ending.UNFINISHED
     else:
         ending = Ending.WAITS if found else Ending.COMPLETE
     waits = stuck + [_waiting(connection, job, wait) for wait in found if wait.kind not in _SILENT and not interrupted]
     return CrawlSummary(
-        now=figures["now"],
+        now=totals.now,
         job=job.name,
         ending=ending,
-        pages=figures["pages"] if pages is None else pages,
+        pages=totals.pages if pages is None else pages,
         pages_in_all=in_all,
-        waiting=figures["waiting"],
+        waiting=totals.waiting,
         redirects=sum(count.urls for count in reasons if count.reason == Outcome.REDIRECT),
         not_crawled=list(_not_crawled(reasons)),
         waits=waits,
         limit=limit,
-        cause=told,
+        cause=no_page_cause,
         next_step=step or _next_step(ending, job, pages, errors, waits),
     )
 
 
-def stands(connection: Connection, job: Job, *, completed: bool) -> CrawlSummary:
-    """How a job stands, whichever process crawls it or crawled it; the command that was given only looks."""
+def summarize_job(connection: Connection, job: Job) -> CrawlSummary:
+    """The summary of a job, whichever process crawls it or crawled it. It names no "same command": the reader only looks at the job."""
     limits = crawls.limits_reached(connection, job.id)
-    found = summarize(connection, job, completed=completed, limits=limits, looking=True)
+    state = jobs.state(connection, job.id)
+    # A completed job may have URLs that wait on domains which only an operator can unblock.
+    completed = state is JobState.COMPLETED and not queries.totals(connection, job.id).waiting
+    found = summarize(connection, job, completed=completed, limits=limits, may_continue=True)
     resume = f"`holdfast crawl --job {quote(job.name)}`"
 
-    def said(text: str) -> str:
+    def named(text: str) -> str:
         # By a function: in a replacement text a backslash of the job's name would be an escape.
         return re.sub("(?i)the same command", lambda _: resume, text.replace(", and so does the same command", ""))
 
-    waits = [replace(wait, change=wait.change and said(wait.change)) for wait in found.waits]
-    step = said(found.next_step)
-    if jobs.state(connection, job.id) is JobState.PAUSED:
+    waits = [replace(wait, change=wait.change and named(wait.change)) for wait in found.waits]
+    step = named(found.next_step)
+    if state is JobState.PAUSED:
         step = f"The job is paused; `holdfast jobs resume {quote(job.name)}` resumes it."
     return replace(found, next_step=step, waits=waits)
 
 
-_SAID_BY_CAUSE: Final = frozenset({"robots", "proxy", "unreachable"})
+_NAMED_BY_CAUSE: Final = frozenset({"robots", "proxy", "unreachable"})
 _SILENT: Final = frozenset({"ready", "limit"})
-"""Waits that are no news at the end of a crawl: nothing keeps the URLs waiting, or the limit is named on a line of its own."""
+"""Waits that are not listed at the end of a crawl: nothing keeps the URLs waiting, or the limit has a line of its own."""
 
 
-def _limit(reached: LimitReached) -> str:
-    """A limit that was reached, with its number and option."""
+def _limit_text(reached: LimitReached) -> str:
+    """A reached limit, with its number and option."""
     value = "" if reached.value is None else f"{reached.value:,} "
     where = "of a domain" if reached.domains == 1 else f"of {reached.domains:,} domains"
     match reached.limit:
@@ -213,7 +155,7 @@ def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
 def _why_no_page(
     connection: Connection, job: Job, reasons: list[ReasonCount], waits: list[WaitCount]
 ) -> tuple[str, str]:
-    """Why there is no page at all, as a sentence without its end, and what to do."""
+    """The cause that there is no page at all, as a sentence without its end, and the remedy."""
     for wait in waits:
         if wait.robots_url and wait.problem:
             return cause(wait.problem, wait.robots_url, robots=True)
@@ -221,29 +163,29 @@ def _why_no_page(
     if real:
         return cause(real[0].detail, real[0].example)
     if waits:
-        first = _words(connection, job, waits[0])
+        first = _describe(connection, job, waits[0])
         return first.what, _sentence(first.change) if first.change else "Run the same command again."
     return "the job has no URLs", "Add some: a URL, or `--seeds FILE` with one URL a line."
 
 
 def waits_now(connection: Connection, job: Job) -> list[Waiting]:
-    """What the job's domains wait for that no worker holds, but for a free worker and for a limit."""
-    found = summaries.waits(connection, job.id)
+    """What domains of the job that no worker holds wait for, except for a free worker or a limit."""
+    found = queries.waits(connection, job.id)
     return [_waiting(connection, job, wait) for wait in found if wait.kind not in _SILENT | {"held"}]
 
 
 def _waiting(connection: Connection, job: Job, count: WaitCount) -> Waiting:
-    wait = _words(connection, job, count)
+    wait = _describe(connection, job, count)
     return Waiting(count.kind, wait.what, wait.until, wait.change, count.domains, count.urls)
 
 
-def _for_a_proxy(domains: Sequence[str]) -> Waiting:
+def _waiting_for_proxy(domains: Sequence[str]) -> Waiting:
     some = ", ".join(domains[:3]) + (" …" if len(domains) > 3 else "")
     what = f"no proxy can be used for {some}, which must not be asked without one"
     return Waiting("proxy", what, None, "`holdfast proxies list` shows why", len(domains), 0)
 
 
-def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
+def _describe(connection: Connection, job: Job, count: WaitCount) -> Wait:
     where = _domains(count.domains, count.example)
     match count.kind:
         case "blocked" | "unreachable":
@@ -264,8 +206,8 @@ def _words(connection: Connection, job: Job, count: WaitCount) -> Wait:
             return Wait(f"{where} asked for fewer requests (429, 503 or Retry-After)", count.until)
         case "circuit":
             meaning, detail = in_words(count.problem)
-            told = f" ({detail or meaning})" if count.problem else ""
-            return Wait(f"{where} failed too often in a row{told}", count.until, "the same command asks again")
+            reason = f" ({detail or meaning})" if count.problem else ""
+            return Wait(f"{where} failed too often in a row{reason}", count.until, "the same command asks again")
         case "held":
             moment = explain.moment(connection, count.example_id, silence=SILENCE)
             holder = moment["held_for"]
@@ -292,7 +234,7 @@ def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: 
             return f"`holdfast export pages pages.jsonl --job {quote(job.name)}` writes them to a file."
         case Ending.LIMIT:
             return "The same command crawls as many pages again."
-        case Ending.WAITS if any(wait.kind in _ASKED_AT_ONCE for wait in waits):
+        case Ending.WAITS if any(wait.kind in _RETRIED_AT_ONCE for wait in waits):
             return "The same command retries at once."
         case Ending.WAITS:
             return f"{resume} continues then."
@@ -300,17 +242,17 @@ def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: 
 
 
 def lines(summary: CrawlSummary) -> Iterator[str]:
-    """The summary in sentences, without the figures of its first line."""
+    """The summary as sentences, without the figures of its first line."""
     if summary.not_crawled:
         total = sum(left.count for left in summary.not_crawled)
         yield f"Not crawled: {total:,} {'URL' if total == 1 else 'URLs'} (listed by `holdfast export urls urls.jsonl`)"
         yield from not_crawled_lines(summary, indent="  ")
-    # Where there is no page, the cause says it already.
-    said = _SAID_BY_CAUSE if summary.ending is Ending.NO_PAGE else ()
-    waits = [wait for wait in summary.waits if wait.kind not in said]
+    # Without a page, the cause names these already.
+    named = _NAMED_BY_CAUSE if summary.ending is Ending.NO_PAGE else ()
+    waits = [wait for wait in summary.waits if wait.kind not in named]
     for number, wait in enumerate(waits):
-        if number == MOST_WAITS:
-            yield f"{len(waits) - MOST_WAITS:,} more waits: `holdfast status`, `holdfast explain DOMAIN`."
+        if number == MAX_WAITS:
+            yield f"{len(waits) - MAX_WAITS:,} more waits: `holdfast status`, `holdfast explain DOMAIN`."
             break
         yield _sentence(wait_line(wait, summary.now))
     match summary.ending:
@@ -327,7 +269,7 @@ def lines(summary: CrawlSummary) -> Iterator[str]:
 
 
 def not_crawled_lines(summary: CrawlSummary, indent: str = "") -> Iterator[str]:
-    """A line a reason: the number, the label, and the option that changes it."""
+    """One line for each reason: the number, the label, and the option that changes it."""
     width = max((len(f"{left.count:,}") for left in summary.not_crawled), default=0)
     for left in summary.not_crawled:
         detail = f" ({left.detail})" if left.reason in _WITH_DETAIL and left.detail else ""
@@ -336,13 +278,61 @@ def not_crawled_lines(summary: CrawlSummary, indent: str = "") -> Iterator[str]:
 
 
 def wait_line(wait: Waiting, now: datetime) -> str:
-    """What domains wait for, until when, how many URLs that concerns, and what changes it."""
+    """The condition that domains wait for, its end, the number of URLs, and what changes it."""
     urls = f"; {wait.urls:,} {'URL waits' if wait.urls == 1 else 'URLs wait'}" if wait.urls else ""
     change = f"; {wait.change}" if wait.change else ""
     return f"{describe_wait(Wait(wait.what, wait.until), now)}{urls}{change}"
 
 
 def _sentence(text: str) -> str:
-    """A sentence of these words; one that begins with the name of a host keeps it as it is written."""
+    """The text as a sentence; the name of a host at its beginning is not capitalized."""
     host = any(mark in text.split(" ", 1)[0].rstrip(":") for mark in ".:")
     return f"{text}." if host else f"{text[0].upper()}{text[1:]}."
+
+
+class SummaryCache:
+    """A cache of job summaries, shared between requests: each summary reads all URLs of its job.
+
+    The rule: a process computes one summary at a time. It is valid for `SHARE` times as long as it took to compute, and a request that
+    cannot have it soon is refused, so that threads are left for other routes.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], CrawlSummary],
+        *,
+        timeout: float = TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make = make
+        self._timeout = timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: dict[int, tuple[float, CrawlSummary]] = {}
+
+    def of(self, job_id: int) -> CrawlSummary:
+        """The summary of a job, at most a moment old; its `now` says when it was computed. Raises TooMany while
+        others are computed."""
+        if (found := self._fresh(job_id)) is not None:
+            return found
+        if not self._lock.acquire(timeout=self._timeout):
+            raise TooMany(
+                "Summaries of other jobs are being computed; ask again in a few seconds.", retry_after=_RETRY_AFTER
+            )
+        try:
+            if (found := self._fresh(job_id)) is not None:  # computed while this request waited
+                return found
+            begun = self._clock()
+            made = self._make(job_id)
+            ended = self._clock()
+            if len(self._entries) >= _MAX_ENTRIES:
+                self._entries = {key: entry for key, entry in self._entries.items() if entry[0] > ended}
+            if len(self._entries) < _MAX_ENTRIES:
+                self._entries[job_id] = (ended + SHARE * (ended - begun), made)
+            return made
+        finally:
+            self._lock.release()
+
+    def _fresh(self, job_id: int) -> CrawlSummary | None:
+        expires, found = self._entries.get(job_id, (0.0, None))
+        return found if found is not None and self._clock() < expires else None

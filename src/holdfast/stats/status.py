@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from holdfast.db import domains, operator_reports
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import jobs as job_queries
 from holdfast.model.domain import Status
 from holdfast.workers import queries as workers
 
@@ -51,7 +52,7 @@ def overview(database: Database) -> Overview:
         seconds = SPAN.total_seconds()
         return Overview(
             now=totals["now"],
-            jobs=operator_reports.jobs(connection),
+            jobs=[asdict(job) for job in job_queries.everything(connection)],
             workers=[asdict(one) for one in workers.at_work(connection, silence=SILENCE)],
             runs=totals["runs"],
             domains=dict.fromkeys(map(str, Status), 0) | domains.counts(connection),

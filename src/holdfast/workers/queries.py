@@ -1,17 +1,15 @@
-"""SQL of workers, their runs and claims: lists and reports. The list of jobs is here, too.
+"""SQL of workers, their runs and claims: lists and reports.
 
 The rule: sums are computed for the rows of a page, and for no others. Each report is one statement that stays fast enough at a million
 domains and ten million URLs.
 """
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import timedelta
+from typing import Final
 
 import psycopg
 
-from holdfast.db import operator_reports
-from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, SortColumn, only_id
+from holdfast.db.keyset_pagination import Equals, Listing, Order, SortColumn
 from holdfast.db.rows import by_name
 from holdfast.db.runs import SILENT
 from holdfast.db.workers import status_columns
@@ -176,79 +174,3 @@ def cooling_domains(connection: psycopg.Connection) -> int:
     """Count domains in a cool-down."""
     row = connection.execute(_COOLING).fetchone()
     return int(row[0]) if row else 0
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job, with what there is to do and what was done."""
-
-    id: int
-    name: str
-    kind: str
-    state: str
-    created_at: datetime
-    updated_at: datetime
-    completed_at: datetime | None
-    state_reason: str | None
-    """Why it was reopened, or the cause of a failure."""
-    schedule: str | None
-    next_run_at: datetime | None
-    spec: dict[str, Any]
-    version: int
-    """Rises with every edit of the spec or of what is sent to its sites."""
-    crawl: str | None
-    """The state of the crawl that is open."""
-    crawl_started_at: datetime | None
-    max_pages: int | None
-    pages: int
-    errors: int
-    bytes: int
-    domains: int
-    ready: int
-    """Domains; likewise the next two."""
-    spent: int
-    done: int
-    discovered: int
-    """URLs; likewise below."""
-    waiting: int
-    urls_done: int
-    denied: int
-    failed: int
-    depth: int
-    """The deepest that was fetched."""
-    out_of_budget: bool
-    """Its budget is used up, and nothing is fetched until it is crawled anew."""
-    secrets: list[str]
-    """Headers that are sent to the origins of its seeds, by name."""
-
-
-JOBS: Final = Listing(
-    "crawl_jobs",
-    "t.id",
-    only_id,
-    {
-        "state": "t.state = %(state)s::job_state",
-        "prefix": "starts_with(t.name, %(prefix)s)",
-        "scheduled": "t.schedule IS NOT NULL",
-    },
-    {"newest": Order(_DOWN), "oldest": Order((SortColumn("t.id", int),))},
-    condition="t.deleted_at IS NULL",
-)
-"""Their ids; `jobs` reads the rows."""
-
-
-def jobs(
-    connection: psycopg.Connection, given: dict[str, object], *, order: str, after: Key | None, limit: int
-) -> Page[JobRow]:
-    """Jobs that fit; the figures of those that are shown are summed over all their domains."""
-    found = JOBS.page(connection, given, order=order, after=after, limit=limit)
-    rows = {row["id"]: JobRow(**row) for row in operator_reports.jobs(connection, found.rows)}
-    return Page([rows[job_id] for job_id in found.rows if job_id in rows], found.next)
-
-
-def job(connection: psycopg.Connection, job_id: int) -> JobRow:
-    """One job. Raises NotFound."""
-    found = operator_reports.jobs(connection, [job_id])
-    if not found:
-        raise NotFound(f"There is no job {job_id} any more.")
-    return JobRow(**found[0])

@@ -3,7 +3,7 @@
 import psycopg
 
 from holdfast.db import crawls as store_crawls
-from holdfast.db import jobs
+from holdfast.db import job_ends, jobs
 from holdfast.jobs.service import JobService
 from holdfast.model.job import JobSpec
 from holdfast.webhooks import queries
@@ -33,7 +33,7 @@ def test_each_change_has_one_message_and_a_rolled_back_one_has_none(crawls: Craw
     number = job(connection)
     crawl, _ = store_crawls.begin(connection, number)
     assert events(connection) == [], "it has only begun"
-    store_crawls.finish(connection, crawl)
+    job_ends.finish(connection, crawl)
     with connection.transaction(force_rollback=True):
         jobs.reopen(connection, number, "never")
     jobs.reopen(connection, number, "a cool-down ended")

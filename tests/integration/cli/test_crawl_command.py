@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from holdfast.db import crawls as store_crawls
-from holdfast.db import sweeper
-from holdfast.jobs.crawls import Wish
+from holdfast.db import job_ends, sweeper
+from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.service import JobService
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
@@ -127,7 +127,7 @@ def test_a_crawl_that_finds_nothing_to_do_ends_when_a_sweep_has_completed_its_jo
             looks = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'proxies'::regclass AND NOT granted)"
             wait_for(lambda: crawls.value(looks), "its look at the proxies")
             assert state(crawls) == "processing"
-            assert store_crawls.finish_idle(patient_connection) == 1
+            assert job_ends.finish_idle(patient_connection) == 1
         answer = has_ended(program)
     assert_complete(crawls, answer)
     assert "paused" not in answer.err
@@ -141,7 +141,7 @@ def test_a_crawl_that_a_sweep_finished_as_soon_as_it_was_begun_ends_as_well(
 
     def finished_at_once(connection: psycopg.Connection, job_id: int) -> tuple[int, bool]:
         begun = begin(connection, job_id)
-        assert store_crawls.finish_idle(crawls.connection) == 1
+        assert job_ends.finish_idle(crawls.connection) == 1
         return begun
 
     monkeypatch.setattr(store_crawls, "begin", finished_at_once)
@@ -162,7 +162,7 @@ def test_a_pause_that_ends_before_the_crawl_looks_costs_no_page(
             desk.pause("news")
             wait_for(lambda: ended_runs(crawls) == 1, "its worker to let go")
             assert crawls.total() < PAGES
-            crawls.desk.make(Wish(job="news", options={"delay": 0}))  # the rest need not be slow
+            crawls.desk.prepare(CrawlRequest(job="news", options={"delay": 0}))  # the rest need not be slow
             desk.resume("news")
         answer = has_ended(program)
     assert_complete(crawls, answer)
@@ -172,7 +172,7 @@ def test_a_pause_that_ends_before_the_crawl_looks_costs_no_page(
 @pytest.fixture
 def waiting(crawls: Crawls, web: WebProcess, desk: JobService) -> Iterator[Program]:
     """A crawl whose job was paused before it began, and that has said so."""
-    crawls.desk.make(Wish((web.url(),), job="news", options={"delay": 0, "allow_private": True}))
+    crawls.desk.prepare(CrawlRequest((web.url(),), job="news", options={"delay": 0, "allow_private": True}))
     desk.pause("news")
     with crawls.start(*CRAWL) as program:
         wait_until_it_waits(crawls, program)

@@ -16,7 +16,7 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import StoreUnavailable, UsageError
 from holdfast.jobs import seed_import as seeds
-from holdfast.jobs.seed_import import Loaded, SeedImporter
+from holdfast.jobs.seed_import import ImportProgress, SeedImporter
 from holdfast.model.seed_lines import SeedLineParser
 from holdfast.model.url import DEFAULT_RULES
 from tests.support.cli import Cli
@@ -259,7 +259,7 @@ def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> 
 
     def peak(count: int) -> int:
         file = _Endless(b"%d,d%d.example\nb ad %0200d\n" % (i, i, i) for i in range(1, count))
-        loaded = Loaded()
+        loaded = ImportProgress()
         tracemalloc.start()
         try:
             for _ in sower._batches(file, SeedLineParser(), loaded):

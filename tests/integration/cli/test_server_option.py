@@ -93,6 +93,28 @@ def both(cli: Cli, database: Database, tmp_path: Path, monkeypatch: pytest.Monke
         yield Both(cli, api, api.key(Role.ADMIN), monkeypatch)
 
 
+def test_seeds(both: Both, store: Store, tmp_path: Path) -> None:
+    urls = ("{}.example", "https://{}.example/x", "https://-bad-.com/", "https://{}.example/x")
+    for ask, name in ((both.near, "near"), (both.far, "far")):
+        added = ask("seeds", "add", *(url.format(name) for url in urls), "--json")
+        facts = {"lines": 4, "bad": 1, "stopped": None, "seeds": 3, "domains": 1, "urls": 2, "bytes_read": 0}
+        assert (added.code, {key: added.json[key] for key in facts}) == (1, facts)
+        assert added.err.startswith("argument 3: ")
+        file = tmp_path / f"{name}.txt"
+        lines = "".join(f"{number}{name}.example\n" for number in range(1_500))
+        file.write_text(f"# sites\n-bad-.com\n{lines}{name}.example\n")
+        loaded = ask("seeds", "load", str(file))
+        assert (loaded.code, loaded.err.count("\n")) == (1, 1)
+        assert loaded.err.startswith("line 2: ")
+        assert loaded.out == "1,503 lines: 1,501 seeds (1,500 new domains, 1,500 new URLs), 1 bad.\n"
+    assert store.value("SELECT count(*) FROM job_seeds WHERE guessed AND url = 'https://far.example/'") == 1
+    picture = tmp_path / "picture.zip"
+    picture.write_bytes(b"PK\x03\x04")
+    assert "ZIP archive" in both.refused("seeds", "load", str(picture))
+    both.refused("seeds", "load", str(tmp_path / "nothing.txt"))
+    assert "--source" in both.far("seeds", "load", str(tmp_path / "far.txt"), "--source", "list").refused(2)
+
+
 def test_jobs(both: Both, tmp_path: Path) -> None:
     seeds = tmp_path / "seeds.txt"
     seeds.write_text("# sites\nb.example\n1,c.example\n-bad-.com\nhttps://d.example/x?utm_source=y\n")
@@ -560,7 +582,7 @@ def test_verify_says_what_could_not_be_read_on_the_server(
 def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:
     """Without a database: what would open or start one could not."""
     others = {command for part in app.COMMAND_MODULES for command in part.commands} - app.REMOTE_COMMANDS
-    assert {"crawl", "serve", "seeds", "db", "stats", "users"} <= others
+    assert {"crawl", "serve", "db", "stats", "users"} <= others
     for command in sorted(others):
         sentence = both.far(command).refused(2)
         assert sentence == f"`holdfast {command}` works on the store itself and cannot be used with --server."

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from holdfast.db import operator_reports, workers
+from holdfast.db import workers
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
+from holdfast.jobs.queries import progress
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.domain import Event
 from holdfast.model.wait import WaitKind
@@ -74,7 +75,7 @@ def test_silent_workers_and_blocked_domains_are_told(cli: Cli, crawl: Crawl) -> 
 def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
     store = crawl.store
     store.claim(crawl.worker)
-    figures = operator_reports.crawl_progress(store.connection, store.job, crawl.crawl_id)
+    figures = progress.crawl_progress(store.connection, store.job, crawl.crawl_id)
     assert (figures.state, figures.pages, figures.errors, figures.bytes) == ("running", 3, 1, 900)
     assert (figures.runs, figures.held, figures.max_pages) == (1, 1, None)
     spread = figures.spread
@@ -82,10 +83,10 @@ def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
     assert spread.domains == {"pending": 1, "active": 1}
     assert (spread.discovered, spread.waiting, spread.done, spread.denied, spread.failed) == (8, 2, 4, 2, 0)
     assert (spread.ready, spread.spent, spread.finished, spread.next_at is not None) == (0, 0, 0, True)
-    assert operator_reports.crawl_progress(store.connection, store.job, crawl.crawl_id, spread=False).spread is None
+    assert progress.crawl_progress(store.connection, store.job, crawl.crawl_id, spread=False).spread is None
     with pytest.raises(NotFound):
-        operator_reports.crawl_progress(store.connection, store.job, 999)
-    assert operator_reports.domain_breakdown(store.connection, 999) == operator_reports.DomainBreakdown()
+        progress.crawl_progress(store.connection, store.job, 999)
+    assert progress.domain_breakdown(store.connection, 999) == progress.DomainBreakdown()
 
 
 def test_what_runs_now_is_told(cli: Cli, crawl: Crawl) -> None:

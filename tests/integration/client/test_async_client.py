@@ -12,8 +12,9 @@ from pyarrow import parquet
 
 import holdfast
 from holdfast import AsyncClient, Client, Unreachable
-from holdfast.client.values import Event, JobProgress
+from holdfast.client.values import Event
 from holdfast.db.connection import Database
+from holdfast.jobs.records import JobProgress
 from tests.support.api import Api
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
@@ -44,7 +45,7 @@ def test_both_clients_have_the_same_methods() -> None:
     with Client(key="") as client:
         assert parameters(client) == asyncio.run(later())
         assert len(parameters(client)) > 60
-        assert parameters(client)["job"] == ["job: str | int | holdfast.client.values.Job"]
+        assert parameters(client)["job"] == ["job: str | int | holdfast.jobs.records.Job"]
 
 
 def test_a_job_from_its_beginning_to_its_end(api: Api, key: str) -> None:
@@ -54,7 +55,7 @@ def test_a_job_from_its_beginning_to_its_end(api: Api, key: str) -> None:
             job = await client.create_job("shop", ["https://a.example/", "https://b.example/"])
             assert (await client.pause(job)).state == "paused"
             assert (await client.resume(job)).state == "pending"
-            states = []
+            states: list[str] = []
             async with aclosing(client.watch(job)) as heard:
                 async for news in heard:
                     if isinstance(news, JobProgress):

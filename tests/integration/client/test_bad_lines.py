@@ -19,8 +19,9 @@ from holdfast import Client, Unreachable
 from holdfast.api.permissions import ROUTES
 from holdfast.client import endpoints, retry, sse
 from holdfast.client.request_spec import RequestSpec, no_body
-from holdfast.client.values import Event, JobProgress
+from holdfast.client.values import Event
 from holdfast.db.connection import Database
+from holdfast.jobs.records import JobProgress
 from tests.support.api import Api
 from tests.support.client import Handler, asking, problem
 from tests.support.crawled import crawl_a_little

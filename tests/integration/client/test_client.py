@@ -17,9 +17,10 @@ import holdfast
 from holdfast import Client, factories
 from holdfast.client import request_spec
 from holdfast.client.decoding import read
-from holdfast.client.values import Event, JobProgress
+from holdfast.client.values import Event
 from holdfast.db import runs
 from holdfast.db.connection import Database
+from holdfast.jobs.records import JobProgress
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus

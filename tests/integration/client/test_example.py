@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from holdfast import Client
-from holdfast.client.values import JobProgress
+from holdfast.jobs.records import JobProgress
 from tests.support.api import Api
 from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html
@@ -49,7 +49,7 @@ def test_the_lines_do_what_they_say(
             exec(compile(code, page, "exec"), {})  # noqa: S102 — it is ours
     told = capsys.readouterr().out.splitlines()
     assert site.url("/a") in told[-1] or f"{site.url()} A page" in told
-    assert [line for line in told if line.startswith("JobProgress(")][-1].count("state='completed'") == 1
+    assert [line for line in told if line.startswith("JobProgress(")][-1].count("state=<JobState.COMPLETED") == 1
     rows = parquet.read_table(crawls.folder / "pages.parquet").to_pylist()
     assert {row["url"] for row in rows} == {site.url(path) for path in ("/", "/a", "/b")}
 

@@ -8,10 +8,9 @@ import pytest
 from holdfast.control import listings as browsing
 from holdfast.control.list_filters import (
     AuditFilter,
-    JobFilter,
 )
 from holdfast.control.listings import LISTINGS, ListingService
-from holdfast.db import audit, crawls, jobs, runs, workers
+from holdfast.db import audit, crawls, runs, workers
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.domains.records import DomainFilter, WindowFilter
@@ -21,6 +20,8 @@ from holdfast.frontier.records import UrlFilter
 from holdfast.frontier.service import FrontierService
 from holdfast.items.records import ItemFilter
 from holdfast.items.service import ItemService
+from holdfast.jobs.queries import actions
+from holdfast.jobs.records import JobFilter
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.model.domain import Status
@@ -153,24 +154,25 @@ def test_windows_say_when_they_open_and_close(some: Store, domains: DomainServic
 # Jobs, runs, workers --------------------------------------------------------------------------------------------------
 
 
-def test_jobs_by_state_and_name_with_their_figures(browser: ListingService, store: Store, database: Database) -> None:
+def test_jobs_by_state_and_name_with_their_figures(store: Store, database: Database) -> None:
+    service = JobService(database, "ann")
     crawl_a_little(database, store)
     news, old = store.new_job("news"), store.new_job("newspaper")
     store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (old,))
-    assert names(browser.jobs(order="oldest"), "name") == ["default", "tasks", "news", "newspaper"]
-    assert names(browser.jobs(JobFilter(name="news")), "name") == ["newspaper", "news"]
-    assert names(browser.jobs(JobFilter(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
-    (row,) = browser.jobs(JobFilter(name="default")).rows
+    assert names(service.page(order="oldest"), "name") == ["default", "tasks", "news", "newspaper"]
+    assert names(service.page(JobFilter(name="news")), "name") == ["newspaper", "news"]
+    assert names(service.page(JobFilter(state=JobState.PAUSED, name="news")), "name") == ["newspaper"]
+    (row,) = service.page(JobFilter(name="default")).rows
     assert (row.domains, row.discovered, row.waiting, row.urls_done, row.denied, row.pages) == (2, 8, 2, 4, 2, 3)
-    assert row == browser.job("default") == browser.job(store.job)
-    first = browser.jobs(order="oldest", limit=3)
+    assert row == service.show("default") == service.show(store.job)
+    first = service.page(order="oldest", limit=3)
     assert (names(first, "name"), first.next) == (["default", "tasks", "news"], (news,))
-    assert names(browser.jobs(order="oldest", after=first.next), "name") == ["newspaper"]
-    assert [found["name"] for found in JobService(database, "ann").some([news, 999])] == ["news"]
-    jobs.delete(store.connection, news)
-    assert names(browser.jobs(JobFilter(name="news")), "name") == ["newspaper"]
+    assert names(service.page(order="oldest", after=first.next), "name") == ["newspaper"]
+    assert [found.name for found in service.some([news, 999])] == ["news"]
+    actions.delete(store.connection, news)
+    assert names(service.page(JobFilter(name="news")), "name") == ["newspaper"]
     with pytest.raises(NotFound):
-        browser.job(news)
+        service.show(news)
 
 
 def test_runs_and_workers(at_work: WorkerService, store: Store, database: Database) -> None:
@@ -344,11 +346,9 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
 
 
 @pytest.mark.parametrize("limit", [0, 501, -1])
-def test_a_page_has_its_limits(
-    browser: ListingService, domains: DomainService, at_work: WorkerService, limit: int
-) -> None:
-    tasks = TaskService(browser.database, UrlRules(), NewDomains())
-    for ask in (domains.page, at_work.page, browser.jobs, tasks.page):
+def test_a_page_has_its_limits(database: Database, domains: DomainService, at_work: WorkerService, limit: int) -> None:
+    tasks = TaskService(database, UrlRules(), NewDomains())
+    for ask in (domains.page, at_work.page, JobService(database, "ann").page, tasks.page):
         with pytest.raises(UsageError, match="A list gives 1 to 500 at once"):
             ask(limit=limit)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.control.scheduler import Scheduler
-from holdfast.jobs.crawls import Prepared, Wish
+from holdfast.jobs.crawls import CrawlRequest, PreparedJob
 from holdfast.jobs.seed_import import fingerprint
 from holdfast.jobs.service import JobService
 from holdfast.model.seed_lines import make_seed
@@ -15,8 +15,8 @@ from tests.support.crawls import Crawls
 from tests.support.pages import Pages, html
 
 
-def make(crawls: Crawls, *urls: str, seeds: Path | None = None, **options: object) -> Prepared:
-    return crawls.desk.make(Wish(urls, None if seeds is None else str(seeds), options=dict(options)))
+def make(crawls: Crawls, *urls: str, seeds: Path | None = None, **options: object) -> PreparedJob:
+    return crawls.desk.prepare(CrawlRequest(urls, None if seeds is None else str(seeds), options=dict(options)))
 
 
 def seeds_of(crawls: Crawls, job_id: int) -> list[str]:
@@ -92,8 +92,8 @@ def test_a_line_that_is_added_belongs_to_the_same_job(crawls: Crawls, file: Path
     )
     file.write_text("c.example\n# a remark\nb.example\na.example\n")
     again = make(crawls, seeds=file, max_pages=3)
-    assert (again.job.id, again.known, again.not_job) == (first.job.id, True, None)
-    assert (again.loaded.domains, again.loaded.urls) == (1, 1)
+    assert (again.job.id, again.known, again.unrelated_job) == (first.job.id, True, None)
+    assert (again.seeds.domains, again.seeds.urls) == (1, 1)
     assert crawls.domain("a.example")["status"] == "exhausted"
     assert seeds_of(crawls, first.job.id) == ["https://a.example/", "https://b.example/", "https://c.example/"]
     assert make(crawls, seeds=file, scope="any").job.id != first.job.id
@@ -103,10 +103,10 @@ def test_a_file_that_shares_no_line_with_its_job_is_another_job(crawls: Crawls, 
     first = make(crawls, seeds=file)
     file.write_text("x.example\n")
     other = make(crawls, seeds=file)
-    assert (other.known, other.not_job) == (False, first.job.name)
+    assert (other.known, other.unrelated_job) == (False, first.job.name)
     assert other.job.id != first.job.id
     again = make(crawls, seeds=file)
-    assert (again.job.id, again.known, again.not_job) == (other.job.id, True, None)
+    assert (again.job.id, again.known, again.unrelated_job) == (other.job.id, True, None)
 
 
 def test_an_unknown_path_with_the_same_content_is_the_old_job(crawls: Crawls, file: Path, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_deleted_job_is_known_by_no_file_and_keeps_no_seeds(crawls: Crawls, fi
     JobService(crawls.database, "ann").delete(first.job.id)
     assert seeds_of(crawls, first.job.id) == []
     again = make(crawls, seeds=file)
-    assert (again.known, again.not_job) == (False, None)
+    assert (again.known, again.unrelated_job) == (False, None)
     assert again.job.id != first.job.id
 
 
@@ -158,7 +158,7 @@ def clear(crawls: Crawls) -> None:
 
 
 def test_a_job_without_its_frontier_starts_from_its_seeds_when_a_person_starts_it(crawls: Crawls) -> None:
-    prepared = crawls.desk.make(Wish(("a.example", "http://b.example/x"), job="news"))
+    prepared = crawls.desk.prepare(CrawlRequest(("a.example", "http://b.example/x"), job="news"))
     clear(crawls)
     JobService(crawls.database, "ann").show("news")
     assert crawls.frontier() == {}
@@ -173,11 +173,11 @@ def test_a_job_without_its_frontier_starts_from_its_seeds_when_a_person_starts_i
 
 def test_a_job_without_its_frontier_starts_from_its_seeds_when_its_schedule_does(crawls: Crawls) -> None:
     desk = JobService(crawls.database, "ann")
-    made = desk.create(crawls.desk, Wish(("a.example",), job="news"), lambda _: None, "6h")
+    made = desk.create(crawls.desk, CrawlRequest(("a.example",), job="news"), lambda _: None, "6h")
     clear(crawls)
     crawls.connection.execute(
         "UPDATE crawl_jobs SET next_run_at = now() - interval '1 s' WHERE id = %s", (made.job.id,)
     )
-    sower = crawls.desk.sower
-    Scheduler(sower.rules, sower.defaults).tick(crawls.connection)
+    importer = crawls.desk.importer
+    Scheduler(importer.rules, importer.defaults).tick(crawls.connection)
     assert set(crawls.frontier()) == {"https://a.example/"}

@@ -9,7 +9,8 @@ from holdfast.db import crawls as crawl_rows
 from holdfast.db import jobs, runs, workers
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
-from holdfast.jobs.live import Glance, JobWatch, LiveJob, glances
+from holdfast.jobs.live import LiveJob, LiveJobReader
+from holdfast.jobs.queries import actions
 from holdfast.jobs.service import JobService
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.domain import Event
@@ -22,7 +23,7 @@ from tests.support.pages import Page, Pages, html
 
 
 def look(database: Database, job_id: int) -> LiveJob:
-    return JobWatch(database, job_id).look()
+    return LiveJobReader(database, job_id).read()
 
 
 def told(live: LiveJob) -> list[str]:
@@ -41,10 +42,10 @@ def test_a_pending_job_says_what_it_waits_for(database: Database, store: Store) 
     assert told(live) == ["no worker is running; `holdfast serve` or `holdfast worker` starts one"]
     assert (live.figures.state, live.figures.waiting, live.figures.workers) == ("pending", 1, 0)
     with store.connection.transaction():
-        jobs.act(store.connection, store.job, JobAction.PAUSE)
+        actions.act(store.connection, store.job, JobAction.PAUSE)
     assert told(look(database, store.job)) == ["job default is paused; `holdfast jobs resume default` resumes it"]
     with store.connection.transaction():
-        jobs.act(store.connection, store.job, JobAction.RESUME)
+        actions.act(store.connection, store.job, JobAction.RESUME)
     running(store, "w9")
     assert told(look(database, store.job)) == []
 
@@ -107,15 +108,16 @@ def test_waits_of_workers_and_of_the_store_are_told_with_trouble_first(database:
 def test_a_watcher_of_the_api_hears_the_same_reasons(database: Database, store: Store) -> None:
     store.seed("b.example")
 
-    def glance() -> Glance:
-        return glances(database, JobService(database, "").some([store.job]))[store.job]
+    def progress() -> tuple[int, list[str]]:
+        found = JobService(database, "").progress([store.job])[store.job]
+        return found.requests, found.waits
 
-    assert glance() == Glance(0, ["no worker is running; `holdfast serve` or `holdfast worker` starts one"])
+    assert progress() == (0, ["no worker is running; `holdfast serve` or `holdfast worker` starts one"])
     running(store, "w1")
-    assert glance() == Glance(0, [])
+    assert progress() == (0, [])
     wait = VisitWait("b.example", store.job, WaitKind.BACK_OFF, 12.0, "HTTP 429")
     workers.save_activity(store.connection, "w1", Activity({store.job: 4}, (), 1, (wait,)))
-    assert glance() == Glance(4, ["b.example asked for fewer requests (HTTP 429)"]), "without the time, which changes"
+    assert progress() == (4, ["b.example asked for fewer requests (HTTP 429)"]), "without the time, which changes"
 
 
 def test_explain_says_the_same_of_a_domain_that_is_held(database: Database, store: Store) -> None:
@@ -136,10 +138,10 @@ def test_the_figures_count_what_a_worker_fetches_that_serves_all_jobs(crawls: Cr
     crawls.set(politeness={"retries": 0})
     with Pages({"/": html("/a", "/b"), "/a": html(), "/b": refused}) as site:
         job = crawls.begin(site.url("/"), job="news").job
-        watch = JobWatch(crawls.database, job.id)
+        reader = LiveJobReader(crawls.database, job.id)
         with crawls.worker(None):
-            wait_for(lambda: watch.look().figures.errors, "all pages")
-        live = watch.look()
+            wait_for(lambda: reader.read().figures.errors, "all pages")
+        live = reader.read()
     figures = live.figures
     assert (figures.pages, figures.pages_in_all, figures.errors, figures.waiting) == (2, 2, 1, 0)
     assert figures.bytes > 0

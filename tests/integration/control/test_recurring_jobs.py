@@ -10,6 +10,7 @@ from holdfast.control.scheduler import Scheduler
 from holdfast.db import claimable, crawls, jobs, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
+from holdfast.jobs.queries import actions
 from holdfast.model.domain import Claim
 from holdfast.model.job import JobAction
 from holdfast.model.url import DEFAULT_RULES
@@ -139,7 +140,7 @@ def test_a_job_that_is_cancelled_after_its_scheduler_was_killed_stays_cancelled(
 ) -> None:
     job = scheduled(store, "completed", "abc")
     killed_while_it_begins(database, monkeypatch, step=2)
-    jobs.act(store.connection, job, JobAction.CANCEL)
+    actions.act(store.connection, job, JobAction.CANCEL)
     for _ in range(2):
         assert SCHEDULER.tick(store.connection).begun == 0
         assert jobs.state(store.connection, job) == "cancelled"

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.db.connection import Database
 from holdfast.db.crawls import LimitReached
-from holdfast.jobs.summary import CrawlSummary, Ending, Waiting, lines, stands, summarize
+from holdfast.jobs.records import CrawlSummary, Ending, Waiting
+from holdfast.jobs.summary import lines, summarize, summarize_job
 from holdfast.model.domain import Event
 from holdfast.model.job import Job, JobSpec, Limit
 from holdfast.model.outcome import Outcome, UrlState
@@ -187,7 +188,7 @@ def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: St
     crawl = Crawl(database, store)
     store.seed(HOME)
     job = Job(store.job, "default", JobSpec(), crawl.crawl_id)
-    found = stands(store.connection, job, completed=False)
+    found = summarize_job(store.connection, job)
     assert (found.ending, found.cause, found.exit_code) == (Ending.UNFINISHED, None, 0)
     assert list(lines(found)) == ["1 URL waits.", "`holdfast crawl --job default` continues where it was."]
 
@@ -195,7 +196,7 @@ def test_a_job_that_nobody_has_begun_is_no_failure(database: Database, store: St
 def test_a_paused_job_goes_on_when_it_is_resumed(crawl: Crawl) -> None:
     crawl.store.connection.execute("UPDATE crawl_jobs SET state = 'paused' WHERE id = %s", (crawl.store.job,))
     job = Job(crawl.store.job, "default", JobSpec(), crawl.crawl_id)
-    found = stands(crawl.store.connection, job, completed=False)
+    found = summarize_job(crawl.store.connection, job)
     assert found.next_step == "The job is paused; `holdfast jobs resume default` resumes it."
 
 
@@ -203,6 +204,6 @@ def test_a_paused_job_goes_on_when_it_is_resumed(crawl: Crawl) -> None:
 def test_a_job_may_be_called_anything(crawl: Crawl, name: str) -> None:
     """The command that goes on can be copied as it is."""
     job = Job(crawl.store.job, name, JobSpec(), crawl.crawl_id)
-    found = stands(crawl.store.connection, job, completed=False)
+    found = summarize_job(crawl.store.connection, job)
     command = found.next_step.removesuffix(" continues where it was.").strip("`")
     assert shlex.split(command) == ["holdfast", "crawl", "--job", name]

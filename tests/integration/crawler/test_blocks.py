@@ -34,7 +34,7 @@ def test_ten_refusals_block_whatever_is_left_to_ask_for(crawls: Crawls, number: 
     ]
     work = crawls.rows("SELECT waiting, done, failed, state::text, ready FROM job_domains")
     assert work == [(number, 1, 0, "open", False)]
-    assert (ended.completed, ended.standing.cooling) == (False, 1)
+    assert (ended.completed, ended.status.cooling) == (False, 1)
     crawls.verify()
 
 

@@ -81,7 +81,7 @@ def test_a_limit_is_used_up_when_some_domains_are_small(crawls: Crawls, web: Web
 def test_pages_of_each_domain(crawls: Crawls, web: WebProcess) -> None:
     since = now()
     ended = crawls.crawl(*web.urls[:3], max_pages_per_domain=7, workers=2)
-    assert (ended.completed, ended.standing.spent) == (False, 3)
+    assert (ended.completed, ended.status.spent) == (False, 3)
     assert by_domain(crawls) == [7, 7, 7]
     assert len(pages(hits(web, since=since))) == 21
     # The next crawl has a new budget, and goes on where this one was.
@@ -95,7 +95,7 @@ def test_a_share_is_no_limit_the_whole_of_each_site_is_crawled(crawls: Crawls, w
     """By one command, in rounds; also where only one domain fits into the worker at a time."""
     crawls.set(domains={"max_pages_per_run": 15}, worker={"domains": slots})
     ended = crawls.crawl(*web.urls[:2])
-    assert (ended.completed, ended.standing.spent, by_domain(crawls)) == (True, 0, [PAGES, PAGES])
+    assert (ended.completed, ended.status.spent, by_domain(crawls)) == (True, 0, [PAGES, PAGES])
     assert crawls.value("SELECT count(*) FROM crawls") == 1
     assert crawls.value("SELECT round FROM crawls") > (1 if slots == 1 else 0)
     crawls.verify()
@@ -107,7 +107,7 @@ def test_a_budget_that_a_person_gave_to_a_domain_is_a_limit(crawls: Crawls, web:
     assert crawls.command("domain-set", web.address.host(0), "budget=9") == 0
     ended = crawls.crawl(web.url(0), job="limited")
     assert by_domain(crawls) == [9]
-    (reached,) = ended.standing.limits
+    (reached,) = ended.status.limits
     assert (reached.limit, reached.value, reached.domains, reached.waiting > 0) == (Limit.DOMAIN_BUDGET, 9, 1, True)
     assert crawls.command("domain-set", web.address.host(0), "budget=") == 0
     assert crawls.crawl(job="limited").completed

@@ -111,7 +111,7 @@ def test_dead_names_do_not_hold_good_ones_up(crawls: Crawls, monkeypatch: pytest
     # A name that is not there is given up; one that nobody answers for is asked for again, ten times in all.
     assert {status[name] for name in unknown} == {"unreachable"}
     assert {status[name] for name in silent} == {"pending"}
-    assert ended.standing.delayed >= 10
+    assert ended.status.delayed >= 10
     # Failures of robots.txt count in the streak, and not among the errors of pages.
     streaks = (
         "SELECT DISTINCT refusal_streak, consecutive_error_count, total_error_count FROM domains WHERE domain LIKE %s"
@@ -126,7 +126,7 @@ def test_a_host_that_never_answers_becomes_unreachable(crawls: Crawls, monkeypat
     crawls.set(domains={"max_errors": 5}, politeness={"circuit_failures": 100})
     with Pages() as nobody:
         url = nobody.url()
-    assert crawls.crawl(url).standing.delayed == 1
+    assert crawls.crawl(url).status.delayed == 1
     assert crawls.value("SELECT status::text FROM domains") == "pending"
     crawls.connection.execute("UPDATE url_frontier SET not_before = NULL")
     crawls.connection.execute("UPDATE job_domains SET not_before = clock_timestamp()")

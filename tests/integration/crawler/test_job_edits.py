@@ -7,7 +7,8 @@ from contextlib import suppress
 import pytest
 
 from holdfast.jobs import edits as job_edits
-from holdfast.jobs.crawls import Wish
+from holdfast.jobs.crawls import CrawlRequest
+from holdfast.jobs.records import EditedJob
 from holdfast.jobs.service import JobService
 from holdfast.model.job import Job
 from holdfast.testing.simweb.process import WebProcess
@@ -23,7 +24,7 @@ def web() -> Iterator[WebProcess]:
         yield served
 
 
-def edit(crawls: Crawls, job: Job, *words: str) -> job_edits.Edited:
+def edit(crawls: Crawls, job: Job, *words: str) -> EditedJob:
     changes = job_edits.parse(words)
     edited = JobService(crawls.database, "ann").edit(job.id, changes)
     job_edits.follow_up(crawls.desk, job.id, tuple(changes))
@@ -48,11 +49,11 @@ def test_a_raised_limit_goes_on_under_the_same_crawl_and_a_lifted_one_ends_the_j
     crawls.set(domains={"max_pages_per_run": 6})
     since = now()
     counts = {"max_pages": (10, 25), "max_pages_per_domain": (10, 24), "rounds": (12, 24)}[limit]
-    job = crawls.desk.begin(Wish((web.url(0), web.url(1)), None, "news", {limit: first})).job
+    job = crawls.desk.begin(CrawlRequest((web.url(0), web.url(1)), None, "news", {limit: first})).job
     with crawls.worker(None):
         stopped(crawls, counts[0])
         edited = edit(crawls, job, f"{limit}={then}")
-        assert edited.changed == (limit,)
+        assert edited.changed == [limit]
         assert "same crawl" in edited.note
         wait_for(lambda: crawls.total() == counts[1], "the pages of the new limit")
         stopped(crawls, counts[1])

@@ -133,7 +133,7 @@ def test_a_robots_that_cannot_be_had_closes_the_site_for_now(crawls: Crawls, mon
     with Pages({"/robots.txt": Page(b"", 500), "/": html()}) as site:
         ended = crawls.crawl(site.url())
         assert site.paths() == []
-        assert (ended.completed, ended.standing.delayed) == (False, 1)
+        assert (ended.completed, ended.status.delayed) == (False, 1)
         wait = float(crawls.value("SELECT extract(epoch FROM not_before - clock_timestamp()) FROM job_domains"))
         assert 3500 < wait <= 3600
         # It is back: the same crawl goes on when it is time.

@@ -50,7 +50,7 @@ def test_a_robots_that_is_to_be_asked_for_much_later_holds_nobody_up(
         ended = crawls.crawl(later.url(), good.url(), delay=0)
         assert [name for _, name in later.asked] == ["localhost/robots.txt"]
         assert sorted(good.paths()) == sorted(SMALL)
-        assert (ended.completed, ended.standing.delayed, ended.progress.pages) == (False, 1, len(SMALL))
+        assert (ended.completed, ended.status.delayed, ended.progress.pages) == (False, 1, len(SMALL))
         wait = crawls.value("SELECT max(extract(epoch FROM not_before - clock_timestamp())) FROM job_domains")
         assert 590 < float(wait) <= 600
         assert crawls.command("crawl", later.url(), good.url(), "--delay", "0") == 0
@@ -144,7 +144,7 @@ def test_an_origin_that_is_dead_does_not_close_the_other_one_of_its_domain(
         ended = crawls.crawl(dead, site.url(), delay=0)
         assert sorted(site.paths()) == sorted(SMALL)
     assert crawls.value("SELECT count(*) FROM domains") == 1
-    assert (ended.completed, ended.progress.pages, ended.standing.delayed) == (False, len(SMALL), 1)
+    assert (ended.completed, ended.progress.pages, ended.status.delayed) == (False, len(SMALL), 1)
     assert crawls.frontier("https:%") == {dead: ("waiting", "robots_unavailable: asked again later")}
     crawls.verify()
 

@@ -10,7 +10,7 @@ from holdfast import factories
 from holdfast.crawler import robots_cache
 from holdfast.db import crawls as store_crawls
 from holdfast.domains.service import DomainService
-from holdfast.jobs.crawls import Wish
+from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.service import JobService
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
@@ -56,8 +56,8 @@ def new_job(crawls: Crawls, url: str) -> int:
 
 def made_job(crawls: Crawls, url: str) -> int:
     """As the API makes one; a worker serves it."""
-    made = JobService(crawls.database, "ann").create(crawls.desk, Wish((url,), None, "second"), lambda _: None)
-    with crawls.worker(made.job) as worker:
+    made = JobService(crawls.database, "ann").create(crawls.desk, CrawlRequest((url,), None, "second"), lambda _: None)
+    with crawls.worker(crawls.desk.job(made.job.name)) as worker:
         worker.end()
     return int(crawls.value("SELECT pages FROM job_domains WHERE job_id = %s", made.job.id))
 

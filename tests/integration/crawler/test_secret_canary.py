@@ -171,7 +171,7 @@ def test_a_login_that_a_job_is_given_opens_a_site_under_a_standing_worker(crawls
         job_id = crawls.value("SELECT id FROM crawl_jobs WHERE name = 'wiki'")
         secrets = RequestSecrets.parse(None, None, f"bob:{PASSWORD}")
         with crawls.worker(None):
-            JobService(crawls.database, "ann").give_secrets(desk, job_id, secrets)
+            JobService(crawls.database, "ann").set_secrets(desk, job_id, secrets)
             wait_for(lambda: crawls.total() == 2, "both pages", 20)
             ended = "SELECT state = 'completed' FROM crawl_jobs WHERE name = 'wiki'"
             wait_for(lambda: crawls.value(ended), "the job to be completed", 20)

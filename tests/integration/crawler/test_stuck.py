@@ -120,7 +120,7 @@ def test_hosts_that_mean_harm_do_not_keep_a_crawl(crawls: Crawls, monkeypatch: p
         robots = {kind: running.enter_context(harm(robots=kind)) for kind in (hang, drip, endless_head, elsewhere)}
         every = [*hosts.values(), *robots.values()]
         ended = crawls.crawl(*(f"http://localhost:{host.port}/" for host in every))
-    assert (ended.standing.held, ended.standing.ready) == (0, 0)
+    assert (ended.status.held, ended.status.ready) == (0, 0)
     for kind in FAILING:
         host = hosts[kind]
         assert host.asked <= 2 + 2 + 2 * 5, kind  # robots.txt and a page, two that fail (five at once), two probes

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.db import budget, claims, crawls, rounds, sweeper
+from holdfast.db import budget, claims, crawls, job_ends, rounds, sweeper
 from holdfast.db.connection import Database
 from holdfast.domains import queries as domains
 from holdfast.model.domain import Claim
@@ -115,7 +115,7 @@ def test_a_domains_own_limit_counts_in_the_crawl_and_not_in_the_tenure(store: St
     sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.claim(job=job.id) == []
     assert_invariants(store.connection)
-    assert not crawls.finish(store.connection, job.crawl_id or 0)
+    assert not job_ends.finish(store.connection, job.crawl_id or 0)
     job = begin(store, job)
     (claim,) = store.claim(job=job.id)
     assert ask(store, claim, job, 4) == 4, "another crawl, another budget"

@@ -6,9 +6,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.db import claimable, crawls, jobs, runs, sweeper
+from holdfast.db import claimable, crawls, job_ends, jobs, runs, sweeper
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
+from holdfast.jobs.queries import actions
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import Outcome, UrlState
@@ -65,22 +66,22 @@ def test_a_crawl_goes_on_until_it_is_finished(store: Store, worker: Worker) -> N
     assert store.value("SELECT state FROM crawls") == "stopped"
     assert job_state(store, job.id) == "pending"
     assert crawls.begin(store.connection, job.id) == (first, True)
-    assert not crawls.finish(store.connection, first), "a URL waits"
+    assert not job_ends.finish(store.connection, first), "a URL waits"
     assert job_state(store, job.id) == "pending"
     second, goes_on = crawls.begin(store.connection, job.id)
     assert (second > first, goes_on) == (True, False)
     (claim,) = store.claim(job=job.id)
-    assert not crawls.finish(store.connection, second), "somebody is at it"
+    assert not job_ends.finish(store.connection, second), "somebody is at it"
     third, _ = crawls.begin(store.connection, job.id)
     worker.crawl(claim, job=job.id)
     store.release(claim)
-    assert crawls.finish(store.connection, third)
-    assert crawls.finish(store.connection, third), "twice is as good as once"
+    assert job_ends.finish(store.connection, third)
+    assert job_ends.finish(store.connection, third), "twice is as good as once"
     assert job_state(store, job.id) == "completed"
     assert store.value("SELECT completed_at IS NOT NULL FROM crawl_jobs WHERE id = %s", job.id)
     assert_invariants(store.connection)
     with pytest.raises(NotFound):
-        crawls.finish(store.connection, 999)
+        job_ends.finish(store.connection, 999)
     with pytest.raises(NotFound):
         crawls.begin(store.connection, 999)
 
@@ -93,7 +94,7 @@ def test_news_on_its_way_keeps_a_job_from_being_completed(store: Store, worker: 
     store.release(claim)
     with store.connection.transaction():
         store.insert_foreign(claim.domain_id, "https://d0.example/new")
-    assert not crawls.finish(store.connection, crawl)
+    assert not job_ends.finish(store.connection, crawl)
 
 
 def test_the_standing_job_is_proved_to_be_done_but_stays_runnable(store: Store, worker: Worker) -> None:
@@ -102,7 +103,7 @@ def test_the_standing_job_is_proved_to_be_done_but_stays_runnable(store: Store, 
     claim = store.claim_one()
     worker.crawl(claim)
     store.release(claim)
-    assert crawls.finish(store.connection, crawl)
+    assert job_ends.finish(store.connection, crawl)
     assert job_state(store, store.job) == "pending"
 
 
@@ -114,7 +115,7 @@ def test_seeds_bring_a_completed_job_back(store: Store, worker: Worker, url: str
     (claim,) = store.claim(job=job.id)
     worker.crawl(claim, job=job.id)
     store.release(claim)
-    assert crawls.finish(store.connection, crawl)
+    assert job_ends.finish(store.connection, crawl)
     store.seed("a.example", job=job.id)
     assert job_state(store, job.id) == "completed", "nothing new"
     store.seed(url, job=job.id)
@@ -146,7 +147,7 @@ def test_a_proof_and_seeds_at_the_same_moment_lose_no_work(store: Store, databas
         assert not seeded.wait(0.3), "it waits for what the proof finds"
     thread.join(30)
     assert job_state(store, job.id) == "pending"
-    assert not crawls.finish(store.connection, crawl)
+    assert not job_ends.finish(store.connection, crawl)
     assert_invariants(store.connection)
 
 
@@ -292,7 +293,7 @@ def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
     worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [*deep, trap]))
     store.release(claim)
     assert store.row("d0.example")["status"] == "exhausted"
-    crawls.raise_depth_limit(store.connection, store.job, 18)
+    actions.raise_depth_limit(store.connection, store.job, 18)
     work = store.work("d0.example")
     assert (work["waiting"], work["denied"], work["ready"], work["state"]) == (3, 8, True, "open")
     assert store.row("d0.example")["status"] == "pending"
@@ -303,7 +304,7 @@ def test_what_was_too_deep_waits_again_down_to_the_new_depth_a_chunk_at_a_time(
     assert (work["waiting"], work["denied"]) == (8, 3)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
     assert store.value("SELECT max(depth) FROM url_frontier WHERE state = 'waiting'") == 18
-    crawls.raise_depth_limit(store.connection, store.job, 18)
+    actions.raise_depth_limit(store.connection, store.job, 18)
     assert store.work("d0.example")["waiting"] == 8
     assert_invariants(store.connection)
 
@@ -313,7 +314,7 @@ def test_a_held_domain_hears_of_the_new_depth_when_it_is_released(store: Store, 
     claim = store.claim_one()
     deep = found("https://d0.example/x", store.job, depth=11, state=UrlState.DENIED, reason=f"{Outcome.TOO_DEEP}: 11")
     worker.commit(worker.part(claim, [outcome("https://d0.example/", store.job)], [deep]))
-    crawls.raise_depth_limit(store.connection, store.job, 20)
+    actions.raise_depth_limit(store.connection, store.job, 20)
     assert store.work("d0.example")["waiting"] == 0
     store.release(claim)
     assert store.work("d0.example")["waiting"] == 1

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 
 from holdfast.alerts.queries import Finding, settle
-from holdfast.db import events, jobs, periodic_locks, runs
+from holdfast.db import events, periodic_locks, runs
 from holdfast.db.connection import Database
 from holdfast.db.events import Cursor, Event, Kind
 from holdfast.errors import UsageError
+from holdfast.jobs.queries import actions
 from holdfast.model.task import TaskStatus
 from tests.support.factories import Store
 from tests.support.tasks import Tasks
@@ -35,7 +36,7 @@ def test_what_happens_to_a_job_is_told(connection: psycopg.Connection, store: St
     job = int(str(store.value("INSERT INTO crawl_jobs (name) VALUES ('news') RETURNING id")))
     connection.execute("UPDATE crawl_jobs SET state = 'processing' WHERE id = %s", (job,))
     connection.execute("UPDATE crawl_jobs SET schedule = NULL, state = 'processing' WHERE id = %s", (job,))
-    jobs.delete(connection, job)
+    actions.delete(connection, job)
     found = events.read(connection, start)
     assert {event.kind for event in found} == {Kind.JOB}
     assert {event.job_id for event in found} == {job}

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from holdfast.db import crawls
+from holdfast.db import crawls, job_ends
 from holdfast.db.connection import Database
 from holdfast.domains import queries as domains
 from holdfast.model.domain import Event, Status
@@ -64,7 +64,7 @@ def test_a_job_that_waits_for_a_cool_down_or_a_limit_does_not_end(store: Store) 
     assert state_of(store, job) is JobState.PROCESSING
     store.connection.execute("UPDATE domains SET next_crawl_after = 'infinity'")
     store.connection.execute("UPDATE job_domains SET state = 'spent'")
-    crawls.finish(store.connection, int(str(store.value("SELECT max(id) FROM crawls"))))
+    job_ends.finish(store.connection, int(str(store.value("SELECT max(id) FROM crawls"))))
     assert state_of(store, job) is JobState.PENDING
 
 
@@ -87,7 +87,7 @@ def test_an_unblock_while_its_job_ends_loses_no_work(store: Store, database: Dat
     stop_for_good(store, job, pages=1)
     crawl = int(str(store.value("SELECT max(id) FROM crawls")))
     with database.session() as other, other.transaction():
-        crawls.finish(other, crawl)
+        job_ends.finish(other, crawl)
         person = threading.Thread(target=_unblock_on, args=(database,))
         person.start()
         while not store.value("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)") and person.is_alive():

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.db import claims, crawls, embedded, jobs
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import actions
 from holdfast.model.job import Job, JobAction
 from tests.support.batches import Worker, found, outcome
 from tests.support.factories import Store
@@ -36,7 +37,7 @@ def test_a_deletion_that_meets_a_commit_in_a_circle_goes_on(
     for job in (store.job, other):
         store.seed(*(f"https://{name}.example/" for name in "abc"), job=job)
     (claim,) = [claim for claim in store.claim(count=3) if claim.domain == "c.example"]
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     lost: set[type[psycopg.Error]] = set()
     forget, fence = jobs._forget, claims.fence
 
@@ -97,7 +98,7 @@ def test_a_pause_that_commits_while_a_worker_takes_the_job_up_stands(
         crawls.stop(store.connection, crawls.begin(store.connection, store.job)[0])
     with beside(database) as (worker, thread), database.connect() as watch:
         with store.connection.transaction():
-            jobs.act(store.connection, store.job, JobAction.PAUSE)
+            actions.act(store.connection, store.job, JobAction.PAUSE)
             looking: Future[list[Job]] = thread.submit(crawls.runnable, worker.connection)
             assert wait_until_blocked(watch, worker.connection, looking)
         taken = looking.result(30)
@@ -120,7 +121,7 @@ def test_a_pause_between_taking_a_job_up_and_beginning_its_crawl_stands_and_the_
         if job_id == store.job:
             assert jobs.state(connection, job_id) == "processing"
             with database.connect() as person:
-                jobs.act(person, job_id, JobAction.PAUSE)
+                actions.act(person, job_id, JobAction.PAUSE)
         return begin(connection, job_id, reopen=reopen)
 
     monkeypatch.setattr(crawls, "begin", begin_a_paused_one)
@@ -129,7 +130,7 @@ def test_a_pause_between_taking_a_job_up_and_beginning_its_crawl_stands_and_the_
     assert jobs.state(store.connection, last) == "processing"
     assert store.value("SELECT array_agg(job_id) FROM crawls") == [last]
     assert store.claim() == []
-    jobs.act(store.connection, store.job, JobAction.RESUME)
+    actions.act(store.connection, store.job, JobAction.RESUME)
     monkeypatch.undo()
     assert store.job in [job.id for job in crawls.runnable(store.connection)]
     assert len(store.claim()) == 1

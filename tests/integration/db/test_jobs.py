@@ -7,6 +7,7 @@ import pytest
 from holdfast.db import crawls, jobs, listen_notify, sweeper
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused
+from holdfast.jobs.queries import actions
 from holdfast.model.domain import Claim, Status
 from holdfast.model.job import JobAction, JobState
 from tests.support.factories import Store
@@ -36,18 +37,18 @@ def test_a_job_is_found_by_name_or_id_and_an_id_counts_for_more(store: Store) ->
 
 def test_pausing_twice_is_pausing_once_and_an_ended_job_cannot_be_paused(store: Store) -> None:
     for _ in range(2):
-        assert jobs.act(store.connection, store.job, JobAction.PAUSE).after is JobState.PAUSED
+        assert actions.act(store.connection, store.job, JobAction.PAUSE).after is JobState.PAUSED
     store.connection.execute("UPDATE crawl_jobs SET state = 'completed' WHERE id = %s", (store.job,))
     with pytest.raises(Refused, match="Job default is completed; you cannot pause it"):
-        jobs.act(store.connection, store.job, JobAction.PAUSE)
+        actions.act(store.connection, store.job, JobAction.PAUSE)
     assert state(store, store.job) == "completed"
 
 
 def test_whoever_listens_hears_of_a_change_and_of_nothing_else(store: Store) -> None:
     listen_notify.listen(store.connection)
-    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    actions.act(store.connection, store.job, JobAction.PAUSE)
     assert listen_notify.wait(store.connection, 5)
-    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    actions.act(store.connection, store.job, JobAction.PAUSE)
     assert not listen_notify.wait(store.connection, 0.05)
 
 
@@ -56,7 +57,7 @@ def park(store: Store, domains: int) -> None:
     store.domains(domains)
     claims = store.claim(count=domains)
     assert len(claims) == domains
-    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    actions.act(store.connection, store.job, JobAction.PAUSE)
     for claim in claims:
         store.release(claim)
     assert store.claim() == []
@@ -69,7 +70,7 @@ def test_what_was_put_aside_is_ready_again_after_a_resume(
     monkeypatch.setattr(jobs, "CHUNK", 3)
     park(store, 10)
     assert jobs.parked(store.connection) == []
-    jobs.act(store.connection, store.job, JobAction.RESUME)
+    actions.act(store.connection, store.job, JobAction.RESUME)
     assert jobs.parked(store.connection) == [store.job]
     assert store.claim() == []
     assert_invariants(store.connection)
@@ -87,7 +88,7 @@ def test_what_was_put_aside_is_ready_again_after_a_resume(
 def test_who_saw_it_paused_and_commits_after_the_resume_is_found(store: Store) -> None:
     """For a while it is looked at again, and then no more."""
     park(store, 1)
-    jobs.act(store.connection, store.job, JobAction.RESUME)
+    actions.act(store.connection, store.job, JobAction.RESUME)
     assert jobs.unpark(store.connection, store.job) is None
     store.connection.execute("UPDATE job_domains SET ready = false")
     sweeper.sweep(store.connection, run_silence=SILENCE)
@@ -101,7 +102,7 @@ def test_who_saw_it_paused_and_commits_after_the_resume_is_found(store: Store) -
 def test_sweeps_do_not_queue_up_for_the_row_of_a_resumed_job(store: Store, database: Database) -> None:
     """A person who pauses it again would have to wait behind all of them."""
     park(store, 2)
-    jobs.act(store.connection, store.job, JobAction.RESUME)
+    actions.act(store.connection, store.job, JobAction.RESUME)
     with database.connect() as other, other.transaction():
         other.execute("SELECT FROM crawl_jobs WHERE id = %s FOR NO KEY UPDATE", (store.job,))
         store.connection.execute("SET lock_timeout = '5s'")
@@ -114,14 +115,14 @@ def test_sweeps_do_not_queue_up_for_the_row_of_a_resumed_job(store: Store, datab
 def test_a_pause_in_the_middle_of_a_resume_begins_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "CHUNK", 3)
     park(store, 7)
-    jobs.act(store.connection, store.job, JobAction.RESUME)
+    actions.act(store.connection, store.job, JobAction.RESUME)
     assert jobs.unpark(store.connection, store.job) == 3
     first = store.claim(count=2)
-    jobs.act(store.connection, store.job, JobAction.PAUSE)
+    actions.act(store.connection, store.job, JobAction.PAUSE)
     for claim in first:
         store.release(claim)
     assert jobs.unpark(store.connection, store.job) is None
-    jobs.act(store.connection, store.job, JobAction.RESUME)
+    actions.act(store.connection, store.job, JobAction.RESUME)
     while jobs.unpark(store.connection, store.job) is not None:
         pass
     assert len(store.claim(count=20)) == 7
@@ -130,7 +131,7 @@ def test_a_pause_in_the_middle_of_a_resume_begins_anew(store: Store, monkeypatch
 def test_a_cancelled_job_has_no_open_crawl_and_is_not_begun(store: Store) -> None:
     store.seed("a.example")
     crawl, _ = crawls.begin(store.connection, store.job)
-    jobs.act(store.connection, store.job, JobAction.CANCEL)
+    actions.act(store.connection, store.job, JobAction.CANCEL)
     assert store.value("SELECT state FROM crawls WHERE id = %s", crawl) == "finished"
     with pytest.raises(Refused, match="cancelled"):
         crawls.begin(store.connection, store.job)
@@ -155,7 +156,7 @@ def test_a_deleted_job_takes_its_urls_and_pages_with_it_and_nobody_elses(
         store.seed(*(f"https://{d}.example/{n}" for d in "abcde" for n in range(6)), job=job)
     sweeper.sweep(store.connection, run_silence=SILENCE)
     kept = rows(store, "url_frontier", store.job)
-    assert jobs.delete(store.connection, other) == "other"
+    assert actions.delete(store.connection, other) == "other"
     with pytest.raises(NotFound):
         jobs.find(store.connection, "other")
     with pytest.raises(NotFound):
@@ -182,7 +183,7 @@ def test_counters_are_right_in_the_middle_of_a_deletion(store: Store, monkeypatc
     monkeypatch.setattr(jobs, "ROWS", 4)
     other = store.new_job("other")
     store.seed(*(f"https://a.example/{n}" for n in range(10)), job=other)
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     steps = 0
     while jobs.forget(store.connection, other) is not None:
         steps += 1
@@ -196,7 +197,7 @@ def test_what_others_had_on_their_way_to_a_domain_is_ready_after_a_deletion(stor
     other = store.new_job("other")
     store.seed("https://a.example/1", job=other)
     store.seed("https://a.example/2")  # a wake, since the domain is known
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     forget_all(store, other)
     assert store.value("SELECT count(*) FROM domain_wakes") == 0
     assert len(store.claim()) == 1
@@ -222,7 +223,7 @@ def test_a_domain_that_was_under_way_for_a_deleted_job_alone_comes_to_rest(store
     claim = half_crawled(store, other)
     if not held:
         assert store.release(claim) is Status.ACTIVE
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     if by == "command":
         forget_all(store, other)
     else:
@@ -248,13 +249,13 @@ def test_a_domain_where_another_job_has_work_stays_under_way_after_a_deletion(st
     spent = frozenset({third}) if work == "spent" else frozenset()
     assert store.release(claim, spent_jobs=spent) is Status.ACTIVE
     if work == "paused":
-        jobs.act(store.connection, third, JobAction.PAUSE)
+        actions.act(store.connection, third, JobAction.PAUSE)
     elif work == "wanted again":  # by a wake that a deletion does not fold, since a long one takes its time
         store.connection.execute(
             "INSERT INTO domain_wakes (domain_id, job_id, inserted, again_after) VALUES (%s, %s, 0, '')",
             (claim.domain_id, store.job),
         )
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     forget_all(store, other)
     assert store.status("a.example") is Status.ACTIVE
     assert_invariants(store.connection)
@@ -267,7 +268,7 @@ def test_urls_of_a_deleted_job_wake_nobody(store: Store) -> None:
     store.crawl_to_the_end()
     refresh = store.row("a.example")["next_crawl_after"]
     store.seed("https://a.example/1", job=other)  # a wake, since the domain is known
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     forget_all(store, other)
     assert store.status("a.example") is Status.EXHAUSTED
     assert store.row("a.example")["next_crawl_after"] == refresh
@@ -276,18 +277,18 @@ def test_urls_of_a_deleted_job_wake_nobody(store: Store) -> None:
 
 def test_a_job_that_is_buried_is_as_dead_as_one_that_is_not(store: Store) -> None:
     other = store.new_job("x" * 100)
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     assert jobs.dead(store.connection, {store.job, other, 4711}) == {other, 4711}
 
 
 def test_the_job_of_the_tasks_is_not_ended(store: Store) -> None:
     with pytest.raises(Refused, match="the one of all tasks"):
-        jobs.act(store.connection, jobs.find(store.connection, "tasks"), JobAction.CANCEL)
+        actions.act(store.connection, jobs.find(store.connection, "tasks"), JobAction.CANCEL)
 
 
 def test_seeds_for_a_job_that_is_deleted_meanwhile_are_refused(store: Store) -> None:
     other = store.new_job("other")
-    jobs.delete(store.connection, other)
+    actions.delete(store.connection, other)
     with pytest.raises(Refused, match="deleted meanwhile"):
         store.seed("b.example", job=other)
     assert store.value("SELECT count(*) FROM domains") == 0
@@ -295,4 +296,4 @@ def test_seeds_for_a_job_that_is_deleted_meanwhile_are_refused(store: Store) -> 
 
 def test_the_standing_job_stays(store: Store) -> None:
     with pytest.raises(Refused, match="standing one"):
-        jobs.delete(store.connection, store.job)
+        actions.delete(store.connection, store.job)

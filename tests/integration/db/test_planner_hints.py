@@ -7,6 +7,7 @@ from psycopg.rows import dict_row
 
 from holdfast.db.connection import Database
 from holdfast.db.planner_hints import fetch_with_settings
+from holdfast.jobs.queries import jobs
 from holdfast.workers import queries as run_lists
 from tests.support.factories import Store
 
@@ -70,7 +71,7 @@ def test_a_transaction_around_it_goes_on(store: Store) -> None:
 def test_a_list_and_a_job_are_planned_once(store: Store) -> None:
     for _ in range(9):
         run_lists.RUNS.page(store.connection, {}, order="newest")
-        run_lists.job(store.connection, store.job)
+        jobs.get(store.connection, store.job)
     plans = store.connection.execute(
         "SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements WHERE statement ~ 'FROM crawl_runs|out_of_budget'"
     ).fetchall()

@@ -4,8 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import crawls, explain, jobs, operator_reports, sweeper
+from holdfast.db import crawls, explain, job_ends, jobs, operator_reports, sweeper
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import actions
+from holdfast.jobs.queries import jobs as job_queries
 from holdfast.model.domain import Event, Status
 from holdfast.model.job import JobAction, JobSpec, JobState
 from tests.support.factories import Store
@@ -45,7 +47,7 @@ def unreachable(store: Store, job: int, reason: str = "connection_failed: refuse
     fail_urls(store, job, reason)
     store.flush(claim, outcomes=1, errors=1)
     store.release(claim, event=Event.CONNECTION_FAILED)
-    assert crawls.finish_idle(store.connection) == 1
+    assert job_ends.finish_idle(store.connection) == 1
 
 
 def exhausted(store: Store, job: int) -> None:
@@ -56,7 +58,7 @@ def exhausted(store: Store, job: int) -> None:
     store.flush(claim, outcomes=1, pages_crawled=1)
     store.connection.execute("UPDATE job_domains SET pages = 1 WHERE job_id = %s", (job,))
     store.release(claim)
-    assert crawls.finish_idle(store.connection) == 1
+    assert job_ends.finish_idle(store.connection) == 1
 
 
 def state_of(store: Store, job: int) -> JobState:
@@ -114,9 +116,9 @@ def test_time_reopens_no_job_that_a_person_stopped(store: Store, how: str) -> No
     unreachable(store, job)
     store.connection.execute("UPDATE crawl_jobs SET state = 'pending' WHERE id = %s", (job,))
     if how == "deleted":
-        jobs.delete(store.connection, job)
+        actions.delete(store.connection, job)
     else:
-        jobs.act(store.connection, job, JobAction.CANCEL if how == "cancelled" else JobAction.PAUSE)
+        actions.act(store.connection, job, JobAction.CANCEL if how == "cancelled" else JobAction.PAUSE)
     store.end_cooldowns()
     sweep_now(store)
     assert store.value("SELECT state::text FROM crawl_jobs WHERE id = %s", job) == (
@@ -124,7 +126,7 @@ def test_time_reopens_no_job_that_a_person_stopped(store: Store, how: str) -> No
     )
     assert crawls.runnable(store.connection) == []
     if how == "paused":
-        jobs.act(store.connection, job, JobAction.RESUME)
+        actions.act(store.connection, job, JobAction.RESUME)
         jobs.unpark(store.connection, job)
         assert [found.id for found in crawls.runnable(store.connection)] == [job], "it waited for the person"
     assert_invariants(store.connection)
@@ -151,7 +153,7 @@ def test_a_delay_that_ends_after_the_crawl_goes_on_with_that_crawl(store: Store)
     store.connection.execute("UPDATE crawls SET pages_granted = 3")
     store.connection.execute("UPDATE job_domains SET granted = 3, budget_used = 3, crawl_id = %s", (found.crawl_id,))
     store.release(claim, wait=3600.0)
-    assert not crawls.finish(store.connection, found.crawl_id or 0)
+    assert not job_ends.finish(store.connection, found.crawl_id or 0)
     store.connection.execute("UPDATE job_domains SET not_before = clock_timestamp() - interval '1 s'")
     sweep_now(store)
     (again,) = crawls.runnable(store.connection)
@@ -168,7 +170,7 @@ def test_a_job_at_its_limit_is_not_gone_on_with_by_time(store: Store) -> None:
     store.connection.execute("UPDATE crawls SET pages_granted = 4")
     store.connection.execute("UPDATE job_domains SET granted = 4, budget_used = 4, crawl_id = %s", (found.crawl_id,))
     store.release(claim, wait=3600.0)
-    assert not crawls.finish(store.connection, found.crawl_id or 0)
+    assert not job_ends.finish(store.connection, found.crawl_id or 0)
     store.connection.execute("UPDATE job_domains SET not_before = clock_timestamp() - interval '1 s'")
     sweep_now(store)
     assert crawls.runnable(store.connection) == []
@@ -214,7 +216,7 @@ def test_a_job_that_asks_for_refresh_later_gets_the_one_that_passed(store: Store
     sweep_now(store)
     assert store.row("a.example")["next_crawl_after"] is None
     crawls.set_spec(store.connection, job, JobSpec(refresh=True))
-    crawls.make_refresh_due(store.connection, job)
+    actions.make_refresh_due(store.connection, job)
     sweep_now(store)
     assert (state_of(store, job), store.status("a.example")) == (JobState.PENDING, Status.PENDING)
 
@@ -271,9 +273,9 @@ def test_a_job_whose_pages_are_used_up_is_shown_as_stopped_at_a_limit(store: Sto
     (claim,) = store.claim(job=job)
     store.connection.execute("UPDATE crawls SET pages_granted = 4")
     store.release(claim, wait=3600.0)
-    crawls.finish(store.connection, found.crawl_id or 0)
-    (row,) = operator_reports.jobs(store.connection, [job])
-    assert (row["state"], row["out_of_budget"]) == ("pending", True)
+    job_ends.finish(store.connection, found.crawl_id or 0)
+    row = job_queries.get(store.connection, job)
+    assert (row.state, row.out_of_budget) == ("pending", True)
     (work,) = explain.of_domain(store.connection, claim.domain_id)
     assert work["used_up"] is True
 

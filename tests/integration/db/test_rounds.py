@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.db import budget, crawls, rounds, runs, sweeper
+from holdfast.db import budget, crawls, job_ends, rounds, runs, sweeper
 from holdfast.db.connection import Database
 from holdfast.domains import queries as domains
 from holdfast.model.domain import Claim, Event
@@ -114,7 +114,7 @@ def test_a_share_is_no_limit_one_domain_goes_on_to_its_end(store: Store, worker:
     (claim,) = store.claim(job=job.id)
     assert visit(worker, claim, job) == [SHARE, SHARE, SHARE, SHARE]
     assert store.work("a.example", job.id)["state"] == "done"
-    assert crawls.finish(store.connection, job.crawl_id or 0)
+    assert job_ends.finish(store.connection, job.crawl_id or 0)
     assert_invariants(store.connection)
 
 
@@ -166,7 +166,7 @@ def test_rounds_go_on_until_nothing_waits_and_no_domain_is_a_share_ahead(store: 
     assert used(store, job) == [11] * 4
     assert max(apart) <= 2 * SHARE
     assert round_of(store, job) >= 3
-    assert crawls.finish(store.connection, job.crawl_id or 0)
+    assert job_ends.finish(store.connection, job.crawl_id or 0)
     assert_invariants(store.connection)
 
 
@@ -251,7 +251,7 @@ def test_eight_workers_with_rounds_lose_no_url_and_end_together(store: Store, da
     assert problems == []
     run_out(Worker(database, store, "last"), job)
     assert used(store, job) == [13] * 12
-    assert crawls.finish(store.connection, job.crawl_id or 0)
+    assert job_ends.finish(store.connection, job.crawl_id or 0)
     assert_invariants(store.connection)
 
 
@@ -273,7 +273,7 @@ def test_a_limit_of_a_person_ends_a_crawl_and_is_named(
     assert standing(store, job).limits == (crawls.LimitReached(limit, value, 2, 20 - pages),)
     sweeper.sweep(store.connection, run_silence=LEASE)
     assert store.claim(job=job.id) == [], "time gives no new budget"
-    assert not crawls.finish(store.connection, job.crawl_id or 0)
+    assert not job_ends.finish(store.connection, job.crawl_id or 0)
     job = begin(store, job)
     assert standing(store, job).limits == ()
     run_out(worker, job)
@@ -322,7 +322,7 @@ def test_what_an_earlier_crawl_left_is_reopened_by_whoever_works_if_its_beginnin
 ) -> None:
     job = job_with(store, 10, "a", "b", max_pages_per_domain=2)
     run_out(worker, job)
-    assert not crawls.finish(store.connection, job.crawl_id or 0)
+    assert not job_ends.finish(store.connection, job.crawl_id or 0)
 
     def killed(*_: object) -> int:
         raise InterruptedError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.db import crawls, jobs, sweeper
+from holdfast.db import crawls, job_ends, jobs, sweeper
 from holdfast.domains import queries as domains
 from holdfast.errors import Refused
 from holdfast.model.domain import Event, Status
@@ -61,7 +61,7 @@ def blocked(store: Store, event: Event, reason: str) -> int:
     store.connection.execute("UPDATE domains SET frontier_size = frontier_size - 1, retry_count = 3")
     store.flush(claim, outcomes=2, pages_crawled=1, errors=1)
     store.release(claim, event=event)
-    crawls.finish(store.connection, int(str(store.value("SELECT max(id) FROM crawls"))))
+    job_ends.finish(store.connection, int(str(store.value("SELECT max(id) FROM crawls"))))
     return job
 
 

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.api.summary_cache import SummaryCache
 from holdfast.errors import TooMany
-from holdfast.jobs.summary import CrawlSummary, Ending
+from holdfast.jobs.records import CrawlSummary, Ending
+from holdfast.jobs.summary import SummaryCache
 
 
 def summary(name: str) -> CrawlSummary:
-    return CrawlSummary(datetime.now(UTC), name, Ending.COMPLETE, 1, 1, 0, 0)
+    return CrawlSummary(datetime.now(UTC), name, Ending.COMPLETE, 1, 1, 0, 0, [], [], None, None, "")
 
 
 def test_a_summary_that_took_long_serves_all_who_ask_soon() -> None:

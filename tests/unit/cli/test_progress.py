@@ -14,7 +14,7 @@ from holdfast.cli.progress import ProgressDisplay, ProgressView, render_block, r
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine, encode, render
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.jobs.live import LiveJob, LiveWait
-from holdfast.jobs.queries import JobFigures
+from holdfast.jobs.queries.progress import JobFigures
 from holdfast.model.activity import InFlightRequest
 from holdfast.model.commit_batch import UrlOutcome
 from holdfast.model.outcome import Outcome, UrlState

@@ -70,7 +70,7 @@ def overview(client: Client) -> RemoteOverview:
     at_work.sort(key=lambda row: (not row["alive"], row["name"]))
     return RemoteOverview(
         now=stats.at,
-        jobs=RemoteJobs(client).all(),
+        jobs=[asdict(job) for job in RemoteJobs(client).all()],
         workers=[{name: row[name] for name in _WORKER} for row in at_work[:_WORKERS_SHOWN]],
         runs=stats.runs,
         domains=stats.domains,

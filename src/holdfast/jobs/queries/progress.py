@@ -1,0 +1,299 @@
+"""The progress of a job, whichever process crawls it, of one crawl of it, and what its domains wait for.
+
+The rule: figures of a job are summed over its domains, where every worker counts, so those of `crawl`, `serve` and `worker` are the same.
+That reads all domains of the job: next to nothing for thousands, half a second for 200,000; a live display reads less often if it is slow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import class_row, dict_row
+
+from holdfast.errors import NotFound
+from holdfast.model.outcome import TREATMENT
+
+_ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
+_JOB: Final = """
+SELECT clock_timestamp() AS now, j.id AS job_id, j.name AS job, j.state::text, j.schedule, j.next_run_at, c.id AS crawl_id,
+       c.state::text AS crawl, c.started_at, c.max_pages,
+       (SELECT count(*) FROM crawl_runs r JOIN workers w ON w.name = r.worker WHERE r.status = 'running'
+          AND (r.job_id IS NULL OR r.job_id = j.id) AND w.heartbeat_at > clock_timestamp() - %(silence)s) AS workers
+FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
+WHERE j.id = %(job)s AND j.deleted_at IS NULL
+"""
+_FIGURES: Final = """
+SELECT d.status::text, count(*) AS domains, sum(jd.pages)::bigint AS pages_in_all, sum(jd.errors)::bigint AS errors,
+       sum(jd.bytes)::bigint AS bytes, sum(jd.discovered)::bigint AS discovered, sum(jd.waiting)::bigint AS waiting,
+       sum(jd.done)::bigint AS done, sum(jd.denied)::bigint AS denied, sum(jd.failed)::bigint AS failed,
+       COALESCE(sum(jd.budget_used) FILTER (WHERE jd.crawl_id = %(crawl)s), 0)::bigint AS pages,
+       count(*) FILTER (WHERE jd.ready) AS ready, count(*) FILTER (WHERE jd.state = 'open') AS open,
+       count(*) FILTER (WHERE d.claimed_by IS NOT NULL AND jd.state = 'open') AS held
+FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.job_id = %(job)s GROUP BY d.status
+"""
+_SERVING: Final = """
+SELECT j.id, count(r.id) FROM unnest(%(jobs)s::bigint[]) AS j(id) LEFT JOIN (
+    SELECT r.id, r.job_id FROM crawl_runs r JOIN workers w ON w.name = r.worker
+    WHERE r.status = 'running' AND w.heartbeat_at > clock_timestamp() - %(silence)s) r ON r.job_id IS NULL OR r.job_id = j.id
+GROUP BY j.id
+"""
+_HELD: Final = """
+SELECT d.id, d.domain FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+WHERE jd.job_id = %(job)s AND jd.state = 'open' AND jd.waiting > 0 AND d.claimed_by IS NOT NULL ORDER BY d.id LIMIT %(limit)s
+"""
+# now(), not clock_timestamp(): it lets the planner leave out the partitions of other weeks.
+_CAUSES: Final = """
+SELECT outcome, count(*) FROM crawl_log WHERE crawled_at > now() - %(span)s AND job_id = %(job)s AND outcome = ANY(%(errors)s)
+GROUP BY outcome ORDER BY count(*) DESC, outcome
+"""
+_CRAWL: Final = """
+SELECT c.state::text, c.started_at, c.max_pages, c.pages_granted,
+       COALESCE(sum(r.pages_crawled), 0)::bigint AS pages, COALESCE(sum(r.errors), 0)::bigint AS errors,
+       COALESCE(sum(r.bytes), 0)::bigint AS bytes, count(r.id) FILTER (WHERE r.status = 'running') AS runs,
+       COALESCE(sum(r.in_window) FILTER (WHERE r.status = 'running'), 0)::bigint AS in_window,
+       (SELECT count(*) FROM domains d WHERE d.claimed_by IN (
+            SELECT worker FROM crawl_runs o WHERE o.crawl_id = c.id AND o.status = 'running')) AS held
+FROM crawls c LEFT JOIN crawl_runs r ON r.crawl_id = c.id
+WHERE c.id = %(crawl)s GROUP BY c.id
+"""
+_SPREAD: Final = """
+SELECT d.status::text, count(*) AS domains, sum(jd.discovered)::bigint AS discovered, sum(jd.waiting)::bigint AS waiting,
+       sum(jd.done)::bigint AS done, sum(jd.denied)::bigint AS denied, sum(jd.failed)::bigint AS failed,
+       count(*) FILTER (WHERE jd.state = 'spent') AS spent, count(*) FILTER (WHERE jd.state = 'done') AS finished,
+       count(*) FILTER (WHERE jd.ready) AS ready, min(jd.not_before) AS next_at
+FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.job_id = %(job)s GROUP BY d.status
+"""
+_TOTALS: Final = """
+SELECT clock_timestamp() AS now, COALESCE(sum(pages), 0)::bigint AS pages, COALESCE(sum(waiting), 0)::bigint AS waiting
+FROM job_domains WHERE job_id = %(job)s
+"""
+_WAIT: Final = """
+CASE WHEN d.status IN ('blocked', 'unreachable') THEN d.status::text
+     WHEN NOT d.is_active THEN 'inactive'
+     WHEN jd.state = 'parked' THEN 'parked'
+     WHEN jd.state = 'spent' THEN 'limit'
+     WHEN r.url IS NOT NULL THEN 'robots'
+     WHEN d.claimed_by IS NOT NULL THEN 'held'
+     WHEN d.back_off_until > clock_timestamp() THEN 'back_off'
+     WHEN d.circuit_open_until IS NOT NULL AND GREATEST(d.circuit_open_until, jd.not_before) > clock_timestamp() THEN 'circuit'
+     WHEN jd.not_before > clock_timestamp() THEN 'attempt'
+     ELSE 'ready' END
+"""
+# A blocked domain is counted even if the job has nothing left on it: its URLs were refused, and may be fetched later.
+_WAITS: Final = f"""
+SELECT kind, code, count(*) AS domains, sum(waiting)::bigint AS urls, min(until) AS until, min(domain_id) AS example_id,
+       (array_agg(domain ORDER BY domain_id))[1] AS example, (array_agg(robots_url ORDER BY domain_id))[1] AS robots_url,
+       CASE WHEN kind = 'circuit' THEN (
+           SELECT CASE WHEN l.status IS NULL THEN l.outcome ELSE l.outcome || ': HTTP ' || l.status END FROM crawl_log l
+           WHERE l.domain_id = min(mine.domain_id) ORDER BY l.crawled_at DESC LIMIT 1)
+       ELSE (array_agg(problem ORDER BY domain_id))[1] END AS problem
+FROM (
+    SELECT {_WAIT} AS kind, COALESCE(d.block_reason_code, split_part(r.problem, ':', 1)) AS code, jd.waiting, d.id AS domain_id, d.domain,
+           r.url AS robots_url, r.problem,
+           CASE WHEN d.status IN ('blocked', 'unreachable') THEN NULLIF(d.next_crawl_after, 'infinity')
+                ELSE COALESCE(r.expires_at, GREATEST(d.back_off_until, d.circuit_open_until, jd.not_before)) END AS until
+    FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+    LEFT JOIN LATERAL (
+        SELECT o.robots_txt_url AS url, o.problem, o.expires_at FROM domain_robots o
+        WHERE o.domain_id = d.id AND NOT o.reachable AND o.robots_txt_content IS NULL AND o.expires_at > clock_timestamp()
+          AND jd.not_before IS NOT NULL
+        ORDER BY o.robots_txt_url LIMIT 1) r ON true
+    WHERE jd.job_id = %(job)s AND (jd.state <> 'done' OR d.status IN ('blocked', 'unreachable'))
+) mine GROUP BY kind, code ORDER BY domains DESC, kind
+"""  # noqa: S608 — a constant
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """How far a job is."""
+
+    now: datetime
+    """By the database's clock."""
+    job_id: int
+    job: str
+    state: str
+    schedule: str | None
+    next_run_at: datetime | None
+    crawl_id: int | None
+    """Of the crawl that is open; None: none is."""
+    crawl: str | None
+    started_at: datetime | None
+    max_pages: int | None
+    """A limit that the open crawl has."""
+    workers: int
+    """Worker processes that run and serve this job."""
+    domains: dict[str, int] = field(default_factory=dict)
+    """How many are in each status; those without any are left out."""
+    pages: int = 0
+    """Of the open crawl."""
+    pages_in_all: int = 0
+    """Of every crawl of the job."""
+    errors: int = 0
+    bytes: int = 0
+    discovered: int = 0
+    waiting: int = 0
+    done: int = 0
+    denied: int = 0
+    failed: int = 0
+    ready: int = 0
+    """Domains that a worker can take."""
+    open: int = 0
+    """Domains with something left to do in this crawl."""
+    held: int = 0
+    """Domains of those that a worker holds, for this job or for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainBreakdown:
+    """A job's work over its domains."""
+
+    domains: dict[str, int] = field(default_factory=dict)
+    """Number of domains by status; statuses without any are left out."""
+    discovered: int = 0
+    waiting: int = 0
+    done: int = 0
+    denied: int = 0
+    failed: int = 0
+    spent: int = 0
+    """Domains that reached a limit, or used their share and wait for the next round."""
+    finished: int = 0
+    """Domains with nothing left to do."""
+    ready: int = 0
+    next_at: datetime | None = None
+    """When the first delayed domain continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlProgress:
+    """Progress of a crawl."""
+
+    state: str
+    started_at: datetime
+    max_pages: int | None
+    pages_granted: int
+    pages: int
+    errors: int
+    bytes: int
+    runs: int
+    """Running worker processes of the crawl."""
+    in_window: int
+    held: int
+    """Domains that they hold."""
+    spread: DomainBreakdown | None
+    """None: it was not requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTotals:
+    """Totals of all crawls of a job."""
+
+    now: datetime
+    pages: int
+    waiting: int
+    """URLs."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCount:
+    """How many domains of a job wait for the same condition."""
+
+    kind: str
+    code: str | None
+    """Why it is blocked, or why its robots.txt cannot be fetched."""
+    domains: int
+    urls: int
+    """URLs that wait on them."""
+    until: datetime | None
+    """When the first of them can continue."""
+    example_id: int
+    example: str
+    robots_url: str | None
+    problem: str | None
+    """Why the robots.txt of the example could not be fetched, or how its last request ended, if its circuit is open."""
+
+
+_SUMS: Final = (
+    *("pages", "pages_in_all", "errors", "bytes", "discovered", "waiting"),
+    *("done", "denied", "failed", "ready", "open", "held"),
+)
+
+
+def figures(connection: psycopg.Connection, job_id: int, *, silence: timedelta) -> JobFigures:
+    """How far a job is; NotFound if it was deleted. A worker that was not heard of within `silence` counts as dead."""
+    found = _rows(connection, _JOB, {"job": job_id, "silence": silence})
+    if not found:
+        raise NotFound(f"There is no job {job_id} any more.")
+    (job,) = found
+    rows = _rows(connection, _FIGURES, {"job": job_id, "crawl": job["crawl_id"]})
+    return JobFigures(
+        **job,
+        domains={row["status"]: row["domains"] for row in rows},
+        **{name: sum(row[name] for row in rows) for name in _SUMS},
+    )
+
+
+def crawl_progress(connection: psycopg.Connection, job_id: int, crawl_id: int, *, spread: bool = True) -> CrawlProgress:
+    """The figures of a crawl for a live display; NotFound if there is no such crawl.
+
+    Without `spread` it reads the crawl's runs only and takes a millisecond. `spread` reads all domains of the job: next to nothing for
+    thousands, half a second for 200,000; a live display requests it less often if it is slow.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(_CRAWL, {"crawl": crawl_id}).fetchone()
+    if row is None:
+        raise NotFound(f"There is no crawl {crawl_id}.")
+    return CrawlProgress(**row, spread=domain_breakdown(connection, job_id) if spread else None)
+
+
+def domain_breakdown(connection: psycopg.Connection, job_id: int) -> DomainBreakdown:
+    """A job's work over its domains."""
+    rows = _rows(connection, _SPREAD, {"job": job_id})
+    sums = ("discovered", "waiting", "done", "denied", "failed", "spent", "finished", "ready")
+    return DomainBreakdown(
+        domains={row["status"]: row["domains"] for row in rows},
+        next_at=min((row["next_at"] for row in rows if row["next_at"]), default=None),
+        **{name: sum(row[name] for row in rows) for name in sums},
+    )
+
+
+def is_first_crawl(connection: psycopg.Connection, crawl_id: int) -> bool:
+    """Whether this is the first crawl of the database."""
+    row = connection.execute("SELECT NOT EXISTS (SELECT FROM crawls WHERE id < %s)", (crawl_id,)).fetchone()
+    return bool(row and row[0])
+
+
+def serving(connection: psycopg.Connection, job_ids: Sequence[int], *, silence: timedelta) -> dict[int, int]:
+    """How many worker processes serve each of these jobs."""
+    return dict(connection.execute(_SERVING, {"jobs": list(job_ids), "silence": silence}).fetchall())
+
+
+def held(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[int, str]]:
+    """Domains on which the job has something to do and that a worker holds, for this job or for another one: id and name."""
+    return connection.execute(_HELD, {"job": job_id, "limit": limit}).fetchall()
+
+
+def causes(connection: psycopg.Connection, job_id: int, span: timedelta) -> dict[str, int]:
+    """Outcomes of the job's requests that failed within the last `span`, the most frequent first."""
+    parameters = {"job": job_id, "span": span, "errors": _ERRORS}
+    return dict(connection.execute(_CAUSES, parameters).fetchall())
+
+
+def waits(connection: psycopg.Connection, job_id: int) -> list[WaitCount]:
+    """What domains of the job that are not done wait for, the most frequent first; includes `ready` and `held` ones."""
+    with connection.cursor(row_factory=class_row(WaitCount)) as cursor:
+        return cursor.execute(_WAITS, {"job": job_id}).fetchall()
+
+
+def totals(connection: psycopg.Connection, job_id: int) -> JobTotals:
+    """The totals of all crawls of a job, and the database's time."""
+    with connection.cursor(row_factory=class_row(JobTotals)) as cursor:
+        row = cursor.execute(_TOTALS, {"job": job_id}).fetchone()
+    assert row is not None  # noqa: S101 — an aggregate answers with a row
+    return row
+
+
+def _rows(connection: psycopg.Connection, query: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, parameters).fetchall()
