@@ -21,8 +21,9 @@ from typing import Any
 import psycopg
 
 from benchmarks.lists_data import fill
+from holdfast.audit.records import AuditFilter
+from holdfast.audit.service import AuditService
 from holdfast.control.list_filters import (
-    AuditFilter,
     ClaimFilter,
     DomainFilter,
     JobFilter,
@@ -215,7 +216,7 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
 
 
 def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    services = {"products": ProductService, "deliveries": WebhookService}
+    services = {"products": ProductService, "deliveries": WebhookService, "audit": AuditService}
     service = services.get(case.list)
     ask: Callable[..., Page[Any]] = getattr(browser, case.list) if service is None else service(browser.database).page
 

@@ -19,7 +19,7 @@ from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.proxies.queries import reports as proxy_reports
 from holdfast.settings import Settings
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 
 EVERY: Final = timedelta(seconds=9)
 """Looked at by each tick of ten seconds."""

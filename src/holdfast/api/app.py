@@ -27,6 +27,7 @@ ROUTERS: Final = (
     "holdfast.api.routes.health",
     "holdfast.accounts.api.auth",
     "holdfast.accounts.api.admin",
+    "holdfast.audit.api",
     "holdfast.stats.api",
     "holdfast.alerts.api",
     "holdfast.jobs.api",
@@ -41,6 +42,7 @@ ROUTERS: Final = (
     "holdfast.proxies.api.pools",
     "holdfast.webhooks.api",
     "holdfast.workers.api",
+    "holdfast.operations.api",
 )
 """The modules with a `router` whose paths are written in full."""
 

@@ -16,10 +16,10 @@ from holdfast.accounts.service import AccountService
 from holdfast.api.event_hub import EventHub, SnapshotPoller
 from holdfast.api.probe import CachedProbe
 from holdfast.api.rate_limit import RateLimit, RateLimiter
-from holdfast.api.responses import JobProgressView, Stats
+from holdfast.api.responses import JobProgressView
 from holdfast.api.summary_cache import SummaryCache
 from holdfast.control.explain import Explainer
-from holdfast.control.health import NO_ANSWER, Part, look
+from holdfast.control.health import NO_ANSWER, look
 from holdfast.control.listings import ListingService
 from holdfast.db.connection import Database
 from holdfast.db.pool import PooledDatabase
@@ -31,6 +31,7 @@ from holdfast.jobs.live import glances
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.model.auth import Principal, Role
+from holdfast.model.health import Part
 from holdfast.model.proxy import ProxyMode
 from holdfast.operations.service import OperationService
 from holdfast.pages.service import PageService
@@ -138,7 +139,7 @@ class AppServices:
     @cached_property
     def stats_snapshots(self) -> SnapshotPoller:
         """Statistics for live streams, looked up once for all of them."""
-        return SnapshotPoller(lambda keys: dict.fromkeys(keys, Stats.of(self.stats.snapshot())))
+        return SnapshotPoller(lambda keys: dict.fromkeys(keys, self.stats.snapshot()))
 
     @cached_property
     def job_snapshots(self) -> SnapshotPoller:

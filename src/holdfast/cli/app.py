@@ -51,8 +51,7 @@ COMMAND_MODULES: Final = (
         ),
     ),
     CommandModule("holdfast.workers.cli", ("claims", "release-stuck-claims", "cleanup-stale-runs")),
-    CommandModule("holdfast.stats.cli.status", ("status",)),
-    CommandModule("holdfast.stats.cli.stats", ("stats",)),
+    CommandModule("holdfast.stats.cli", ("status", "stats")),
     CommandModule("holdfast.alerts.cli", ("alerts",)),
     CommandModule("holdfast.cli.explain", ("explain",)),
     CommandModule("holdfast.cli.export", ("export",)),
@@ -121,6 +120,8 @@ ALIASES: Final = {
 
 REMOTE_COMMANDS: Final = frozenset(
     {
+        "alerts",
+        "audit",
         "claims",
         "config",
         "domain-info",
@@ -132,10 +133,14 @@ REMOTE_COMMANDS: Final = frozenset(
         "explain",
         "export",
         "jobs",
+        "keys",
         "products",
+        "stats",
         "status",
         "tasks",
+        "users",
         "verify",
+        "webhooks",
     }
 )
 """The commands that work with `--server`, wholly or in part."""

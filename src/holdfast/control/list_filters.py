@@ -214,21 +214,3 @@ class ProxyFilter(ListFilter):
         given = ListFilter.given(self)
         split_flag(given, "active", "active", "inactive")
         return given
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilter(ListFilter):
-    """Which deeds."""
-
-    actor: str | None = None
-    kind: str | None = None
-    object_id: str | None = None
-    """Means something with its kind only."""
-    action: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-    def given(self) -> dict[str, object]:
-        if self.object_id is not None and self.kind is None:
-            raise UsageError("An id means something with its kind only: name the kind, too.")
-        return ListFilter.given(self)

@@ -14,7 +14,6 @@ from typing import Any, Final
 from holdfast.audit import queries as record_lists
 from holdfast.audit.queries import BatchRow
 from holdfast.control.list_filters import (
-    AuditFilter,
     ClaimFilter,
     DomainFilter,
     ItemFilter,
@@ -28,7 +27,6 @@ from holdfast.control.list_filters import (
     WorkerFilter,
 )
 from holdfast.db import domains, items, jobs
-from holdfast.db.audit import Entry
 from holdfast.db.connection import Connection, Database
 from holdfast.db.items import ItemRow
 from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
@@ -47,7 +45,7 @@ from holdfast.pages import queries as pages
 from holdfast.pages.queries import PageRow
 from holdfast.products.queries import PRODUCTS
 from holdfast.proxies.queries.proxies import Proxy
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 from holdfast.tasks.queries import tasks as task_reports
 from holdfast.webhooks.queries import DELIVERIES
 from holdfast.workers import queries as run_lists
@@ -228,16 +226,6 @@ class ListingService:
     ) -> Page[Proxy]:
         """Proxies, without their passwords."""
         return self._records("proxies", _given(query), order, after, limit)
-
-    def audit(
-        self, query: AuditFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
-    ) -> Page[Entry]:
-        """Who did what."""
-        given = _given(query)
-        if query is not None and (query.since or query.until):
-            with self.database.session() as connection:
-                given |= record_lists.audit_between(connection, query.since, query.until)
-        return self._page(record_lists.AUDIT, given, order, after, limit)
 
     # One of them
 

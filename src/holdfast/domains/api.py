@@ -25,11 +25,12 @@ from holdfast.api.request_types import (
     set_etag,
     to_json,
 )
-from holdfast.api.responses import OperationView, accepted
+from holdfast.api.responses import accepted
 from holdfast.control.list_filters import DomainFilter, NameFilter
 from holdfast.domains.service import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
+from holdfast.operations.records import Operation
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["domains"])
 
@@ -356,7 +357,7 @@ def unblock(domain: Domain, services: Services, caller: Caller, given: Reset | N
 
 
 @router.post("/api/admin/priorities", summary="Rewrite the scores of all domains", status_code=202)
-def recalculate(services: Services, caller: Caller, response: Response) -> OperationView:
+def recalculate(services: Services, caller: Caller, response: Response) -> Operation:
     """They are rewritten after each visit anyway."""
     return accepted(response, services.operations.ask("recalculate-priorities", {}, actor=caller.name))
 

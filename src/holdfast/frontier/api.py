@@ -11,10 +11,11 @@ from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Body, Confirm, Filter, Text, View
-from holdfast.api.responses import BadSeed, OperationView, accepted, bad_seeds
+from holdfast.api.responses import BadSeed, accepted, bad_seeds
 from holdfast.control.list_filters import UrlFilter
 from holdfast.jobs.seed_import import Loaded
 from holdfast.model.outcome import UrlState
+from holdfast.operations.records import Operation
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["frontier"])
 
@@ -178,7 +179,7 @@ def clear(
     job: _Job = None,
     confirm: Confirm = None,
     everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
-) -> OperationView:
+) -> Operation:
     """Those that were never fetched; pages stay. A job that has nothing left to do ends by itself."""
     asked = services.frontier.check_clear(job or None, domain or None, everything=everything or confirm == "all")
     return accepted(response, services.operations.ask("clear-frontier", asked, actor=caller.name))

@@ -18,7 +18,7 @@ from holdfast.jobs.queries import JobFigures
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.wait import WaitKind
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 
 CAUSES_OF: Final = timedelta(minutes=1)
 """Errors are told by cause for so long."""

@@ -19,7 +19,7 @@ from holdfast.db.crawls import LimitReached
 from holdfast.db.summaries import ReasonCount, WaitCount
 from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 
 _NOT_LEFT_OUT: Final = frozenset(
     {Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN}

@@ -1,6 +1,7 @@
 """`holdfast webhooks`: messages about ended tasks: what was sent, what was not and why; send it again; what they are signed with."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Protocol
 
 import typer
 
@@ -8,9 +9,10 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
+from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.cli import Yes
-from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
+from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState, Outbox
 from holdfast.webhooks.service import WebhookService
 from holdfast.webhooks.signing import Signing
 
@@ -21,8 +23,27 @@ app = typer.Typer(
 _LAST_ID = 2**63 - 1
 
 
-def _webhooks(ctx: typer.Context) -> WebhookService:
-    return WebhookService(command_context.get(ctx).store())
+class Webhooks(Protocol):
+    """The outbox of a store, or of a server."""
+
+    def page(self, where: DeliveryFilter, *, after: Key | None, limit: int) -> Page[Delivery]: ...
+
+    def show(self, delivery_id: int) -> Delivery: ...
+
+    def stats(self) -> Outbox: ...
+
+    def retry(self, delivery_id: int, *, actor: str) -> bool | None: ...
+
+    def retry_all(self, url: str, *, actor: str, progress: Callable[[int], None]) -> int: ...
+
+
+def _webhooks(ctx: typer.Context) -> Webhooks:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.monitoring import RemoteWebhooks
+
+        return RemoteWebhooks(context.client)
+    return WebhookService(context.store())
 
 
 @app.command("list", cls=Command)
@@ -122,7 +143,7 @@ def retry(
         else:
             output.print_line(f"{pluralize(count, 'message')} will be sent again.")
         return
-    changed: dict[int, bool] = {}
+    changed: dict[int, bool | None] = {}
     problems: dict[int, HoldfastError] = {}
     for message in dict.fromkeys(messages or ()):
         try:
@@ -136,7 +157,7 @@ def retry(
         output.print_json(told + [{"id": message, "problem": str(problem)} for message, problem in problems.items()])
     else:
         for message, did in changed.items():
-            output.print_line(f"Message {message} {'will be sent again' if did else 'is due already'}.")
+            output.print_line(f"Message {message} {'is due already' if did is False else 'will be sent again'}.")
         for problem in problems.values():
             output.print_error(str(problem))
     if problems:
@@ -156,7 +177,9 @@ def secret(
         holdfast webhooks secret
         holdfast webhooks secret --reveal
     """
-    signing = Signing.of(command_context.get(ctx).settings)
+    context = command_context.get(ctx)
+    context.require_local()
+    signing = Signing.of(context.settings)
     where = signing.origin if signing.given is not None else str(signing.file)
     known = signing.known()
     if reveal:

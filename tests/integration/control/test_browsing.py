@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.audit.records import AuditFilter
+from holdfast.audit.service import AuditService
 from holdfast.control import listings as browsing
 from holdfast.control.list_filters import (
-    AuditFilter,
     ClaimFilter,
     DomainFilter,
     ItemFilter,
@@ -311,12 +312,13 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
     products = ProductService(browser.database)
     assert names(products.page(wanted), "name") == ["red lamp"]
     assert products.page(ProductFilter(available=False)).rows == []
-    assert names(browser.audit(AuditFilter(kind="proxy", object_id=str(first))), "action") == ["add"]
+    log = AuditService(browser.database)
+    assert names(log.page(AuditFilter(kind="proxy", object_id=str(first))), "action") == ["add"]
     hour = timedelta(hours=1)
     now = datetime.now(UTC)
-    assert len(browser.audit(AuditFilter(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
-    assert browser.audit(AuditFilter(until=now - hour)).rows == []
-    assert browser.audit(AuditFilter(since=now + hour)).rows == []
+    assert len(log.page(AuditFilter(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
+    assert log.page(AuditFilter(until=now - hour)).rows == []
+    assert log.page(AuditFilter(since=now + hour)).rows == []
 
 
 # Refused --------------------------------------------------------------------------------------------------------------

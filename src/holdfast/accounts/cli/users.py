@@ -1,13 +1,13 @@
 """`holdfast users`: add users of the API, set passwords and roles, disable and remove them, list and end sessions."""
 
 import sys
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Protocol
 
 import typer
 
 from holdfast.accounts import name_rules, passwords
-from holdfast.accounts.records import User
-from holdfast.accounts.service import AccountService, Switched
+from holdfast.accounts.records import ApiKey, Session, User
+from holdfast.accounts.service import AccountService, PasswordChange, Switched
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
@@ -30,8 +30,46 @@ Stdin = Annotated[
 ]
 
 
+class Accounts(Protocol):
+    """Accounts of a store, or of a server."""
+
+    def add(self, name: str, role: Role, password: str | None, *, actor: str) -> tuple[User, str | None]: ...
+
+    def users(self, *, after: int, limit: int) -> list[User]: ...
+
+    def show(self, who: int | str) -> User: ...
+
+    def set_password(self, who: int | str, password: str | None, *, actor: str) -> PasswordChange: ...
+
+    def set_role(self, who: int | str, role: Role, *, actor: str) -> User: ...
+
+    def disable(self, who: int | str, *, actor: str) -> Switched: ...
+
+    def enable(self, who: int | str, *, actor: str) -> Switched: ...
+
+    def remove(self, who: int | str, *, actor: str) -> User: ...
+
+    def sessions(self, user_id: int, *, before: int | None, limit: int) -> list[Session]: ...
+
+    def revoke_sessions(self, who: int | str, *, actor: str) -> int | None: ...
+
+    def keys(self, user_id: int | None, *, after: int, limit: int) -> list[ApiKey]: ...
+
+    def revoke_key(self, key_id: int, *, actor: str) -> bool: ...
+
+
+def accounts_of(ctx: typer.Context) -> Accounts:
+    """Return the accounts of this invocation's database, or of its server."""
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.accounts import RemoteAccounts
+
+        return RemoteAccounts(context.client)
+    return account_service(ctx)
+
+
 def account_service(ctx: typer.Context) -> AccountService:
-    """Return the accounts of this invocation's database."""
+    """Return the accounts of this invocation's database. Raises UsageError with a server."""
     context = command_context.get(ctx)
     return AccountService(context.store(), context.settings.web)
 
@@ -52,7 +90,7 @@ def add(
     """
     name_rules.check(name)
     given = _password(password_stdin)
-    user, made = account_service(ctx).add(name, Role(role), given, actor=actor())
+    user, made = accounts_of(ctx).add(name, Role(role), given, actor=actor())
     _print_result(f"{user.name} is added, as {_with_article(user.role)}.", user, made, as_json)
 
 
@@ -69,7 +107,7 @@ def listed(
         holdfast users list
         holdfast users list --json
     """
-    found = account_service(ctx).users(after=after, limit=limit)
+    found = accounts_of(ctx).users(after=after, limit=limit)
     if as_json:
         output.print_json(found)
         return
@@ -101,10 +139,10 @@ def passwd(ctx: typer.Context, name: Name, password_stdin: Stdin = False, as_jso
         holdfast users passwd ann
         pass holdfast/bob | holdfast users passwd bob --password-stdin
     """
-    accounts = account_service(ctx)
+    accounts = accounts_of(ctx)
     user = accounts.show(name)
     done = accounts.set_password(user.id, _password(password_stdin), actor=actor())
-    sentence = f"{done.user.name} has another password; {pluralize(done.sessions, 'session')} ended."
+    sentence = f"{done.user.name} has another password; {_ended(done.sessions)} ended."
     _print_result(sentence, done.user, done.password, as_json, sessions=done.sessions)
 
 
@@ -121,7 +159,7 @@ def role(
         holdfast users role bob admin
         holdfast users role bob user
     """
-    user = account_service(ctx).set_role(name, Role(role), actor=actor())
+    user = accounts_of(ctx).set_role(name, Role(role), actor=actor())
     _print_result(f"{user.name} is {_with_article(user.role)}.", user, None, as_json)
 
 
@@ -133,7 +171,7 @@ def disable(ctx: typer.Context, name: Name, as_json: output.Json = False) -> Non
         holdfast users disable bob
         holdfast users disable bob --json
     """
-    _print_switched(account_service(ctx).disable(name, actor=actor()), "disabled", as_json)
+    _print_switched(accounts_of(ctx).disable(name, actor=actor()), "disabled", as_json)
 
 
 @app.command("enable", cls=Command)
@@ -144,7 +182,7 @@ def enable(ctx: typer.Context, name: Name, as_json: output.Json = False) -> None
         holdfast users enable bob
         holdfast users enable bob --json
     """
-    _print_switched(account_service(ctx).enable(name, actor=actor()), "enabled", as_json)
+    _print_switched(accounts_of(ctx).enable(name, actor=actor()), "enabled", as_json)
 
 
 @app.command("remove", cls=Command)
@@ -158,7 +196,7 @@ def remove(ctx: typer.Context, name: Name, yes: option_types.Yes = False, as_jso
     if not yes:
         question = f"Delete {output.safe(name)}, with all sessions and API keys?"
         command_context.confirm(question, "Nothing was removed.")
-    user = account_service(ctx).remove(name, actor=actor())
+    user = accounts_of(ctx).remove(name, actor=actor())
     _print_result(f"{user.name} is deleted.", user, None, as_json)
 
 
@@ -177,14 +215,14 @@ def sessions(
         holdfast users sessions ann
         holdfast users sessions ann --revoke
     """
-    accounts = account_service(ctx)
+    accounts = accounts_of(ctx)
     user = accounts.show(name)
     if revoke:
         ended = accounts.revoke_sessions(user.id, actor=actor())
         if as_json:
             output.print_json({"user": user, "sessions": ended})
         else:
-            output.print_line(f"{pluralize(ended, 'session')} of {user.name} ended.")
+            output.print_line(f"{_ended(ended).capitalize()} of {user.name} ended.")
         return
     found = accounts.sessions(user.id, before=before, limit=limit)
     if as_json:
@@ -242,6 +280,10 @@ def _print_result(sentence: str, user: User, password: str | None, as_json: bool
     if password is not None:
         output.print_line(f"Password: {password}")
         command_context.say(_ONCE)
+
+
+def _ended(sessions: int | None) -> str:
+    return "all sessions" if sessions is None else pluralize(sessions, "session")
 
 
 def _with_article(role: Role) -> str:

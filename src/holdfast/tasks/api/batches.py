@@ -12,10 +12,11 @@ from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Body, Filter, ShortText, View
-from holdfast.api.responses import OperationView, accepted
+from holdfast.api.responses import accepted
 from holdfast.control.list_filters import NameFilter
 from holdfast.model.task import TaskStatus
 from holdfast.operations.handlers import RESTART_BATCH
+from holdfast.operations.records import Operation
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["tasks"])
 
@@ -78,7 +79,7 @@ def add(given: NewBatch, response: Response, services: Services, caller: Caller)
     status_code=202,
     responses=documented(404),
 )
-def restart(name: BatchName, response: Response, services: Services, caller: Caller) -> OperationView:
+def restart(name: BatchName, response: Response, services: Services, caller: Caller) -> Operation:
     """Those that are completed, failed, cancelled or paused. There may be many of them: the operation says how far it is."""
     arguments = {"name": services.tasks.batch(name).name}
     return accepted(response, services.operations.ask(RESTART_BATCH, arguments, actor=caller.name))

@@ -13,7 +13,7 @@ from holdfast.cli.output import pluralize
 from holdfast.control.explain_text import describe_wait
 from holdfast.model.task import Task, TaskStatus
 from holdfast.settings import render_duration
-from holdfast.stats.cli.status import format_until
+from holdfast.stats.cli import format_until
 from holdfast.tasks.explain import Story
 from holdfast.tasks.queries.tasks import Crawled
 

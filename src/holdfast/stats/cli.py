@@ -1,29 +1,46 @@
-"""`holdfast status`: jobs, workers, rates and waits at a glance."""
+"""`holdfast status`: jobs, workers, rates and waits at a glance. `holdfast stats`: pages, errors and latency over time."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from holdfast.cli import command_context, output
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes, pluralize
 from holdfast.jobs.live import live_wait
 from holdfast.model.activity import Activity
-from holdfast.stats.status import Overview, overview
-
-if TYPE_CHECKING:
-    from holdfast.cli.remote.store import RemoteOverview
-
+from holdfast.stats.records import Due, Overview, Point, Stats
+from holdfast.stats.service import StatsService, parse_step
 
 _MAX_LINES: Final = 5
 """URLs in flight that are listed, and waits."""
 _MAX_PER_WORKER: Final = 2
 
 
+class Statistics(Protocol):
+    """Statistics of a store, or of a server."""
+
+    def snapshot(self) -> Stats: ...
+
+    def timeseries(self, since: datetime, *, step: timedelta) -> list[Point]: ...
+
+    def overview(self) -> Overview: ...
+
+
 def register(app: typer.Typer) -> None:
-    """Add this command to the program."""
+    """Add these commands to the program."""
     app.command("status", cls=Command)(status)
+    app.command("stats", cls=Command)(stats)
+
+
+def _statistics(ctx: typer.Context) -> Statistics:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.monitoring import RemoteStats
+
+        return RemoteStats(context.client)
+    return StatsService(context.store())
 
 
 def status(ctx: typer.Context, as_json: output.Json = False) -> None:
@@ -33,7 +50,7 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
         holdfast status
         watch holdfast status
     """
-    found = _overview(command_context.get(ctx))
+    found = _statistics(ctx).overview()
     if as_json:
         output.print_json(found)
     elif found.empty:
@@ -42,15 +59,7 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
         _print(found)
 
 
-def _overview(context: command_context.CommandContext) -> "Overview | RemoteOverview":
-    if context.remote:
-        from holdfast.cli.remote import store
-
-        return store.overview(context.client)
-    return overview(context.store())
-
-
-def _print(found: "Overview | RemoteOverview") -> None:
+def _print(found: Overview) -> None:
     rows = [_job(job) for job in found.jobs if job["domains"] or job["pages"] or job["name"] != "default"]
     output.print_table(
         ["JOB", "STATE", "PAGES", "ERRORS", "WAITING", "DOMAINS"], rows, right="PAGES ERRORS WAITING DOMAINS"
@@ -64,8 +73,8 @@ def _print(found: "Overview | RemoteOverview") -> None:
         ("Database", format_bytes(found.database_bytes)),
     ]
     fields += _activity(found)
-    alone = not any(worker["alive"] for worker in found.workers)
-    fields += [("Next" if not number else "", _due(row, found.now, alone)) for number, row in enumerate(found.due)]
+    idle = not any(worker["alive"] for worker in found.workers)
+    fields += [("Next" if not number else "", _due(due, found.now, idle)) for number, due in enumerate(found.due)]
     if found.stay_blocked:
         fields.append(("Stay blocked", f"{pluralize(found.stay_blocked, 'domain')}, until `holdfast domains unblock`"))
     output.print_fields(fields)
@@ -92,7 +101,7 @@ def _job(job: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _rate(found: "Overview | RemoteOverview") -> str:
+def _rate(found: Overview) -> str:
     if not (found.pages_per_second or found.errors_per_second):
         return "nothing in the last minute"
     return (
@@ -101,7 +110,7 @@ def _rate(found: "Overview | RemoteOverview") -> str:
     )
 
 
-def _workers(found: "Overview | RemoteOverview") -> str:
+def _workers(found: Overview) -> str:
     alive = [worker for worker in found.workers if worker["alive"]]
     if not alive:
         return "none is running"
@@ -110,7 +119,7 @@ def _workers(found: "Overview | RemoteOverview") -> str:
     return f"{len(alive):,} alive, {pluralize(held, 'domain')} held, {pluralize(window, 'URL')} in memory"
 
 
-def _activity(found: "Overview | RemoteOverview") -> list[tuple[str, str]]:
+def _activity(found: Overview) -> list[tuple[str, str]]:
     """Requests in flight, and why domains held by workers wait."""
     jobs = {job["id"]: str(job["name"]) for job in found.jobs}
     requests, fetching, waits = 0, list[str](), list[str]()
@@ -132,9 +141,9 @@ def _activity(found: "Overview | RemoteOverview") -> list[tuple[str, str]]:
     return fields
 
 
-def _due(row: dict[str, Any], now: datetime, alone: bool) -> str:
-    when = f"{format_until(row['at'], now)}, when a worker runs" if alone else format_until(row["at"], now)
-    return f"{row['what']} {when}; {pluralize(row['domains'], 'domain')} in all"
+def _due(due: Due, now: datetime, idle: bool) -> str:
+    when = f"{format_until(due.at, now)}, when a worker runs" if idle else format_until(due.at, now)
+    return f"{due.what} {when}; {pluralize(due.domains, 'domain')} in all"
 
 
 def format_until(at: datetime, now: datetime) -> str:
@@ -146,3 +155,82 @@ def format_until(at: datetime, now: datetime) -> str:
         return f"in {seconds:.0f} s"
     unit, length = next(pair for pair in (("d", 86_400), ("h", 3_600), ("min", 60)) if seconds >= 2 * pair[1])
     return f"in {seconds / length:.0f} {unit} ({output.format_time(at)} UTC)"
+
+
+def stats(
+    ctx: typer.Context,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Start of the table: a time, or an age such as 6h.")
+    ] = "1h",
+    step: Annotated[
+        str, typer.Option(metavar="STEP", help="Length of a row: minute, hour, day, or a number of minutes such as 5m.")
+    ] = "1m",
+    as_json: output.Json = False,
+) -> None:
+    """Show pages, errors, bytes and latency per minute, hour or day. Times are in UTC; minutes are kept for a week, days for ever.
+
+    Examples:
+        holdfast stats
+        holdfast stats --since 24h --step hour
+        holdfast stats --since 2026-01-01 --step day --json
+    """
+    begin = option_types.parse_time_or_age("--since", since)
+    width = parse_step(step)
+    service = _statistics(ctx)
+    points = service.timeseries(begin, step=width)
+    now = service.snapshot()
+    if as_json:
+        output.print_json({"now": now, "points": points})
+        return
+    columns = [
+        "FROM (UTC)",
+        "PAGES",
+        "PAGES/S",
+        "ERRORS",
+        "BYTES",
+        "2XX",
+        "3XX",
+        "4XX",
+        "5XX",
+        "P50",
+        "P95",
+        "FRONTIER",
+    ]
+    rows = [_row(point) for point in points if point.requests or point.frontier_size is not None]
+    if rows:
+        output.print_table(columns, rows, right=" ".join(columns[1:]))
+        output.print_line()
+    else:
+        command_context.say("Nothing was crawled since then.")
+    output.print_fields(_facts(now))
+
+
+def _row(point: Point) -> tuple[str, ...]:
+    classes = (f"{point.statuses[name]:,}" for name in ("2xx", "3xx", "4xx", "5xx"))
+    return (
+        output.format_time(point.at),
+        f"{point.pages:,}",
+        f"{point.pages_per_second:,.1f}",
+        f"{point.errors:,}",
+        format_bytes(point.bytes),
+        *classes,
+        _time(point.latency_p50_ms),
+        _time(point.latency_p95_ms),
+        "-" if point.frontier_size is None else f"{point.frontier_size:,}",
+    )
+
+
+def _time(ms: float | None) -> str:
+    return "-" if ms is None else f"{ms:,.0f} ms"
+
+
+def _facts(now: Stats) -> list[tuple[str, object]]:
+    success = "no requests" if now.success_rate is None else f"{now.success_rate:.1%} without an error"
+    return [
+        (
+            "Pages",
+            f"{now.pages_total:,} of {now.requests_total:,} requests, {now.errors_total:,} errors, {format_bytes(now.bytes_total)}",
+        ),
+        ("Last minute", f"{now.pages_per_second:,.1f} pages/s, {now.errors_per_second:,.1f} errors/s; {success}"),
+        ("Frontier", f"{now.frontier_size:,} waiting"),
+    ]
