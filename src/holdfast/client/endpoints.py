@@ -619,11 +619,12 @@ def products(
     currency: str | None = None,
     domain: str | None = None,
     available: bool | None = None,
+    order: str = "newest",
 ) -> ListSpec[Product]:
-    """Products that were found on pages, the last seen first."""
+    """Products that were found on pages. The order is `newest` or `oldest`, by when each was first seen."""
     price = {"min_price": min_price, "max_price": max_price, "currency": currency}
     filters = {"search": search, "brand": brand, **price, "domain": domain, "available": available}
-    return ListSpec("/api/products", Product, filters)
+    return ListSpec("/api/products", Product, {**filters, "order": order})
 
 
 def product(product: int) -> RequestSpec[Product]:
