@@ -4,12 +4,12 @@ process.
 The rule: a route takes a service from here and calls it; it decides nothing itself.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Self
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from holdfast import factories
 from holdfast.accounts.service import AccountService
@@ -241,25 +241,20 @@ class AppServices:
         return WebhookService(self.database)
 
 
-def _services(request: Request) -> AppServices:
+# Both are coroutines, as FastAPI would run a plain function in another thread than the request.
+
+
+async def _services(request: Request) -> AppServices:
     services = request.app.state.services
     assert isinstance(services, AppServices)  # noqa: S101 — `create_app` sets it
     return services
 
 
-def _caller(request: Request) -> Principal:
+async def _caller(request: Request) -> Principal:
     caller = request.state.caller
     assert isinstance(caller, Principal)  # noqa: S101 — `AuthorizedRoute` sets it
     return caller
 
 
-@dataclass(frozen=True, slots=True)
-class Injected:
-    """Marks a parameter of a route that `auth.AuthorizedRoute` fills in. FastAPI's own `Depends` would solve each
-    such parameter as a dependency tree, for every request."""
-
-    provider: Callable[[Request], object]
-
-
-Services = Annotated[AppServices, Injected(_services)]
-Caller = Annotated[Principal, Injected(_caller)]
+Services = Annotated[AppServices, Depends(_services)]
+Caller = Annotated[Principal, Depends(_caller)]
