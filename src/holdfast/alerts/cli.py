@@ -1,6 +1,6 @@
 """`holdfast alerts`: active and resolved alerts."""
 
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,11 +9,8 @@ from holdfast.alerts.service import AlertService
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
 
-
-class Alerts(Protocol):
-    """Alerts of a store, or of a server."""
-
-    def list(self, *, active: bool | None, before: int | None, limit: int) -> list[Alert]: ...
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteAlerts
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +58,7 @@ def alerts(
         command_context.say(f"More rows: --before {last}.")
 
 
-def _alerts(ctx: typer.Context) -> Alerts:
+def _alerts(ctx: typer.Context) -> "AlertService | RemoteAlerts":
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.monitoring import RemoteAlerts

@@ -1,6 +1,6 @@
 """`holdfast audit`: the log of changes: who, what, when."""
 
-from typing import Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -8,15 +8,11 @@ from holdfast.audit.records import AuditFilter, Entry
 from holdfast.audit.service import AuditService
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
-from holdfast.db.keyset_pagination import Key, Page
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteAuditLog
 
 _PLURALS: Final = {"batch": "batches", "frontier": "frontier", "proxy": "proxies"}
-
-
-class AuditLog(Protocol):
-    """The audit log of a store, or of a server."""
-
-    def page(self, where: AuditFilter, *, after: Key | None, limit: int) -> Page[Entry]: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +81,7 @@ def audit(
         command_context.say(f"More rows: --before {last}.")
 
 
-def _audit_log(ctx: typer.Context) -> AuditLog:
+def _audit_log(ctx: typer.Context) -> "AuditService | RemoteAuditLog":
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.monitoring import RemoteAuditLog

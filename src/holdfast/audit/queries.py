@@ -1,7 +1,4 @@
-"""Tasks, batches, proxies and the audit log in pages.
-
-The rule: a list finds ids, and the rows are read by whoever reads them one by one.
-"""
+"""SQL of the audit log: its list. Lists of tasks, batches and proxies are here, too."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,12 +1,15 @@
 """Routes of statistics: current figures, what is due next, time series, Prometheus metrics, live events."""
 
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
 
-from holdfast.api import metrics as exposition
 from holdfast.api import sse
 from holdfast.api.app_services import Services
 from holdfast.api.auth import AuthorizedRoute
@@ -16,6 +19,7 @@ from holdfast.api.request_types import Filter, Since, Until, View
 from holdfast.db.events import Kind
 from holdfast.model.task import TaskStatus
 from holdfast.stats import metrics
+from holdfast.stats.metrics import Family
 from holdfast.stats.records import Outlook, Stats, TimeSeries
 from holdfast.stats.service import parse_step
 
@@ -114,8 +118,32 @@ def events(
     "/metrics",
     summary="Prometheus metrics",
     response_class=Response,
-    responses={200: {"description": "Text of the exposition format.", "content": {exposition.MEDIA_TYPE: {}}}},
+    responses={200: {"description": "Text of the exposition format.", "content": {CONTENT_TYPE_LATEST: {}}}},
 )
 def prometheus(services: Services) -> Response:
     """Prometheus needs an API key with the scope `metrics`."""
-    return Response(exposition.render(metrics.collect(services.database)), media_type=exposition.MEDIA_TYPE)
+    return Response(_render(metrics.collect(services.database)), media_type=CONTENT_TYPE_LATEST)
+
+
+class _FamilyCollector(Collector):
+    """Passes the metrics of `stats/metrics` to the library that formats them."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            # The library appends `_total` to counters; a counter without that suffix has no type in this format.
+            name = family.name.removesuffix("_total")
+            kind = "unknown" if family.kind == "counter" and name == family.name else family.kind
+            metric = Metric(name, family.help, kind)
+            for sample in family.samples:
+                metric.add_sample(family.name + sample.suffix, dict(sample.labels), sample.value)
+            yield metric
+
+
+def _render(families: Iterable[Family]) -> bytes:
+    """Format metrics as Prometheus reads them."""
+    registry = CollectorRegistry()
+    registry.register(_FamilyCollector(list(families)))
+    return generate_latest(registry)

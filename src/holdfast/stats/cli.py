@@ -1,7 +1,7 @@
 """`holdfast status`: jobs, workers, rates and waits at a glance. `holdfast stats`: pages, errors and latency over time."""
 
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,19 +13,12 @@ from holdfast.model.activity import Activity
 from holdfast.stats.records import Due, Overview, Point, Stats
 from holdfast.stats.service import StatsService, parse_step
 
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteStats
+
 _MAX_LINES: Final = 5
 """URLs in flight that are listed, and waits."""
 _MAX_PER_WORKER: Final = 2
-
-
-class Statistics(Protocol):
-    """Statistics of a store, or of a server."""
-
-    def snapshot(self) -> Stats: ...
-
-    def timeseries(self, since: datetime, *, step: timedelta) -> list[Point]: ...
-
-    def overview(self) -> Overview: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("stats", cls=Command)(stats)
 
 
-def _statistics(ctx: typer.Context) -> Statistics:
+def _statistics(ctx: typer.Context) -> "StatsService | RemoteStats":
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.monitoring import RemoteStats

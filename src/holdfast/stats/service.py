@@ -167,7 +167,7 @@ class StatsService:
     def hosts(self, span: timedelta = timedelta(hours=1), *, limit: int = 20) -> list[Host]:
         """Return the domains with the greatest numbers of pages in the last `span`, at most a day: all of its log is read."""
         if not timedelta(0) < span <= DAY:
-            raise UsageError("Hosts can be asked for of the last day at the most.")
+            raise UsageError("Hosts can be listed for at most the last day.")
         if not 1 <= limit <= MAX_HOSTS:
             raise UsageError(f"A list gives 1 to {MAX_HOSTS} at once, not {limit}.")
         with self._database.session() as connection:

@@ -1,7 +1,6 @@
 """`holdfast webhooks`: messages about ended tasks: what was sent, what was not and why; send it again; what they are signed with."""
 
-from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,12 +8,14 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
-from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.cli import Yes
-from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState, Outbox
+from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 from holdfast.webhooks.signing import Signing
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteWebhooks
 
 app = typer.Typer(
     cls=Group, help="Webhooks: what was sent, what was not; send it again; the secret.", no_args_is_help=True
@@ -23,21 +24,7 @@ app = typer.Typer(
 _LAST_ID = 2**63 - 1
 
 
-class Webhooks(Protocol):
-    """The outbox of a store, or of a server."""
-
-    def page(self, where: DeliveryFilter, *, after: Key | None, limit: int) -> Page[Delivery]: ...
-
-    def show(self, delivery_id: int) -> Delivery: ...
-
-    def stats(self) -> Outbox: ...
-
-    def retry(self, delivery_id: int, *, actor: str) -> bool | None: ...
-
-    def retry_all(self, url: str, *, actor: str, progress: Callable[[int], None]) -> int: ...
-
-
-def _webhooks(ctx: typer.Context) -> Webhooks:
+def _webhooks(ctx: typer.Context) -> "WebhookService | RemoteWebhooks":
     context = command_context.get(ctx)
     if context.remote:
         from holdfast.cli.remote.monitoring import RemoteWebhooks
@@ -52,7 +39,7 @@ def listed(
     state: Annotated[DeliveryState | None, typer.Option("--state", help="Only those.")] = None,
     task: Annotated[int | None, typer.Option("--task", metavar="ID", min=1, max=_LAST_ID, help="Of this task.")] = None,
     before: Annotated[
-        int | None, typer.Option("--before", metavar="ID", min=1, max=_LAST_ID, help="Go on behind this message.")
+        int | None, typer.Option("--before", metavar="ID", min=1, max=_LAST_ID, help="Continue after this message.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="How many at most.")] = 50,
     as_json: output.Json = False,
@@ -126,7 +113,7 @@ def retry(
     ] = None,
     as_json: output.Json = False,
 ) -> None:
-    """Send messages again, now and with all attempts before them, whatever became of them. A receiver that wanted no more is sent to again.
+    """Send messages again, now and with all attempts before them, in any state. A receiver that was switched off is switched on.
 
     Examples:
         holdfast webhooks retry 7 8
@@ -153,8 +140,8 @@ def retry(
                 raise
             problems[message] = found
     if as_json:
-        told = [{"id": message, "changed": did} for message, did in changed.items()]
-        output.print_json(told + [{"id": message, "problem": str(problem)} for message, problem in problems.items()])
+        results = [{"id": message, "changed": did} for message, did in changed.items()]
+        output.print_json(results + [{"id": message, "problem": str(problem)} for message, problem in problems.items()])
     else:
         for message, did in changed.items():
             output.print_line(f"Message {message} {'is due already' if did is False else 'will be sent again'}.")
@@ -167,7 +154,7 @@ def retry(
 @app.command("secret", cls=Command)
 def secret(
     ctx: typer.Context,
-    reveal: Annotated[bool, typer.Option("--reveal", help="Print it, for those who check signatures.")] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Print it, for receivers that check signatures.")] = False,
     yes: Yes = False,
     as_json: output.Json = False,
 ) -> None:
@@ -180,15 +167,15 @@ def secret(
     context = command_context.get(ctx)
     context.require_local()
     signing = Signing.of(context.settings)
-    where = signing.origin if signing.given is not None else str(signing.file)
+    where = signing.origin if signing.configured is not None else str(signing.file)
     known = signing.known()
     if reveal:
         if not yes:
             command_context.confirm("Print the secret on this terminal?", "The secret was not printed.")
         known = signing.ensure()
     if as_json:
-        told: dict[str, object] = {"where": where, "set": bool(known), "secrets": len(known)}
-        output.print_json(told | ({"values": known} if reveal else {}))
+        state: dict[str, object] = {"where": where, "set": bool(known), "secrets": len(known)}
+        output.print_json(state | ({"values": known} if reveal else {}))
     elif reveal:
         output.print_line("\n".join(known))
     elif known:

@@ -260,7 +260,7 @@ def test_the_beginning_and_the_end_are_told_once(connection: psycopg.Connection,
     for _ in range(3):
         look(connection)
     assert messages(connection) == [("alert.firing", alert.id), ("alert.resolved", alert.id)]
-    taken = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    taken = queries.take(connection, count=9, lease=timedelta(minutes=1), max_attempts=10)
     assert {one.url for one in taken} == {HOOK}
     first, second = (one.message for one in taken)
     assert (

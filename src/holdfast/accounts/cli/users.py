@@ -1,13 +1,13 @@
 """`holdfast users`: add users of the API, set passwords and roles, disable and remove them, list and end sessions."""
 
 import sys
-from typing import Annotated, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from holdfast.accounts import name_rules, passwords
-from holdfast.accounts.records import ApiKey, Session, User
-from holdfast.accounts.service import AccountService, PasswordChange, Switched
+from holdfast.accounts.records import User
+from holdfast.accounts.service import AccountService, Switched
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
@@ -15,6 +15,9 @@ from holdfast.cli.output import pluralize
 from holdfast.errors import UsageError
 from holdfast.model.auth import Role
 from holdfast.proxies.cli import output as proxy_output
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.accounts import RemoteAccounts
 
 app = typer.Typer(
     cls=Group, help="Users of the API: add them, their passwords, roles and sessions.", no_args_is_help=True
@@ -30,35 +33,7 @@ Stdin = Annotated[
 ]
 
 
-class Accounts(Protocol):
-    """Accounts of a store, or of a server."""
-
-    def add(self, name: str, role: Role, password: str | None, *, actor: str) -> tuple[User, str | None]: ...
-
-    def users(self, *, after: int, limit: int) -> list[User]: ...
-
-    def show(self, who: int | str) -> User: ...
-
-    def set_password(self, who: int | str, password: str | None, *, actor: str) -> PasswordChange: ...
-
-    def set_role(self, who: int | str, role: Role, *, actor: str) -> User: ...
-
-    def disable(self, who: int | str, *, actor: str) -> Switched: ...
-
-    def enable(self, who: int | str, *, actor: str) -> Switched: ...
-
-    def remove(self, who: int | str, *, actor: str) -> User: ...
-
-    def sessions(self, user_id: int, *, before: int | None, limit: int) -> list[Session]: ...
-
-    def revoke_sessions(self, who: int | str, *, actor: str) -> int | None: ...
-
-    def keys(self, user_id: int | None, *, after: int, limit: int) -> list[ApiKey]: ...
-
-    def revoke_key(self, key_id: int, *, actor: str) -> bool: ...
-
-
-def accounts_of(ctx: typer.Context) -> Accounts:
+def accounts_of(ctx: typer.Context) -> "AccountService | RemoteAccounts":
     """Return the accounts of this invocation's database, or of its server."""
     context = command_context.get(ctx)
     if context.remote:

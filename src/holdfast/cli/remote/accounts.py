@@ -6,7 +6,7 @@ from itertools import islice
 from holdfast.accounts import name_rules, passwords
 from holdfast.accounts.records import ApiKey, Session, User
 from holdfast.accounts.service import PasswordChange, Switched
-from holdfast.cli.remote.monitoring import page_after
+from holdfast.cli.remote import page_after
 from holdfast.client import Client, endpoints
 from holdfast.model.auth import Role
 

@@ -5,24 +5,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 from holdfast.alerts.records import Alert
 from holdfast.audit.records import AuditFilter, Entry
+from holdfast.cli.remote import page_after
 from holdfast.cli.remote.jobs import RemoteJobs
 from holdfast.client import Client, endpoints
 from holdfast.client.decoding import read
-from holdfast.client.request_spec import ListSpec
 from holdfast.control.verify import Step
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.verify import Finding
 from holdfast.errors import HoldfastError
-from holdfast.model.cursor import encode_cursor
 from holdfast.operations.records import Operation
 from holdfast.stats.records import Overview, Point, Stats
 from holdfast.webhooks.records import Delivery, DeliveryFilter, Outbox
-
-T = TypeVar("T")
 
 _WORKER_FIELDS: Final = (
     "name",
@@ -46,12 +43,6 @@ _MAX_WORKERS_SHOWN: Final = 50
 _POLL_SECONDS: Final = 0.3
 _POLLS_BEFORE_HINT: Final = 30
 """Polls of a queued operation after which a message names the process that is missing."""
-
-
-def page_after(client: Client, listing: ListSpec[T], after: Key | None, limit: int) -> Page[T]:
-    """Return the page of a list after a key; None: the first one."""
-    rows, _ = client.ask(listing.page(None if after is None else encode_cursor(after), limit))
-    return Page(rows, None)
 
 
 @dataclass(frozen=True, slots=True)
