@@ -21,10 +21,9 @@ from typing import Any
 import psycopg
 
 from benchmarks.lists_data import fill
-from holdfast.control.list_filters import (
-    AuditFilter,
-)
-from holdfast.control.listings import LISTINGS, ListingService
+from holdfast.audit.records import AuditFilter
+from holdfast.audit.service import AuditService
+from holdfast.control.listings import LISTINGS, resolve_names
 from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
@@ -198,7 +197,6 @@ def _store(data: Path, pages: int, domains: int) -> Database:
 def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
     """Every case; its figures."""
     pooled = PooledDatabase.from_database(database, size=2, statement_timeout=60)
-    browser = ListingService(pooled)
     print(
         f"\nA page of {LIMIT} rows in ms, median of {TRIES}; rows of the first page, + if the next one is not empty for certain"
     )
@@ -208,7 +206,7 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
         with database.session() as connection:
             for case in cases(connection):
                 if only in (None, case.list):
-                    figures += [_figures(connection, browser, case, order) for order in case.orders]
+                    figures += [_figures(connection, pooled, case, order) for order in case.orders]
         figures += _sums(pooled)
     finally:
         pooled.close()
@@ -219,8 +217,7 @@ def bench(database: Database, only: str | None) -> list[dict[str, Any]]:
     return figures
 
 
-def _figures(connection: psycopg.Connection, browser: ListingService, case: Case, order: str) -> dict[str, Any]:
-    database = browser.database
+def _figures(connection: psycopg.Connection, database: Database, case: Case, order: str) -> dict[str, Any]:
     domains, workers = DomainService(database), WorkerService(database)
     tasks = TaskService(database, DEFAULT_RULES, NewDomains())
     lists: dict[str, Callable[..., Page[Any]]] = {
@@ -236,18 +233,19 @@ def _figures(connection: psycopg.Connection, browser: ListingService, case: Case
         "workers": workers.page,
         "runs": workers.runs,
         "claims": workers.claims,
+        "audit": AuditService(database).page,
         "jobs": JobService(database, "").page,
         "tasks": tasks.page,
         "batches": tasks.batches,
     }
-    ask = lists.get(case.list) or getattr(browser, case.list)
+    ask = lists[case.list]
     by = {"order": order} if len(LISTINGS[case.list].orders) > 1 else {}
 
     def page(after: Key | None) -> Page[Any]:
         return ask(case.given["domain"] if case.given else case.query, **by, after=after, limit=LIMIT)
 
     given = case.given or ({} if case.query is None or case.list in ("products", "deliveries") else case.query.given())
-    middle, last = _places(connection, browser, case, order, given)
+    middle, last = _places(connection, case, order, given)
     times, rows = [], []
     for after in (None, middle, last):
         taken = []
@@ -265,11 +263,11 @@ def _figures(connection: psycopg.Connection, browser: ListingService, case: Case
 
 
 def _places(
-    connection: psycopg.Connection, browser: ListingService, case: Case, order: str, given: dict[str, Any]
+    connection: psycopg.Connection, case: Case, order: str, given: dict[str, Any]
 ) -> tuple[Key | None, Key | None]:
     """Keys in the middle of a list, filtered or not, and before its last page; found the slow way."""
     listing = LISTINGS[case.list]
-    ids = browser._ids(connection, given)
+    ids = resolve_names(connection, given, registrable=False)
     if "batch" in ids:
         ids["batch"] = task_queries.batch_id(connection, str(ids["batch"]))
     where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in ids)])

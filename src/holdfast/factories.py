@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.crawler.worker_context import WorkerConfig
     from holdfast.jobs.seed_import import SeedImporter
-    from holdfast.operations.handlers import Deeds
+    from holdfast.operations.handlers import OperationHandlers
 
 
 CHILD_WAIT_SECONDS: Final = 10.0
@@ -150,10 +150,10 @@ def secret_sealer(settings: Settings) -> "SecretSealer":
 def background_services(settings: Settings, db: Database) -> "BackgroundServices":
     """The services of a background process. Before: the event loop runs."""
     from holdfast.background.process import BackgroundServices
-    from holdfast.control.maintenance import Upkeep
+    from holdfast.control.maintenance import Maintenance
     from holdfast.control.parse_phase import ParsePhase
     from holdfast.control.scheduler import Scheduler
-    from holdfast.operations.service import Operator
+    from holdfast.operations.service import OperationRunner
     from holdfast.parse import plugin_registry
     from holdfast.parse.plugin_pool import PluginPool
     from holdfast.webhooks.sender import Sender
@@ -176,22 +176,24 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
         ParsePhase(db, pool, archive_folder(settings)),
         Sender(db, settings, user_agent(settings)),
         parse_concurrency=parsing.processes,
-        upkeep=Upkeep.of(settings),
-        operator=Operator(db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()),
+        maintenance=Maintenance.of(settings),
+        operator=OperationRunner(
+            db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
+        ),
     )
 
 
-def operation_handlers(settings: Settings, db: Database) -> "Deeds":
+def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
     """The handlers of operations, by kind."""
     from holdfast.control.verify import Verifier
     from holdfast.domains.service import DomainService
     from holdfast.frontier.service import FrontierService
-    from holdfast.operations.handlers import Deeds
+    from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
     from holdfast.tasks.service import TaskService
 
     registrable = settings.domains.registrable
-    return Deeds(
+    return OperationHandlers(
         domains=DomainService(db, registrable),
         tasks=TaskService(db, url_rules(settings), new_domains(settings), registrable=registrable),
         frontier=FrontierService(db, seed_importer(settings, db), rest=settings.cooldown.exhausted),

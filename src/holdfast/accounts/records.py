@@ -1,4 +1,4 @@
-"""Users, their API keys and their sessions, without anything secret but a password that was just generated."""
+"""Users, their API keys and sessions, and the authenticated caller; without secrets, but for a password or token that was just created."""
 
 from datetime import datetime
 
@@ -64,3 +64,40 @@ class Session:
     revoked_at: datetime | None
     address: str
     user_agent: str
+
+
+@record
+class CreatedKey(ApiKey):
+    """An API key that was just created."""
+
+    token: str | None
+    """The token, which is shown this once: null where the same request was repeated."""
+
+
+@record
+class ListedSession(Session):
+    """A session that has not ended, in a list of the API."""
+
+    current: bool
+    """Whether this request was authenticated with it."""
+
+
+@record
+class Me:
+    """The authenticated caller."""
+
+    name: str
+    role: Role
+    via: str
+    """How the caller is authenticated: `session`, `key` or `no-auth`."""
+    scopes: list[Scope] | None
+    """The scopes of the API key; null: everything that the role may do."""
+    csrf: str | None
+    """Of a session: changes repeat it in the header X-CSRF-Token."""
+
+
+@record
+class LoggedIn(Me):
+    """A login that succeeded; the cookie of the response proves it."""
+
+    expires_at: datetime

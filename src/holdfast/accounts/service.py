@@ -36,8 +36,8 @@ class PasswordChange(NamedTuple):
     user: User
     password: str | None
     """The generated password, if none was given; it is kept nowhere."""
-    sessions: int
-    """The number of sessions that ended."""
+    sessions: int | None
+    """The number of sessions that ended; None: a server does not answer it."""
 
 
 class Switched(NamedTuple):
@@ -45,8 +45,8 @@ class Switched(NamedTuple):
 
     user: User
     changed: bool
-    forgotten: int = 0
-    """The number of failed logins that no longer count against the account."""
+    forgotten: int | None = 0
+    """The number of failed logins that no longer count against the account; None: a server does not answer it."""
 
 
 @dataclass(frozen=True, slots=True)

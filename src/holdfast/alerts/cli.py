@@ -1,6 +1,6 @@
 """`holdfast alerts`: active and resolved alerts."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +8,9 @@ from holdfast.alerts.records import Alert
 from holdfast.alerts.service import AlertService
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteAlerts
 
 
 def register(app: typer.Typer) -> None:
@@ -28,8 +31,7 @@ def alerts(
         holdfast alerts
         holdfast alerts --all --json
     """
-    service = AlertService(command_context.get(ctx).store())
-    found = service.list(active=None if every else True, before=before, limit=limit)
+    found = _alerts(ctx).list(active=None if every else True, before=before, limit=limit)
     last = found[-1].id if len(found) == limit else None
     if as_json:
         output.print_json({"alerts": found, "before": last})
@@ -54,6 +56,15 @@ def alerts(
     output.print_table(columns, rows, notes, right="ID VALUE")
     if last:
         command_context.say(f"More rows: --before {last}.")
+
+
+def _alerts(ctx: typer.Context) -> "AlertService | RemoteAlerts":
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.monitoring import RemoteAlerts
+
+        return RemoteAlerts(context.client)
+    return AlertService(context.store())
 
 
 def _until(one: Alert) -> str:

@@ -1,7 +1,7 @@
-"""Alerts: what they are judged by, and the table of those that were raised and resolved.
+"""SQL of alerts: the figures that rules check, and the table of alerts.
 
-The rule: an alert of a kind about a subject is raised once and stays the same row until it is over. What is to be told goes into the outbox
-in the transaction that raises or resolves it, so it is told once.
+The rule: an alert of a kind about a subject is raised once and stays the same row until it is resolved. Its message goes into the outbox
+in the transaction that raises or resolves it, so it is sent once.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from psycopg.types.json import Jsonb
 from holdfast.alerts.records import Alert
 
 KEPT: Final = timedelta(days=90)
-"""How long alerts that are over are kept."""
+"""How long resolved alerts are kept."""
 SETTLED: Final = timedelta(seconds=10)
-"""So long after its end a minute is whole: what was fetched in it is committed by then."""
+"""How long after its end a minute is complete: all that was fetched in it is committed by then."""
 
-MOST: Final = 50
-"""Alerts of a kind that are firing at the same time; where more is wrong, the rest is raised as others end."""
+MAX_FIRING: Final = 50
+"""Alerts of a kind that fire at the same time; further ones are raised as others are resolved."""
 
 _NEWEST: Final = 2**63 - 1
 
@@ -84,7 +84,7 @@ DELETE FROM alerts WHERE id IN (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong now."""
+    """A problem that a rule has found."""
 
     kind: str
     subject: str
@@ -101,13 +101,13 @@ class Minute:
 
     @property
     def requests(self) -> int:
-        """All of them."""
+        """The number of all requests."""
         return self.outcomes.total()
 
 
 @dataclass(frozen=True, slots=True)
 class SilentWorker:
-    """A worker that should be heard of, and is not."""
+    """A worker that runs or holds domains, and sends no heartbeats."""
 
     name: str
     seconds: float
@@ -118,17 +118,17 @@ class SilentWorker:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of alerts, by their ids."""
+    """The alerts that were raised and resolved, by id."""
 
     raised: list[int] = field(default_factory=list)
     resolved: list[int] = field(default_factory=list)
 
 
-# What they are judged by ----------------------------------------------------------------------------------------------
+# Figures of the rules ----------------------------------------------------------------------------------------------
 
 
 def minutes(connection: psycopg.Connection, *, count: int) -> list[Minute]:
-    """The last whole minutes, as many as asked for, the oldest first."""
+    """Return the last `count` complete minutes, the oldest first."""
     found: dict[datetime, Minute] = {}
     for at, outcome, requests in connection.execute(_MINUTES, {"minutes": count, "settled": SETTLED}):
         minute = found.setdefault(at, Minute(at))
@@ -138,12 +138,12 @@ def minutes(connection: psycopg.Connection, *, count: int) -> list[Minute]:
 
 
 def backlog(connection: psycopg.Connection, *, count: int) -> list[tuple[datetime, int]]:
-    """How long the frontier was at the end of the last so many minutes, and of the one before them, as far as somebody looked."""
+    """Return the sizes of the frontier at the end of the last `count` minutes and of the one before them, as far as they were counted."""
     return connection.execute(_BACKLOG, {"minutes": count}).fetchall()
 
 
 def silent_workers(connection: psycopg.Connection, *, silence: timedelta, limit: int) -> list[SilentWorker]:
-    """Workers that hold domains, or whose run says that it runs, without a sign of life for so long."""
+    """Return workers that hold domains or have a running run, without a heartbeat for `silence`."""
     return [SilentWorker(*row) for row in connection.execute(_SILENT, {"silence": silence, "limit": limit})]
 
 
@@ -153,15 +153,15 @@ def silent_workers(connection: psycopg.Connection, *, silence: timedelta, limit:
 def settle(
     connection: psycopg.Connection, findings: Sequence[Finding], *, kinds: Collection[str], tell: str | None
 ) -> Changed:
-    """What is wrong now, of these kinds, is firing; what was and is not any more is resolved. `tell`: where both are sent to, if anywhere.
+    """Raise alerts for new findings of these kinds, and resolve those without a finding. `tell`: the receiver of webhooks, if there is one.
 
-    Before: a transaction is open, and nobody else settles. After (with its commit): each has one row, and one message for its beginning
-    and one for its end are in the outbox. No more than `MOST` of a kind are firing.
+    Before: a transaction is open, and no other one settles. After (with its commit): each has one row, and one message for its start
+    and one for its end are in the outbox. At most `MAX_FIRING` of a kind fire.
     """
     changed = Changed()
     rows = connection.execute(_FIRING, {"kinds": sorted(kinds)}).fetchall()
     firing = {(kind, subject): number for number, kind, subject in rows}
-    room = {kind: MOST - sum(row[1] == kind for row in rows) for kind in kinds}
+    room = {kind: MAX_FIRING - sum(row[1] == kind for row in rows) for kind in kinds}
     for found in findings:
         values = {
             "kind": found.kind,
@@ -195,12 +195,12 @@ def _tell(connection: psycopg.Connection, number: int, event: str, url: str | No
 def list_alerts(
     connection: psycopg.Connection, *, active: bool | None = None, before: int | None = None, limit: int = 100
 ) -> list[Alert]:
-    """Alerts, the newest first; `before` is the id of the last one seen."""
+    """Return alerts, the newest first; `before` is the last id of the page before."""
     query = f"{_READ} WHERE id < %(before)s{_ACTIVE[active]} ORDER BY id DESC LIMIT %(limit)s"
     with connection.cursor(row_factory=class_row(Alert)) as cursor:
         return cursor.execute(query, {"before": _NEWEST if before is None else before, "limit": limit}).fetchall()
 
 
 def trim(connection: psycopg.Connection, *, chunk: int = 1_000) -> int:
-    """Delete alerts that are over for long, a chunk of them; how many."""
+    """Delete a chunk of alerts that were resolved long ago; return how many."""
     return connection.execute(_TRIM, {"kept": KEPT, "chunk": chunk}).rowcount

@@ -1,7 +1,7 @@
 """The rules of alerts: what raises and resolves them.
 
-The rule: a rule is a question to the store and a bound. It is asked every ten seconds by whichever background ticks, one at a time; an
-alert is raised once and resolved by itself.
+The rule: each rule is a query and a bound. Background processes check them every ten seconds, one process at a time; an alert is raised
+once, and resolved when the query no longer finds it.
 """
 
 from collections import Counter
@@ -19,34 +19,34 @@ from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.proxies.queries import reports as proxy_reports
 from holdfast.settings import Settings
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 
 EVERY: Final = timedelta(seconds=9)
-"""Looked at by each tick of ten seconds."""
+"""The interval of checks, by each tick of ten seconds."""
 PROXIES_EVERY: Final = timedelta(seconds=55)
-"""The same of proxies, for which all domains are looked at."""
+"""The interval of checks of proxies, which read all domains."""
 
-_LOOKED_AT: Final = 1_000
+_MAX_FINDINGS: Final = 1_000
 _CAUSES: Final = 5
-"""The most frequent ones, which an alert names."""
+"""The number of causes that an alert lists, the frequent ones first."""
 _ERRORS: Final = frozenset(
     {Outcome.NOT_FOUND, *(outcome for outcome, treatment in TREATMENT.items() if treatment.error)}
 )
-"""All answers with a status of 4xx or 5xx, and requests without a usable answer. A page that is gone says nothing against its domain, and
-so is no error there; but a crawl that finds nothing else is one that an operator has to look at."""
+"""All responses with a status of 4xx or 5xx, and requests without a usable response. A missing page is no error of its domain; but a
+crawl with only missing pages needs an operator."""
 
 
 class Kind(StrEnum):
-    """What may be wrong."""
+    """The kind of an alert."""
 
     ERROR_RATE = "error_rate"
     """In each of the last minutes too many requests were errors; the value is their share over all of them."""
     BACKLOG = "backlog"
-    """The frontier grows too fast; the value is by how much it grew a minute."""
+    """The frontier grows too fast; the value is its growth per minute."""
     WORKER_SILENT = "worker_silent"
-    """A worker that holds domains, or says that it runs, is not heard of; the value is for how many seconds."""
+    """A worker that holds domains, or has a running run, sends no heartbeats; the value is the seconds since the last one."""
     FEW_PROXIES = "few_proxies"
-    """A domain that uses its pool has too few active proxies; the value is how many."""
+    """A domain that uses its pool has too few active proxies; the value is their number."""
     PROXIES_FAIL = "proxies_fail"
     """The proxies of a domain fail too often; the value is the share of requests."""
 
@@ -57,16 +57,16 @@ OF_PROXIES: Final = (Kind.FEW_PROXIES, Kind.PROXIES_FAIL)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The bounds."""
+    """The bounds of all rules."""
 
     minutes: int = 5
-    """So long it has to be wrong."""
+    """The time for which a bound must be exceeded."""
     error_rate: float = 0.20
     least_errors: int = 20
-    """In all these minutes: of ten requests three failures say nothing. At the bound of 20 % it takes 100 requests, where every request
-    fails 20: a crawl with 15 s between its requests has them."""
+    """In all these minutes: three failures of ten requests prove nothing. At the bound of 20 % it takes 100 requests; if every request
+    fails, 20, which a crawl with 15 s between its requests has."""
     growth: float = 0.10
-    """A minute."""
+    """Per minute."""
     least_backlog: int = 1_000
     """At the beginning of these minutes: every crawl begins with a frontier that grows fast."""
     silence: timedelta = SILENCE
@@ -74,18 +74,18 @@ class Rules:
     proxy_failures: float = proxy_reports.MAX_FAILURE_PERCENT
     """Per cent."""
     usual: ProxyMode = ProxyMode.DIRECT
-    """What domains use that say nothing."""
+    """The proxy mode of domains without one of their own."""
     tell: str | None = None
-    """Where it is told; None: nowhere."""
+    """The receiver of webhooks; None: there is none."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As the settings say. Workers that give signs of life more rarely are silent later."""
+        """From the settings. With rarer heartbeats a worker counts as silent later."""
         silence = max(SILENCE, 4 * settings.worker.heartbeat)
         return cls(silence=silence, usual=ProxyMode(settings.proxies.use), tell=settings.webhook.alerts_url)
 
     def look(self, connection: Connection) -> Changed:
-        """Raise what is wrong with crawling and workers, resolve what is not any more, if that is due and nobody is at it."""
+        """Raise and resolve alerts of crawling and workers, if that is due and no other process does it."""
         with periodic_locks.acquire(connection, periodic_locks.ALERTS, every=EVERY) as turn:
             if not turn.due:
                 return Changed()
@@ -93,7 +93,7 @@ class Rules:
             return self._settle(connection, found, OF_CRAWLING)
 
     def look_at_proxies(self, connection: Connection) -> Changed:
-        """The same for proxies."""
+        """Raise and resolve alerts of proxies, likewise."""
         with periodic_locks.acquire(connection, periodic_locks.PROXIES, every=PROXIES_EVERY) as turn:
             if not turn.due:
                 return Changed()
@@ -108,7 +108,7 @@ class Rules:
     # The rules
 
     def of_crawling(self, connection: Connection) -> Iterator[Finding]:
-        """Errors, and the frontier."""
+        """Check the error rate and the growth of the frontier."""
         lately = queries.minutes(connection, count=self.minutes)
         if (rate := self.failing(lately)) is not None:
             causes = sum((_errors(minute) for minute in lately), Counter[str]())
@@ -124,36 +124,36 @@ class Rules:
             yield Finding(Kind.BACKLOG, "", growth, {"from": sizes[0], "to": sizes[-1], "minutes": self.minutes})
 
     def failing(self, lately: Sequence[Minute]) -> float | None:
-        """The share of errors, if it was too large in each of these minutes; None: it was not, or nobody can tell."""
+        """Return the share of errors, if it was too large in each of these minutes; None: it was not, or there are too few requests."""
         errors = [_errors(minute).total() for minute in lately]
         if sum(errors) < self.least_errors or len(lately) < self.minutes:
             return None
-        # Also one without requests.
+        # A minute without requests is within the bound, too.
         if any(count <= self.error_rate * minute.requests for count, minute in zip(errors, lately, strict=True)):
             return None
         return sum(errors) / sum(minute.requests for minute in lately)
 
     def growing(self, sizes: Sequence[int]) -> float | None:
-        """By how much the frontier grew a minute, if that was too much; None: it was not, or nobody can tell."""
+        """Return the growth of the frontier per minute, if it was too large; None: it was not, or too little is known."""
         if len(sizes) <= self.minutes or sizes[0] < self.least_backlog:
             return None
         growth = (sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1)) - 1
         return growth if growth > self.growth else None
 
     def of_workers(self, connection: Connection) -> Iterator[Finding]:
-        """Workers that are not heard of."""
-        for one in queries.silent_workers(connection, silence=self.silence, limit=_LOOKED_AT):
+        """Check for silent workers."""
+        for one in queries.silent_workers(connection, silence=self.silence, limit=_MAX_FINDINGS):
             details = {"host": one.host, "domains": one.held, "last_heard_of": one.heartbeat_at.isoformat()}
             yield Finding(Kind.WORKER_SILENT, one.name, one.seconds, details)
 
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
-        """Domains to look after."""
+        """Check the pools of domains."""
         for few in proxy_reports.few_active(
-            connection, default=self.usual, min_active=self.fewest_proxies, limit=_LOOKED_AT
+            connection, default=self.usual, min_active=self.fewest_proxies, limit=_MAX_FINDINGS
         ):
             yield Finding(Kind.FEW_PROXIES, few.domain, few.active, {"proxies": few.proxies})
         for many in proxy_reports.many_failures(
-            connection, default=self.usual, max_percent=self.proxy_failures, limit=_LOOKED_AT
+            connection, default=self.usual, max_percent=self.proxy_failures, limit=_MAX_FINDINGS
         ):
             details = {"requests": many.requests, "refused": many.total_failures, "failed": many.proxy_failures}
             yield Finding(Kind.PROXIES_FAIL, many.domain, many.failure_percent / 100, details)

@@ -15,7 +15,7 @@ class AlertService:
     database: Database
 
     def list(self, *, active: bool | None = None, before: int | None = None, limit: int = 100) -> list[Alert]:
-        """Return alerts, the newest first: firing ones, resolved ones, or all; `before` is the id of the last one seen."""
+        """Return alerts, the newest first: firing ones, resolved ones, or all; `before` is the last id of the page before."""
         check_page_size(limit)
         with self.database.session() as connection:
             return queries.list_alerts(connection, active=active, before=before, limit=limit)

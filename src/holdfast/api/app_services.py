@@ -4,22 +4,20 @@ process.
 The rule: a route takes a service from here and calls it; it decides nothing itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Self
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from holdfast import factories
 from holdfast.accounts.service import AccountService
 from holdfast.api.event_hub import EventHub, SnapshotPoller
 from holdfast.api.probe import CachedProbe
 from holdfast.api.rate_limit import RateLimit, RateLimiter
-from holdfast.api.responses import Stats
 from holdfast.control.explain import Explainer
-from holdfast.control.health import NO_ANSWER, Part, look
-from holdfast.control.listings import ListingService
+from holdfast.control.health import NO_ANSWER, look
 from holdfast.db.connection import Database
 from holdfast.db.pool import PooledDatabase
 from holdfast.db.request_auth import RateLimits
@@ -31,6 +29,7 @@ from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.jobs.summary import SummaryCache
 from holdfast.model.auth import Principal, Role
+from holdfast.model.health import Part
 from holdfast.model.proxy import ProxyMode
 from holdfast.operations.service import OperationService
 from holdfast.pages.service import PageService
@@ -138,7 +137,7 @@ class AppServices:
     @cached_property
     def stats_snapshots(self) -> SnapshotPoller:
         """Statistics for live streams, looked up once for all of them."""
-        return SnapshotPoller(lambda keys: dict.fromkeys(keys, Stats.of(self.stats.snapshot())))
+        return SnapshotPoller(lambda keys: dict.fromkeys(keys, self.stats.snapshot()))
 
     @cached_property
     def job_snapshots(self) -> SnapshotPoller:
@@ -156,11 +155,6 @@ class AppServices:
         return CrawlService(
             self.database, self.seed_importer, factories.secret_sealer(self.settings), self.settings.crawl.max_depth
         )
-
-    @cached_property
-    def listings(self) -> ListingService:
-        """Lists, filtered and paginated."""
-        return ListingService(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
 
     @cached_property
     def frontier(self) -> FrontierService:
@@ -239,25 +233,20 @@ class AppServices:
         return WorkerService(self.database)
 
 
-def _services(request: Request) -> AppServices:
+# Both are coroutines, as FastAPI would run a plain function in another thread than the request.
+
+
+async def _services(request: Request) -> AppServices:
     services = request.app.state.services
     assert isinstance(services, AppServices)  # noqa: S101 — `create_app` sets it
     return services
 
 
-def _caller(request: Request) -> Principal:
+async def _caller(request: Request) -> Principal:
     caller = request.state.caller
     assert isinstance(caller, Principal)  # noqa: S101 — `AuthorizedRoute` sets it
     return caller
 
 
-@dataclass(frozen=True, slots=True)
-class Injected:
-    """Marks a parameter of a route that `auth.AuthorizedRoute` fills in. FastAPI's own `Depends` would solve each
-    such parameter as a dependency tree, for every request."""
-
-    provider: Callable[[Request], object]
-
-
-Services = Annotated[AppServices, Injected(_services)]
-Caller = Annotated[Principal, Injected(_caller)]
+Services = Annotated[AppServices, Depends(_services)]
+Caller = Annotated[Principal, Depends(_caller)]

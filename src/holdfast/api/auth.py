@@ -8,28 +8,27 @@ CSRF token). A request that matches no route counts for the rate limits as well.
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
-from inspect import Parameter, iscoroutinefunction, signature
-from typing import Any, Final, NamedTuple, get_args
+from inspect import iscoroutinefunction
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from fastapi import HTTPException, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
-from starlette.types import Scope
 
 from holdfast.accounts.tokens import Kind
 from holdfast.api import errors, idempotency
-from holdfast.api.app_services import AppServices, Injected
+from holdfast.api.app_services import AppServices
 from holdfast.api.permissions import ROUTES, LimitedBy, RoutePolicy
 from holdfast.api.rate_limit import RateLimitStatus
 from holdfast.api.thread_pools import ThreadPools, run_without_loop
-from holdfast.errors import Denied, StoreUnavailable, TooMany, Unauthenticated
+from holdfast.errors import Denied, HoldfastError, StoreUnavailable, TooMany, Unauthenticated
 from holdfast.model.auth import ANONYMOUS, LOCAL_ADMIN, Principal, Role
 from holdfast.settings import Web
 
@@ -61,12 +60,7 @@ class AuthorizedRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self._is_async = iscoroutinefunction(endpoint)
         """The endpoint is a coroutine that waits for no database, so that it needs no thread."""
-        super().__init__(path, _with_injected_parameters(endpoint), **options)
-        self._static_prefix = self.path_format.partition("{")[0]
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as the parent class does, but compare the static prefix of the path first, which costs a tenth."""
-        return super().matches(scope) if scope["path"].startswith(self._static_prefix) else (Match.NONE, {})
+        super().__init__(path, _in_this_thread(endpoint), **options)
 
     def get_route_handler(self) -> Handler:
         """The endpoint's handler, after authentication, rate limits, permissions and CSRF checks."""
@@ -241,13 +235,27 @@ async def count_unmatched(request: Request) -> None:
         _raise_if_over_limit(request.state.rate_limit_statuses)
 
 
-async def counted_error(request: Request, status: int, detail: str) -> Response:
-    """The response to a request that cannot be served: the given status, or 429 if the caller is over the limit."""
+async def counted_error(
+    request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The response to a request that cannot be served: this status, or 429 if the caller is over the limit."""
     try:
         await count_unmatched(request)
-    except TooMany as problem:
+    except HoldfastError as problem:
         return errors.from_error(problem)
-    return errors.from_status(status, detail)
+    return errors.from_status(status, detail, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Let requests that match no route (404, 405) count for the rate limits."""
+
+    async def unmatched(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, HTTPException)  # noqa: S101 — it has a status
+        detail = errors.http_detail(request, problem)
+        return await counted_error(request, problem.status_code, detail, problem.headers)
+
+    for status in (404, 405):
+        app.add_exception_handler(status, unmatched)
 
 
 def _authenticate_and_count(services: AppServices, credentials: _Credentials) -> tuple[Principal, RateLimitStatus]:
@@ -302,34 +310,15 @@ async def _read_body(request: Request, web: Web) -> None:
         raise HTTPException(400, "The body broke off.") from None
 
 
-def _with_injected_parameters(endpoint: Callable[..., Any]) -> Callable[..., Any]:
-    """The endpoint as a coroutine that runs in the calling thread, so that FastAPI does not move it to another one.
-    FastAPI does not see the injected parameters; it sees the request that they are taken from."""
-    declared = signature(endpoint).parameters
-    injected = {
-        name: marker.provider
-        for name, parameter in declared.items()
-        for marker in get_args(parameter.annotation)[1:]
-        if isinstance(marker, Injected)
-    }
-    request_name = next((name for name, parameter in declared.items() if parameter.annotation is Request), None)
-    visible = [
-        parameter.replace(kind=Parameter.KEYWORD_ONLY) for name, parameter in declared.items() if name not in injected
-    ]
-    if injected and request_name is None:
-        visible.append(Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request))
+def _in_this_thread(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """The endpoint as a coroutine that runs in the calling thread, so that FastAPI does not move it to another one."""
+    if iscoroutinefunction(endpoint):
+        return endpoint
 
     @wraps(endpoint)
     async def call(**values: Any) -> Any:
-        if injected:
-            request = values[request_name] if request_name is not None else values.pop("request")
-            for name, provider in injected.items():
-                values[name] = provider(request)
-        result = endpoint(**values)
-        return await result if is_async else result
+        return endpoint(**values)
 
-    is_async = iscoroutinefunction(endpoint)
-    call.__signature__ = signature(endpoint).replace(parameters=visible)  # type: ignore[attr-defined]  # FastAPI looks there
     return call
 
 

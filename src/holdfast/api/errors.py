@@ -167,12 +167,17 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, problem: HTTPException) -> Response:
-        details = {
-            404: f"There is nothing at {request.url.path[:_MAX_PATH_LENGTH]}; /api/openapi.json lists what there is.",
-            405: f"{request.method} is not for {request.url.path[:_MAX_PATH_LENGTH]}; the Allow header says what is.",
-        }
-        detail = details.get(problem.status_code, str(problem.detail))
-        return from_status(problem.status_code, detail, headers=problem.headers)
+        return from_status(problem.status_code, http_detail(request, problem), headers=problem.headers)
+
+
+def http_detail(request: Request, problem: HTTPException) -> str:
+    """The detail of a problem that the router or the HTTP layer has found."""
+    path = request.url.path[:_MAX_PATH_LENGTH]
+    details = {
+        404: f"There is nothing at {path}; /api/openapi.json lists what there is.",
+        405: f"{request.method} is not for {path}; the Allow header says what is.",
+    }
+    return details.get(problem.status_code, str(problem.detail))
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

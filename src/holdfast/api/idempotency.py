@@ -14,9 +14,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request, Response
-from pydantic import BaseModel
 
 from holdfast import failpoints
+from holdfast.api.responses import dump_json
 from holdfast.api.thread_pools import run_without_loop
 from holdfast.db import idempotency_keys
 from holdfast.db.idempotency_keys import StoredResponse
@@ -98,10 +98,10 @@ def _without_secrets(body: bytes) -> bytes:
     return json.dumps({name: value for name, value in document.items() if name not in _SECRET_NAMES}).encode()
 
 
-def store_instead(request: Request, response: BaseModel) -> None:
+def store_instead(request: Request, response: object) -> None:
     """Store this response instead of the real one, which has a secret that is shown once: a repeated request gets
     this one."""
-    request.state.replay_body = response.model_dump_json().encode()
+    request.state.replay_body = dump_json(response).encode()
 
 
 def _replay(stored: StoredResponse, digest: bytes) -> Response:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from holdfast.control import listings as browsing
+from holdfast.control import listings
 from holdfast.errors import UsageError
 from holdfast.model.cursor import INVALID_CURSOR, Key, decode_cursor, encode_cursor
 
@@ -42,7 +42,7 @@ class Page(BaseModel, Generic[Row]):
 
 def decode_list_cursor(listing: str, order: str, cursor: str | None) -> tuple[object, ...] | None:
     """Decode the cursor of one of the lists of `control/listings`. Raises UsageError."""
-    return decode_cursor(cursor, *browsing.kinds(listing, order))
+    return decode_cursor(cursor, *listings.key_types(listing, order))
 
 
 def decode_id_cursor(cursor: str | None) -> int | None:

@@ -21,6 +21,7 @@ from holdfast.api.app_services import AppServices
 from holdfast.api.auth import authenticate, credentials_of
 from holdfast.api.event_hub import EventFilter, EventHub, Missing, SnapshotPoller, Subscription
 from holdfast.api.permissions import ROUTES
+from holdfast.api.responses import dump_json
 from holdfast.db import events
 from holdfast.db.connection import Database
 from holdfast.db.events import Cursor, Event
@@ -147,15 +148,13 @@ async def _frames(
     async for found in source:
         now = time.monotonic()
         frames = [
-            _frame(event.kind, _event_data(event).model_dump_json(ensure_ascii=True), str(event.cursor))
-            for event in found
+            _frame(event.kind, dump_json(_event_data(event), ensure_ascii=True), str(event.cursor)) for event in found
         ]
         if subscription is not None and (value := subscription.value()) is not Missing.NOT_POLLED:
             if value is None:
                 yield b"".join([*frames, _frame("gone", "{}")])
                 return
-            kind: Any = type(value)
-            text = _adapter(kind).dump_json(value, ensure_ascii=True).decode()
+            text = dump_json(value, ensure_ascii=True)
             frames += [_frame(name, text)] if text != last else []
             last = text
         if not frames and now - last_sent >= KEEPALIVE:

@@ -1,13 +1,16 @@
 """`holdfast audit`: the log of changes: who, what, when."""
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.audit.service import AuditDesk
+from holdfast.audit.records import AuditFilter, Entry
+from holdfast.audit.service import AuditService
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
-from holdfast.db.audit import Entry
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteAuditLog
 
 _PLURALS: Final = {"batch": "batches", "frontier": "frontier", "proxy": "proxies"}
 
@@ -53,8 +56,8 @@ def audit(
         holdfast audit --actor cli:ann
         holdfast audit --kind task --id 12 --json
     """
-    desk = AuditDesk(command_context.get(ctx).store())
-    found = desk.listing(actor=actor, kind=kind, object_id=object_id, before=before, limit=limit)
+    where = AuditFilter(actor=actor, kind=kind, object_id=object_id)
+    found = _audit_log(ctx).page(where, after=None if before is None else (before,), limit=limit).rows
     last = found[-1].id if len(found) == limit else None
     if as_json:
         output.print_json({"entries": found, "before": last})
@@ -78,9 +81,18 @@ def audit(
         command_context.say(f"More rows: --before {last}.")
 
 
+def _audit_log(ctx: typer.Context) -> "AuditService | RemoteAuditLog":
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.monitoring import RemoteAuditLog
+
+        return RemoteAuditLog(context.client)
+    return AuditService(context.store())
+
+
 def _object(entry: Entry) -> str:
     kind = entry.object_kind
-    # Several objects at once; the details name them.
+    # An entry for several objects; the details name them.
     return (
         _PLURALS.get(kind, kind if kind.endswith("s") else f"{kind}s")
         if entry.object_id == "*"

@@ -1,16 +1,16 @@
 """SQL of the audit log: its list."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 import psycopg
 
-from holdfast.db.audit import Entry
-from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
+from holdfast.audit.records import AuditFilter, Entry
+from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, Range, SortColumn
 
 _DOWN: Final = (SortColumn("t.id", int, descending=True),)
 _UP: Final = (SortColumn("t.id", int),)
-
 AUDIT: Final = Listing(
     "audit_log",
     "t.id, t.at, t.actor, t.action, t.object_kind, t.object_id, t.details",
@@ -33,17 +33,30 @@ AUDIT: Final = Listing(
 )
 _FROM: Final = "SELECT min(id) FROM (SELECT id FROM audit_log WHERE at >= %(at)s ORDER BY at LIMIT %(many)s) first"
 _TO: Final = "SELECT max(id) FROM (SELECT id FROM audit_log WHERE at < %(at)s ORDER BY at DESC LIMIT %(many)s) last"
-_AT_ONCE: Final = 1_000
-"""Deeds that may be under way in the same moment: their ids and times need not be in the same order."""
+_CONCURRENT: Final = 1_000
+"""Transactions that may run at the same time: the ids and the times of their entries need not be in the same order."""
 
 
-def audit_between(connection: psycopg.Connection, since: datetime | None, until: datetime | None) -> dict[str, object]:
-    """Filters for the deeds of a time: by it, and by the ids that lie in it, so that no others are looked at."""
-    given: dict[str, object] = {}
-    for name, at, query, bound in (("since", since, _FROM, "from_id"), ("until", until, _TO, "to_id")):
+def page(
+    connection: psycopg.Connection,
+    where: AuditFilter,
+    filters: Mapping[str, object],
+    *,
+    order: str = "newest",
+    after: Key | None = None,
+    limit: int = 100,
+) -> Page[Entry]:
+    """Return one page of entries; `filters` are those of `where`."""
+    bounds = _id_bounds(connection, where.since, where.until)
+    return AUDIT.page(connection, {**filters, **bounds}, order=order, after=after, limit=limit)
+
+
+def _id_bounds(connection: psycopg.Connection, since: datetime | None, until: datetime | None) -> dict[str, object]:
+    """Return filters by the ids of the entries in a time span, so that no others are read."""
+    bounds: dict[str, object] = {}
+    for at, query, bound in ((since, _FROM, "from_id"), (until, _TO, "to_id")):
         if at is not None:
-            row = connection.execute(query, {"at": at, "many": _AT_ONCE}).fetchone()
-            # None: there is no such deed.
-            beyond = row[0] if row and row[0] is not None else (2**62 if bound == "from_id" else 0)
-            given |= {name: at, bound: beyond}
-    return given
+            row = connection.execute(query, {"at": at, "many": _CONCURRENT}).fetchone()
+            # Without an entry in the span, a bound that excludes all.
+            bounds[bound] = row[0] if row and row[0] is not None else (2**62 if bound == "from_id" else 0)
+    return bounds

@@ -16,14 +16,14 @@ import uvloop
 from procrastinate import exceptions
 
 from holdfast.background.queues import QueueHandlers, make_app
-from holdfast.control.maintenance import Upkeep
+from holdfast.control.maintenance import Maintenance
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError
-from holdfast.operations.service import Operator
+from holdfast.operations.service import OperationRunner
 from holdfast.webhooks.sender import Sender
 
 log: Final = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class BackgroundServices:
     sender: Sender
     parse_concurrency: int
     """The number of tasks parsed at the same time."""
-    upkeep: Upkeep = field(default_factory=Upkeep)
-    operator: Operator | None = None
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    operator: OperationRunner | None = None
     """Runs long operations; None: not in this process."""
 
 
@@ -136,7 +136,7 @@ class BackgroundProcess:
 
     async def _tick(self) -> None:
         services = self._services
-        for name, task in {"schedule": services.scheduler.tick, **services.upkeep.duties()}.items():
+        for name, task in {"schedule": services.scheduler.tick, **services.maintenance.duties()}.items():
             try:
                 await self._db.call(task)
             except DatabaseUnavailable:

@@ -51,8 +51,7 @@ COMMAND_MODULES: Final = (
         ),
     ),
     CommandModule("holdfast.workers.cli", ("claims", "release-stuck-claims", "cleanup-stale-runs")),
-    CommandModule("holdfast.stats.cli.status", ("status",)),
-    CommandModule("holdfast.stats.cli.stats", ("stats",)),
+    CommandModule("holdfast.stats.cli", ("status", "stats")),
     CommandModule("holdfast.alerts.cli", ("alerts",)),
     CommandModule("holdfast.cli.explain", ("explain",)),
     CommandModule("holdfast.cli.export", ("export",)),
@@ -122,6 +121,8 @@ ALIASES: Final = {
 REMOTE_COMMANDS: Final = frozenset(
     {
         "batches",
+        "alerts",
+        "audit",
         "claims",
         "cleanup-stale-runs",
         "config",
@@ -134,14 +135,18 @@ REMOTE_COMMANDS: Final = frozenset(
         "explain",
         "export",
         "jobs",
+        "keys",
         "products",
         "proxies",
         "recalculate-priorities",
         "release-stuck-claims",
         "seeds",
+        "stats",
         "status",
         "tasks",
+        "users",
         "verify",
+        "webhooks",
     }
 )
 """The commands that work with `--server`, wholly or in part."""

@@ -65,13 +65,15 @@ def verify(
 
 def _verifier(context: command_context.CommandContext, *, archive: bool) -> StoreVerifier:
     if context.remote:
-        from holdfast.cli.remote.store import RemoteVerifier
+        from holdfast.cli.remote.monitoring import RemoteVerifier
 
         return RemoteVerifier(context.client, archive=archive, say=command_context.say)
     folder = factories.archive_folder(context.settings)
-    wanted = folder if archive and folder.is_dir() else None
     return Verifier(
-        context.store(), context.settings.politeness.retries, wanted, context.settings.database_url is not None
+        context.store(),
+        context.settings.politeness.retries,
+        folder if archive and folder.is_dir() else None,
+        context.settings.database_url is not None,
     )
 
 

@@ -28,8 +28,8 @@ from holdfast.client.transport import (
     restart_download,
     wait_steps,
 )
-from holdfast.client.values import Operation
 from holdfast.errors import HoldfastError
+from holdfast.operations.records import Operation
 
 T = TypeVar("T")
 

@@ -11,7 +11,9 @@ from typing import Any, Final, Unpack
 
 import httpx
 
+from holdfast.accounts.records import ApiKey, CreatedUser, ListedSession, Me, User
 from holdfast.alerts.records import Alert
+from holdfast.audit.records import Entry
 from holdfast.client.decoding import read
 from holdfast.client.request_spec import (
     ListSpec,
@@ -24,14 +26,7 @@ from holdfast.client.request_spec import (
     if_match,
     no_body,
 )
-from holdfast.client.values import (
-    Event,
-    Me,
-    Operation,
-    Outlook,
-    Stats,
-    TimeSeries,
-)
+from holdfast.client.sse import Event
 from holdfast.domains.records import (
     Domain,
     DomainChanges,
@@ -56,6 +51,8 @@ from holdfast.jobs.records import (
     NewJob,
     Secrets,
 )
+from holdfast.model.health import Health
+from holdfast.operations.records import Operation
 from holdfast.pages.records import CrawledPage, Explanation, PageFacts
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
@@ -70,6 +67,7 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
+from holdfast.stats.records import Outlook, Stats, TimeSeries
 from holdfast.tasks.records import (
     AskedTask,
     Batch,
@@ -82,18 +80,97 @@ from holdfast.tasks.records import (
     TaskRestart,
     TaskStory,
 )
+from holdfast.webhooks.records import Delivery, Outbox
 from holdfast.workers.records import Claim, ClaimSummary, ClosedRuns, ReleasedClaims, Run, Worker
 
 JobRef = str | int | Job
 JobUpdate = Event | JobProgress
 """What `watch` yields."""
 
-# The caller, and statistics
+# The server, the caller, and accounts
+
+
+def health() -> RequestSpec[Health]:
+    """The health of the server, its database and Redis."""
+    return RequestSpec("GET", "/health", decode_one(Health))
 
 
 def me() -> RequestSpec[Me]:
     """The user that the server takes you for."""
     return RequestSpec("GET", "/api/auth/me", decode_one(Me))
+
+
+def users() -> ListSpec[User]:
+    """Users, in the order of their ids."""
+    return ListSpec("/api/admin/users", User, {})
+
+
+def user(user: str | int) -> RequestSpec[User]:
+    """One user, by name or id."""
+    return RequestSpec("GET", format_path("/api/admin/users/{}", user), decode_one(User))
+
+
+def create_user(name: str, *, role: str = "user", password: str | None = None) -> RequestSpec[CreatedUser]:
+    """Create a user. Without `password` one is generated, and is in the response."""
+    body = {"name": name, "role": role, "password": password}
+    return RequestSpec("POST", "/api/admin/users", decode_one(CreatedUser), body=body)
+
+
+def change_user(
+    user: str | int,
+    *,
+    role: str | None = None,
+    disabled: bool | None = None,
+    password: str | None = None,
+    version: int | None = None,
+) -> RequestSpec[User]:
+    """Change one of role, disabled and password; all sessions of the user end. With `version`: only if there was no
+    other change since that version."""
+    path = format_path("/api/admin/users/{}", user)
+    body = {"role": role, "disabled": disabled, "password": password}
+    return RequestSpec("PATCH", path, decode_one(User), body=body, headers=if_match(version))
+
+
+def delete_user(user: str | int, *, version: int | None = None) -> RequestSpec[None]:
+    """Delete a user with all sessions and API keys."""
+    return RequestSpec("DELETE", format_path("/api/admin/users/{}", user), no_body, headers=if_match(version))
+
+
+def user_sessions(user: str | int) -> ListSpec[ListedSession]:
+    """Sessions of a user that have not ended, the newest first."""
+    return ListSpec(format_path("/api/admin/users/{}/sessions", user), ListedSession, {})
+
+
+def end_user_sessions(user: str | int) -> RequestSpec[None]:
+    """End all sessions of a user."""
+    return RequestSpec("DELETE", format_path("/api/admin/users/{}/sessions", user), no_body)
+
+
+def api_keys() -> ListSpec[ApiKey]:
+    """API keys of all users, revoked and expired ones too, in the order of their ids."""
+    return ListSpec("/api/admin/keys", ApiKey, {})
+
+
+def revoke_api_key(key: int) -> RequestSpec[None]:
+    """Revoke an API key of any user, for good."""
+    return RequestSpec("DELETE", format_path("/api/admin/keys/{}", key), no_body)
+
+
+def audit(
+    *,
+    actor: str | None = None,
+    kind: str | None = None,
+    object_id: str | None = None,
+    action: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> ListSpec[Entry]:
+    """The audit log, the newest entry first; `object_id` needs `kind`."""
+    what = {"actor": actor, "kind": kind, "object_id": object_id, "action": action}
+    return ListSpec("/api/admin/audit", Entry, {**what, "since": since, "until": until})
+
+
+# Statistics, alerts and webhooks
 
 
 def stats() -> RequestSpec[Stats]:
@@ -119,6 +196,28 @@ def timeseries(
 def alerts(*, active: bool | None = None) -> ListSpec[Alert]:
     """Alerts, the newest first."""
     return ListSpec("/api/alerts", Alert, {"active": active})
+
+
+def deliveries(
+    *, state: str | None = None, task_id: int | None = None, url: str | None = None, order: str = "newest"
+) -> ListSpec[Delivery]:
+    """Messages of webhooks: `waiting`, `delivered` or `given_up`. The order is `newest` or `oldest`."""
+    return ListSpec("/api/webhooks", Delivery, {"state": state, "task_id": task_id, "url": url, "order": order})
+
+
+def delivery(delivery: int) -> RequestSpec[Delivery]:
+    """One message, with the result of its last attempt."""
+    return RequestSpec("GET", format_path("/api/webhooks/{}", delivery), decode_one(Delivery))
+
+
+def outbox() -> RequestSpec[Outbox]:
+    """The outbox of webhooks in numbers."""
+    return RequestSpec("GET", "/api/webhooks/stats", decode_one(Outbox))
+
+
+def retry_delivery(delivery: int) -> RequestSpec[Delivery]:
+    """Send a message again."""
+    return RequestSpec("POST", format_path("/api/admin/webhooks/{}/retry", delivery), decode_one(Delivery))
 
 
 # Jobs
@@ -611,11 +710,12 @@ def products(
     currency: str | None = None,
     domain: str | None = None,
     available: bool | None = None,
+    order: str = "newest",
 ) -> ListSpec[Product]:
-    """Products that were found on pages, the last seen first."""
+    """Products that were found on pages. The order is `newest` or `oldest`, by when each was first seen."""
     price = {"min_price": min_price, "max_price": max_price, "currency": currency}
     filters = {"search": search, "brand": brand, **price, "domain": domain, "available": available}
-    return ListSpec("/api/products", Product, filters)
+    return ListSpec("/api/products", Product, {**filters, "order": order})
 
 
 def product(product: int) -> RequestSpec[Product]:

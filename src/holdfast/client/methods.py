@@ -79,10 +79,20 @@ class ClientMethods:
 
     # Single responses
 
+    health = RequestMethod(endpoints.health)
     me = RequestMethod(endpoints.me)
+    user = RequestMethod(endpoints.user)
+    create_user = RequestMethod(endpoints.create_user)
+    change_user = RequestMethod(endpoints.change_user)
+    delete_user = RequestMethod(endpoints.delete_user)
+    end_user_sessions = RequestMethod(endpoints.end_user_sessions)
+    revoke_api_key = RequestMethod(endpoints.revoke_api_key)
     stats = RequestMethod(endpoints.stats)
     outlook = RequestMethod(endpoints.outlook)
     timeseries = RequestMethod(endpoints.timeseries)
+    delivery = RequestMethod(endpoints.delivery)
+    outbox = RequestMethod(endpoints.outbox)
+    retry_delivery = RequestMethod(endpoints.retry_delivery)
     job = RequestMethod(endpoints.job)
     job_summary = RequestMethod(endpoints.job_summary)
     create_job = RequestMethod(endpoints.create_job)
@@ -148,7 +158,12 @@ class ClientMethods:
 
     # Lists
 
+    users = IteratorMethod(endpoints.users)
+    user_sessions = IteratorMethod(endpoints.user_sessions)
+    api_keys = IteratorMethod(endpoints.api_keys)
+    audit = IteratorMethod(endpoints.audit)
     alerts = IteratorMethod(endpoints.alerts)
+    deliveries = IteratorMethod(endpoints.deliveries)
     jobs = IteratorMethod(endpoints.jobs)
     frontier_urls = IteratorMethod(endpoints.frontier_urls)
     pages = IteratorMethod(endpoints.pages)

@@ -6,7 +6,8 @@ The rule: after a reconnect the stream resumes after the last event that was rec
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from datetime import datetime
+from typing import Any, Final, Generic, TypeVar
 
 import httpx
 
@@ -22,6 +23,20 @@ READ_TIMEOUT: Final = 60.0
 _MAX_FAILURES: Final = 30
 """Consecutive failed attempts to reconnect, over some minutes, before it gives up."""
 _TRANSIENT: Final = (Unreachable, StoreUnavailable, TooMany)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a job, a domain, a task, a worker or an alert."""
+
+    kind: str
+    """The kind; `reset` means that events were deleted, and everything has to be read again."""
+    id: str | None
+    """Its cursor in the order of all events."""
+    data: dict[str, Any]
+    at: datetime | None = None
+    job_id: int | None = None
+    domain: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from holdfast.client.errors import from_transport_error
 from holdfast.client.request_spec import RequestSpec
 from holdfast.client.retry import ClientConfig, Pause, Send, Step, StepResult, backoff, request_steps
 from holdfast.client.sse import READ_TIMEOUT
-from holdfast.client.values import Operation
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.operations.records import Operation
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 """The default address of `holdfast serve`."""

@@ -1,32 +1,22 @@
-"""Whether requests could be answered now: the database answers, and its schema is the one that this Holdfast knows.
+"""Health check of the database: it answers, and its schema is the one of this version.
 
-The rule: it never raises, and its causes name no address: whoever watches a server may be anybody.
+The rule: it never raises, and its causes name no address, since the result is public.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from holdfast.db import migrate
 from holdfast.db.connection import Database
 from holdfast.errors import SchemaMismatch, StoreError
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Something that is needed."""
-
-    name: Literal["database", "schema"]
-    works: bool
-    cause: str | None = None
-
+from holdfast.model.health import Part
 
 _UNKNOWN: Final = Part("schema", works=False, cause="Unknown, since the database does not answer.")
 NO_ANSWER: Final = [Part("database", works=False, cause="It does not answer in time."), _UNKNOWN]
-"""What is said while a look takes too long."""
+"""The result while a check takes too long."""
 
 
 def look(database: Database) -> list[Part]:
-    """Each part, in the order in which they need each other."""
+    """Check each part, in the order in which they depend on each other."""
     try:
         with database.session() as connection:
             at = migrate.current(connection)

@@ -1,7 +1,7 @@
-"""Lists in files, one entry a line: opened, unpacked, and read line by line, however long they are.
+"""Input files with one entry per line: open, decompress, and read them line by line.
 
-The rule: memory does not grow with the file. An invalid line is counted, and reported with its number; so is a damaged end of a file, and
-what was read before it stays.
+The rule: memory does not grow with the file. An invalid line is counted and reported with its number; a file that ends too early is
+reported, too, and the lines before it are kept.
 """
 
 import gzip
@@ -27,7 +27,7 @@ class Damaged(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of reading a list."""
+    """The progress of reading a file."""
 
     lines: int = 0
     bad: int = 0
@@ -37,18 +37,19 @@ class Progress:
     """Why the rest of the file could not be read; what was read before is in the database."""
 
     def refuse(self, problem: str) -> None:
-        """Count the present line as invalid."""
+        """Count the current line as invalid."""
         self.bad += 1
         if len(self.bad_lines) < BAD_LINES_KEPT:
             self.bad_lines.append(BadLine(self.lines, problem))
 
     def stop(self, problem: Damaged) -> None:
-        """Note that the file is damaged from here on."""
+        """Record that the file cannot be read any further."""
         self.stopped = f"Reading stopped after line {self.lines}: {problem}."
 
 
 def opened(name: str, what: str, *, is_a: str = "") -> tuple[BinaryIO, int | None]:
-    """Open the file called `name` (`-` is standard input); returns also its size if known. Raises UsageError. `is_a`: before its name."""
+    """Open the file `name` (`-` is standard input); return it, and its size if that is known. Raises UsageError. `is_a`: text before its
+    name in the message."""
     if name == "-":
         if sys.stdin is None:
             raise UsageError(f"There is no standard input to read {what} from.")
@@ -65,13 +66,13 @@ def opened(name: str, what: str, *, is_a: str = "") -> tuple[BinaryIO, int | Non
 def lines(
     file: "io.BufferedReader[Any]", longest: int, check: Callable[[bytes], None] = lambda _: None, looked_at: int = 0
 ) -> Iterator[bytes]:
-    """The lines of a file, unpacked if it is gzip; one that is too long is cut, so it is invalid but harmless. Raises Damaged.
+    """Yield the lines of a file, decompressed if it is gzip; a line longer than `longest` is truncated. Raises Damaged.
 
     `check` is called with the first `looked_at` bytes.
     """
     try:
-        packed = file.peek(2).startswith(b"\x1f\x8b")
-        source: BinaryIO = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]
+        compressed = file.peek(2).startswith(b"\x1f\x8b")
+        source: BinaryIO = gzip.GzipFile(fileobj=file) if compressed else file  # type: ignore[assignment]
         check(source.peek(looked_at))  # type: ignore[attr-defined]
         while line := source.readline(longest):
             cut = line

@@ -1,7 +1,7 @@
-"""What every tick of the background does beside the schedule: figures are added up, alerts looked for, what is old is deleted.
+"""Maintenance in every tick of the background: fold statistics, check for alerts, delete what is old.
 
-The rule: each is a transaction of its own, or a few, and does nothing if another background did it a moment ago. So one that fails keeps no
-other from being done, and any number of backgrounds may tick.
+The rule: each duty has transactions of its own, and does nothing if another process did it a moment ago. So one that fails does not
+prevent the others, and any number of background processes may run.
 """
 
 import logging
@@ -17,61 +17,64 @@ from holdfast.db import events, idempotency_keys, periodic_locks, rate_limits, s
 from holdfast.db.connection import Connection
 from holdfast.operations import queries as operations
 from holdfast.settings import Settings
-from holdfast.stats import queries as current_counts
-from holdfast.webhooks import queries
+from holdfast.stats import queries
+from holdfast.webhooks import queries as webhooks
 
 log: Final = logging.getLogger(__name__)
 
 TRIM_EVERY: Final = timedelta(seconds=55)
 CHUNK: Final = 1_000
 TRIM_CHUNKS: Final = 20
-"""Of each table in one tick, lest it keep others waiting."""
+"""Chunks that one tick deletes at most, so that other duties do not wait."""
 
 Duty = Callable[[Connection], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
-    """What is to be done, and by which rules."""
+class Maintenance:
+    """The duties of a tick, and their settings."""
 
     rules: Rules = field(default_factory=Rules)
     login_window: timedelta = timedelta(minutes=15)
     """How long failed logins count."""
     jobs_url: str | None = None
-    """Where ends and reopenings of jobs are told; None: nowhere."""
+    """The receiver of webhooks about ended and reopened jobs; None: there is none."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As the settings say."""
+        """From the settings."""
         return cls(Rules.of(settings), settings.web.login_window, settings.webhook.jobs_url)
 
     def duties(self) -> Mapping[str, Duty]:
-        """Each with its name, in the order in which they are done. Before each: no transaction is open."""
+        """Return all duties by name, in the order in which they run. Before each: no transaction is open."""
         return {
-            "where jobs are told": self.tell_jobs,
-            "figures": fold,
-            "gauges": self.sample,
+            "receiver of jobs": self.set_jobs_url,
+            "statistics": fold,
+            "current counts": self.sample,
             "alerts": self.rules.look,
             "alerts of proxies": self.rules.look_at_proxies,
             "what is old": self.trim,
         }
 
-    def tell_jobs(self, connection: Connection) -> None:
-        """Let changes of jobs be told where the settings say."""
-        queries.tell_jobs(connection, self.jobs_url)
+    def set_jobs_url(self, connection: Connection) -> None:
+        """Store the receiver of webhooks about jobs, which a trigger reads."""
+        webhooks.tell_jobs(connection, self.jobs_url)
 
     def sample(self, connection: Connection) -> bool:
-        """Write down how things stand when a minute has ended; whether it was."""
+        """Store the current counts when a minute has ended; return whether one had."""
         with periodic_locks.acquire(connection, periodic_locks.CURRENT_COUNTS, every=None) as turn:
             if turn.due:
-                now = current_counts.store_counts(connection, silence=self.rules.silence)
+                counts = queries.store_counts(connection, silence=self.rules.silence)
                 stats.sample(
-                    connection, frontier_size=now.frontier_size, active_workers=now.active_workers, domains=now.domains
+                    connection,
+                    frontier_size=counts.frontier_size,
+                    active_workers=counts.active_workers,
+                    domains=counts.domains,
                 )
         return turn.due
 
     def trim(self, connection: Connection) -> int:
-        """Delete what is too old: minutes, events, alerts, sessions, answers, operations; how many. A pile takes several ticks."""
+        """Delete old minutes, events, alerts, sessions, stored responses and operations; return how many. Many rows take several ticks."""
         deleted = 0
         for _ in range(TRIM_CHUNKS):
             with connection.transaction():
@@ -92,7 +95,7 @@ class Upkeep:
 
 
 def fold(connection: Connection) -> int:
-    """Add up what was counted; how many rows that were."""
+    """Fold statistics; return the number of rows."""
     folded = stats.fold(connection)
     for fault in folded.faults:
         log.error("%s", fault)

@@ -1,6 +1,6 @@
-"""Settings for people: the rows of `config show`, the verdict of `config check`, the page docs/configuration.md.
+"""Documentation of settings: the rows of `config show`, the problems of `config check`, the page docs/configuration.md.
 
-Rule: everything follows from the tree of settings, and no password is ever among it.
+The rule: everything is generated from the schema of settings, and no password is in it.
 """
 
 import sys
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 
 
 def rows(settings: Settings) -> list[Row]:
-    """Every setting with its value in force; source is default, file, environment or option."""
+    """Return all settings with their values in force; the source is default, file, environment or option."""
     return [
         Row(
             name=setting.name,
@@ -101,7 +101,7 @@ def check(
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """What is wrong with the settings, a sentence for each problem; empty if they can be loaded."""
+    """Return the problems of the settings, a sentence each; empty if they can be loaded."""
     try:
         load(file=file, environ=environ, options=options)
     except SettingsError as error:
@@ -110,7 +110,7 @@ def check(
 
 
 def render_markdown() -> str:
-    """The page docs/configuration.md."""
+    """Return the page docs/configuration.md."""
     parts = [
         _INTRODUCTION,
         f"```toml\n{_EXAMPLE}```\n",

@@ -1,6 +1,6 @@
-"""Is the store what it promises to be? Every check that the database can prove, and the bytes of the archive where they are at hand.
+"""Verification of the store: all checks that the database can prove, and the bytes of the archive if it is on this machine.
 
-The rule: nothing is changed, and nothing is held against workers that go on meanwhile.
+The rule: nothing is changed, no lock is held, and workers may run meanwhile.
 """
 
 import time
@@ -19,12 +19,12 @@ from holdfast.model.fetch_types import ArchiveRef
 BYTES: Final = "I11 every reference leads to bytes with its hash"
 FILES: Final = "I10 every record of the archive is whole"
 
-_SAID_EVERY: Final = 0.2
+_REPORT_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far it is: a check that begins, with what it has looked at so far, or one that has ended (`finding`)."""
+    """Progress: a check that has started, with the number of rows that it has looked at, or one that has ended (`finding`)."""
 
     number: int
     total: int
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """One store, and the folder of its archive; None: it is not on this machine, or not wanted."""
+    """Verifies one store. `archive` is the folder of its archive; None: it is on another machine, or not requested."""
 
     database: Database
     retries: int
@@ -44,7 +44,7 @@ class Verifier:
     """Other machines write to the same database, each with an archive of its own."""
 
     def run(self) -> Iterator[Step]:
-        """Every check in turn: a step when it begins, more while it reads the archive, and one with its finding."""
+        """Run all checks in order; yield a step when each starts, more while it reads the archive, and one with its finding."""
         names = [*checks.CHECKS, *((BYTES, FILES) if self.archive else ())]
         with self.database.session() as connection:
             found = checks.verify(connection, retries=self.retries)
@@ -60,7 +60,7 @@ class Verifier:
                     yield Step(number, len(names), name, looked_at, finding)
 
     def names_of(self, findings: list[checks.Finding]) -> dict[int, str]:
-        """The domains that the rows of findings speak of, by id."""
+        """Return the names of the domains in the rows of findings, by id."""
         ids = {row["domain_id"] for finding in findings for row in finding.rows if row.get("domain_id")}
         with self.database.session() as connection:
             return operator_reports.domain_names(connection, sorted(ids))
@@ -97,14 +97,14 @@ class Verifier:
 
 
 class _Tally:
-    """Faults of one check as they are found, and when to say so."""
+    """Counts the faults of one check, and says when to report progress."""
 
     def __init__(self, check: str) -> None:
         self.looked_at = self.skipped = 0
         self._check = check
         self._faults = 0
         self._rows: list[dict[str, Any]] = []
-        self._begun = self._said = time.monotonic()
+        self._started = self._reported = time.monotonic()
 
     def fault(self, row: dict[str, Any]) -> None:
         self._faults += 1
@@ -113,17 +113,17 @@ class _Tally:
 
     def is_time(self) -> bool:
         now = time.monotonic()
-        if now - self._said < _SAID_EVERY:
+        if now - self._reported < _REPORT_SECONDS:
             return False
-        self._said = now
+        self._reported = now
         return True
 
     def finding(self) -> checks.Finding:
-        return checks.Finding(self._check, self._faults, self._rows, time.monotonic() - self._begun, self.skipped)
+        return checks.Finding(self._check, self._faults, self._rows, time.monotonic() - self._started, self.skipped)
 
 
 def _problem(folder: Path, row: dict[str, Any]) -> str | None:
-    """Why the bytes of a page cannot be had; None: they are there and they are the right ones."""
+    """Return why the bytes of a page cannot be read; None: they exist and have the right hash."""
     ref = ArchiveRef(
         row["archive_segment"], row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b"")
     )

@@ -1,16 +1,16 @@
-"""Who created or changed what, when.
+"""Entries of the audit log: which user or program created or changed what, when.
 
-The rule: a row is written in the transaction that does the deed, and is never changed. What changed nothing leaves none.
+The rule: an entry is written in the transaction of its change, and is never changed itself. Without a change there is no entry.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
+
+from holdfast.audit.records import Entry
+from holdfast.db.rows import by_name
 
 _WRITE: Final = """
 INSERT INTO audit_log (actor, action, object_kind, object_id, details)
@@ -25,19 +25,6 @@ _FILTERS: Final = {
 _NEWEST: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One deed."""
-
-    id: int
-    at: datetime
-    actor: str
-    action: str
-    object_kind: str
-    object_id: str
-    details: dict[str, Any]
-
-
 def write(
     connection: psycopg.Connection,
     *,
@@ -47,7 +34,7 @@ def write(
     object_id: object,
     details: Mapping[str, object] | None = None,
 ) -> None:
-    """Record a deed. Before: the transaction that does it is open. `details` are of what JSON knows."""
+    """Write an entry. Before: the transaction of the change is open. `details` can be encoded as JSON."""
     values = {"actor": actor, "action": action, "kind": kind, "object": str(object_id), "details": Jsonb(details or {})}
     connection.execute(_WRITE, values)
 
@@ -61,10 +48,10 @@ def listing(
     before: int | None = None,
     limit: int = 100,
 ) -> list[Entry]:
-    """Deeds, the newest first; `before` is the id of the last one seen. An object's id means something with its kind only."""
+    """Return entries, the newest first; `before` is the last id of the page before. `object_id` needs `kind`."""
     given = {"actor": actor, "kind": kind, "object_id": object_id}
     where = "".join(clause for name, clause in _FILTERS.items() if given[name] is not None)
     query = f"{_READ}{where} ORDER BY id DESC LIMIT %(limit)s"
-    with connection.cursor(row_factory=class_row(Entry)) as cursor:
+    with connection.cursor(row_factory=by_name(Entry)) as cursor:
         keys = {**given, "before": _NEWEST if before is None else before, "limit": limit}
         return cursor.execute(query, keys).fetchall()

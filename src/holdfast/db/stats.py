@@ -1,31 +1,32 @@
-"""Figures of the crawl: what is fresh is added up into minutes, days and totals, and read from there.
+"""Statistics of the crawl: fresh counts are folded into minutes, days and totals, and read from all of these.
 
-The rule: what a transaction writes into the log, a trigger counts in `stats_fresh` with it; `fold` moves that on, in one transaction. So
-everything counts once, and a figure is always what was added up and what is fresh, read by one statement.
+The rule: a trigger counts in `stats_fresh` what a transaction writes into the log; `fold` moves the counts on, in one transaction. So
+everything counts once, and a figure is the sum of folded and fresh counts, read by one statement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from holdfast.db import periodic_locks
+from holdfast.db.rows import by_name
 from holdfast.errors import StoreError
 from holdfast.model.histograms import FETCH_MS
 from holdfast.model.outcome import PAGES, TREATMENT
+from holdfast.stats.records import Host
 
 KEPT: Final = timedelta(days=7)
 """How long minutes are kept. Days are kept for ever."""
 FRESH: Final = timedelta(seconds=75)
-"""How long what was counted stays fresh: the pace of the last minute is read from it."""
+"""How long counts stay fresh: rates of the last minute are read from them."""
 EVERY: Final = timedelta(seconds=9)
-"""Added up by one tick of ten seconds, whoever has it."""
+"""One fold for each tick of ten seconds, in any process."""
 CHUNK: Final = 20_000
-"""Fresh rows that one transaction adds up."""
+"""Fresh rows that one transaction folds."""
 
 _KINDS: Final[dict[str, list[str]]] = {
     "pages": sorted(PAGES),
@@ -189,17 +190,17 @@ ORDER BY l.pages DESC, l.requests DESC, d.domain
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What was added up."""
+    """The result of a fold."""
 
     rows: int = 0
     faults: list[str] = field(default_factory=list)
 
 
 def fold(connection: psycopg.Connection, *, every: timedelta = EVERY, fresh: timedelta = FRESH) -> Folded:
-    """Add up what is not fresh any more, and what runs have counted, if that is due and nobody is at it.
+    """Fold counts that are no longer fresh, and those of runs, if that is due and no other process does it.
 
-    Before: no transaction is open. After: it is in minutes, days and totals, and nowhere else. After a standstill it takes several
-    transactions, each of which is whole. A fault is said, and costs the caller nothing else.
+    Before: no transaction is open. After: they are in minutes, days and totals, and nowhere else. After a standstill it takes several
+    transactions, each of which is complete. A fault is returned, not raised.
     """
     rows, more = 0, True
     values = {**_KINDS, "fresh": fresh, "kept": KEPT, "chunk": CHUNK}
@@ -219,14 +220,14 @@ def fold(connection: psycopg.Connection, *, every: timedelta = EVERY, fresh: tim
 def sample(
     connection: psycopg.Connection, *, frontier_size: int, active_workers: int, domains: Mapping[str, int]
 ) -> None:
-    """Write down how things stand at the end of the last minute. Where nothing runs, and nothing was crawled, there is no row for it."""
+    """Store counts as of the end of the last minute. A minute without workers and requests gets no row."""
     values = {"frontier": frontier_size, "workers": active_workers, "domains": Jsonb(dict(domains))}
     for statement in _SAMPLES:
         connection.execute(statement, values)
 
 
 def trim(connection: psycopg.Connection, *, chunk: int = CHUNK) -> int:
-    """Delete minutes that are too old, a chunk of them; how many. What they had is in the days."""
+    """Delete a chunk of minutes that are too old; return how many. Their counts are in the days."""
     return connection.execute(_TRIM, {"kept": KEPT, "chunk": chunk}).rowcount
 
 
@@ -234,41 +235,59 @@ def trim(connection: psycopg.Connection, *, chunk: int = CHUNK) -> int:
 
 
 def now(connection: psycopg.Connection) -> datetime:
-    """What time it is for the database."""
+    """Return the time of the database."""
     at: list[datetime] = [row[0] for row in connection.execute("SELECT clock_timestamp()")]
     return at[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A figure since the beginning, and how much of it is of the last minute: of outcomes and bytes, 0 for all others."""
+    """A count since the beginning, and of the last minute (of outcomes and bytes; 0 for all others)."""
 
     total: int = 0
     lately: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of one step of a time series."""
+
+    start: datetime
+    requests: int = 0
+    pages: int = 0
+    errors: int = 0
+    bytes: int = 0
+    robots_denied: int = 0
+    latency: Sequence[int] = ()
+    """Requests by duration, in the buckets of `FETCH_MS`."""
+    active_workers: int | None = None
+    frontier_size: int | None = None
+    classes: Mapping[str, int] | None = None
+    """Responses by the first digit of their HTTP status; none: the status is invalid."""
+
+
 def counters(connection: psycopg.Connection) -> dict[tuple[str, str], Count]:
-    """Everything that was counted, by name and label, as of now; what never happened is left out."""
+    """Return all counts as of now, by name and label; zeros are left out."""
     return {(name, label): Count(total, lately) for name, label, total, lately in connection.execute(_COUNTERS)}
 
 
 def series(
     connection: psycopg.Connection, *, since: datetime, until: datetime, step: timedelta, days: bool
-) -> list[dict[str, Any]]:
-    """Sums of every `step` that has any, from minutes or from days."""
+) -> list[Sums]:
+    """Return the sums of each step that has requests or counts, from minutes or from days."""
     sums = ", ".join(f"sum({name})::bigint AS {name}" for name in _SUMS)
     query = _SERIES.format(span=_SPANS[days], sums=sums, latency=_LATENCY)
-    with connection.cursor(row_factory=dict_row) as cursor:
+    with connection.cursor(row_factory=by_name(Sums)) as cursor:
         return cursor.execute(query, {**_KINDS, "since": since, "until": until, "step": step}).fetchall()
 
 
 def status_codes(connection: psycopg.Connection, *, since: datetime, until: datetime, days: bool) -> dict[int, int]:
-    """How often servers answered with each status."""
+    """Count responses by HTTP status."""
     rows = connection.execute(_CODES.format(span=_SPANS[days]), {**_KINDS, "since": since, "until": until})
     return {int(code): count for code, count in sorted(rows, key=lambda row: int(row[0]))}
 
 
-def hosts(connection: psycopg.Connection, *, span: timedelta, limit: int) -> list[dict[str, Any]]:
-    """The domains of which most pages were fetched in the last `span`. Reads the log of that time."""
-    with connection.cursor(row_factory=dict_row) as cursor:
+def hosts(connection: psycopg.Connection, *, span: timedelta, limit: int) -> list[Host]:
+    """Return the domains with the greatest numbers of pages in the last `span`. Reads the log of that time."""
+    with connection.cursor(row_factory=by_name(Host)) as cursor:
         return cursor.execute(_HOSTS, {**_KINDS, "span": span, "limit": limit}).fetchall()

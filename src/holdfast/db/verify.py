@@ -1,8 +1,8 @@
 """Invariants of the store, which hold whenever no transaction is open: one query for each that the database alone can prove.
 
-The rule: a query that finds a row has found a fault. They scan and join whole tables and never loop over rows, so that ten million
-URLs are bearable, and all of them see one snapshot, so that workers may go on meanwhile. `holdfast verify`, the crash tests and the
-simulation judge by the same ones; each name begins with the invariant of docs/testing.md that it proves.
+The rule: a row in the result of a query is a fault. The queries scan and join whole tables and never loop over rows, so that they are
+feasible with ten million URLs, and all of them see one snapshot, so that workers may run meanwhile. `holdfast verify`, the crash tests
+and the simulation use the same queries; each name begins with the invariant of docs/testing.md that it proves.
 """
 
 import time
@@ -30,13 +30,13 @@ _VERDICTS: Final = {
     )
 }
 
-# Of whole tables: without a limit on time, and with room for hash tables. Nothing but those: the planner likes loops, and merges by the
-# domain alone, where statistics are not there yet, and both are quadratic in the pages of a domain: minutes for one with 60 000.
-_ROOM: Final = (
+# For whole tables: no time limit, and memory for hash joins. Only these: without statistics the planner prefers nested loops, and merges by
+# the domain alone, and both are quadratic in the pages of a domain: minutes for one with 60 000.
+_PLANNER: Final = (
     "SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '128MB';"
     "SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off"
 )
-# The count makes the planner plan for all rows; a bare LIMIT would let it choose loops that are quick only where faults are many.
+# The count makes the planner plan for all rows; a bare LIMIT would let it choose loops that are fast only if there are many faults.
 _FIRST: Final = "SELECT v.*, count(*) OVER () AS faults FROM ({}) v LIMIT {}"
 
 STRUCTURE: Final[dict[str, str]] = {
@@ -308,17 +308,17 @@ def verify(
 
     Before: no transaction is open. After: nothing is changed. While it runs, its snapshot is open: see docs/operations.md.
     """
-    given = parameters(retries=retries)
+    values = parameters(retries=retries)
     with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        cursor.execute(_ROOM)
+        cursor.execute(_PLANNER)
         for name, query in (CHECKS if checks is None else checks).items():
-            begun = time.monotonic()
-            rows = cursor.execute(_FIRST.format(query, ROWS_SHOWN), given).fetchall()
+            started = time.monotonic()
+            rows = cursor.execute(_FIRST.format(query, ROWS_SHOWN), values).fetchall()
             faults = rows[0]["faults"] if rows else 0
             for row in rows:
                 del row["faults"]
-            yield Finding(name, faults, rows, time.monotonic() - begun)
+            yield Finding(name, faults, rows, time.monotonic() - started)
 
 
 def parameters(*, retries: int) -> dict[str, Any]:
@@ -327,9 +327,9 @@ def parameters(*, retries: int) -> dict[str, Any]:
 
 
 def references(connection: psycopg.Connection) -> Iterator[list[dict[str, Any]]]:
-    """Every reference to the archive with the page's URL, a chunk at a time, each in a short transaction.
+    """Yield all references to the archive with the URLs of their pages, in chunks, each in a short transaction.
 
-    No snapshot is needed: a row never refers to bytes that are not there yet, and bytes stay.
+    No snapshot is needed: a row never refers to bytes that are not written yet, and bytes are never deleted.
     """
     after: dict[str, Any] = {"domain": 0, "job": 0, "key": b""}
     while True:

@@ -23,7 +23,7 @@ from holdfast.api.request_types import (
     set_etag,
 )
 from holdfast.api.request_types import Domain as DomainName
-from holdfast.api.responses import OperationView, accepted
+from holdfast.api.responses import accepted
 from holdfast.domains.records import (
     Domain,
     DomainFacts,
@@ -38,6 +38,7 @@ from holdfast.domains.records import (
 from holdfast.domains.service import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
+from holdfast.operations.records import Operation
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["domains"])
 
@@ -234,7 +235,7 @@ def unblock(domain: DomainName, services: Services, caller: Caller, body: Reset 
 
 
 @router.post("/api/admin/priorities", summary="Recalculate the priorities of all domains", status_code=202)
-def recalculate(services: Services, caller: Caller, response: Response) -> OperationView:
+def recalculate(services: Services, caller: Caller, response: Response) -> Operation:
     """In the background. The priority of a domain is also recalculated after each visit."""
     return accepted(response, services.operations.ask("recalculate-priorities", {}, actor=caller.name))
 

@@ -10,9 +10,10 @@ from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Body, Confirm, Filter, Text
-from holdfast.api.responses import OperationView, accepted
+from holdfast.api.responses import accepted
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, UrlFilter
 from holdfast.model.outcome import UrlState
+from holdfast.operations.records import Operation
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["frontier"])
 
@@ -90,7 +91,7 @@ def clear(
     job: _Job = None,
     confirm: Confirm = None,
     everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
-) -> OperationView:
+) -> Operation:
     """URLs that were never fetched are deleted; pages stay. A job that has nothing left to do is completed."""
     asked = services.frontier.check_clear(job or None, domain or None, everything=everything or confirm == "all")
     return accepted(response, services.operations.ask("clear-frontier", asked, actor=caller.name))

@@ -20,7 +20,7 @@ from holdfast.jobs.records import Job, JobProgress
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait
 from holdfast.model.wait import WaitKind
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 
 CAUSES_SPAN: Final = timedelta(minutes=1)
 """For this long after an error, errors are counted by cause."""

@@ -24,8 +24,8 @@ from holdfast.jobs.queries.progress import WaitCount
 from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
 from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
+from holdfast.stats.records import SILENCE
 from holdfast.stats.service import SHARE
-from holdfast.stats.status import SILENCE
 
 _NOT_LEFT_OUT: Final = frozenset(
     {Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN}

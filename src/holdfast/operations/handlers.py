@@ -1,6 +1,6 @@
-"""What operations do: each kind by its name, with the desks that do it.
+"""Handlers of operations: verify, recalculate priorities, restart a batch, clear the frontier, purge pages.
 
-The rule: each deed bears to be done twice, and says how far it is often enough that it can be stopped.
+The rule: a handler may run twice, and reports its progress often enough that it can be stopped.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from holdfast.control.verify import Verifier
 from holdfast.db.verify import Finding
 from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
-from holdfast.operations.service import AGAIN, ASKED_AT, Deed, Watch, argument
+from holdfast.operations.service import AGAIN, ASKED_AT, Handler, Report, argument
 from holdfast.pages.service import PageService
 from holdfast.tasks.service import TaskService
 
@@ -23,12 +23,12 @@ RESTART_BATCH: Final = "restart-batch"
 CLEAR: Final = "clear-frontier"
 PURGE: Final = "purge-pages"
 _SHOWN: Final = 20
-"""Rows of a finding that are kept with the result."""
+"""Rows of a finding that are stored with the result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deeds:
-    """The desks that do it."""
+class OperationHandlers:
+    """A handler for each kind of operation, and the services that they call."""
 
     domains: DomainService
     tasks: TaskService
@@ -36,10 +36,10 @@ class Deeds:
     pages: PageService
     verifier: Verifier
     archive: Path
-    """Of this machine; it is read if it is there and wanted."""
+    """The archive of this machine; `verify` reads it if it exists and is requested."""
 
-    def by_kind(self) -> Mapping[str, Deed]:
-        """All that can be asked for."""
+    def by_kind(self) -> Mapping[str, Handler]:
+        """Return all handlers by kind."""
         return {
             VERIFY: self.verify,
             PRIORITIES: self.recalculate,
@@ -48,41 +48,41 @@ class Deeds:
             PURGE: self.purge,
         }
 
-    def verify(self, arguments: Mapping[str, Any], _actor: str, watch: Watch) -> Mapping[str, object]:
-        """Every check, as `holdfast verify` does it."""
-        wanted = self.archive if arguments.get("archive", True) and self.archive.is_dir() else None
-        verifier = replace(self.verifier, archive=wanted)
+    def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
+        """Run all checks, like `holdfast verify`."""
+        archive = self.archive if arguments.get("archive", True) and self.archive.is_dir() else None
+        verifier = replace(self.verifier, archive=archive)
         findings: list[Finding] = []
         for step in verifier.run():
-            watch({"checks": step.number, "of": step.total, "check": step.check, "looked_at": step.looked_at})
+            report({"checks": step.number, "of": step.total, "check": step.check, "looked_at": step.looked_at})
             if step.finding is not None:
                 findings.append(step.finding)
         bad = [finding for finding in findings if finding.faults]
         return {
             "ok": not bad,
-            "archive": wanted is not None,
+            "archive": archive is not None,
             "checks": [_check(finding) for finding in findings],
             "names": {str(number): name for number, name in verifier.names_of(bad).items()},
         }
 
-    def recalculate(self, _arguments: Mapping[str, Any], _actor: str, watch: Watch) -> Mapping[str, object]:
-        """The scores of all domains anew."""
+    def recalculate(self, _arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
+        """Compute the scores of all domains again."""
         seen = changed = 0
         for seen, changed, total in self.domains.recalculate():
-            watch({"domains": seen, "of": total, "changed": changed})
+            report({"domains": seen, "of": total, "changed": changed})
         return {"domains": seen, "changed": changed}
 
-    def restart_batch(self, arguments: Mapping[str, Any], actor: str, watch: Watch) -> Mapping[str, object]:
-        """Every task of a batch that rests, from the beginning."""
+    def restart_batch(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Restart all tasks of a batch that are not under way."""
         name = argument(arguments, "name")
         asked = datetime.fromisoformat(argument(arguments, ASKED_AT))
         restarted = self.tasks.restart_batch(
-            name, actor=actor, unchanged_since=asked, on_progress=lambda done: watch({"tasks": done})
+            name, actor=actor, unchanged_since=asked, on_progress=lambda done: report({"tasks": done})
         )
         return {"tasks": restarted}
 
-    def clear(self, arguments: Mapping[str, Any], actor: str, watch: Watch) -> Mapping[str, object]:
-        """URLs that wait, forgotten."""
+    def clear(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Delete URLs that wait."""
         job, domain = arguments.get("job"), arguments.get("domain")
         asked, again = datetime.fromisoformat(argument(arguments, ASKED_AT)), bool(arguments.get(AGAIN))
         done = self.frontier.clear(
@@ -91,28 +91,33 @@ class Deeds:
             domain=domain,
             asked_at=asked,
             again=again,
-            watch=lambda cleared: watch(asdict(cleared)),
+            watch=lambda cleared: report(asdict(cleared)),
         )
         return {**asdict(done.cleared), "ended_jobs": done.ended_jobs}
 
-    def purge(self, arguments: Mapping[str, Any], actor: str, watch: Watch) -> Mapping[str, object]:
-        """Pages and their texts, forgotten."""
+    def purge(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Delete pages and their texts."""
         job, domain = arguments.get("job"), arguments.get("domain")
         before = datetime.fromisoformat(argument(arguments, "before"))
         done = self.pages.purge(
-            actor=actor, job=job, domain=domain, before=before, watch=lambda gone: watch({"pages": gone})
+            actor=actor, job=job, domain=domain, before=before, watch=lambda gone: report({"pages": gone})
         )
         return {"pages": done.forgotten}
 
 
 def _check(finding: Finding) -> dict[str, object]:
     rows = [{key: _plain(value) for key, value in row.items()} for row in finding.rows[:_SHOWN]]
-    told = {"check": finding.check, "faults": finding.faults, "rows": rows}
-    return told | {"seconds": round(finding.seconds, 3), "skipped": finding.skipped}
+    return {
+        "check": finding.check,
+        "faults": finding.faults,
+        "rows": rows,
+        "seconds": round(finding.seconds, 3),
+        "skipped": finding.skipped,
+    }
 
 
 def _plain(value: object) -> object:
-    """As JSON can have it."""
+    """A value as JSON."""
     if isinstance(value, bytes):
         return value.hex()
     return value if isinstance(value, str | int | float | bool | None) else str(value)

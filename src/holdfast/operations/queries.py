@@ -1,27 +1,27 @@
-"""Long work that somebody asked the API for: asked for, taken, reported on, ended.
+"""SQL of operations: create, take, report progress, end.
 
-The rule: a background that does one gives signs of life. One whose doer is silent is another's to do, from its beginning, so whatever is
-done here may be done twice.
+The rule: the process that runs an operation sends heartbeats. Without them another process takes the operation, from its beginning, so
+every operation may run twice.
 """
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
-from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from holdfast.db.rows import by_name
 from holdfast.errors import NotFound
+from holdfast.operations.records import Operation, StartedOperation
 
 SILENCE: Final = timedelta(seconds=30)
-"""Without a sign of life for so long, whoever did it is dead."""
+"""Without a heartbeat for this long, the process that runs an operation counts as dead."""
 ATTEMPTS: Final = 5
 KEPT: Final = timedelta(days=7)
 _CHUNK: Final = 1_000
 _NEWEST: Final = 2**63 - 1
 _COLUMNS: Final = """
-id, kind, state::text, attempts, asked_by, asked_at, started_at, heartbeat_at, ended_at, arguments, progress, result, problem
+id, kind, state::text, attempts, asked_by, asked_at, started_at, ended_at, arguments, progress, result, problem
 """
 
 _ASK: Final = f"""
@@ -61,38 +61,17 @@ DELETE FROM operations WHERE id IN (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """Long work, where it is, and what came of it."""
-
-    id: int
-    kind: str
-    state: str
-    attempts: int
-    asked_by: str
-    asked_at: datetime
-    started_at: datetime | None
-    heartbeat_at: datetime | None
-    ended_at: datetime | None
-    arguments: dict[str, Any]
-    progress: dict[str, Any]
-    result: dict[str, Any] | None
-    problem: str | None
-    again: bool = False
-    """Of one that was taken: whether somebody had begun it before."""
-
-
 def ask(connection: psycopg.Connection, kind: str, arguments: dict[str, Any], *, actor: str) -> Operation:
-    """Have something done. A transaction may be open: it is asked for with its commit."""
-    with connection.cursor(row_factory=class_row(Operation)) as cursor:
-        made = cursor.execute(_ASK, {"kind": kind, "arguments": Jsonb(arguments), "actor": actor}).fetchone()
-    assert made is not None  # noqa: S101 — INSERT … RETURNING answers with a row
-    return made
+    """Create an operation. If a transaction is open, it exists with its commit."""
+    with connection.cursor(row_factory=by_name(Operation)) as cursor:
+        created = cursor.execute(_ASK, {"kind": kind, "arguments": Jsonb(arguments), "actor": actor}).fetchone()
+    assert created is not None  # noqa: S101 — INSERT … RETURNING answers with a row
+    return created
 
 
 def get(connection: psycopg.Connection, operation_id: int) -> Operation:
-    """One of them; NotFound also for one that ended long ago."""
-    with connection.cursor(row_factory=class_row(Operation)) as cursor:
+    """Return one operation. Raises NotFound, also for one that ended long ago."""
+    with connection.cursor(row_factory=by_name(Operation)) as cursor:
         found = cursor.execute(_GET, {"id": operation_id}).fetchone()
     if found is None:
         raise NotFound(f"There is no operation {operation_id}; those that ended are kept for {KEPT.days} days.")
@@ -102,37 +81,39 @@ def get(connection: psycopg.Connection, operation_id: int) -> Operation:
 def listing(
     connection: psycopg.Connection, *, state: str | None = None, before: int | None = None, limit: int = 100
 ) -> list[Operation]:
-    """Operations, the newest first; `before` is the id of the last one seen."""
-    given = {"state": state, "before": _NEWEST if before is None else before, "limit": limit}
-    with connection.cursor(row_factory=class_row(Operation)) as cursor:
-        return cursor.execute(_LIST, given).fetchall()
+    """Return operations, the newest first; `before` is the last id of the page before."""
+    parameters = {"state": state, "before": _NEWEST if before is None else before, "limit": limit}
+    with connection.cursor(row_factory=by_name(Operation)) as cursor:
+        return cursor.execute(_LIST, parameters).fetchall()
 
 
-def take(connection: psycopg.Connection) -> Operation | None:
-    """The first that waits or whose doer is silent, now ours; None: there is none."""
-    with connection.cursor(row_factory=class_row(Operation)) as cursor:
+def take(connection: psycopg.Connection) -> StartedOperation | None:
+    """Take the first operation that waits, or whose process is silent; None: there is none. After: this process owns it."""
+    with connection.cursor(row_factory=by_name(StartedOperation)) as cursor:
         return cursor.execute(_TAKE, {"silence": SILENCE}).fetchone()
 
 
 def beat(connection: psycopg.Connection, operation: Operation, progress: dict[str, Any] | None = None) -> bool:
-    """A sign of life, perhaps with how far it is; False if it is another's by now."""
-    given = {"id": operation.id, "attempt": operation.attempts, "progress": Jsonb(progress) if progress else None}
-    return connection.execute(_BEAT, given).rowcount == 1
+    """Write a heartbeat, and the progress if there is any; False if another process has taken the operation."""
+    parameters = {"id": operation.id, "attempt": operation.attempts, "progress": Jsonb(progress) if progress else None}
+    return connection.execute(_BEAT, parameters).rowcount == 1
 
 
 def end(
     connection: psycopg.Connection, operation: Operation, *, result: dict[str, Any] | None, problem: str | None
 ) -> bool:
-    """It is done, or failed for good with a problem; False if it is another's by now."""
-    given = {"id": operation.id, "attempt": operation.attempts, "problem": problem}
-    return connection.execute(_END, given | {"result": Jsonb(result) if result is not None else None}).rowcount == 1
+    """End an operation: it is done, or with a problem it has failed; False if another process has taken it."""
+    parameters = {"id": operation.id, "attempt": operation.attempts, "problem": problem}
+    return (
+        connection.execute(_END, parameters | {"result": Jsonb(result) if result is not None else None}).rowcount == 1
+    )
 
 
 def give_back(connection: psycopg.Connection, operation: Operation) -> bool:
-    """It is let go of in order, and counts as not begun; False if it is another's by now."""
+    """Let an operation wait again, without counting the attempt; False if another process has taken it."""
     return connection.execute(_GIVE_BACK, {"id": operation.id, "attempt": operation.attempts}).rowcount == 1
 
 
 def tidy(connection: psycopg.Connection) -> int:
-    """Forget those that ended long ago, a chunk of them; how many."""
+    """Delete a chunk of operations that ended long ago; return how many."""
     return connection.execute(_TIDY, {"kept": KEPT, "chunk": _CHUNK}).rowcount

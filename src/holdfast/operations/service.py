@@ -1,7 +1,7 @@
-"""Long work that somebody asked the API for: asked for here, done by whichever background comes first.
+"""Operations: long work that the API starts and a background process runs.
 
-The rule: an operation may be done twice, as whoever does it may be killed at any moment; each deed is one that bears it. What somebody
-asked for is in the store before he has his answer.
+The rule: an operation may run twice, since the process that runs it may be killed at any moment; each handler must tolerate that. An
+operation is in the store before the caller gets the response.
 """
 
 import logging
@@ -10,124 +10,124 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from holdfast.db import audit
 from holdfast.db.connection import Database
+from holdfast.db.keyset_pagination import check_page_size
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
-from holdfast.operations import queries as operations
-from holdfast.operations.queries import ATTEMPTS, SILENCE, Operation
+from holdfast.operations import queries
+from holdfast.operations.queries import ATTEMPTS, SILENCE
+from holdfast.operations.records import Operation, OperationState, StartedOperation
 
 log: Final = logging.getLogger(__name__)
 
-PAGE: Final = 500
-"""The most that a list gives at once."""
-STATES: Final = ("waiting", "running", "done", "failed")
+STATES: Final = get_args(OperationState)
 _BEAT: Final = SILENCE.total_seconds() / 6
 _REPORT: Final = 1.0
-"""Seconds between two reports of how far it is."""
+"""Seconds between two reports of the progress."""
 
 ASKED_AT: Final = "asked_at"
-"""Among the arguments of a deed: who does it twice means the things that were there then."""
+"""An argument of a handler: the time of the request, so that a second run changes only what existed then."""
 AGAIN: Final = "again"
-"""Among the arguments of a deed: whether somebody began it before, and did not end it."""
+"""An argument of a handler: whether a process started the operation before, and did not end it."""
 
-Watch = Callable[[Mapping[str, object]], None]
-"""Told how far it is."""
-Deed = Callable[[Mapping[str, Any], str, Watch], Mapping[str, object]]
-"""What an operation is: its arguments, who asked for it, whom to tell how far it is; what came of it."""
+Report = Callable[[Mapping[str, object]], None]
+"""Called with the progress."""
+Handler = Callable[[Mapping[str, Any], str, Report], Mapping[str, object]]
+"""Runs one kind of operation: it takes the arguments, the actor and a report of the progress, and returns the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationService:
-    """Operations, as those see them who ask for them."""
+    """The operations of one database: start, show, list."""
 
     database: Database
 
     def ask(self, kind: str, arguments: dict[str, Any], *, actor: str) -> Operation:
-        """Have something done. After: a background does it, sooner or later, whatever dies meanwhile."""
+        """Start an operation. After: a background process runs it, also if other processes die meanwhile."""
         with self.database.session() as connection, connection.transaction():
-            asked = operations.ask(connection, kind, arguments, actor=actor)
+            asked = queries.ask(connection, kind, arguments, actor=actor)
             audit.write(connection, actor=actor, action=kind, kind="operation", object_id=asked.id, details=arguments)
         return asked
 
     def show(self, operation_id: int) -> Operation:
-        """One operation."""
+        """Return one operation. Raises NotFound."""
         with self.database.session() as connection:
-            return operations.get(connection, operation_id)
+            return queries.get(connection, operation_id)
 
     def listing(self, *, state: str | None = None, before: int | None = None, limit: int = 100) -> list[Operation]:
-        """Operations, the newest first; `before` is the id of the last one seen."""
-        if not 1 <= limit <= PAGE:
-            raise UsageError(f"A list gives 1 to {PAGE} at once, not {limit}.")
+        """Return operations, the newest first; `before` is the last id of the page before. Raises UsageError."""
+        check_page_size(limit)
         if state is not None and state not in STATES:
             raise UsageError(f"An operation is {', '.join(STATES)}; not {state!r}.")
         with self.database.session() as connection:
-            return operations.listing(connection, state=state, before=before, limit=limit)
+            return queries.listing(connection, state=state, before=before, limit=limit)
 
 
-class _Taken(Exception):
-    """Another background does it by now."""
+class _Lost(Exception):
+    """This process stops, or another one has taken the operation."""
 
 
-class Operator:
-    """Does operations, one at a time. Its calls block: they are for a thread."""
+class OperationRunner:
+    """Runs operations, one at a time. Its calls block, so they need a thread."""
 
-    def __init__(self, database: Database, deeds: Mapping[str, Deed]) -> None:
+    def __init__(self, database: Database, handlers: Mapping[str, Handler]) -> None:
         self._database = database
-        self._deeds = deeds
+        self._handlers = handlers
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Let go of what is under way at the next report; another background does it, from its beginning."""
+        """Interrupt the running operation at its next report; another process runs it, from its beginning."""
         self._stopping.set()
 
     def work(self) -> bool:
-        """Do one operation, if there is one; whether there was."""
+        """Run one operation, if one waits; return whether one did."""
         if self._stopping.is_set():
             return False
         with self._database.session() as connection:
-            operation = operations.take(connection)
+            operation = queries.take(connection)
         if operation is None:
             return False
-        log.info("operation %d (%s) begins", operation.id, operation.kind)
+        log.info("operation %d (%s) starts", operation.id, operation.kind)
         try:
             with self._alive(operation):
-                result, problem = self._do(operation)
-        except (_Taken, StoreUnavailable) as why:
-            log.warning("operation %d is left to another background: %s", operation.id, why)
+                result, problem = self._run(operation)
+        except (_Lost, StoreUnavailable) as why:
+            log.warning("operation %d is left to another process: %s", operation.id, why)
             with suppress(HoldfastError), self._database.session() as connection:
-                operations.give_back(connection, operation)
+                queries.give_back(connection, operation)
             return False
         with self._database.session() as connection:
-            operations.end(connection, operation, result=result, problem=problem)
+            queries.end(connection, operation, result=result, problem=problem)
         log.info("operation %d (%s) has ended: %s", operation.id, operation.kind, problem or "done")
         return True
 
-    def _do(self, operation: Operation) -> tuple[dict[str, Any] | None, str | None]:
-        deed = self._deeds.get(operation.kind)
-        if deed is None:
+    def _run(self, operation: StartedOperation) -> tuple[dict[str, Any] | None, str | None]:
+        """Return the result of an operation, or the problem that it failed with."""
+        handler = self._handlers.get(operation.kind)
+        if handler is None:
             return None, f"This Holdfast does not know operations of the kind {operation.kind!r}."
         if operation.attempts > ATTEMPTS:
             return None, f"It was begun {ATTEMPTS} times, and the process died each time."
         reported = 0.0
 
-        def watch(progress: Mapping[str, object]) -> None:
+        def report(progress: Mapping[str, object]) -> None:
             nonlocal reported
             if self._stopping.is_set():
-                raise _Taken("this one stops")
+                raise _Lost("this process stops")
             if time.monotonic() - reported >= _REPORT:
                 reported = time.monotonic()
                 self._beat(operation, dict(progress))
 
         try:
-            asked = {**operation.arguments, ASKED_AT: operation.asked_at.isoformat(), AGAIN: operation.again}
-            return dict(deed(asked, operation.asked_by, watch)), None
+            arguments = {**operation.arguments, ASKED_AT: operation.asked_at.isoformat(), AGAIN: operation.again}
+            return dict(handler(arguments, operation.asked_by, report)), None
         except StoreUnavailable:
             raise
         except HoldfastError as problem:
             return None, str(problem)
-        except _Taken:
+        except _Lost:
             raise
         except Exception as problem:
             log.exception("operation %d failed", operation.id)
@@ -135,22 +135,22 @@ class Operator:
 
     def _beat(self, operation: Operation, progress: dict[str, Any] | None = None) -> None:
         with self._database.session() as connection:
-            if not operations.beat(connection, operation, progress):
-                raise _Taken("it is another's by now")
+            if not queries.beat(connection, operation, progress):
+                raise _Lost("another process has taken it")
 
     @contextmanager
     def _alive(self, operation: Operation) -> Iterator[None]:
-        """Signs of life until the end, from a thread of their own: a deed may be quiet for long."""
+        """Send heartbeats from a thread of their own, since a handler may report nothing for long."""
         over = threading.Event()
 
         def beat() -> None:
             while not over.wait(_BEAT):
                 try:
                     self._beat(operation)
-                except (HoldfastError, _Taken) as problem:
-                    log.warning("operation %d gives no sign of life: %s", operation.id, problem)
+                except (HoldfastError, _Lost) as problem:
+                    log.warning("the heartbeat of operation %d failed: %s", operation.id, problem)
                 except Exception:
-                    log.exception("operation %d gives no sign of life", operation.id)  # the next one may get through
+                    log.exception("the heartbeat of operation %d failed", operation.id)  # the next one may get through
 
         thread = threading.Thread(target=beat, name=f"operation {operation.id}", daemon=True)
         thread.start()
@@ -162,7 +162,7 @@ class Operator:
 
 
 def argument(arguments: Mapping[str, Any], name: str) -> str:
-    """A text that an operation needs."""
+    """Return a text argument of an operation. Raises Refused if it is missing."""
     value = arguments.get(name)
     if not isinstance(value, str):
         raise Refused(f"The operation lacks {name!r}.")

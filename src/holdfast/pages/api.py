@@ -11,9 +11,10 @@ from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import Confirm, Filter, Since, Until, to_json
-from holdfast.api.responses import OperationView, accepted
+from holdfast.api.responses import accepted
 from holdfast.control.explain import UrlStory
 from holdfast.model.outcome import Outcome
+from holdfast.operations.records import Operation
 from holdfast.pages.records import CrawledPage, Explanation, PageFacts, PageFilter
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
@@ -70,7 +71,7 @@ def purge(
     before: Annotated[Until, Query(description="Only what was fetched before this time.")] = None,
     confirm: Confirm = None,
     everything: Annotated[bool, Query(description="The same as `confirm=all`.", deprecated=True)] = False,
-) -> OperationView:
+) -> Operation:
     """Facts and texts of pages are deleted; their URLs stay done, and log and archive stay as they are."""
     asked = services.pages.check_purge(job, domain, before, everything=everything or confirm == "all")
     return accepted(response, services.operations.ask("purge-pages", asked, actor=caller.name))

@@ -1,22 +1,26 @@
-"""Figures: statistics, time series, metrics, live events."""
+"""Routes of statistics: current figures, what is due next, time series, Prometheus metrics, live events."""
 
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
 
-from holdfast.api import metrics, sse
+from holdfast.api import sse
 from holdfast.api.app_services import Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.event_hub import EventFilter
-from holdfast.api.request_types import Filter, Since, Until, View
-from holdfast.api.responses import Stats
+from holdfast.api.request_types import Filter, Since, Until
 from holdfast.db.events import Kind
-from holdfast.stats import metrics as measures
-from holdfast.stats import outlook as control_outlook
-from holdfast.stats.service import step_of
+from holdfast.stats import metrics
+from holdfast.stats.metrics import Family
+from holdfast.stats.records import Outlook, Stats, TimeSeries
+from holdfast.stats.service import parse_step
 from holdfast.tasks.records import TaskCount
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["figures"])
@@ -24,71 +28,19 @@ router = APIRouter(route_class=AuthorizedRoute, tags=["figures"])
 _HOUR = timedelta(hours=1)
 
 
-class PointView(View):
-    """What was crawled in a stretch of time."""
-
-    at: datetime
-    """Its beginning."""
-    seconds: float
-    """How long it is; the last one is not over yet."""
-    pages: int
-    requests: int
-    errors: int
-    bytes: int
-    robots_denied: int
-    pages_per_second: float
-    success_rate: float | None
-    """Of requests, from 0 to 1; null: there were none."""
-    frontier_size: int | None
-    """URLs that waited at its end; null: nobody looked."""
-    active_workers: int | None
-    statuses: dict[str, int]
-    """Answers of servers by their status."""
-
-
-class TimeSeries(View):
-    """What was crawled, step by step."""
-
-    step: timedelta
-    points: list[PointView]
-
-
-class DueView(View):
-    """Something that time brings about."""
-
-    what: str
-    at: datetime
-    """When it happens the first time."""
-    domains: int
-    """To which it happens, sooner or later."""
-
-
-class OutlookView(View):
-    """What comes next, and what is left over."""
-
-    at: datetime
-    due: list[DueView]
-    """What comes first, first."""
-    stay_blocked: int
-    """Domains that only a person can start over."""
-    wakes: int
-    """News for domains that no sweep has folded yet."""
-    database_bytes: int
-
-
-@router.get("/api/stats", summary="How things stand")
+@router.get("/api/stats", summary="Current figures")
 def stats(services: Services) -> Stats:
-    """Public figures of the whole store, a second old at the most."""
-    return Stats.of(services.stats.snapshot())
+    """Public figures of the whole store, at most a second old."""
+    return services.stats.snapshot()
 
 
-@router.get("/api/stats/outlook", summary="What comes next")
-def outlook(services: Services) -> OutlookView:
-    """When domains are crawled again, and what only a person or the next sweep sets right."""
-    return OutlookView.of(control_outlook.outlook(services.database))
+@router.get("/api/stats/outlook", summary="What is due next")
+def outlook(services: Services) -> Outlook:
+    """When domains are crawled again, and what waits for an operator or a sweep."""
+    return services.stats.outlook()
 
 
-@router.get("/api/stats/timeseries", summary="What was crawled, over time")
+@router.get("/api/stats/timeseries", summary="Time series")
 def timeseries(
     services: Services,
     since: Since = None,
@@ -98,11 +50,10 @@ def timeseries(
         Query(max_length=20, description="`minute`, `hour`, `day`, or whole minutes such as `5m`.", examples=["5m"]),
     ] = "minute",
 ) -> TimeSeries:
-    """The last hour, unless you say since when. Gaps are zeros; 2000 points at the most. Minutes are kept for a week, days for ever."""
-    width = step_of(step)
+    """What was crawled: by default in the last hour. Gaps are zeros; at most 2000 points. Minutes are kept for a week, days for ever."""
+    width = parse_step(step)
     begin = since if since is not None else services.stats.snapshot().at - max(_HOUR, 24 * width)
-    points = services.stats.timeseries(begin, until, width)
-    return TimeSeries(step=width, points=[PointView.of(point) for point in points])
+    return TimeSeries(step=width, points=services.stats.timeseries(begin, until, width))
 
 
 @router.get("/api/stats/tasks", summary="Tasks by status")
@@ -113,7 +64,7 @@ def tasks(services: Services) -> list[TaskCount]:
 
 @router.get(
     "/api/stats/events",
-    summary="How things stand, live",
+    summary="Current figures, live",
     response_class=StreamingResponse,
     responses=sse.RESPONSES,
 )
@@ -131,7 +82,7 @@ def stats_events(request: Request, services: Services) -> StreamingResponse:
 
 @router.get(
     "/api/events",
-    summary="What happens, live",
+    summary="Events, live",
     response_class=StreamingResponse,
     responses={**sse.RESPONSES, **documented(404)},
 )
@@ -139,11 +90,11 @@ def events(
     request: Request,
     services: Services,
     kind: Annotated[list[Kind] | None, Query(description="Only events of these kinds.", max_length=len(Kind))] = None,
-    domain: Annotated[Filter, Query(description="Only what happens to this domain.")] = None,
+    domain: Annotated[Filter, Query(description="Only events of this domain.")] = None,
     last_event_id: sse.LastEventId = None,
 ) -> StreamingResponse:
-    """Server-Sent Events, each named after what it is about: `job`, `domain`, `task`, `worker`, `alert`. They are kept for a day: who
-    was away goes on with `Last-Event-ID`, and gets `reset` first after more than that."""
+    """Server-Sent Events, each named after its subject: `job`, `domain`, `task`, `worker`, `alert`. They are kept for a day: a client
+    that reconnects continues with `Last-Event-ID`, and gets `reset` first after more than a day."""
     wanted = EventFilter(
         kinds=frozenset(kind) if kind else None,
         domain_id=services.domains.info(domain).facts.id if domain is not None else None,
@@ -153,10 +104,34 @@ def events(
 
 @router.get(
     "/metrics",
-    summary="Figures for Prometheus",
+    summary="Prometheus metrics",
     response_class=Response,
-    responses={200: {"description": "Text of the exposition format.", "content": {metrics.MEDIA_TYPE: {}}}},
+    responses={200: {"description": "Text of the exposition format.", "content": {CONTENT_TYPE_LATEST: {}}}},
 )
 def prometheus(services: Services) -> Response:
-    """Let Prometheus ask with an API key of the scope `metrics`."""
-    return Response(metrics.render(measures.collect(services.database)), media_type=metrics.MEDIA_TYPE)
+    """Prometheus needs an API key with the scope `metrics`."""
+    return Response(_render(metrics.collect(services.database)), media_type=CONTENT_TYPE_LATEST)
+
+
+class _FamilyCollector(Collector):
+    """Passes the metrics of `stats/metrics` to the library that formats them."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            # The library appends `_total` to counters; a counter without that suffix has no type in this format.
+            name = family.name.removesuffix("_total")
+            kind = "unknown" if family.kind == "counter" and name == family.name else family.kind
+            metric = Metric(name, family.help, kind)
+            for sample in family.samples:
+                metric.add_sample(family.name + sample.suffix, dict(sample.labels), sample.value)
+            yield metric
+
+
+def _render(families: Iterable[Family]) -> bytes:
+    """Format metrics as Prometheus reads them."""
+    registry = CollectorRegistry()
+    registry.register(_FamilyCollector(list(families)))
+    return generate_latest(registry)

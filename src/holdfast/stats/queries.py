@@ -9,10 +9,10 @@ from typing import Final
 
 import psycopg
 
-# The one walk over all domains. By itself: to start others for it would take longer, and from those who crawl.
-_ALONE: Final = "SELECT set_config('max_parallel_workers_per_gather', '0', true)"
+# The one scan over all domains, without parallel workers: to start them would take longer, and CPU time from crawls.
+_NOT_PARALLEL: Final = "SELECT set_config('max_parallel_workers_per_gather', '0', true)"
 _DOMAINS: Final = "SELECT status::text, count(*) FROM domains GROUP BY status"
-# Only what a worker may take up: URLs of jobs that ended, are paused or were cancelled wait for nothing.
+# Only of jobs that workers may serve: URLs of jobs that ended, are paused or were cancelled do not wait.
 _FRONTIER: Final = """
 SELECT COALESCE(sum(jd.waiting), 0)::bigint FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
 WHERE jd.waiting > 0
@@ -29,7 +29,7 @@ FROM workers w LEFT JOIN (SELECT DISTINCT worker FROM crawl_runs WHERE status = 
 WHERE r.worker IS NOT NULL OR EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name)
 ORDER BY w.name
 """
-_STANDING: Final = """
+_JOBS_RUNS_ALERTS: Final = """
 SELECT 'job', state::text, count(*) FROM crawl_jobs WHERE deleted_at IS NULL GROUP BY state
 UNION ALL SELECT 'run', '', count(*) FROM crawl_runs WHERE status = 'running'
 UNION ALL SELECT 'alert', kind, count(*) FROM alerts WHERE resolved_at IS NULL GROUP BY kind
@@ -74,7 +74,7 @@ class StoreCounts:
     """URLs that wait in jobs that may be worked on."""
     held: int = 0
     expired: int = 0
-    """Of the domains that are held: those whose lease has ended."""
+    """Domains that are held and whose lease has ended."""
     oldest_expired: float = 0.0
     """Seconds since the first of them expired."""
     jobs: dict[str, int] = field(default_factory=dict)
@@ -97,13 +97,13 @@ class StoreCounts:
 def store_counts(connection: psycopg.Connection, *, silence: timedelta) -> StoreCounts:
     """Count domains, frontier, claims, jobs, tasks and workers. `silence`: a worker without a heartbeat for this long counts as dead."""
     with connection.transaction():
-        connection.execute(_ALONE)
+        connection.execute(_NOT_PARALLEL)
         by_status = connection.execute(_DOMAINS).fetchall()
         ((frontier,),) = connection.execute(_FRONTIER).fetchall()
         tasks = connection.execute(_TASKS).fetchall()
     ((held, expired, oldest),) = connection.execute(_CLAIMS).fetchall()
     counts: dict[str, dict[str, int]] = {"job": {}, "run": {}, "alert": {}}
-    for what, label, count in connection.execute(_STANDING):
+    for what, label, count in connection.execute(_JOBS_RUNS_ALERTS):
         counts[what][label] = count
     heard = connection.execute(_WORKERS, {"silence": silence}).fetchall()
     return StoreCounts(

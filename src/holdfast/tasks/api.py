@@ -20,7 +20,7 @@ from holdfast.api.pagination import (
     keyset_page,
 )
 from holdfast.api.request_types import BIGINT, Body, Filter, Id, Moment, ShortText, Text
-from holdfast.api.responses import OperationView, accepted
+from holdfast.api.responses import accepted
 from holdfast.model.task import (
     DEFAULT_PRIORITY,
     DEFAULT_RETRIES,
@@ -30,6 +30,7 @@ from holdfast.model.task import (
     TaskStatus,
 )
 from holdfast.operations.handlers import RESTART_BATCH
+from holdfast.operations.records import Operation
 from holdfast.tasks.records import (
     AskedTask,
     Batch,
@@ -311,7 +312,7 @@ def add_batch(body: NewBatch, response: Response, services: Services, caller: Ca
     status_code=202,
     responses=documented(404),
 )
-def restart_batch(name: BatchName, response: Response, services: Services, caller: Caller) -> OperationView:
+def restart_batch(name: BatchName, response: Response, services: Services, caller: Caller) -> Operation:
     """Those that are completed, failed, cancelled or paused. There may be many of them: the operation says how far it is."""
     arguments = {"name": services.tasks.batch(name).name}
     return accepted(response, services.operations.ask(RESTART_BATCH, arguments, actor=caller.name))

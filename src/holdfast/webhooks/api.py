@@ -19,14 +19,14 @@ def deliveries(
     services: Services,
     request: Request,
     response: Response,
-    state: Annotated[DeliveryState | None, Query(description="One that is being sent waits, too.")] = None,
+    state: Annotated[DeliveryState | None, Query(description="A message that is being sent counts as waiting.")] = None,
     task_id: Annotated[int | None, Query(ge=1, le=BIGINT, description="About this task.")] = None,
     url: Annotated[Filter, Query(max_length=2048, description="To this receiver.")] = None,
     order: Literal["newest", "oldest"] = "newest",
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[Delivery]:
-    """Each with its body, and what came of the last attempt."""
+    """Each with its body, and the result of the last attempt."""
     where = DeliveryFilter(state, task_id, url)
     found = services.webhooks.page(
         where, order=order, after=decode_list_cursor("deliveries", order, cursor), limit=limit
@@ -42,12 +42,12 @@ def stats(services: Services) -> Outbox:
 
 @router.get("/api/webhooks/{id}", summary="A message", responses=documented(404))
 def delivery(id: Id, services: Services) -> Delivery:  # noqa: A002 — the name of the parameter
-    """With its body, and what came of the last attempt."""
+    """With its body, and the result of the last attempt."""
     return services.webhooks.show(id)
 
 
 @router.post("/api/admin/webhooks/{id}/retry", summary="Send a message again", responses=documented(404))
 def retry(id: Id, services: Services, caller: Caller) -> Delivery:  # noqa: A002 — the name of the parameter
-    """Whatever became of it; its receiver is switched on. One that is being sent at this moment is a 409."""
+    """In any state; its receiver is switched on. A message that is being sent at this moment is a 409."""
     services.webhooks.retry(id, actor=caller.name)
     return services.webhooks.show(id)

@@ -1,6 +1,6 @@
 """`holdfast webhooks`: messages about ended tasks: what was sent, what was not and why; send it again; what they are signed with."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 from holdfast.webhooks.signing import Signing
 
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteWebhooks
+
 app = typer.Typer(
     cls=Group, help="Webhooks: what was sent, what was not; send it again; the secret.", no_args_is_help=True
 )
@@ -21,8 +24,13 @@ app = typer.Typer(
 _LAST_ID = 2**63 - 1
 
 
-def _webhooks(ctx: typer.Context) -> WebhookService:
-    return WebhookService(command_context.get(ctx).store())
+def _webhooks(ctx: typer.Context) -> "WebhookService | RemoteWebhooks":
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.monitoring import RemoteWebhooks
+
+        return RemoteWebhooks(context.client)
+    return WebhookService(context.store())
 
 
 @app.command("list", cls=Command)
@@ -31,7 +39,7 @@ def listed(
     state: Annotated[DeliveryState | None, typer.Option("--state", help="Only those.")] = None,
     task: Annotated[int | None, typer.Option("--task", metavar="ID", min=1, max=_LAST_ID, help="Of this task.")] = None,
     before: Annotated[
-        int | None, typer.Option("--before", metavar="ID", min=1, max=_LAST_ID, help="Go on behind this message.")
+        int | None, typer.Option("--before", metavar="ID", min=1, max=_LAST_ID, help="Continue after this message.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="How many at most.")] = 50,
     as_json: output.Json = False,
@@ -105,7 +113,7 @@ def retry(
     ] = None,
     as_json: output.Json = False,
 ) -> None:
-    """Send messages again, now and with all attempts before them, whatever became of them. A receiver that wanted no more is sent to again.
+    """Send messages again, now and with all attempts before them, in any state. A receiver that was switched off is switched on.
 
     Examples:
         holdfast webhooks retry 7 8
@@ -122,7 +130,7 @@ def retry(
         else:
             output.print_line(f"{pluralize(count, 'message')} will be sent again.")
         return
-    changed: dict[int, bool] = {}
+    changed: dict[int, bool | None] = {}
     problems: dict[int, HoldfastError] = {}
     for message in dict.fromkeys(messages or ()):
         try:
@@ -132,11 +140,11 @@ def retry(
                 raise
             problems[message] = found
     if as_json:
-        told = [{"id": message, "changed": did} for message, did in changed.items()]
-        output.print_json(told + [{"id": message, "problem": str(problem)} for message, problem in problems.items()])
+        results = [{"id": message, "changed": did} for message, did in changed.items()]
+        output.print_json(results + [{"id": message, "problem": str(problem)} for message, problem in problems.items()])
     else:
         for message, did in changed.items():
-            output.print_line(f"Message {message} {'will be sent again' if did else 'is due already'}.")
+            output.print_line(f"Message {message} {'is due already' if did is False else 'will be sent again'}.")
         for problem in problems.values():
             output.print_error(str(problem))
     if problems:
@@ -146,7 +154,7 @@ def retry(
 @app.command("secret", cls=Command)
 def secret(
     ctx: typer.Context,
-    reveal: Annotated[bool, typer.Option("--reveal", help="Print it, for those who check signatures.")] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Print it, for receivers that check signatures.")] = False,
     yes: Yes = False,
     as_json: output.Json = False,
 ) -> None:
@@ -156,16 +164,18 @@ def secret(
         holdfast webhooks secret
         holdfast webhooks secret --reveal
     """
-    signing = Signing.of(command_context.get(ctx).settings)
-    where = signing.origin if signing.given is not None else str(signing.file)
+    context = command_context.get(ctx)
+    context.require_local()
+    signing = Signing.of(context.settings)
+    where = signing.origin if signing.configured is not None else str(signing.file)
     known = signing.known()
     if reveal:
         if not yes:
             command_context.confirm("Print the secret on this terminal?", "The secret was not printed.")
         known = signing.ensure()
     if as_json:
-        told: dict[str, object] = {"where": where, "set": bool(known), "secrets": len(known)}
-        output.print_json(told | ({"values": known} if reveal else {}))
+        state: dict[str, object] = {"where": where, "set": bool(known), "secrets": len(known)}
+        output.print_json(state | ({"values": known} if reveal else {}))
     elif reveal:
         output.print_line("\n".join(known))
     elif known:

@@ -1,7 +1,7 @@
 """The outbox: messages about the ends of tasks, about alerts and about jobs, taken by senders, and the result of each attempt.
 
-The rule: a message is in the store before anybody sends it, and its next time is set before it goes out. So a killed sender's messages
-come again by themselves, no two senders have the same one at once, and each is sent at least once.
+The rule: a message is in the store before it is sent, and the time of its next attempt is set before it is sent. So messages of a killed
+sender are sent again, no two senders have the same one at once, and each is sent at least once.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ from holdfast.webhooks.records import Delivery, DeliveryFilter, Outbox
 
 KIND: Final = "webhook"
 LOOK: Final = 1_000
-"""Messages at the head of the queue that are put out of the way at once: their receiver rests, or wants no more."""
+"""Messages at the head of the queue that are moved away in one statement: their receiver rests, or is switched off."""
 CHUNK: Final = 1_000
-NEVER_ENDED: Final = "whoever sent it never said what came of it"
+NEVER_ENDED: Final = "the sender never reported the result"
 
 # Compared with the time of the statement: no index serves a clock that goes on while it is read.
 _ANY_DUE: Final = "SELECT EXISTS (SELECT FROM webhook_deliveries WHERE next_attempt_at <= statement_timestamp())"
 
 _IN_THE_WAY: Final = """
-(e.disabled_at IS NOT NULL OR e.rest_until > statement_timestamp() OR d.attempts - d.attempts_before >= %(most)s)
+(e.disabled_at IS NOT NULL OR e.rest_until > statement_timestamp() OR d.attempts - d.attempts_before >= %(max_attempts)s)
 """
 _CLEAR: Final = f"""
 WITH head AS MATERIALIZED (
@@ -36,7 +36,7 @@ WITH head AS MATERIALIZED (
 ), blocked AS MATERIALIZED (
     SELECT d.id, e.rest_until,
            CASE WHEN e.disabled_at IS NOT NULL THEN e.reason
-                WHEN d.attempts - d.attempts_before >= %(most)s THEN COALESCE(d.last_error, %(never)s) END AS ended
+                WHEN d.attempts - d.attempts_before >= %(max_attempts)s THEN COALESCE(d.last_error, %(never)s) END AS ended
     FROM head JOIN webhook_deliveries d USING (id) LEFT JOIN webhook_endpoints e ON e.url = d.url
     WHERE d.next_attempt_at <= statement_timestamp() AND {_IN_THE_WAY}
     FOR UPDATE OF d SKIP LOCKED
@@ -143,33 +143,33 @@ DELETE FROM webhook_deliveries d USING old WHERE d.id = old.id
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message to be sent now."""
+    """A message that this sender has taken."""
 
     id: int
     url: str
     attempt: int
-    """Of all; what comes of it is recorded under this number."""
+    """Of all attempts; the result is recorded under this number."""
     number: int
-    """The same, counted from when a person last had it sent again."""
+    """The same, counted from the last manual retry."""
     message: WebhookMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of one."""
+    """The result of an attempt."""
 
     next: NextStep
     wait: timedelta | None = None
-    """Until the next one, where there is one."""
+    """Until the next attempt, if there is one."""
     status: int | None = None
     error: str | None = None
     rest: timedelta | None = None
-    """For which nothing at all is sent to that receiver."""
+    """The time in which nothing is sent to that receiver."""
 
 
 def tell_jobs(connection: psycopg.Connection, url: str | None) -> None:
-    """Say where ends, pauses and reopenings of jobs are told from now on; None: nowhere. A trigger writes the messages, in the transaction
-    of each change, whichever process makes it."""
+    """Set the receiver of messages about ended, paused and reopened jobs; None: there is none. A trigger writes the messages, in the
+    transaction of each change."""
     connection.execute(_TELL_NO_JOBS if url is None else _TELL_JOBS, {"url": url})
 
 
@@ -177,20 +177,20 @@ def tell_jobs(connection: psycopg.Connection, url: str | None) -> None:
 
 
 def any_due(connection: psycopg.Connection) -> bool:
-    """Whether there may be something to take."""
+    """Return whether a message may be due."""
     row = connection.execute(_ANY_DUE).fetchone()
     return bool(row and row[0])
 
 
-def take(connection: psycopg.Connection, *, count: int, lease: timedelta, most: int) -> list[Taken]:
-    """Messages that are due, the oldest first; the caller has until the end of `lease` to send them and to record it.
+def take(connection: psycopg.Connection, *, count: int, lease: timedelta, max_attempts: int) -> list[Taken]:
+    """Take messages that are due, the oldest first; the caller has until the end of `lease` to send them and to record the results.
 
-    After: an attempt on each is begun, and nobody else takes it before that. Those whose receiver wants no more, or that were begun
-    `most` times without an end, are given up; those whose receiver rests wait until then.
+    After: an attempt of each has started, and no other sender takes it before the end of `lease`. Messages whose receiver is switched
+    off, or with `max_attempts` attempts, are given up; those whose receiver rests wait until then.
     """
-    parameters = {"count": count, "lease": lease, "most": most, "look": LOOK, "never": NEVER_ENDED}
+    parameters = {"count": count, "lease": lease, "max_attempts": max_attempts, "look": LOOK, "never": NEVER_ENDED}
     while connection.execute(_CLEAR, parameters).rowcount == LOOK:
-        continue  # a pile of them would be walked past with every message
+        continue  # otherwise every message would be searched behind them
     rows = connection.execute(_TAKE, parameters).fetchall()
     return [
         Taken(row_id, url, attempt, number, WebhookMessage(str(message_id), event, created_at, body))
@@ -199,10 +199,10 @@ def take(connection: psycopg.Connection, *, count: int, lease: timedelta, most: 
 
 
 def record(connection: psycopg.Connection, taken: Taken, attempt: Attempt) -> bool:
-    """Write down what came of an attempt; False, with nothing written, if it is no longer the last one.
+    """Record the result of an attempt; False, with nothing written, if it is no longer the last one.
 
-    After: the message has ended or waits for its next time. A receiver that wants no more is switched off; one that did not answer
-    rests; one that took the message does not.
+    After: the message has ended or waits for its next attempt. A receiver that answered 410 is switched off; one that did not answer
+    rests; one that accepted the message does not.
     """
     values = {
         "id": taken.id,
@@ -227,7 +227,7 @@ def record(connection: psycopg.Connection, taken: Taken, attempt: Attempt) -> bo
 
 
 def purge(connection: psycopg.Connection, *, older_than: timedelta) -> int:
-    """Delete messages that ended so long ago, in chunks; how many. What waits stays, however old."""
+    """Delete messages that ended longer ago than `older_than`, in chunks; return how many. Waiting messages stay."""
     deleted = 0
     for statement in _PURGES:
         while rows := connection.execute(statement, {"older": older_than, "chunk": CHUNK}).rowcount:
@@ -235,11 +235,11 @@ def purge(connection: psycopg.Connection, *, older_than: timedelta) -> int:
     return deleted
 
 
-# Looking --------------------------------------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 def get(connection: psycopg.Connection, delivery_id: int) -> Delivery:
-    """One message; NotFound if there is none."""
+    """Return one message. Raises NotFound."""
     with connection.cursor(row_factory=class_row(Delivery)) as cursor:
         found = cursor.execute(f"{_READ} WHERE d.id = %(id)s", {"id": delivery_id}).fetchone()
     if found is None:
@@ -255,10 +255,10 @@ def page(
     after: Key | None = None,
     limit: int = 100,
 ) -> Page[Delivery]:
-    """One page of messages."""
+    """Return one page of messages."""
     values = {"task": where.task, "url": where.url, str(where.state): where.state and True}
-    given = {name: value for name, value in values.items() if value is not None}
-    return DELIVERIES.records(connection, _by_ids, given, order=order, after=after, limit=limit)
+    filters = {name: value for name, value in values.items() if value is not None}
+    return DELIVERIES.records(connection, _by_ids, filters, order=order, after=after, limit=limit)
 
 
 def _by_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Delivery]:
@@ -267,18 +267,18 @@ def _by_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Del
 
 
 def stats(connection: psycopg.Connection) -> Outbox:
-    """How many there are of each."""
+    """Return the outbox in numbers."""
     with connection.cursor(row_factory=class_row(Outbox)) as cursor:
         found = cursor.execute(_STATS).fetchone()
     assert found is not None  # noqa: S101 — an aggregate has one row
     return found
 
 
-# By hand --------------------------------------------------------------------------------------------------------------
+# Manual retries --------------------------------------------------------------------------------------------------------------
 
 
 def retry(connection: psycopg.Connection, delivery_id: int, *, actor: str) -> bool:
-    """Have a message sent again, whatever became of it; False, with nothing written, if it is due already.
+    """Send a message again, in any state; False, with nothing written, if it is due already.
 
     After: it is due, with all attempts before it, and its receiver is switched on. Refused while it is being sent.
     """
@@ -301,7 +301,7 @@ def retry(connection: psycopg.Connection, delivery_id: int, *, actor: str) -> bo
 def retry_all(
     connection: psycopg.Connection, url: str, *, actor: str, progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Have everything sent again that was given up for one receiver, in chunks; how many. After: it is switched on."""
+    """Send again all messages that were given up for one receiver, in chunks; return how many. After: it is switched on."""
     done = after = 0
     while True:
         with connection.transaction():

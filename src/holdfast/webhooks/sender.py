@@ -1,7 +1,7 @@
-"""Webhooks, sent when they are due.
+"""The sender of webhooks.
 
-The rule: the store says what is due, and is told what came of it; what is lost in between is sent again. Nothing goes to an address that
-is not public unless the settings allow it, and redirects are not followed.
+The rule: a message is taken from the store, and its result is recorded there; without a result it is sent again. Nothing is sent to an
+address that is not public unless the settings allow it, and redirects are not followed.
 """
 
 import asyncio
@@ -30,23 +30,23 @@ from holdfast.webhooks.signing import Signing
 log: Final = logging.getLogger(__name__)
 
 SPARE: Final = 30.0
-"""Seconds that a sender has beside those that a receiver may take: to begin, and to write down what came of it."""
+"""Seconds of a lease beyond the timeout of the receiver: to start, and to record the result."""
 TIDY: Final = 3600.0
-"""Seconds between two looks for messages that are old enough to be forgotten."""
-_SAID: Final = 500
-"""Letters of an answer that are kept, for people."""
+"""Seconds between two deletions of old messages."""
+_MAX_RESPONSE: Final = 500
+"""Characters of a response that are stored."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """What a sender did."""
+    """The results of a sender, counted."""
 
     delivered: int = 0
     again: int = 0
     given_up: int = 0
 
     def count(self, what: NextStep) -> None:
-        """One more attempt, and what follows from it."""
+        """Count one more attempt by its next step."""
         if what is NextStep.DELIVERED:
             self.delivered += 1
         elif what is NextStep.AGAIN:
@@ -56,7 +56,7 @@ class Sent:
 
 
 class Sender:
-    """Sends what is due. It is bound to the event loop in which it first sends."""
+    """Sends messages that are due. It is bound to the event loop in which it first sends."""
 
     def __init__(
         self,
@@ -75,38 +75,38 @@ class Sender:
         self._timeout = settings.webhook.timeout.total_seconds()
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 — jitter, not secrets
-        self._desk = DbThread(database, "webhooks")
+        self._db_thread = DbThread(database, "webhooks")
         self._opened = AsyncExitStack()
         self._client: HttpClient | None = None
         self._busy = False
         self._tidy_at = 0.0
 
     async def deliver_due(self) -> Sent:
-        """Send everything that is due; what was done. Called again meanwhile it returns at once: the first call does it.
+        """Send all messages that are due; return the results. A second call meanwhile returns at once: the first one sends.
 
-        After: nothing is under way, and what came of each attempt is in the store; or the database is away and the sender was closed,
-        and what was sent last comes again.
+        After: no attempt is under way, and all results are in the store; or the database is unavailable and the sender was closed,
+        and the last messages are sent again.
         """
         sent = Sent()
         if self._busy:
             return sent
         self._busy = True
         try:
-            if await self._desk.call(queries.any_due):
+            if await self._db_thread.call(queries.any_due):
                 await self._deliver(sent)
             if self._clock.now() >= self._tidy_at:
-                await self._desk.call(queries.purge, older_than=self._settings.webhook.keep)
+                await self._db_thread.call(queries.purge, older_than=self._settings.webhook.keep)
                 self._tidy_at = self._clock.now() + TIDY
         except DatabaseUnavailable:
-            log.warning("webhooks: stopped while the database is away")
+            log.warning("webhooks: stopped while the database is unavailable")
         finally:
             self._busy = False
         return sent
 
     async def aclose(self) -> None:
         """After: no connection is open, and a call that waits for the database has ended."""
-        self._desk.give_up()
-        await asyncio.to_thread(self._desk.close)
+        self._db_thread.give_up()
+        await asyncio.to_thread(self._db_thread.close)
         await self._opened.aclose()
 
     async def _deliver(self, sent: Sent) -> None:
@@ -136,14 +136,16 @@ class Sender:
 
     async def _take(self, count: int) -> list[Taken]:
         lease = timedelta(seconds=self._timeout + SPARE)
-        return await self._desk.call(queries.take, count=count, lease=lease, most=self._patience.attempts)
+        return await self._db_thread.call(queries.take, count=count, lease=lease, max_attempts=self._patience.attempts)
 
     async def _send(
         self, client: HttpClient, taken: Taken, secrets: Sequence[bytes], asked_at: float, sent: Sent
     ) -> None:
-        """One attempt. A fault of ours costs this message, not the others: it comes again when its time is over."""
+        """Make one attempt. A fault of ours costs this message, not the others: it is sent again when its lease is over."""
         if self._clock.now() - asked_at > SPARE / 2:
-            log.warning("message %d: taken too long ago to be sent now", taken.id)  # frozen since; others may have it
+            log.warning(
+                "message %d: taken too long ago to be sent now", taken.id
+            )  # this process was frozen; another one may have taken it
             return
         try:
             wire = delivery_request(
@@ -160,7 +162,7 @@ class Sender:
             attempt = Attempt(
                 follows.next, follows.wait, result.status, _error(result), _rest(result, follows, self._patience)
             )
-            if await self._desk.call(queries.record, taken, attempt):
+            if await self._db_thread.call(queries.record, taken, attempt):
                 sent.count(follows.next)
         except DatabaseUnavailable:
             raise
@@ -169,19 +171,19 @@ class Sender:
 
 
 def _error(result: FetchResult) -> str | None:
-    """Why a message was not taken, for people; None: it was."""
+    """Return why a message was not accepted, as text; None: it was."""
     if result.status is None:
         return f"{result.outcome}: {result.detail}" if result.detail else str(result.outcome)
     if 200 <= result.status < 300:
         return None
     if result.outcome is Outcome.REDIRECT:
-        return f"HTTP {result.status}: it points to {strip_controls(result.redirect or '')[:_SAID]}, and redirects are not followed"
-    said = strip_controls(result.body[: 4 * _SAID].decode("utf-8", "replace"))[:_SAID]
+        return f"HTTP {result.status}: it points to {strip_controls(result.redirect or '')[:_MAX_RESPONSE]}, and redirects are not followed"
+    said = strip_controls(result.body[: 4 * _MAX_RESPONSE].decode("utf-8", "replace"))[:_MAX_RESPONSE]
     return f"HTTP {result.status}: {said}" if said else f"HTTP {result.status}"
 
 
 def _rest(result: FetchResult, follows: DeliveryDecision, patience: RetryPolicy) -> timedelta | None:
-    """How long nothing more is sent to the receiver. One that only failed is still quick to ask, and may take the next message."""
+    """Return how long nothing more is sent to the receiver. One that answers with an error is fast, and may accept the next message."""
     if follows.wait is None:
         return None
     if result.retry_after is not None:

@@ -1,6 +1,6 @@
-"""What webhooks are signed with: the setting, or a secret of this installation's own in a file.
+"""The secrets that webhooks are signed with: those of the setting, or one of this installation in a file.
 
-The rule: a secret leaves this module to sign, or when a person asks.
+The rule: a secret leaves this module to sign, or when an operator asks for it.
 """
 
 import secrets
@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from pydantic import SecretStr
 
-from holdfast.control import secret_files as key_files
+from holdfast.control import secret_files
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, signing_secrets
 
@@ -22,26 +22,26 @@ class Signing:
     """The secrets of one installation."""
 
     data: Path
-    given: SecretStr | None = None
-    """By the setting; it comes before the file."""
+    configured: SecretStr | None = None
+    """The setting; it comes before the file."""
     origin: str = ""
-    """Where the setting comes from, for people."""
+    """Where the setting comes from, as text."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """As the settings say."""
+        """From the settings."""
         return cls(settings.data, settings.webhook.secret, settings.origin("webhook.secret").place)
 
     @property
     def file(self) -> Path:
-        """Where the installation's own secret is, or will be."""
+        """The file of the installation's own secret."""
         return self.data / _FILE
 
     def known(self) -> tuple[str, ...]:
-        """The secrets; none if nothing is set and none was made yet. Raises SettingsError for a file that cannot be used."""
-        if self.given is not None:
-            return signing_secrets(self.given.get_secret_value())
-        text = key_files.read(self.file)
+        """Return the secrets; none if nothing is set and none was created yet. Raises SettingsError for a file that cannot be used."""
+        if self.configured is not None:
+            return signing_secrets(self.configured.get_secret_value())
+        text = secret_files.read(self.file)
         if text is None:
             return ()
         try:
@@ -50,8 +50,8 @@ class Signing:
             raise SettingsError(f"What is in {self.file} {problem}.") from None
 
     def ensure(self) -> tuple[str, ...]:
-        """The secrets; one is made if there is none. After: whoever else asks, now or later, is given the same."""
+        """Return the secrets; create one if there is none. After: all processes get the same ones."""
         if known := self.known():
             return known
-        key_files.make(self.file, secrets.token_urlsafe(32))
+        secret_files.make(self.file, secrets.token_urlsafe(32))
         return self.known()

@@ -1,4 +1,4 @@
-"""Routes of workers, runs and claims; and of verification and operations."""
+"""Routes of workers, runs and claims."""
 
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -14,13 +14,10 @@ from holdfast.api.pagination import (
     CursorText,
     Limit,
     Page,
-    decode_id_cursor,
     decode_list_cursor,
-    id_page,
     keyset_page,
 )
 from holdfast.api.request_types import Body, Filter, Id, Text
-from holdfast.api.responses import OperationView, accepted
 from holdfast.workers.records import (
     Claim,
     ClaimFilter,
@@ -53,13 +50,6 @@ class Cleanup(Body):
 
     older_than_minutes: Annotated[int, Field(ge=1, le=525_600)] = 60
     """Those without a heartbeat for that long."""
-
-
-class Verify(Body):
-    """What is to be verified."""
-
-    archive: bool = True
-    """Also read every page in the archive of the machine that does it."""
 
 
 @router.get("/api/claims", summary="Claims")
@@ -137,30 +127,3 @@ def workers(
     after = decode_list_cursor("workers", "name", cursor)
     found = services.workers.page(WorkerFilter(alive), after=after, limit=limit)
     return keyset_page(request, response, found.rows, found.next)
-
-
-@router.post("/api/admin/verify", summary="Verify the store", status_code=202)
-def verify(services: Services, caller: Caller, response: Response, given: Verify | None = None) -> OperationView:
-    """As `holdfast verify` does it, in the background. Its result says which checks hold."""
-    wanted = given or Verify()
-    return accepted(response, services.operations.ask("verify", {"archive": wanted.archive}, actor=caller.name))
-
-
-@router.get("/api/operations", summary="Long work")
-def operations(
-    services: Services,
-    request: Request,
-    response: Response,
-    state: Literal["waiting", "running", "done", "failed"] | None = None,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_LIMIT,
-) -> Page[OperationView]:
-    """What was asked for, the newest first; what has ended is kept for a week."""
-    found = services.operations.listing(state=state, before=decode_id_cursor(cursor), limit=limit)
-    return id_page(request, response, [OperationView.of(row) for row in found], limit)
-
-
-@router.get("/api/operations/{id}", summary="One of them", responses=documented(404))
-def operation(id: Id, services: Services) -> OperationView:  # noqa: A002 — the name of the parameter
-    """Where it is, and what came of it."""
-    return OperationView.of(services.operations.show(id))

@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.db import migrate
 from holdfast.db.connection import Database
 from holdfast.errors import StoreUnavailable
+from holdfast.jobs.service import JobService
 from holdfast.model.auth import Role
 from tests.support.api import PASSWORD, Api, Shared, serving, settings
 
@@ -189,7 +190,7 @@ def test_what_strangers_send_is_never_our_fault(shared: Shared, body: bytes, hea
 
 def test_our_faults_say_nothing_of_our_insides(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     client = api.admin
-    monkeypatch.setattr(api.services.listings.__class__, "jobs", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(JobService, "page", lambda *_, **__: 1 / 0)
     answer = client.get("/api/jobs")
     assert (answer.status_code, "division" in answer.text) == (500, False)
     assert answer.headers["Content-Security-Policy"]
@@ -198,7 +199,7 @@ def test_our_faults_say_nothing_of_our_insides(api: Api, monkeypatch: pytest.Mon
     def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("The database at db.internal:5432/holdfast does not answer.")
 
-    monkeypatch.setattr(api.services.listings.__class__, "jobs", away)
+    monkeypatch.setattr(JobService, "page", away)
     answer = client.get("/api/jobs")
     assert (answer.status_code, "db.internal" in answer.text, answer.headers["Retry-After"]) == (503, False, "5")
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast import factories
 from holdfast.api import exports
 from holdfast.db.connection import Database
-from holdfast.operations.service import Operator
+from holdfast.operations.service import OperationRunner
 from tests.support.api import Api, Shared
 from tests.support.crawls import wait_for
 from tests.support.factories import Store
@@ -27,7 +27,7 @@ JOB = {"name": "shop", "urls": ["https://a.example/", "https://a.example/b", "no
 
 def _operate(api: Api, database: Database) -> None:
     """Do what waits to be done, as a background would."""
-    operator = Operator(database, factories.operation_handlers(api.services.settings, database).by_kind())
+    operator = OperationRunner(database, factories.operation_handlers(api.services.settings, database).by_kind())
     while operator.work():
         pass
 

@@ -34,7 +34,7 @@ class Outbox:
         return delivery.id
 
     def take(self) -> list[queries.Taken]:
-        return queries.take(self.connection, count=10, lease=timedelta(minutes=5), most=5)
+        return queries.take(self.connection, count=10, lease=timedelta(minutes=5), max_attempts=5)
 
     def send(self, *ends: Attempt) -> None:
         """Everything that is due, with these ends."""

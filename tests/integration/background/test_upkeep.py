@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import factories
 from holdfast.background.process import BackgroundProcess
-from holdfast.control.maintenance import Upkeep
+from holdfast.control.maintenance import Maintenance
 from holdfast.db import runs
 from holdfast.db.connection import Connection
 from holdfast.webhooks import queries
@@ -21,7 +21,7 @@ from tests.support.receiver import SECRET, Receiver
 
 
 @contextmanager
-def background(crawls: Crawls, upkeep: Upkeep | None = None) -> Iterator[None]:
+def background(crawls: Crawls, maintenance: Maintenance | None = None) -> Iterator[None]:
     """A background in a thread of this process, with an event loop of its own."""
     loop = asyncio.new_event_loop()
     ready = threading.Event()
@@ -29,7 +29,7 @@ def background(crawls: Crawls, upkeep: Upkeep | None = None) -> Iterator[None]:
 
     async def main() -> None:
         crew = factories.background_services(crawls.settings, crawls.database)
-        made.append(BackgroundProcess(crawls.database, replace(crew, upkeep=upkeep) if upkeep else crew))
+        made.append(BackgroundProcess(crawls.database, replace(crew, maintenance=maintenance) if maintenance else crew))
         await made[0].run(ready.set)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
@@ -66,7 +66,7 @@ def test_a_tick_adds_up_looks_around_and_tells(crawls: Crawls) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Failing(Upkeep):
+class Failing(Maintenance):
     """One duty fails each time."""
 
     done: threading.Event = field(default_factory=threading.Event)
@@ -79,8 +79,8 @@ class Failing(Upkeep):
 
 
 def test_a_duty_that_fails_keeps_no_other_from_being_done(crawls: Crawls, caplog: pytest.LogCaptureFixture) -> None:
-    upkeep = Failing()
-    with background(crawls, upkeep):
-        assert upkeep.done.wait(60)
+    failing = Failing()
+    with background(crawls, failing):
+        assert failing.done.wait(60)
     assert "one that fails: a fault of ours" in caplog.text
     assert "broken" in caplog.text

@@ -5,7 +5,8 @@ import re
 import psycopg
 import pytest
 
-from holdfast.audit.service import AuditDesk
+from holdfast.audit.records import AuditFilter
+from holdfast.audit.service import AuditService
 from holdfast.db import audit
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError
@@ -71,13 +72,13 @@ def test_what_cannot_be_meant(log: Cli, database: Database) -> None:
     sentence = log("audit", "--id", "7").refused(2)
     assert sentence == "An id means something with its kind only: name the kind, too."
     assert log("audit", "--limit", "501").code == 2
-    desk = AuditDesk(database)
+    service = AuditService(database)
     for limit in (0, 501):
         with pytest.raises(UsageError, match="1 to 500 at once"):
-            desk.listing(limit=limit)
+            service.page(limit=limit)
     for text in ("a\0", "\ud800"):
-        with pytest.raises(UsageError, match="is text"):
-            desk.listing(actor=text)
+        with pytest.raises(UsageError, match="is a text"):
+            service.page(AuditFilter(actor=text))
 
 
 def test_what_the_command_line_does_is_in_it(cli: Cli) -> None:

@@ -11,16 +11,20 @@ import psycopg
 import pytest
 
 from holdfast import factories
+from holdfast.accounts.service import AccountService
+from holdfast.alerts import queries as alerts
+from holdfast.alerts.queries import settle
 from holdfast.cli import app
 from holdfast.control.verify import Step
-from holdfast.db import runs
+from holdfast.db import audit, runs
 from holdfast.db.connection import Database
 from holdfast.db.verify import Finding
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
-from holdfast.operations.service import Operator
+from holdfast.operations.service import OperationRunner
 from holdfast.settings import Fetch
+from holdfast.settings.web import Web
 from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.support.api import Api, serving, settings
 from tests.support.cli import Answer, Cli, only_ours
@@ -31,6 +35,7 @@ from tests.support.pools import Pools
 from tests.support.shop import Shop, product
 from tests.support.tasks import Tasks
 
+PASSWORD = "wide rivers run slowly"
 UNSAID = {"kind", "updated_at", "max_pages", "spent", "done"}
 """What a server may leave out of its lists: then it is null."""
 
@@ -230,7 +235,7 @@ def test_batches(
     assert both.same("batches", "list", "--limit", "1", "--before", "3")["before"] == 2
     assert "2 pending, 1 completed" in both.shown("batches", "show", "Black/Friday")
     both.shown("batches", "list")
-    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
+    operator = OperationRunner(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())  # who waits for it does it
     restarted = both.far("batches", "restart", "Black/Friday", "--yes", "--json")
     assert restarted.json == {"batch": "Black/Friday", "restarted": 1}
@@ -334,7 +339,7 @@ def test_stuck_claims_silent_runs_and_priorities(
     assert both.far("release-stuck-claims", "--force", "--all-active", "--yes").out == "Released 2 claims.\n"
     assert both.far("cleanup-stale-runs", "--yes").out.endswith("Marked 1 run as failed.\n")
     assert store.value("SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL") == 0
-    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
+    operator = OperationRunner(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())
     assert both.same("recalculate-priorities") == {"domains": 3, "changed": 0}
     both.shown("recalculate-priorities")
@@ -371,6 +376,90 @@ def test_what_a_server_says_of_its_store(both: Both, database: Database, store: 
     words = [[line.split("  ")[0] for line in answer("status").out.splitlines()] for answer in (both.near, both.far)]
     assert words[0] == words[1]
     assert {"Database", "Next", "Stay blocked"} <= set(words[1])
+
+
+def test_stats_and_alerts(both: Both, database: Database, store: Store, connection: psycopg.Connection) -> None:
+    crawl_a_little(database, store)
+    with connection.transaction():
+        settle(connection, [alerts.Finding("backlog", "", 1.5)], kinds=["backlog"], tell=None)
+    moving = ("at", "seconds", "pages_per_second", "requests_per_second", "errors_per_second", "bytes_per_second")
+    found = both.same("stats", "--since", "2h", "--step", "hour", but=moving)
+    assert sum(point["pages"] for point in found["points"]) == found["now"]["pages_total"] == 3
+    assert found["points"][-1]["latency_p50_ms"] is not None
+    assert both.far("stats").out.splitlines()[0].split()[0] == "FROM"
+    both.refused("stats", "--since", "3d")
+    both.refused("stats", "--step", "1s")
+    (alert,) = both.same("alerts")["alerts"]
+    assert (alert["kind"], alert["value"]) == ("backlog", 1.5)
+    assert both.same("alerts", "--all", "--before", "1")["alerts"] == []
+    assert "backlog" in both.shown("alerts")
+
+
+def test_audit(both: Both, connection: psycopg.Connection) -> None:
+    with connection.transaction():
+        for number in range(1, 4):
+            audit.write(connection, actor="cli:ann", action="pause", kind="task", object_id=number, details={"was": 1})
+    entries = both.same("audit", "--kind", "task")["entries"]
+    assert [entry["object_id"] for entry in entries] == ["3", "2", "1"]
+    page = both.same("audit", "--actor", "cli:ann", "--limit", "1", "--before", str(entries[0]["id"]))
+    assert ([entry["object_id"] for entry in page["entries"]], page["before"]) == (["2"], entries[1]["id"])
+    assert "cli:ann" in both.shown("audit", "--kind", "task", "--id", "2")
+    both.refused("audit", "--id", "2")
+
+
+def test_webhooks(both: Both, connection: psycopg.Connection) -> None:
+    at = Tasks(connection)
+    for number in range(3):
+        at.failed(f"a.example/{number}", webhook_url=f"https://r.example/{number}")
+    connection.execute(
+        "UPDATE webhook_deliveries SET next_attempt_at = NULL, gave_up_at = now(), last_error = 'gone' WHERE id > 1"
+    )
+    assert [one["id"] for one in both.same("webhooks", "list")] == [3, 2, 1]
+    assert [one["id"] for one in both.same("webhooks", "list", "--state", "given_up", "--before", "3")] == [2]
+    assert both.same("webhooks", "list", "--task", "1", "--limit", "1")[0]["task_id"] == 1
+    assert "2 given up" in both.shown("webhooks", "list")
+    both.same("webhooks", "show", "2")
+    both.shown("webhooks", "show", "2")
+    assert both.far("webhooks", "retry", "2").out == "Message 2 will be sent again.\n"
+    assert both.near("webhooks", "show", "2", "--json").json["state"] == "waiting"
+    again = both.far("webhooks", "retry", "--url", "https://r.example/2", "--json")
+    assert again.json == {"url": "https://r.example/2", "messages": 1}
+    assert both.same("webhooks", "list", "--state", "given_up") == []
+    both.refused("webhooks", "show", "9")
+    both.refused("webhooks", "retry", "9")
+
+
+def test_users_and_keys(both: Both, database: Database) -> None:
+    ann = both.far("users", "add", "ann", "--role", "admin", "--json")
+    assert (ann.code, ann.json["user"]["role"], len(ann.json["password"]) > 10) == (0, "admin", True)
+    assert (
+        both.far("users", "add", "bob", "--password-stdin", stdin=f"{PASSWORD}\n".encode()).out
+        == "bob is added, as a user.\n"
+    )
+    names = [user["name"] for user in both.same("users", "list")]
+    assert {"ann", "bob"} <= set(names)
+    assert both.same("users", "list", "--limit", "1", "--after", "1")[0]["name"] == names[1]
+    accounts = AccountService(database, Web())
+    accounts.login("bob", PASSWORD, address="192.0.2.1", user_agent="x")
+    (session,) = both.same("users", "sessions", "bob")
+    assert (session["address"], session["revoked_at"]) == ("192.0.2.1", None)
+    assert both.far("users", "sessions", "bob", "--revoke").out == "All sessions of bob ended.\n"
+    assert both.same("users", "sessions", "bob") == []
+    changed = both.far("users", "passwd", "bob", "--json").json
+    assert (changed["sessions"], accounts.check_password("bob", changed["password"], address="x").name) == (None, "bob")
+    assert both.far("users", "role", "bob", "admin").out == "bob is an admin.\n"
+    assert both.far("users", "disable", "bob").out == "bob is disabled.\n"
+    assert both.far("users", "disable", "bob").out == "bob was disabled already.\n"
+    assert both.far("users", "enable", "bob", "--json").json["changed"] is True
+    key, token = accounts.create_key("bob", "nightly", [Scope.READ], None, actor="test")
+    assert [one["name"] for one in both.same("keys", "list", "--user", "bob")] == ["nightly"]
+    assert both.same("keys", "list", "--limit", "500", but=("last_used_at",))[-1]["id"] == key.id
+    assert both.far("keys", "revoke", str(key.id)).out == f"Key {key.id} is revoked.\n"
+    assert both.far("keys", "revoke", str(key.id)).out == f"Key {key.id} was revoked already.\n"
+    assert accounts.key(token) is None
+    assert both.far("users", "remove", "bob", "--yes").out == "bob is deleted.\n"
+    for words in (["users", "role", "bob", "user"], ["users", "sessions", "bob"], ["keys", "revoke", "999"]):
+        both.refused(*words)
 
 
 def test_products(both: Both, connection: psycopg.Connection) -> None:
@@ -545,7 +634,7 @@ def test_exports(both: Both, database: Database, store: Store, tmp_path: Path) -
 
 def test_verify(both: Both, database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crawl_a_little(database, store)
-    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
+    operator = OperationRunner(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())  # who waits for it does it
     volatile = ("seconds",)
     assert both.same("verify", "--no-archive", but=volatile)["ok"] is True
@@ -572,7 +661,7 @@ def test_verify_says_what_could_not_be_read_on_the_server(
             return {}
 
     monkeypatch.setattr("holdfast.operations.handlers.replace", lambda *_, **__: Elsewhere())
-    operator = Operator(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
+    operator = OperationRunner(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
     monkeypatch.setattr("time.sleep", lambda _: operator.work())
     (check,) = both.far("verify", "--json").json["checks"]
     assert (check["seconds"], check["skipped"]) == (1.25, 2)
@@ -582,7 +671,7 @@ def test_verify_says_what_could_not_be_read_on_the_server(
 def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:
     """Without a database: what would open or start one could not."""
     others = {command for part in app.COMMAND_MODULES for command in part.commands} - app.REMOTE_COMMANDS
-    assert {"crawl", "serve", "db", "stats", "users"} <= others
+    assert {"crawl", "serve", "db"} <= others
     for command in sorted(others):
         sentence = both.far(command).refused(2)
         assert sentence == f"`holdfast {command}` works on the store itself and cannot be used with --server."
@@ -590,6 +679,8 @@ def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_pa
     for words in (["import", "-"], ["alerts"], ["rotate"]):
         sentence = both.far("proxies", *words, stdin=b"http://a.example:1\n").refused(2)
         assert sentence.startswith(f"`holdfast proxies {words[0]}` works on the store itself")
+    for words in (["keys", "add", "ann", "x", "--scope", "read"], ["webhooks", "secret"]):
+        assert both.far(*words).refused(2).startswith("This command works on the store itself")
     assert not list(tmp_path.glob(".holdfast*"))
     assert both.far("config", "show", "--json").code == 0
 

@@ -21,7 +21,7 @@ def told(connection: psycopg.Connection) -> list[int]:
     at = Tasks(connection)
     for number in range(3):
         at.failed(f"a.example/{number}", webhook_url=f"{HOOK}{number}")
-    good, bad, _ = taken = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    good, bad, _ = taken = queries.take(connection, count=9, lease=timedelta(minutes=1), max_attempts=10)
     queries.record(connection, good, Attempt(NextStep.DELIVERED, status=200))
     queries.record(connection, bad, Attempt(NextStep.SWITCH_OFF, status=410, error="HTTP 410: gone \x1b[2J"))
     connection.execute(
@@ -77,7 +77,7 @@ def test_sent_again(cli: Cli, told: list[int], connection: psycopg.Connection) -
         {"id": told[2], "changed": True},
         {"id": told[0], "changed": True},
     ]
-    due = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    due = queries.take(connection, count=9, lease=timedelta(minutes=1), max_attempts=10)
     assert [taken.id for taken in due] == sorted(told)
     busy = f"Message {bad} is being sent at this moment; look again in a minute."
     assert cli("webhooks", "retry", bad).refused(5) == busy

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 import holdfast
 from holdfast import AsyncClient, Client, Unreachable
-from holdfast.client.values import Event
+from holdfast.client.sse import Event
 from holdfast.db.connection import Database
 from holdfast.jobs.records import JobProgress
 from tests.support.api import Api

@@ -19,7 +19,7 @@ from holdfast import Client, Unreachable
 from holdfast.api.permissions import ROUTES
 from holdfast.client import endpoints, retry, sse
 from holdfast.client.request_spec import RequestSpec, no_body
-from holdfast.client.values import Event
+from holdfast.client.sse import Event
 from holdfast.db.connection import Database
 from holdfast.jobs.records import JobProgress
 from tests.support.api import Api

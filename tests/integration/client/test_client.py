@@ -17,14 +17,14 @@ import holdfast
 from holdfast import Client, factories
 from holdfast.client import request_spec
 from holdfast.client.decoding import read
-from holdfast.client.values import Event
+from holdfast.client.sse import Event
 from holdfast.db import runs
 from holdfast.db.connection import Database
 from holdfast.jobs.records import JobProgress
 from holdfast.model.auth import Role, Scope
 from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
-from holdfast.operations.service import Operator
+from holdfast.operations.service import OperationRunner
 from tests.support.api import Api, settings
 from tests.support.crawled import HOME, NASTY, crawl_a_little
 from tests.support.factories import Store
@@ -35,7 +35,7 @@ from tests.support.tasks import Tasks
 @contextmanager
 def background(database: Database, folder: Path) -> Iterator[None]:
     """Somebody who does long work."""
-    operator = Operator(database, factories.operation_handlers(settings(folder), database).by_kind())
+    operator = OperationRunner(database, factories.operation_handlers(settings(folder), database).by_kind())
     over = threading.Event()
 
     def work() -> None:
@@ -348,7 +348,7 @@ def test_long_work_is_waited_for(client: Client, database: Database, tmp_path: P
 
 def test_long_work_that_fails_raises_its_problem(client: Client, database: Database) -> None:
     asked = client.verify()
-    assert Operator(database, {}).work()
+    assert OperationRunner(database, {}).work()
     with pytest.raises(holdfast.HoldfastError, match="does not know operations of the kind 'verify'"):
         client.wait(asked)
 

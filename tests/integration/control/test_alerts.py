@@ -11,14 +11,14 @@ from holdfast.alerts.queries import Finding
 from holdfast.alerts.records import Alert
 from holdfast.alerts.rules import Kind, Rules
 from holdfast.alerts.service import AlertService
-from holdfast.control.maintenance import Upkeep
+from holdfast.control.maintenance import Maintenance
 from holdfast.db import periodic_locks, runs, stats
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings, Webhook, Worker
-from holdfast.stats.status import SILENCE
+from holdfast.stats.records import SILENCE
 from holdfast.webhooks import queries
 from holdfast.webhooks.records import DeliveryFilter
 from tests.support.factories import Store
@@ -260,7 +260,7 @@ def test_the_beginning_and_the_end_are_told_once(connection: psycopg.Connection,
     for _ in range(3):
         look(connection)
     assert messages(connection) == [("alert.firing", alert.id), ("alert.resolved", alert.id)]
-    taken = queries.take(connection, count=9, lease=timedelta(minutes=1), most=10)
+    taken = queries.take(connection, count=9, lease=timedelta(minutes=1), max_attempts=10)
     assert {one.url for one in taken} == {HOOK}
     first, second = (one.message for one in taken)
     assert (
@@ -386,6 +386,6 @@ def test_alerts_that_are_over_age_out(connection: psycopg.Connection, service: A
         alerts.settle(connection, [Finding("backlog", "on", 1)], kinds=["backlog"], tell=None)
     connection.execute("UPDATE alerts SET resolved_at = now() - interval '91 days' WHERE subject = 'old'")
     connection.execute("UPDATE alerts SET since = now() - interval '91 days'")
-    assert Upkeep().trim(connection) == 1
+    assert Maintenance().trim(connection) == 1
     assert {one.subject for one in service.list()} == {"new", "on"}
-    assert Upkeep().trim(connection) == 0, "somebody did it a moment ago"
+    assert Maintenance().trim(connection) == 0, "somebody did it a moment ago"

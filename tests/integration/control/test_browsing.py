@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.control import listings as browsing
-from holdfast.control.list_filters import (
-    AuditFilter,
-)
-from holdfast.control.listings import LISTINGS, ListingService
+from holdfast.audit.records import AuditFilter
+from holdfast.audit.service import AuditService
+from holdfast.control.listings import LISTINGS, key_types
 from holdfast.db import audit, crawls, runs, workers
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
@@ -46,11 +44,6 @@ from tests.support.factories import Store
 from tests.support.furnished import put_items
 from tests.support.pools import Pools
 from tests.support.tasks import S, Tasks
-
-
-@pytest.fixture
-def browser(database: Database) -> ListingService:
-    return ListingService(database)
 
 
 @pytest.fixture
@@ -287,9 +280,9 @@ def test_urls_as_a_visit_takes_them(frontier: FrontierService, store: Store) -> 
 # Records --------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_and_batches(browser: ListingService, store: Store, database: Database) -> None:
+def test_tasks_and_batches(store: Store, database: Database) -> None:
     tasks = Tasks(store.connection)
-    service = TaskService(browser.database, UrlRules(), NewDomains())
+    service = TaskService(database, UrlRules(), NewDomains())
     task_queries.create_batch(store.connection, "spring", actor="ann")
     batch = task_queries.batch_id(store.connection, "spring")
     one, two = tasks.one("a.example/1", batch_id=batch), tasks.one("b.example/1", batch_id=batch)
@@ -307,18 +300,18 @@ def test_tasks_and_batches(browser: ListingService, store: Store, database: Data
     assert database
 
 
-def test_proxies_messages_products_and_deeds(browser: ListingService, store: Store) -> None:
+def test_proxies_messages_products_and_deeds(database: Database, store: Store) -> None:
     pools = Pools(store)
     first, second = pools.add(2, provider="acme", country_code="DE")
     pools.fails(second, 10)
-    proxies = ProxyService.of(Settings(), browser.database)
+    proxies = ProxyService.of(Settings(), database)
     assert names(proxies.page(), "id") == [first, second]
     assert names(proxies.page(ProxyFilter(active=False, provider="acme", country="DE")), "id") == [second]
     store.connection.execute(
         "INSERT INTO webhook_deliveries (task_id, task_version, event, url, body, next_attempt_at, gave_up_at) VALUES"
         " (1, 1, 'task.failed', 'https://r.example/', '{}', now(), NULL), (2, 1, 'task.failed', 'https://r.example/', '{}', NULL, now())"
     )
-    deliveries = WebhookService(browser.database)
+    deliveries = WebhookService(database)
     assert names(deliveries.page(DeliveryFilter(state=DeliveryState.GIVEN_UP)), "task_id") == [2]
     assert names(deliveries.page(DeliveryFilter(task=1)), "state") == ["waiting"]
     assert deliveries.page(DeliveryFilter(state=DeliveryState.DELIVERED, url="https://r.example/")).rows == []
@@ -331,15 +324,16 @@ def test_proxies_messages_products_and_deeds(browser: ListingService, store: Sto
     wanted = ProductFilter(
         search="lamp", brand="acme", min_price=None, currency="eur", domain="a.example", available=True
     )
-    products = ProductService(browser.database)
+    products = ProductService(database)
     assert names(products.page(wanted), "name") == ["red lamp"]
     assert products.page(ProductFilter(available=False)).rows == []
-    assert names(browser.audit(AuditFilter(kind="proxy", object_id=str(first))), "action") == ["add"]
+    log = AuditService(database)
+    assert names(log.page(AuditFilter(kind="proxy", object_id=str(first))), "action") == ["add"]
     hour = timedelta(hours=1)
     now = datetime.now(UTC)
-    assert len(browser.audit(AuditFilter(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
-    assert browser.audit(AuditFilter(until=now - hour)).rows == []
-    assert browser.audit(AuditFilter(since=now + hour)).rows == []
+    assert len(log.page(AuditFilter(actor="test:me", since=now - hour, until=now + hour)).rows) == 2
+    assert log.page(AuditFilter(until=now - hour)).rows == []
+    assert log.page(AuditFilter(since=now + hour)).rows == []
 
 
 # Refused --------------------------------------------------------------------------------------------------------------
@@ -374,9 +368,7 @@ def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(query: Any) -
         query.given()
 
 
-def test_who_is_not_known_is_not_found(
-    browser: ListingService, at_work: WorkerService, frontier: FrontierService
-) -> None:
+def test_who_is_not_known_is_not_found(at_work: WorkerService, frontier: FrontierService) -> None:
     with pytest.raises(NotFound, match="no domain"):
         frontier.page(UrlFilter(domain="nobody.example"))
     with pytest.raises(NotFound, match="no job called"):
@@ -386,10 +378,10 @@ def test_who_is_not_known_is_not_found(
 def test_keys_are_of_kinds_that_a_cursor_can_hold() -> None:
     for which, listing in LISTINGS.items():
         for order in listing.orders:
-            assert set(browsing.kinds(which, order)) <= {int, str, bytes, datetime}
-    assert browsing.kinds("pages", "newest") == (datetime, int, int, bytes)
+            assert set(key_types(which, order)) <= {int, str, bytes, datetime}
+    assert key_types("pages", "newest") == (datetime, int, int, bytes)
     with pytest.raises(UsageError, match="no order 'price'"):
-        browsing.kinds("products", "price")
+        key_types("products", "price")
 
 
 # Items ----------------------------------------------------------------------------------------------------------------

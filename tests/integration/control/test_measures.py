@@ -16,7 +16,7 @@ from holdfast.db.connection import Database
 from holdfast.model.histograms import COMMIT_MS, FETCH_MS, RunCounts
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 from holdfast.model.task import TaskStatus
-from holdfast.stats.metrics import MOST_WORKERS, Family, collect
+from holdfast.stats.metrics import MAX_WORKERS, Family, collect
 from holdfast.stats.service import StatsService
 from tests.support.crawled import crawl_a_little
 from tests.support.factories import Store
@@ -259,15 +259,15 @@ def test_the_pace_is_the_same_in_metrics_and_statistics(database: Database, conn
 
 def test_with_too_many_workers_none_is_named(database: Database, connection: psycopg.Connection) -> None:
     connection.execute(
-        "INSERT INTO workers (name, host, pid) SELECT 'w' || n, 'h', 1 FROM generate_series(1, %s) n", (MOST_WORKERS,)
+        "INSERT INTO workers (name, host, pid) SELECT 'w' || n, 'h', 1 FROM generate_series(1, %s) n", (MAX_WORKERS,)
     )
     connection.execute("INSERT INTO crawl_runs (worker) SELECT name FROM workers")
-    assert len(found(database)["holdfast_heartbeat_age_seconds"].samples) == MOST_WORKERS
+    assert len(found(database)["holdfast_heartbeat_age_seconds"].samples) == MAX_WORKERS
     connection.execute("INSERT INTO workers (name, host, pid) VALUES ('one more', 'h', 1)")
     connection.execute("INSERT INTO crawl_runs (worker) VALUES ('one more')")
     now = found(database)
     assert now["holdfast_heartbeat_age_seconds"].samples == ()
-    assert value(now["crawler_active_workers"]) == MOST_WORKERS + 1
+    assert value(now["crawler_active_workers"]) == MAX_WORKERS + 1
     assert value(now["holdfast_heartbeat_age_max_seconds"]) >= 0
 
 

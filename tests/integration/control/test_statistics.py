@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast.alerts.queries import Finding, settle
-from holdfast.control.maintenance import Upkeep
+from holdfast.control.maintenance import Maintenance
 from holdfast.db import runs, stats
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError
@@ -106,8 +106,8 @@ def test_a_series_shows_what_was_seen_at_the_end_of_minutes(
     store.domains(3)
     connection.execute("INSERT INTO workers (name, host, pid) VALUES ('w1', 'h', 1)")
     runs.begin(connection, worker="w1")
-    assert Upkeep().sample(connection)
-    assert not Upkeep().sample(connection), "once a minute"
+    assert Maintenance().sample(connection)
+    assert not Maintenance().sample(connection), "once a minute"
     now = datetime.now(UTC)
     (point,) = [one for one in desk.timeseries(now - timedelta(minutes=3)) if one.frontier_size is not None]
     assert (point.frontier_size, point.active_workers) == (3, 1)

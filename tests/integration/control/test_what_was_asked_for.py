@@ -17,7 +17,7 @@ from holdfast.model.domain import Status
 from holdfast.model.url import DEFAULT_RULES, url_key
 from holdfast.operations import queries as operations
 from holdfast.operations.handlers import CLEAR
-from holdfast.operations.service import OperationService, Operator
+from holdfast.operations.service import OperationRunner, OperationService
 from tests.support.api import settings
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
@@ -98,12 +98,12 @@ def test_clearing_done_again_by_another_takes_nothing_that_came_meanwhile(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Operator(database, {CLEAR: lambda arguments, actor, _: deed(arguments, actor, killed)}).work()
+        OperationRunner(database, {CLEAR: lambda arguments, actor, _: deed(arguments, actor, killed)}).work()
     assert len(waiting(store)) == 3, "it came as far as that"
     store.seed("https://a.example/seed")
     link(store, "https://a.example/link", "https://a.example/seed")
     store.connection.execute("UPDATE operations SET heartbeat_at = heartbeat_at - interval '1 hour'")
-    assert Operator(database, {CLEAR: deed}).work()
+    assert OperationRunner(database, {CLEAR: deed}).work()
     done = operations.get(store.connection, asked.id)
     assert (done.state, done.attempts, done.result and done.result["forgotten"]) == ("done", 2, 3)
     assert waiting(store) == {"https://a.example/seed", "https://a.example/link"}

@@ -12,6 +12,7 @@ from holdfast.db.connection import Database
 from holdfast.db.verify import CHECKS, verify
 from holdfast.model.histograms import FETCH_MS, bucket_index
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
+from holdfast.stats.records import Host
 from tests.support.crawled import Crawl, crawl_a_little
 from tests.support.factories import Store
 from tests.support.figures import counted, fold, log, of_requests, rows, totals, within_a_minute
@@ -262,19 +263,19 @@ def test_a_series_has_what_is_added_up_and_what_is_fresh(connection: psycopg.Con
         fold(connection)
     span = {"since": hour, "until": hour + timedelta(hours=1)}
     first, last = stats.series(connection, **span, step=timedelta(minutes=5), days=False)
-    assert (first["start"], first["requests"], first["pages"], first["errors"]) == (hour, 5, 3, 2)
-    assert (first["classes"], first["latency"]) == ({"2": 3, "5": 2}, [0, 5, *([0] * 11)])
-    assert (last["start"], last["requests"]) == (hour + timedelta(minutes=55), 1)
+    assert (first.start, first.requests, first.pages, first.errors) == (hour, 5, 3, 2)
+    assert (first.classes, first.latency) == ({"2": 3, "5": 2}, [0, 5, *([0] * 11)])
+    assert (last.start, last.requests) == (hour + timedelta(minutes=55), 1)
     (whole,) = stats.series(connection, **span, step=timedelta(hours=1), days=False)
-    assert (whole["requests"], whole["classes"]) == (6, {"2": 3, "3": 1, "5": 2})
+    assert (whole.requests, whole.classes) == (6, {"2": 3, "3": 1, "5": 2})
     assert stats.status_codes(connection, **span, days=False) == {200: 3, 304: 1, 500: 2}
     day = hour.replace(hour=0)
     by_day = stats.series(connection, since=day, until=day + timedelta(days=2), step=timedelta(days=1), days=True)
-    assert sum(row["requests"] for row in by_day) == 14
+    assert sum(row.requests for row in by_day) == 14
 
 
 def test_hosts_are_those_with_most_pages(crawl: Crawl, connection: psycopg.Connection) -> None:
     (host,) = stats.hosts(connection, span=timedelta(hours=1), limit=5)
-    assert host == {"domain": "example.com", "pages": 3, "requests": 5, "errors": 1, "bytes": 900}
+    assert host == Host("example.com", pages=3, requests=5, errors=1, bytes=900)
     assert set(PAGES) == {"ok", "not_modified"}
     assert Outcome.TIMEOUT in ERRORS

@@ -132,7 +132,7 @@ def test_no_check_is_quadratic_in_the_pages_of_a_domain(crawl: Crawl) -> None:
     """A loop, or a merge of which only the domain is the key, looks at every pair of rows; statistics are as after a first crawl."""
     connection = crawl.store.connection
     with connection.transaction():
-        connection.execute(verify._ROOM)
+        connection.execute(verify._PLANNER)
         for name, query in CHECKS.items():
             plan = connection.execute(f"EXPLAIN {query}", verify.parameters(retries=3)).fetchall()
             assert [line for (line,) in plan if "Merge " in line and "Join" in line] == [], name

@@ -32,7 +32,7 @@ def at(connection: psycopg.Connection) -> Tasks:
 
 
 def take(at: Tasks, count: int = 100, most: int = 10) -> list[Taken]:
-    return queries.take(at.connection, count=count, lease=LEASE, most=most)
+    return queries.take(at.connection, count=count, lease=LEASE, max_attempts=most)
 
 
 def one(at: Tasks) -> Taken:
@@ -117,7 +117,7 @@ def test_what_is_taken_is_nobody_else_s_until_its_lease_is_over(at: Tasks) -> No
 def test_two_takers_at_once_share(at: Tasks, database: Database) -> None:
     ended(at, 4)
     with database.connect() as other, at.connection.transaction(), other.transaction():
-        mine, others = take(at, 2), queries.take(other, count=9, lease=LEASE, most=10)
+        mine, others = take(at, 2), queries.take(other, count=9, lease=LEASE, max_attempts=10)
     assert (len(mine), len(others)) == (2, 2)
     assert not {taken.id for taken in mine} & {taken.id for taken in others}
 
@@ -298,7 +298,7 @@ def test_what_is_due_is_found_by_an_index_however_much_waits(at: Tasks) -> None:
         (HOOK,),
     )
     at.connection.execute("ANALYZE webhook_deliveries")
-    values = {"count": 1, "lease": LEASE, "most": 10, "look": 10, "never": ""}
+    values = {"count": 1, "lease": LEASE, "max_attempts": 10, "look": 10, "never": ""}
     for statement in (queries._ANY_DUE, queries._CLEAR, queries._TAKE):
         plan = "\n".join(row[0] for row in at.connection.execute(f"EXPLAIN {statement}", values))
         assert re.search(r"webhook_deliveries_due on .*\n +Index Cond: \(next_attempt_at <=", plan), plan

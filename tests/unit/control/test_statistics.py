@@ -8,7 +8,7 @@ import pytest
 from holdfast.db.stats import Count
 from holdfast.errors import UsageError
 from holdfast.model.histograms import COMMIT_MS, FETCH_MS, bucket_index, quantile
-from holdfast.stats.service import SHARE, Cached, Counters, by_class, step_of, success_rate
+from holdfast.stats.service import SHARE, Cached, Counters, by_class, parse_step, success_rate
 
 
 class Clock:
@@ -95,7 +95,7 @@ def test_of_many_who_ask_at_once_one_makes_it() -> None:
     [("minute", 1), ("hour", 60), ("day", 1440), ("1m", 1), ("90m", 90), ("2h", 120), ("7d", 10_080)],
 )
 def test_a_step_is_whole_minutes(text: str, minutes: int) -> None:
-    assert step_of(text) == timedelta(minutes=minutes)
+    assert parse_step(text) == timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_step_is_whole_minutes(text: str, minutes: int) -> None:
 )
 def test_what_is_no_step_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="A step is minute, hour, day, or whole minutes such as 5m"):
-        step_of(text)
+        parse_step(text)
 
 
 def test_answers_have_classes() -> None:

@@ -1,14 +1,13 @@
-"""Routes for admins: users, the keys and sessions of all users, and the audit log."""
+"""Routes for admins: users, and the keys and sessions of all users."""
 
 from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import Field, SecretStr
 
-from holdfast.accounts.api.auth import KeyView, SessionView
-from holdfast.accounts.records import CreatedUser, User
+from holdfast.accounts.api.auth import mark_current
+from holdfast.accounts.records import ApiKey, CreatedUser, ListedSession, User
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
@@ -18,24 +17,17 @@ from holdfast.api.pagination import (
     Limit,
     Page,
     decode_id_cursor,
-    decode_list_cursor,
     id_page,
-    keyset_page,
 )
 from holdfast.api.request_types import (
     Body,
-    Filter,
     Id,
     IfMatch,
     ShortText,
-    Since,
-    Until,
     UserName,
-    View,
     parse_if_match,
     set_etag,
 )
-from holdfast.control.list_filters import AuditFilter
 from holdfast.errors import UsageError
 from holdfast.model.auth import Role
 
@@ -57,18 +49,6 @@ class UserChange(Body):
     role: Role | None = None
     disabled: bool | None = None
     password: Annotated[SecretStr | None, Field(max_length=1024)] = None
-
-
-class Entry(View):
-    """An entry of the audit log."""
-
-    id: int
-    at: datetime
-    actor: str
-    action: str
-    object_kind: str
-    object_id: str
-    details: dict[str, Any]
 
 
 @router.get("/api/admin/users", summary="Users")
@@ -135,12 +115,11 @@ def sessions(
     response: Response,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
-) -> Page[SessionView]:
+) -> Page[ListedSession]:
     """Those that have not ended, the newest first."""
     owner = services.accounts.show(name)
     found = services.accounts.sessions(owner.id, before=decode_id_cursor(cursor), limit=limit)
-    mine = caller.grant_id if caller.via == "session" else None
-    return id_page(request, response, [SessionView.of(row, current=row.id == mine) for row in found], limit)
+    return id_page(request, response, mark_current(found, caller), limit)
 
 
 @router.delete(
@@ -154,10 +133,10 @@ def end_sessions(name: UserName, services: Services, caller: Caller) -> None:
 @router.get("/api/admin/keys", summary="API keys of all users")
 def keys(
     services: Services, request: Request, response: Response, cursor: CursorText = None, limit: Limit = DEFAULT_LIMIT
-) -> Page[KeyView]:
+) -> Page[ApiKey]:
     """Revoked and expired ones too, in the order of their ids."""
     found = services.accounts.keys(after=decode_id_cursor(cursor) or 0, limit=limit)
-    return id_page(request, response, [KeyView.of(row) for row in found], limit)
+    return id_page(request, response, found, limit)
 
 
 @router.delete(
@@ -166,23 +145,3 @@ def keys(
 def revoke_key(id: Id, services: Services, caller: Caller) -> None:  # noqa: A002 — the name of the parameter
     """It is invalid from now on, for good."""
     services.accounts.revoke_key(id, actor=caller.name)
-
-
-@router.get("/api/admin/audit", summary="Who did what")
-def audit(
-    services: Services,
-    request: Request,
-    response: Response,
-    actor: Filter = None,
-    kind: Filter = None,
-    object_id: Annotated[Filter, Query(description="With `kind` only.")] = None,
-    action: Filter = None,
-    since: Since = None,
-    until: Until = None,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_LIMIT,
-) -> Page[Entry]:
-    """The newest first."""
-    query = AuditFilter(actor, kind, object_id, action, since, until)
-    found = services.listings.audit(query, after=decode_list_cursor("audit", "newest", cursor), limit=limit)
-    return keyset_page(request, response, [Entry.of(row) for row in found.rows], found.next)

@@ -1,82 +1,37 @@
 """Routes for every user: log in and out; the caller's own sessions, password and API keys."""
 
-from datetime import datetime, timedelta
+from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, SecretStr
 
+from holdfast.accounts.records import ApiKey, CreatedKey, ListedSession, LoggedIn, Me, Session
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import COOKIE, SECURE_COOKIE, AuthorizedRoute, client_address, cookie_name
 from holdfast.api.errors import documented
 from holdfast.api.idempotency import store_instead
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_id_cursor, id_page
-from holdfast.api.request_types import Body, Id, ShortText, View
+from holdfast.api.request_types import Body, Id, ShortText
 from holdfast.errors import NotFound
-from holdfast.model.auth import Principal, Role, Scope
+from holdfast.model.auth import Principal, Scope
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["auth"])
 
 
 class Credentials(Body):
-    """Who logs in."""
+    """The name and password of a user."""
 
     name: ShortText = Field(examples=["admin"])
     password: Annotated[SecretStr, Field(max_length=1024, examples=["correct horse battery staple"])]
 
 
-class Me(View):
-    """Who you are."""
-
-    name: str
-    role: Role
-    via: str
-    """How you are authenticated: `session`, `key` or `no-auth`."""
-    scopes: list[Scope] | None = None
-    """What your key is for; null: everything that your role may."""
-    csrf: str | None = None
-    """For a session: repeat it in the header X-CSRF-Token when you change something."""
-
-
-class LoggedIn(Me):
-    """You are in; the cookie of the answer is the proof."""
-
-    expires_at: datetime
-
-
 class NewPassword(Body):
-    """Another password, proven by the one before."""
+    """A new password, and the current one as proof."""
 
     old: Annotated[SecretStr, Field(max_length=1024)]
     new: Annotated[SecretStr, Field(max_length=1024)]
-
-
-class SessionView(View):
-    """A session that has not ended."""
-
-    id: int
-    created_at: datetime
-    expires_at: datetime
-    last_used_at: datetime
-    address: str
-    user_agent: str
-    current: bool = False
-    """The one that you are asking with."""
-
-
-class KeyView(View):
-    """An API key, without its token."""
-
-    id: int
-    user_name: str
-    name: str
-    prefix: str
-    """The first characters of its token."""
-    scopes: list[Scope]
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
 
 
 class NewKey(Body):
@@ -85,14 +40,7 @@ class NewKey(Body):
     name: ShortText = Field(examples=["nightly export"])
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope), examples=[["read"]])]
     expires_in: timedelta | None = Field(default=None, examples=["P90D"])
-    """After so long (ISO 8601, or seconds); null: never."""
-
-
-class CreatedKey(KeyView):
-    """A key that was just created."""
-
-    token: str | None
-    """The token, which is shown this once: null where the same request was repeated."""
+    """Expires after this time (ISO 8601, or seconds); null: never."""
 
 
 @router.post("/api/auth/login", summary="Log in", responses=documented(401))
@@ -118,6 +66,7 @@ def login(credentials: Credentials, request: Request, response: Response, servic
         name=started.user.name,
         role=started.user.role,
         via="session",
+        scopes=None,
         csrf=started.csrf,
         expires_at=started.expires_at,
     )
@@ -163,10 +112,10 @@ def sessions(
     response: Response,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
-) -> Page[SessionView]:
+) -> Page[ListedSession]:
     """Those that have not ended, the newest first."""
     found = services.accounts.sessions(_own(caller), before=decode_id_cursor(cursor), limit=limit)
-    return id_page(request, response, [SessionView.of(row, current=row.id == caller.grant_id) for row in found], limit)
+    return id_page(request, response, mark_current(found, caller), limit)
 
 
 @router.delete("/api/auth/sessions/{id}", summary="End a session", status_code=204, responses=documented(404))
@@ -183,10 +132,10 @@ def keys(
     response: Response,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
-) -> Page[KeyView]:
+) -> Page[ApiKey]:
     """Revoked and expired ones too, in the order of their ids."""
     found = services.accounts.keys(_own(caller), after=decode_id_cursor(cursor) or 0, limit=limit)
-    return id_page(request, response, [KeyView.of(row) for row in found], limit)
+    return id_page(request, response, found, limit)
 
 
 @router.post("/api/auth/keys", summary="Create an API key", status_code=201)
@@ -195,14 +144,20 @@ def make_key(given: NewKey, request: Request, services: Services, caller: Caller
     key, token = services.accounts.create_key(
         _own(caller), given.name, given.scopes, given.expires_in, actor=caller.name
     )
-    store_instead(request, CreatedKey.of(key, token=None))
-    return CreatedKey.of(key, token=token)
+    store_instead(request, CreatedKey(**asdict(key), token=None))
+    return CreatedKey(**asdict(key), token=token)
 
 
 @router.delete("/api/auth/keys/{id}", summary="Revoke an API key", status_code=204, responses=documented(404))
 def revoke_key(id: Id, services: Services, caller: Caller) -> None:  # noqa: A002 — the name of the parameter
     """It is invalid from now on, for good."""
     services.accounts.revoke_key(id, actor=caller.name, user_id=_own(caller))
+
+
+def mark_current(sessions: list[Session], caller: Principal) -> list[ListedSession]:
+    """Mark the session that authenticated this request."""
+    current = caller.grant_id if caller.via == "session" else None
+    return [ListedSession(**asdict(one), current=one.id == current) for one in sessions]
 
 
 def _own(caller: Principal) -> int:

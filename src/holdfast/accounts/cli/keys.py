@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from holdfast.accounts import name_rules
-from holdfast.accounts.cli.users import account_service
+from holdfast.accounts.cli.users import account_service, accounts_of
 from holdfast.accounts.records import ApiKey
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
@@ -68,7 +68,7 @@ def listed(
         holdfast keys list
         holdfast keys list --user ann --json
     """
-    accounts = account_service(ctx)
+    accounts = accounts_of(ctx)
     owner = None if user is None else accounts.show(user).id
     found = accounts.keys(owner, after=after, limit=limit)
     if as_json:
@@ -106,7 +106,7 @@ def revoke(
         holdfast keys revoke 7
         holdfast keys revoke 7 --json
     """
-    changed = account_service(ctx).revoke_key(key, actor=actor())
+    changed = accounts_of(ctx).revoke_key(key, actor=actor())
     if as_json:
         output.print_json({"id": key, "changed": changed})
     else:

@@ -1,7 +1,7 @@
 """`holdfast users`: add users of the API, set passwords and roles, disable and remove them, list and end sessions."""
 
 import sys
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -15,6 +15,9 @@ from holdfast.cli.output import pluralize
 from holdfast.errors import UsageError
 from holdfast.model.auth import Role
 from holdfast.proxies.cli import output as proxy_output
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.accounts import RemoteAccounts
 
 app = typer.Typer(
     cls=Group, help="Users of the API: add them, their passwords, roles and sessions.", no_args_is_help=True
@@ -30,8 +33,18 @@ Stdin = Annotated[
 ]
 
 
+def accounts_of(ctx: typer.Context) -> "AccountService | RemoteAccounts":
+    """Return the accounts of this invocation's database, or of its server."""
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.accounts import RemoteAccounts
+
+        return RemoteAccounts(context.client)
+    return account_service(ctx)
+
+
 def account_service(ctx: typer.Context) -> AccountService:
-    """Return the accounts of this invocation's database."""
+    """Return the accounts of this invocation's database. Raises UsageError with a server."""
     context = command_context.get(ctx)
     return AccountService(context.store(), context.settings.web)
 
@@ -52,7 +65,7 @@ def add(
     """
     name_rules.check(name)
     given = _password(password_stdin)
-    user, made = account_service(ctx).add(name, Role(role), given, actor=actor())
+    user, made = accounts_of(ctx).add(name, Role(role), given, actor=actor())
     _print_result(f"{user.name} is added, as {_with_article(user.role)}.", user, made, as_json)
 
 
@@ -69,7 +82,7 @@ def listed(
         holdfast users list
         holdfast users list --json
     """
-    found = account_service(ctx).users(after=after, limit=limit)
+    found = accounts_of(ctx).users(after=after, limit=limit)
     if as_json:
         output.print_json(found)
         return
@@ -101,10 +114,10 @@ def passwd(ctx: typer.Context, name: Name, password_stdin: Stdin = False, as_jso
         holdfast users passwd ann
         pass holdfast/bob | holdfast users passwd bob --password-stdin
     """
-    accounts = account_service(ctx)
+    accounts = accounts_of(ctx)
     user = accounts.show(name)
     done = accounts.set_password(user.id, _password(password_stdin), actor=actor())
-    sentence = f"{done.user.name} has another password; {pluralize(done.sessions, 'session')} ended."
+    sentence = f"{done.user.name} has another password; {_ended(done.sessions)} ended."
     _print_result(sentence, done.user, done.password, as_json, sessions=done.sessions)
 
 
@@ -121,7 +134,7 @@ def role(
         holdfast users role bob admin
         holdfast users role bob user
     """
-    user = account_service(ctx).set_role(name, Role(role), actor=actor())
+    user = accounts_of(ctx).set_role(name, Role(role), actor=actor())
     _print_result(f"{user.name} is {_with_article(user.role)}.", user, None, as_json)
 
 
@@ -133,7 +146,7 @@ def disable(ctx: typer.Context, name: Name, as_json: output.Json = False) -> Non
         holdfast users disable bob
         holdfast users disable bob --json
     """
-    _print_switched(account_service(ctx).disable(name, actor=actor()), "disabled", as_json)
+    _print_switched(accounts_of(ctx).disable(name, actor=actor()), "disabled", as_json)
 
 
 @app.command("enable", cls=Command)
@@ -144,7 +157,7 @@ def enable(ctx: typer.Context, name: Name, as_json: output.Json = False) -> None
         holdfast users enable bob
         holdfast users enable bob --json
     """
-    _print_switched(account_service(ctx).enable(name, actor=actor()), "enabled", as_json)
+    _print_switched(accounts_of(ctx).enable(name, actor=actor()), "enabled", as_json)
 
 
 @app.command("remove", cls=Command)
@@ -158,7 +171,7 @@ def remove(ctx: typer.Context, name: Name, yes: option_types.Yes = False, as_jso
     if not yes:
         question = f"Delete {output.safe(name)}, with all sessions and API keys?"
         command_context.confirm(question, "Nothing was removed.")
-    user = account_service(ctx).remove(name, actor=actor())
+    user = accounts_of(ctx).remove(name, actor=actor())
     _print_result(f"{user.name} is deleted.", user, None, as_json)
 
 
@@ -177,14 +190,14 @@ def sessions(
         holdfast users sessions ann
         holdfast users sessions ann --revoke
     """
-    accounts = account_service(ctx)
+    accounts = accounts_of(ctx)
     user = accounts.show(name)
     if revoke:
         ended = accounts.revoke_sessions(user.id, actor=actor())
         if as_json:
             output.print_json({"user": user, "sessions": ended})
         else:
-            output.print_line(f"{pluralize(ended, 'session')} of {user.name} ended.")
+            output.print_line(f"{_ended(ended).capitalize()} of {user.name} ended.")
         return
     found = accounts.sessions(user.id, before=before, limit=limit)
     if as_json:
@@ -242,6 +255,10 @@ def _print_result(sentence: str, user: User, password: str | None, as_json: bool
     if password is not None:
         output.print_line(f"Password: {password}")
         command_context.say(_ONCE)
+
+
+def _ended(sessions: int | None) -> str:
+    return "all sessions" if sessions is None else pluralize(sessions, "session")
 
 
 def _with_article(role: Role) -> str:

@@ -3,31 +3,27 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from holdfast.cli.remote import rows
-from holdfast.client import Client
-from holdfast.client.decoding import read
-from holdfast.client.request_spec import format_path
+from holdfast.cli.remote import page_after
+from holdfast.client import Client, endpoints
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.products.records import Price, Product, ProductFilter
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteProducts:
-    """As `products/service` has them."""
+    """The products of a server, like `ProductService`."""
 
     client: Client
 
     def page(self, where: ProductFilter, *, after: Key | None, limit: int) -> Page[Product]:
-        """Products, those that were first seen last first."""
-        before = None if after is None else after[0]
-        found = rows.part(self.client, "/api/products", asdict(where), before, limit)
-        return Page([read(Product, raw) for raw in found], None)
+        """Return one page, those that were first seen last first."""
+        return page_after(self.client, endpoints.products(**asdict(where)), after, limit)
 
     def show(self, product_id: int) -> Product:
-        """One product."""
-        return read(Product, self.client.request("GET", format_path("/api/products/{}", product_id)))
+        """Return one product."""
+        return self.client.product(product_id)
 
     def history(self, product_id: int, *, before: datetime | None, limit: int) -> list[Price]:
-        """What a product cost, the newest first."""
-        path = format_path("/api/products/{}/history", product_id)
-        return [read(Price, raw) for raw in rows.part(self.client, path, {}, before, limit)]
+        """Return prices, the newest first."""
+        after = None if before is None else (before,)
+        return page_after(self.client, endpoints.prices(product_id), after, limit).rows

@@ -14,7 +14,7 @@ from holdfast.control.explain_text import describe_wait
 from holdfast.db.keyset_pagination import Page
 from holdfast.model.task import TaskStatus
 from holdfast.settings import render_duration
-from holdfast.stats.cli.status import format_until
+from holdfast.stats.cli import format_until
 from holdfast.tasks.records import Batch, Task, TaskCrawl, TaskStory
 
 _MAX_NOTE: Final = 90
