@@ -31,7 +31,7 @@ from holdfast.model.job import Job
 from holdfast.model.request_secrets import headers_by_origin
 from holdfast.model.visit_report import VisitEnd
 from holdfast.parse.page_parser import PageParser
-from holdfast.politeness.cooldown import CooldownPolicy
+from holdfast.politeness.retry import CooldownPolicy
 from holdfast.telemetry.clock import Clock, SystemClock, wait_for_event
 
 log: Final = logging.getLogger(__name__)
