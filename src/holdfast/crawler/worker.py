@@ -13,10 +13,9 @@ from typing import Final
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.activity import observe
 from holdfast.crawler.batch_writer import BatchWriter
-from holdfast.crawler.claim_share import ClaimShare
+from holdfast.crawler.claim_plan import ClaimShare, JobRotation
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
 from holdfast.crawler.extraction import Extraction
-from holdfast.crawler.job_rotation import JobRotation
 from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
 from holdfast.crawler.link_filter import LinkMemoryBudget, SiteCache
 from holdfast.crawler.proxy_registry import ProxyRegistry
