@@ -30,7 +30,7 @@ from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import url_key
 from holdfast.model.visit_report import VisitEnd
-from holdfast.politeness.cooldown import CooldownPolicy
+from holdfast.politeness.retry import CooldownPolicy
 from holdfast.settings import Cooldown, Settings
 
 WORKER = "benchmark"

@@ -13,7 +13,7 @@ from holdfast.model.domain import Claim, Status
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import url_key
 from holdfast.model.visit_report import DomainProgress, VisitEnd
-from holdfast.politeness.cooldown import CooldownPolicy
+from holdfast.politeness.retry import CooldownPolicy
 from holdfast.settings import Cooldown
 
 LEASE: Final = timedelta(minutes=30)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from holdfast.crawler.request_slots import RequestSlots
+from holdfast.crawler.request_gate import RequestSlots, VisitOver
 from holdfast.model.commit_batch import FrontierItem
 from holdfast.model.visit_report import VisitEnd
 
@@ -17,7 +17,7 @@ class Road:
     """Pages 0, 1, 2 … that are walked until a test lets them end; a test may shut the choice, too."""
 
     def __init__(self, most: int, pages: int = 1000) -> None:
-        self.slots = RequestSlots(most, self.choose, self.walk, self.landed)
+        self.slots = RequestSlots(most, self.landed)
         self.left = pages
         self.chosen: list[int] = []
         self.begun: list[int] = []
@@ -34,6 +34,9 @@ class Road:
         self.gates: dict[int, asyncio.Future[None]] = {}
         self.pause: Callable[[], Awaitable[None]] | None = None
         """What a choice and a walk wait for instead of a test."""
+
+    async def run(self) -> VisitEnd | None:
+        return await self.slots.run(crawl_next(self.slots, self.choose, self.walk))
 
     async def choose(self) -> FrontierItem | VisitEnd:
         self.choosing += 1
@@ -78,6 +81,27 @@ class Road:
     @property
     def under_way(self) -> list[int]:
         return [number for number in self.begun if number not in self.ended and number not in self.cancelled]
+
+
+def crawl_next(
+    slots: RequestSlots,
+    choose: Callable[[], Awaitable[FrontierItem | VisitEnd]],
+    walk: Callable[[FrontierItem], Awaitable[None]],
+) -> Callable[[], Awaitable[VisitEnd | None]]:
+    """As a visit does: choose, take the turn, walk."""
+
+    async def one() -> VisitEnd | None:
+        chosen = await choose()
+        if isinstance(chosen, VisitEnd):
+            return chosen
+        try:
+            slots.start_request()
+        except VisitOver:
+            return END
+        await walk(chosen)
+        return None
+
+    return one
 
 
 def page(number: int) -> FrontierItem:

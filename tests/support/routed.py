@@ -5,11 +5,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from holdfast.crawler.db_thread import DbThread
+from holdfast.crawler.proxied_fetcher import ProxiedFetcher
 from holdfast.crawler.proxy_registry import ProxyRegistry
-from holdfast.crawler.proxy_router import ProxyRouter
 from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.proxy_usage import Block, MappingRow, ProxyRow
-from holdfast.model.fetch_types import FetchResult
+from holdfast.fetch.site_fetcher import SiteFetcher
+from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyFault, ProxyRules, ProxyUse
 from holdfast.settings import Settings
@@ -69,21 +70,58 @@ def mapping(proxy_id: int, **facts: Any) -> MappingRow:
     return MappingRow(proxy_id, 5, True, True, 0, None, None, None, 1)._replace(**facts)
 
 
+class Site:
+    """Stands for the requests without proxies: it answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[FetchRequest], FetchResult] = lambda request: FetchResult(request.url, Outcome.OK)
+
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        return self.answer(request)
+
+
+def fetcher(
+    registry: ProxyRegistry,
+    clock: Clock,
+    domain: str,
+    domain_id: int,
+    rules: ProxyRules,
+    rows: list[MappingRow],
+    site: Site,
+) -> ProxiedFetcher:
+    of = cast("SiteFetcher", site)
+    return ProxiedFetcher(of, registry, clock, domain, domain_id, rules, rows, patience=60, on_use=print)
+
+
 class Play:
     """One visit and its proxies."""
 
     def __init__(self, store: Store, rules: ProxyRules | None = None, unseal: Callable[[str], str] = str) -> None:
         self.store, self.clock = store, Clock()
         self.registry = ProxyRegistry(cast("DbThread", store), self.clock, Settings(), unseal)
-        self.router = ProxyRouter(
-            self.registry, self.clock, "a.example", 1, rules or ProxyRules(), store.mappings, patience=60
-        )
+        self.site = Site()
+        self.fetcher = self.another("a.example", 1, rules or ProxyRules(), store.mappings)
+
+    def another(self, domain: str, domain_id: int, rules: ProxyRules, rows: list[MappingRow]) -> ProxiedFetcher:
+        """That of another visit with the same proxies."""
+        return fetcher(self.registry, self.clock, domain, domain_id, rules, rows, self.site)
 
     async def begin(self, key: bytes = URL) -> int | None:
         """The proxy that a request goes through, now."""
-        assert await self.router.reserve(key) == 0
-        route = self.router.start(key)
+        assert await self.fetcher.prepare(key) == 0
+        route = self.fetcher.start(key)
         return route.proxy_id if route else None
+
+    async def request(
+        self, answer: Callable[[FetchRequest], FetchResult], key: bytes = URL, *, last: bool = False
+    ) -> tuple[FetchRequest, FetchResult]:
+        """A request that is answered so, from its reservation to the verdict on its proxy."""
+        request = FetchRequest("http://a.example/", "x", key=key, last_attempt=last)
+        self.site.answer = answer
+        assert await self.fetcher.prepare(key) == 0
+        result = await self.fetcher.fetch(request)
+        self.fetcher.settle(request, result, result.outcome)
+        return request, result
 
     async def ask(
         self,
@@ -96,13 +134,16 @@ class Play:
         **facts: Any,
     ) -> tuple[int, FetchResult, ProxyUse]:
         """A request that ends so."""
-        proxy_id = await self.begin(key)
         facts.setdefault("status", 200 if fault is None else None)
-        result = FetchResult("http://a.example/", outcome, "why", fault=fault, duration=0.1, **facts)
-        if trusted:  # another request got through it meanwhile
-            self.registry.record_result(proxy_id or 0, self.clock.now() + 1, succeeded=True)
-        self.router.decide_retry(key, result, last_attempt=last)
-        use = self.router.finish(key, result.outcome, result)
+
+        def answer(request: FetchRequest) -> FetchResult:
+            assert request.route is not None
+            if trusted:  # another request got through it meanwhile
+                self.registry.record_result(request.route.proxy_id, self.clock.now() + 1, succeeded=True)
+            return FetchResult(request.url, outcome, "why", fault=fault, duration=0.1, **facts)
+
+        request, result = await self.request(answer, key, last=last)
+        proxy_id, use = request.route.proxy_id if request.route else None, result.proxy
         assert proxy_id is not None
         assert use is not None
         assert use.proxy_id == proxy_id

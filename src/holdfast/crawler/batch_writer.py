@@ -23,8 +23,7 @@ from holdfast import failpoints
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
-from holdfast.crawler.leases import Leases
-from holdfast.crawler.run_counters import RunCounters
+from holdfast.crawler.leases import Leases, RunCounters
 from holdfast.db import commit
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains

@@ -1,55 +1,237 @@
-"""The crawl of one URL, from its turn to the batch. Read this first.
+"""The crawl of one URL, from its choice to the batch. Read this first.
 
 The rule: whatever the server does, exactly one `UrlOutcome` goes into the batch, together with everything that the page led to. Nothing
 here writes to the database; the batch writer does, in one transaction.
 """
 
+import asyncio
+import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Final
 
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
-from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, UrlOutcome, UrlRef
+from holdfast.crawler.link_filter import LinkFilter
+from holdfast.crawler.request_gate import Fetcher, RequestGate, RequestSlots, RequestWithheld, VisitOver
+from holdfast.crawler.robots_cache import CachedRobots, RobotsCache
+from holdfast.crawler.url_buffer import UrlBuffer
+from holdfast.crawler.visit_results import VisitResults
+from holdfast.crawler.worker_context import WorkerContext
+from holdfast.db import jobs
+from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, UrlOutcome
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
+from holdfast.model.job import Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
-from holdfast.model.proxy import ProxyUse
+from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import absolute_url
-from holdfast.politeness.error_streak import is_login_redirect
+from holdfast.politeness.error_streak import VisitAnswers, is_login_redirect
 from holdfast.politeness.retry import Retry, next_attempt
 
-if TYPE_CHECKING:
-    from holdfast.crawler.visit import Visit
+log: Final = logging.getLogger(__name__)
 
 
-async def crawl_url(visit: "Visit", item: FrontierItem, request: FetchRequest) -> None:
-    """Fetch a URL, parse it, find its links, and add its outcome to the batch.
+@dataclass(frozen=True, slots=True)
+class CrawlContext:
+    """What the crawl of a URL needs of its visit."""
 
-    Before: robots.txt, scope, traps, request rate, circuit breaker and lease allow the request; `request` is the URL's. After: the batch
-    has its outcome; `visit` has recorded how the server behaved.
+    worker: WorkerContext
+    job: Job
+    agent: str
+    """The User-Agent."""
+    allow_private: bool
+    secrets: OriginHeaders | None
+    """Headers, cookies and passwords by origin; None: there are none."""
+    parser: str | None
+    """Name of the parser for its pages; None: there is none, or its pages are not archived."""
+    robots_final: frozenset[Outcome]
+    """Outcomes of robots.txt after which its URLs fail, instead of waiting until it is available."""
+    robots: RobotsCache
+    slots: RequestSlots
+    gate: RequestGate
+    fetcher: Fetcher
+    links: LinkFilter
+    answers: VisitAnswers
+    buffer: UrlBuffer
+    results: VisitResults
+
+
+async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
+    """Crawl a URL: robots, turn, fetch, parse, classify, links, batch.
+
+    Before: the calling slot chooses, and scope and rules of the job allow the URL. After: the batch has its outcome; or its request was
+    withheld, and it is the next one again. Raises VisitOver, with nothing sent, if no more requests may start.
     """
-    result = await visit.send(request, item)
-    failpoints.reach("after_fetch")
-    parsed = await _parse(visit, result) if result.outcome is Outcome.OK else None
-    outcome, found = _classify(visit, item, result, parsed)
-    if result.no_tls and await visit.is_guessed(item):
-        outcome, found = Outcome.NO_HTTPS, [visit.links.over_http(item.url, item.url_key)]
-    moved_to = None
-    if item.tasks and outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
-        moved_to = UrlRef(found[0].url, found[0].url_key)
-    proxy_use = _proxy_use(visit, item, outcome, result)
-    attempts = item.attempts + 1
+    if not await _robots_allow(context, item):
+        return  # the batch has the reason
+    await context.gate.turn(item.url_key)  # request rate, circuit breaker, lease, room in the batch
+    context.slots.start_request()  # from here on other URLs are crawled at the same time
+    request: FetchRequest | None = None
+    try:
+        request = _request(context, item)
+        result = await context.gate.fetch(request)
+        failpoints.reach("after_fetch")
+        parsed = await _parse(context, result) if result.outcome is Outcome.OK else None
+        outcome, replacement = await _classify(context, item, result, parsed)
+        found = _links(context, item, parsed, outcome) if replacement is None else [replacement]
+        context.fetcher.settle(request, result, outcome)  # what it says about a proxy
+        row = _row(context, item, result, parsed, outcome)
+        context.results.add(item, row, found, _exchange(context, item, result, row))
+    except asyncio.CancelledError:  # the URL stays in the frontier as it was
+        if request is not None and request.sent and not context.results.lost:
+            context.results.add(item, _cancelled_row(context, item))
+        raise
+    except RequestWithheld:
+        context.buffer.put_back(item)
+    except Exception as problem:
+        # An internal error must cost this page, not the domain, and must not be retried for ever.
+        log.exception("%s failed with an internal error", item.url)
+        context.results.add(item, _internal_error_row(context, item, problem))
+
+
+# Robots ---------------------------------------------------------------------------------------------------------------
+
+
+async def _robots_allow(context: CrawlContext, item: FrontierItem) -> bool:
+    """Whether robots.txt allows the URL. After: if not, the batch has it, denied or postponed. While a robots.txt is unavailable nothing of
+    its origin is allowed; the other origins of the domain go on. Raises VisitOver if nothing can be requested."""
+    if not context.job.spec.robots:
+        return True
+    known = await context.robots.get(item.url, lambda: _is_guessed(context, item))
+    if known.no_tls and await _is_guessed(context, item):
+        context.results.use_http(item, known.detail)
+        return False
+    if not known.reachable:
+        _postpone(context, item, known)
+        return False
+    context.robots.postponed = 0
+    token = context.robots.token
+    context.gate.rate.set_crawl_delay(known.robots.crawl_delay(token))
+    decision = known.robots.allowed(item.url, token)
+    if not decision.allowed:
+        reason = f"robots_denied: {decision.line or ''}"[:500]
+        context.results.deny(item, Outcome.ROBOTS_DENIED, UrlState.DENIED, reason)
+        if known.robots.denies_everything(token):
+            context.answers.record_all_denied()
+    return decision.allowed
+
+
+def _postpone(context: CrawlContext, item: FrontierItem, known: CachedRobots) -> None:
+    """Let a URL wait whose robots.txt is unavailable, or fail. Raises VisitOver if that was so for too many in a row."""
+    wait = max(1.0, known.expires_at - context.worker.clock.now())
+    if known.outcome is not None and known.outcome in context.robots_final:
+        context.results.deny(item, known.outcome, UrlState.FAILED, f"{known.outcome}: {known.detail}"[:500])
+        return
+    if known.outcome is Outcome.NO_SUCH_HOST:
+        context.answers.record_unreachable(known.detail)
+    context.robots.postponed += 1
+    if context.robots.postponed > context.worker.settings.worker.window:
+        raise VisitOver(wait)
+    # Another origin of the domain may be available; so far only this URL waits.
+    reason = "robots_unavailable: asked again later"
+    context.results.deny(item, Outcome.ROBOTS_DENIED, UrlState.WAITING, reason, retry_in=wait)
+
+
+async def _is_guessed(context: CrawlContext, item: FrontierItem) -> bool:
+    """Whether a URL is a seed of the job whose scheme was guessed. Reads the database: for failed URLs only."""
+    if item.depth or item.hops or not item.url.startswith("https:"):
+        return False
+    return await context.worker.db.call(jobs.is_guessed_seed, context.job.id, item.url_key)
+
+
+# Fetch and parse ------------------------------------------------------------------------------------------------------
+
+
+def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
+    return FetchRequest(
+        item.url,
+        context.agent,
+        etag=item.etag if item.refresh else None,
+        last_modified=item.last_modified if item.refresh else None,
+        allow_private=context.allow_private,
+        secret=None if context.secrets is None else context.secrets.for_url(item.url),
+        key=item.url_key,
+        last_attempt=item.attempts >= context.worker.settings.politeness.retries,
+    )
+
+
+async def _parse(context: CrawlContext, result: FetchResult) -> ParsedPage:
+    headers = result.headers
+    return await context.worker.parser.parse(
+        result.body,
+        content_type=headers.get("content-type"),
+        x_robots_tag=headers.get("x-robots-tag"),
+        before_waiting=context.slots.open_extra_slot,
+    )
+
+
+# Classify, and find the links -----------------------------------------------------------------------------------------
+
+
+async def _classify(
+    context: CrawlContext, item: FrontierItem, result: FetchResult, parsed: ParsedPage | None
+) -> tuple[Outcome, DiscoveredUrl | None]:
+    """Classify the response by its content. Returns also the URL that replaces this one: the target of a redirect, or its http URL."""
+    if result.outcome is Outcome.REDIRECT:
+        return _classify_redirect(context, item, result)
+    if result.no_tls and await _is_guessed(context, item):
+        return Outcome.NO_HTTPS, context.links.over_http(item.url, item.url_key)
+    if parsed is not None:
+        if parsed.captcha:
+            return Outcome.CAPTCHA, None
+        if parsed.password_form and not is_login_redirect(item.url):
+            return Outcome.LOGIN_WALL, None
+    return result.outcome, None
+
+
+def _classify_redirect(
+    context: CrawlContext, item: FrontierItem, result: FetchResult
+) -> tuple[Outcome, DiscoveredUrl | None]:
+    """Classify a redirect. Its target is a URL of its own: it waits its turn, and robots.txt, scope and address filter apply again."""
+    if item.hops >= context.worker.settings.fetch.max_redirects:
+        return Outcome.TOO_MANY_REDIRECTS, None
+    target = context.links.redirect_target(item, result.redirect or "", item.hops + 1)
+    if target.url_key in (item.url_key, item.parent_key if item.hops else None):
+        return Outcome.REDIRECT_LOOP, None
+    if is_login_redirect(target.url, item.url):
+        return Outcome.LOGIN_WALL, None
+    return Outcome.REDIRECT, target
+
+
+def _links(
+    context: CrawlContext, item: FrontierItem, parsed: ParsedPage | None, outcome: Outcome
+) -> list[DiscoveredUrl]:
+    """Return the URLs that a page leads to, waiting or denied with the reason."""
+    if parsed is None or outcome is not Outcome.OK or not context.job.spec.follow:
+        return []
+    hrefs = parsed.links + parsed.frames + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
+    if parsed.nofollow:
+        why = "its page asks that no link be followed"
+        return context.links.find(item, parsed.base, (), nofollow=hrefs + parsed.links_nofollow, why=why)
+    why = "its link has rel=nofollow"
+    return context.links.find(
+        item, parsed.base, hrefs, following=parsed.links_next, nofollow=parsed.links_nofollow, why=why
+    )
+
+
+# The outcome ----------------------------------------------------------------------------------------------------------
+
+
+def _row(
+    context: CrawlContext, item: FrontierItem, result: FetchResult, parsed: ParsedPage | None, outcome: Outcome
+) -> UrlOutcome:
+    """Return the row of a URL that was requested. After: unless the request is repeated, its answer counts for the domain."""
+    politeness, attempts = context.worker.settings.politeness, item.attempts + 1
     if outcome in NOT_AN_ATTEMPT:  # waiting for another proxy is an attempt, but never the last one
-        retries = visit.context.settings.politeness.retries
-        attempts = item.attempts if not result.again_in else max(item.attempts, min(attempts, retries))
+        attempts = item.attempts if not result.again_in else max(item.attempts, min(attempts, politeness.retries))
     if result.again_in is not None:
         retry = Retry(UrlState.WAITING, result.again_in)
     else:
-        visit.record_answer(outcome, result)
-        politeness, rng = visit.context.settings.politeness, visit.context.rng
-        retry = next_attempt(outcome, attempts, politeness, rng, result.retry_after)
-    is_final = retry.state is not UrlState.WAITING
-    row = UrlOutcome(
-        visit.job.id,
+        context.answers.record(outcome, result.detail, result.retry_after)
+        retry = next_attempt(outcome, attempts, politeness, context.worker.rng, result.retry_after)
+    has_page = retry.state is not UrlState.WAITING and result.status is not None and outcome is not Outcome.REDIRECT
+    return UrlOutcome(
+        context.job.id,
         item.url_key,
         item.url,
         item.depth,
@@ -62,108 +244,34 @@ async def crawl_url(visit: "Visit", item: FrontierItem, request: FetchRequest) -
         duration_ms=round(result.duration * 1000),
         bytes=result.wire_bytes,
         images_found=len(parsed.images) if parsed else 0,
-        page=_page(visit, item, result, parsed, outcome)
-        if is_final and result.status is not None and outcome is not Outcome.REDIRECT
-        else None,
+        page=_page(context, item, result, parsed, outcome) if has_page else None,
         tasks=item.tasks,
-        moved_to=moved_to,
-        proxy=proxy_use,
+        proxy=result.proxy,
         # After a broken connection the URL is taken again once the row is committed, so the log has both requests in order.
         again=result.again_in == 0 and outcome is not Outcome.CONNECTION_BROKEN,
     )
-    # The schedule sends a task to the target of its redirect.
-    visit.context.batch_writer.add(visit, row, [] if moved_to else found, _exchange(visit, item, result, row))
-    if row.again:
-        visit.put_back(item._replace(attempts=attempts))
 
 
-def _proxy_use(visit: "Visit", item: FrontierItem, outcome: Outcome, result: FetchResult) -> ProxyUse | None:
-    """Return what the result says about the proxy; None: no proxy was used. After: `result.again_in` says whether another one is tried."""
-    if visit.proxy_router is None:
-        return None
-    if outcome is not result.outcome:  # known only after parsing
-        visit.proxy_router.retry_refused_answer(item.url_key, outcome, result, last_attempt=visit.is_last_attempt(item))
-    return visit.proxy_router.finish(item.url_key, outcome, result)
-
-
-def internal_error_row(visit: "Visit", item: FrontierItem, problem: Exception) -> UrlOutcome:
+def _internal_error_row(context: CrawlContext, item: FrontierItem, problem: Exception) -> UrlOutcome:
     """Return the row of a page that failed with an internal error."""
     attempts = item.attempts + 1
-    retry = next_attempt(Outcome.BAD_RESPONSE, attempts, visit.context.settings.politeness, visit.context.rng)
+    retry = next_attempt(Outcome.BAD_RESPONSE, attempts, context.worker.settings.politeness, context.worker.rng)
     reason = f"a fault of ours: {type(problem).__name__}: {problem}"[:500]
     return UrlOutcome(
-        *(visit.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
+        *(context.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
         *(reason, attempts, retry.retry_in),
         tasks=item.tasks,
     )
 
 
-def cancelled_row(visit: "Visit", item: FrontierItem) -> UrlOutcome:
+def _cancelled_row(context: CrawlContext, item: FrontierItem) -> UrlOutcome:
     """Return the row of a request that was sent and cancelled: the log shows it, and its URL waits as before."""
     why = f"{Outcome.GIVEN_UP}: the visit ended before the answer was dealt with"
     return UrlOutcome(
-        *(visit.job.id, item.url_key, item.url, item.depth, Outcome.GIVEN_UP, UrlState.WAITING),
+        *(context.job.id, item.url_key, item.url, item.depth, Outcome.GIVEN_UP, UrlState.WAITING),
         *(why, item.attempts),
         tasks=item.tasks,
     )
-
-
-def request_for(visit: "Visit", item: FrontierItem) -> FetchRequest:
-    """Return the request for a URL."""
-    return FetchRequest(
-        item.url,
-        visit.agent,
-        etag=item.etag if item.refresh else None,
-        last_modified=item.last_modified if item.refresh else None,
-        allow_private=visit.allow_private,
-        secret=None if visit.secrets is None else visit.secrets.for_url(item.url),
-    )
-
-
-async def _parse(visit: "Visit", result: FetchResult) -> ParsedPage:
-    headers = result.headers
-    return await visit.context.parser.parse(
-        result.body,
-        content_type=headers.get("content-type"),
-        x_robots_tag=headers.get("x-robots-tag"),
-        before_waiting=visit.slots.open_extra_slot,
-    )
-
-
-def _classify(
-    visit: "Visit", item: FrontierItem, result: FetchResult, parsed: ParsedPage | None
-) -> tuple[Outcome, list[DiscoveredUrl]]:
-    """Classify the response by its content, and return the URLs that it leads to."""
-    if result.outcome is Outcome.REDIRECT:
-        return _classify_redirect(visit, item, result)
-    if parsed is None:
-        return result.outcome, []
-    if parsed.captcha:
-        return Outcome.CAPTCHA, []
-    if parsed.password_form and not is_login_redirect(item.url):
-        return Outcome.LOGIN_WALL, []
-    if not visit.job.spec.follow:
-        return result.outcome, []
-    hrefs = parsed.links + parsed.frames + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
-    if parsed.nofollow:
-        why = "its page asks that no link be followed"
-        return result.outcome, visit.links.find(item, parsed.base, (), nofollow=hrefs + parsed.links_nofollow, why=why)
-    why = "its link has rel=nofollow"
-    return result.outcome, visit.links.find(
-        item, parsed.base, hrefs, following=parsed.links_next, nofollow=parsed.links_nofollow, why=why
-    )
-
-
-def _classify_redirect(visit: "Visit", item: FrontierItem, result: FetchResult) -> tuple[Outcome, list[DiscoveredUrl]]:
-    """Classify a redirect. Its target is a URL of its own: it waits its turn, and robots.txt, scope and address filter apply again."""
-    if item.hops >= visit.context.settings.fetch.max_redirects:
-        return Outcome.TOO_MANY_REDIRECTS, []
-    target = visit.links.redirect_target(item, result.redirect or "", item.hops + 1)
-    if target.url_key in (item.url_key, item.parent_key if item.hops else None):
-        return Outcome.REDIRECT_LOOP, []
-    if is_login_redirect(target.url, item.url):
-        return Outcome.LOGIN_WALL, []
-    return Outcome.REDIRECT, [target]
 
 
 def _reason(outcome: Outcome, result: FetchResult) -> str | None:
@@ -174,7 +282,7 @@ def _reason(outcome: Outcome, result: FetchResult) -> str | None:
 
 
 def _page(
-    visit: "Visit", item: FrontierItem, result: FetchResult, parsed: ParsedPage | None, outcome: Outcome
+    context: CrawlContext, item: FrontierItem, result: FetchResult, parsed: ParsedPage | None, outcome: Outcome
 ) -> PageRow:
     """Return the row of the page. Of a page with noindex, title, description and text are not kept."""
     headers = result.headers
@@ -186,7 +294,7 @@ def _page(
         last_modified=headers.get("last-modified"),
         content_language=((parsed and parsed.content_language) or headers.get("content-language") or "").lower()[:35]
         or None,
-        parser=visit.parser if TREATMENT[outcome].page else None,
+        parser=context.parser if TREATMENT[outcome].page else None,
     )
     if parsed is not None:
         page.content_hash = parsed.content_hash
@@ -200,19 +308,19 @@ def _page(
         if not parsed.noindex:
             page.title = parsed.title
             page.description = parsed.description
-            if visit.job.spec.text and parsed.text:
+            if context.job.spec.text and parsed.text:
                 page.text = parsed.text.encode("utf-8", "replace")
     return page
 
 
-def _exchange(visit: "Visit", item: FrontierItem, result: FetchResult, row: UrlOutcome) -> Exchange | None:
+def _exchange(context: CrawlContext, item: FrontierItem, result: FetchResult, row: UrlOutcome) -> Exchange | None:
     """Return what is archived: every response that is a page, with its job, depth, run and outcome; None: nothing is."""
-    if not visit.job.spec.archive or row.page is None or not TREATMENT[row.outcome].page:
+    if not context.job.spec.archive or row.page is None or not TREATMENT[row.outcome].page:
         return None
     facts = {
-        "job": visit.job.name,
+        "job": context.job.name,
         "depth": str(item.depth),
-        "run": str(visit.context.run_id),
+        "run": str(context.worker.run_id),
         "outcome": str(row.outcome),
     }
     return Exchange(item.url, result, datetime.now(UTC), facts)

@@ -20,7 +20,6 @@ from holdfast.archive import reader
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import safe_name
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
-from holdfast.crawler.event_wait import wait_for_event
 from holdfast.db import items
 from holdfast.db.connection import Database
 from holdfast.db.items import Due, Parsed
@@ -30,6 +29,7 @@ from holdfast.model.parse_result import Document, FailureKind, ParseFailed
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
 from holdfast.settings import Parsing
+from holdfast.telemetry.clock import wait_for_event
 
 log: Final = logging.getLogger(__name__)
 

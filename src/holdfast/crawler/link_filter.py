@@ -14,8 +14,15 @@ from holdfast.model.domain_name import canonical_domain, parent_domain
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
 from holdfast.model.visit_report import FrontierGrowth
-from holdfast.politeness.crawler_traps import TemplateCount, TemplateCounter, trap_reason
-from holdfast.politeness.pagination import MAX_BARREN, Pagination, chain_end_reason, has_numbers
+from holdfast.politeness.crawler_traps import (
+    MAX_BARREN,
+    Pagination,
+    TemplateCount,
+    TemplateCounter,
+    chain_end_reason,
+    has_numbers,
+    trap_reason,
+)
 from holdfast.politeness.scope import ScopeRules, too_deep_reason
 from holdfast.politeness.url_priority import url_priority
 from holdfast.settings import Crawl

@@ -44,7 +44,7 @@ SEALED_RETRY_SECONDS: Final = 300.0
 
 
 class PoolSubscriber(Protocol):
-    """A subscriber to pool updates: the proxy router of a visit."""
+    """A subscriber to pool updates: the proxied fetcher of a visit."""
 
     domain_id: int
 

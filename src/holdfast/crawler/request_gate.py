@@ -1,24 +1,27 @@
-"""The request gate of a visit: decides when a request may start, and is the only place where one is sent.
+"""The request gate of a visit: how many of its URLs are crawled at once, when a request may start, and the only place where one is sent.
 
-The rule: no request starts unless request rate, circuit breaker, lease, batch and proxies allow it at that moment, and every request,
-also for robots.txt, goes through here.
+The rule: no request starts unless request rate, circuit breaker, lease, batch and fetcher allow it at that moment, and every request,
+also for robots.txt, goes through here: `turn`, then `fetch`.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol
 
 from holdfast.crawler.leases import Tenure
-from holdfast.crawler.proxy_router import ProxyRouter
 from holdfast.crawler.worker_context import WorkerContext
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
-from holdfast.model.proxy import ProxyUse
+from holdfast.model.visit_report import VisitEnd
 from holdfast.model.wait import DelaySource, Wait, WaitKind
-from holdfast.politeness.broken_connections import BrokenConnections
 from holdfast.politeness.circuit_breaker import STUCK_SECONDS, CircuitBreaker
+from holdfast.politeness.error_streak import VisitAnswers
 from holdfast.politeness.request_rate import RequestRate, RequestTiming
+
+log: Final = logging.getLogger(__name__)
 
 NEVER: Final = float("inf")
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -26,11 +29,147 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 BODY_BYTES_POLL: Final = 0.05
 LEASE_POLL: Final = 1.0
 """Seconds between two checks of a lease that is too short for a request."""
+MAX_EXTRA_SLOTS: Final = 8
+"""Maximum number of extra slots, which replace slots that wait for something else than the server."""
 _SERVER_WAITS: Final = frozenset({WaitKind.BACK_OFF, WaitKind.CIRCUIT})
 
 
 class RequestWithheld(Exception):
     """A request was not sent: once connected, the claim was not certain to outlast it (for example after the process was frozen)."""
+
+
+class VisitOver(Exception):
+    """No request may start any more in this visit. `wait`: seconds until the domain should be visited again; None: not known."""
+
+    def __init__(self, wait: float | None = None) -> None:
+        super().__init__(wait)
+        self.wait = wait
+
+
+class Fetcher(Protocol):
+    """Sends the requests of one visit, directly or through proxies. A request is identified by its key."""
+
+    def is_ready(self, key: bytes, /) -> bool:
+        """Whether the request may be sent now."""
+        ...
+
+    async def prepare(self, key: bytes, /) -> float:
+        """Prepare the request. Returns 0: `is_ready`; otherwise the seconds until the next attempt."""
+        ...
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Send the request. Before: `is_ready`. After: if it is repeated, and its failure is not the site's, `again_in` is set."""
+        ...
+
+    def settle(self, request: FetchRequest, result: FetchResult, outcome: Outcome, /) -> None:
+        """Settle what the answer means, by its outcome as known after parsing. After: `again_in` and `proxy` of the result are final."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is prepared."""
+        ...
+
+
+class RequestSlots:
+    """The concurrent slots of one visit.
+
+    The rule: a slot is a task that crawls one URL after the other, and holds the lock from the choice of a URL until its turn. So there is
+    one choice at a time, requests start in the order of the choices, and no more are in flight than there are slots. A task per slot, and
+    not per URL: creating, waking and ending tasks was a tenth of the cost of a page.
+    """
+
+    def __init__(self, limit: int, on_done: Callable[[], None]) -> None:
+        """`on_done` is called when a URL that had its turn is done."""
+        self._limit = limit
+        self._on_done = on_done
+        self._crawl_next: Callable[[], Awaitable[VisitEnd | None]]
+        self._choice_lock = asyncio.Lock()
+        self._chooser: asyncio.Task[None] | None = None
+        """The slot that holds the lock."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Future[VisitEnd | None]
+        self.in_flight = 0
+        """URLs that had their turn and are not done."""
+
+    async def run(self, crawl_next: Callable[[], Awaitable[VisitEnd | None]]) -> VisitEnd | None:
+        """Crawl URLs until the end, and return it; None: all slots were cancelled. URLs may still be in flight: `drain`.
+
+        `crawl_next` chooses a URL, calls `start_request` at its turn, and crawls it; it returns the end of the visit, if that has come.
+        """
+        self._crawl_next = crawl_next
+        self._ending = asyncio.get_running_loop().create_future()
+        self._start_slot()
+        return await self._ending
+
+    def start_request(self) -> None:
+        """Let another slot choose the next URL: the calling one has its turn, and sends at once. Raises VisitOver if the end has come."""
+        if self._ending.done():
+            raise VisitOver
+        self.in_flight += 1
+        self._chooser = None
+        self._choice_lock.release()
+        if self.in_flight == len(self._tasks) < self._limit:
+            self._start_slot()  # its first choice is after our request has started
+
+    def open_extra_slot(self) -> None:
+        """Start an extra slot while the calling one waits for something that is not the server."""
+        if len(self._tasks) < self._limit + MAX_EXTRA_SLOTS:
+            self._start_slot()
+
+    def cancel(self) -> None:
+        """Cancel everything in flight, now."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until nothing is in flight. After: so it is; what took longer than `seconds` was cancelled."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in list(self._tasks):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def _start_slot(self) -> None:
+        task = asyncio.create_task(self._run())
+        self._tasks.add(task)
+        task.add_done_callback(self._slot_ended)
+
+    async def _run(self) -> None:
+        slot = asyncio.current_task()
+        while not self._ending.done():
+            await self._choice_lock.acquire()
+            self._chooser = slot
+            try:
+                while self._chooser is slot and not self._ending.done():
+                    if (ending := await self._crawl_next()) is not None and not self._ending.done():
+                        self._ending.set_result(ending)
+            except Exception as problem:
+                if self._chooser is not slot:
+                    raise
+                if not self._ending.done():  # before the lock is released: no slot may choose after it
+                    self._ending.set_exception(problem)
+            finally:
+                if self._chooser is slot:
+                    self._chooser = None
+                    self._choice_lock.release()
+                else:
+                    self.in_flight -= 1
+                    self._on_done()
+            if len(self._tasks) > self._limit and slot is not None:
+                self._tasks.discard(slot)  # at once, since other slots that end in this moment check the number, too
+                return
+
+    def _slot_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        problem = None if task.cancelled() else task.exception()
+        if self._ending.done():
+            if problem is not None:
+                log.error("a request slot ended with an internal error", exc_info=problem)
+        elif problem is not None:
+            self._ending.set_exception(problem)
+        elif not self._tasks:
+            self._ending.set_result(None)
 
 
 class RequestGate:
@@ -41,29 +180,26 @@ class RequestGate:
         context: WorkerContext,
         tenure: Tenure,
         clocks: PolitenessClocks,
+        fetcher: Fetcher,
+        answers: VisitAnswers,
         *,
         delay: float,
         source: DelaySource = DelaySource.DOMAIN,
         crawl_delay: float | None = None,
         concurrency: int,
-        is_over: Callable[[], bool],
-        proxy_router: ProxyRouter | None,
-        on_proxy_use: Callable[[ProxyUse], None],
     ) -> None:
-        """`delay` (seconds), its `source` and the `crawl_delay` of robots.txt are as in `RequestRate`. `is_over`: whether the visit is to
-        start no more requests. `on_proxy_use` is called for a request through a proxy that is not for a page."""
+        """`delay` (seconds), its `source` and the `crawl_delay` of robots.txt are as in `RequestRate`. `answers` may end the visit."""
         now = context.clock.now()
         politeness = context.settings.politeness
         self._context = context
         self._tenure = tenure
+        self._fetcher = fetcher
+        self._answers = answers
         self._concurrency = concurrency
-        self._is_over = is_over
-        self._proxy_router = proxy_router
-        self._on_proxy_use = on_proxy_use
         self._timeout = context.settings.fetch.timeout.total_seconds()
         self._patience = context.settings.crawl.patience.total_seconds()
         self._circuit = CircuitBreaker(politeness, clocks, now)
-        self._broken_connections = BrokenConnections()
+        self._closed = False
         self._waiter: asyncio.Future[None] | None = None
         self._in_flight = 0
         self._flights: dict[RequestTiming, tuple[str, float]] = {}
@@ -81,20 +217,25 @@ class RequestGate:
             source=source,
             crawl_delay=crawl_delay,
         )
-        self.next_turn_in: float | None = None
-        """Seconds until the next turn, if `send_in_turn` did not wait for it because it is too far away."""
         self.has_sent = False
         """Whether a request was sent."""
 
-    async def wait_for_turn(self, key: bytes) -> float | None:
-        """Wait until the request for this URL may start. Returns None then, or at once the seconds, if they exceed the visit's patience.
+    def close(self) -> None:
+        """Let no more requests start; those in flight go on."""
+        self._closed = True
+        self.notify()
 
-        Returns None as well when the visit is over: the caller checks.
-        """
+    @property
+    def is_over(self) -> bool:
+        """Whether no more requests may start: it is closed, or the answers end the visit."""
+        return self._closed or self._answers.event is not None
+
+    async def turn(self, key: bytes) -> None:
+        """Wait until the request for this URL may start. Raises VisitOver if no more may, or none within the visit's patience."""
         context = self._context
-        while not self._is_over():
+        while not self.is_over:
             if self._circuit.stuck:
-                return STUCK_SECONDS
+                raise VisitOver(STUCK_SECONDS)
             if context.batch_writer.is_full:
                 await context.batch_writer.wait_for_room()
                 continue
@@ -110,43 +251,24 @@ class RequestGate:
                 await self.wait(NEVER)
                 continue
             if wait <= 0:
-                if self._proxy_router is None or self._proxy_router.is_reserved(key):
-                    return None
-                wait = await self._proxy_router.reserve(key)  # that may take a while: then check everything again
+                if self._fetcher.is_ready(key):
+                    return
+                wait = await self._fetcher.prepare(key)  # that may take a while: then check everything again
                 if 0 < wait <= self._patience:
                     await self.wait(wait, WaitKind.PROXY)
                     continue
             if wait > self._patience:
-                return wait
+                raise VisitOver(wait)
             if wait > 0:
                 await self.wait(wait)
-        return None
+        raise VisitOver
 
-    async def send_in_turn(self, request: FetchRequest) -> FetchResult | None:
-        """Send a request that is not for a page, in its turn like all others; None: the visit ends before."""
-        key = request.url.encode()
-        while True:
-            self.next_turn_in = await self.wait_for_turn(key)
-            if self.next_turn_in is not None or self._is_over():
-                return None
-            try:
-                result = await self.send(request, key)
-            except RequestWithheld:
-                continue
-            if self._proxy_router is not None and (
-                use := self._proxy_router.finish(key, result.outcome, result, page=False)
-            ):
-                self._on_proxy_use(use)
-            # No wait for a resting proxy: the caller retries later.
-            if result.again_in is None or (result.again_in and result.fault is None):
-                return result
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        """Send a request now, and record its result in request rate and circuit breaker, unless it is repeated, because the failure may be
+        a proxy's, or that of a kept-alive connection which the server closed.
 
-    async def send(self, request: FetchRequest, key: bytes, *, last_attempt: bool = False) -> FetchResult:
-        """Send a request now, and record its result in request rate and circuit breaker, unless the failure may be a proxy's, or that
-        of a kept-alive connection which the server closed.
-
-        Before: `wait_for_turn` has just returned None. `last_attempt`: the URL has no attempt left after this one. Raises RequestWithheld,
-        with nothing sent, if the claim is not certain to outlast the request when it is about to be sent; the caller waits again.
+        Before: `turn` has just returned. Raises RequestWithheld, with nothing sent, if the claim is not certain to outlast the request when
+        it is about to be sent; the caller waits for another turn.
         """
         clock = self._context.clock
         self.has_sent = True
@@ -164,22 +286,14 @@ class RequestGate:
             self.notify()
 
         request.on_sent, request.on_answered = sent, answered
-        # At most the duration that `wait_for_turn` compared with the lease: a request's own timeout may be longer.
+        # At most the duration that `turn` compared with the lease: a request's own timeout may be longer.
         request.timeout = min(self._timeout, self._timeout if request.timeout is None else request.timeout)
         request.may_send = lambda: self._lease_outlasts(self._timeout)
-        request.route = None if self._proxy_router is None else self._proxy_router.start(key)
-        request.fresh = self._broken_connections.needs_fresh_connection(key, request.url)
-        outcome, latency, retry_after = None, None, None  # cancelled or retried: it says nothing about the server
+        outcome, latency, retry_after = None, None, None  # cancelled or repeated: it says nothing about the server
         try:
-            result = await self._context.client.fetch(request)
+            result = await self._fetcher.fetch(request)
             if result.withheld:
-                if self._proxy_router is not None:
-                    self._proxy_router.finish(key, result.outcome, result)
                 raise RequestWithheld
-            if self._broken_connections.record(key, request.url, resend=result.resend):
-                result.outcome, result.again_in = Outcome.CONNECTION_BROKEN, 0.0
-            elif self._proxy_router is not None:
-                self._proxy_router.decide_retry(key, result, last_attempt=last_attempt)
             if result.again_in is None:
                 outcome, latency, retry_after = result.outcome, result.duration, result.retry_after
                 if TREATMENT[outcome].back_off or TREATMENT[outcome].circuit is Circuit.FAILURE:
@@ -193,6 +307,19 @@ class RequestGate:
             self._circuit.record(generation, verdict, now)
             self.notify()
         return result
+
+    async def fetch_in_turn(self, request: FetchRequest) -> FetchResult:
+        """Fetch what is not a page, such as a robots.txt, as often as it is repeated. Raises VisitOver as `turn` does."""
+        while True:
+            await self.turn(request.key)
+            try:
+                result = await self.fetch(request)
+            except RequestWithheld:
+                continue
+            self._fetcher.settle(request, result, result.outcome)
+            # No wait for a resting proxy: the caller retries later.
+            if result.again_in is None or (result.again_in and result.fault is None):
+                return result
 
     def _lease_outlasts(self, seconds: float) -> bool:
         """Whether the claim is certain to outlast a request of that duration."""

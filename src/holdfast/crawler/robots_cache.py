@@ -1,4 +1,4 @@
-"""The robots.txt cache of a visit: stored with the domain, fetched again when it is too old.
+"""The robots.txt files of a visit's origins: stored with the domain, fetched again when they are too old.
 
 The rule: no page of an origin is fetched before its robots.txt is known (RFC 9309). One that is unavailable denies everything for now;
 an older copy is used meanwhile.
@@ -15,7 +15,9 @@ from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import join
+from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness import robots_txt as rules
+from holdfast.politeness.error_streak import VisitAnswers
 from holdfast.settings import Politeness
 from holdfast.telemetry.clock import Clock
 
@@ -25,11 +27,9 @@ TIMEOUT: Final = 10.0
 RETRIES: Final = (2.0, 4.0)
 """Seconds before each retry of an unavailable robots.txt."""
 
-Send = Callable[[FetchRequest], Awaitable[FetchResult | None]]
-"""Sends one request when it is this domain's turn; None: the visit ends before."""
+Fetch = Callable[[FetchRequest], Awaitable[FetchResult]]
+"""Fetches when it is this domain's turn, like every request (`RequestGate.fetch_in_turn`). Raises VisitOver if the visit ends before."""
 Save = Callable[..., Awaitable[object]]
-OnUnreachable = Callable[[Outcome, FetchResult], None]
-"""Called when the server could not be reached: that counts for the domain, like a page."""
 IsGuessed = Callable[[], Awaitable[bool]]
 """Whether the scheme of the URL was guessed."""
 
@@ -65,18 +65,23 @@ class RobotsCache:
         *,
         agent: str,
         allow_private: bool,
-        send: Send,
+        fetch: Fetch,
         save: Save,
-        on_unreachable: OnUnreachable,
+        answers: VisitAnswers,
         secrets: OriginHeaders | None = None,
     ) -> None:
+        """`answers`: a server that cannot be reached counts for the domain, like a page."""
         self._settings = settings
         self._clock = clock
         self._agent = agent
         self._allow_private = allow_private
-        self._send = send
+        self._fetch_in_turn = fetch
         self._save = save
-        self._on_unreachable = on_unreachable
+        self._answers = answers
+        self.token = rules.product_token(agent)
+        """The name by which robots.txt addresses this crawler."""
+        self.postponed = 0
+        """Consecutive URLs that were postponed because their robots.txt is unavailable."""
         self.pause: tuple[float, str] | None = None
         """During the pause before a retry: the time of its end, and the problem."""
         self._secrets = secrets
@@ -92,33 +97,34 @@ class RobotsCache:
             return rules.ALLOW_ALL
         return rules.Robots(text, max_crawl_delay=self._settings.max_crawl_delay.total_seconds())
 
-    async def get(self, url: str, is_guessed: IsGuessed = _not_guessed) -> CachedRobots | None:
-        """Return the robots.txt of a URL's origin, fetched if necessary; None: the visit ends before.
+    def wait_reason(self) -> tuple[Wait, str] | None:
+        """Return the pause before a retry of robots.txt, and why it is unavailable; None: there is no pause. Thread-safe."""
+        if (pause := self.pause) is None:
+            return None
+        until, problem = pause
+        return Wait(WaitKind.ROBOTS, max(0.0, until - self._clock.now())), problem
+
+    async def get(self, url: str, is_guessed: IsGuessed = _not_guessed) -> CachedRobots:
+        """Return the robots.txt of a URL's origin, fetched if necessary. Raises VisitOver if the visit ends before.
 
         If the origin does not speak TLS and the URL's scheme was guessed, that is not stored, and there is no retry.
         """
         robots_url = url[: url.index("/", 8)] + "/robots.txt"
         known = self._known.get(robots_url)
         if known is None or known.expires_at <= self._clock.now():
-            known = await self._fetch(robots_url, known, is_guessed)
-            if known is not None:
-                self._known[robots_url] = known
+            known = self._known[robots_url] = await self._fetch(robots_url, known, is_guessed)
         return known
 
-    async def _fetch(
-        self, robots_url: str, previous: CachedRobots | None, is_guessed: IsGuessed
-    ) -> CachedRobots | None:
+    async def _fetch(self, robots_url: str, previous: CachedRobots | None, is_guessed: IsGuessed) -> CachedRobots:
         result, answer = None, rules.RobotsAnswer.UNREACHABLE
         for pause in (*RETRIES, None):
             result = await self._follow(robots_url)
-            if result is None:
-                return None
             answer = rules.robots_answer(result.outcome, result.status)
             if answer is rules.RobotsAnswer.UNCHANGED:
                 # A 304 to an unconditional request: treated as unavailable, so an older copy is used.
                 answer = rules.RobotsAnswer.UNREACHABLE
             if answer is rules.RobotsAnswer.UNREACHABLE and TREATMENT[result.outcome].event in UNREACHABLE_EVENTS:
-                self._on_unreachable(result.outcome, result)
+                self._answers.record(result.outcome, result.detail, result.retry_after, logged=False)
             if result.no_tls and await is_guessed():
                 expires_at = self._clock.now() + self._settings.robots_retry.total_seconds()
                 return CachedRobots(
@@ -162,14 +168,16 @@ class RobotsCache:
             rules.UNREACHABLE, expires_at, reachable=False, outcome=result.outcome, detail=result.detail
         )
 
-    async def _follow(self, robots_url: str) -> FetchResult | None:
+    async def _follow(self, robots_url: str) -> FetchResult:
         """Return the response after up to five redirects. More redirects, or an invalid target, count as a 4xx: there is no robots.txt."""
-        url, result, left = robots_url, None, TIMEOUT
+        url, left = robots_url, TIMEOUT
         for hop in range(MAX_REDIRECTS + 1):
-            result = await self._send(
+            result = await self._fetch_in_turn(
                 FetchRequest(
                     url,
                     self._agent,
+                    key=url.encode(),
+                    is_page=False,
                     any_type=True,
                     max_bytes=rules.MAX_BYTES,
                     cut=True,
@@ -178,9 +186,9 @@ class RobotsCache:
                     secret=None if self._secrets is None else self._secrets.for_url(url),
                 )
             )
-            if hop and result is not None and result.outcome is Outcome.ADDRESS_REFUSED:
+            if hop and result.outcome is Outcome.ADDRESS_REFUSED:
                 break
-            if result is None or result.outcome is not Outcome.REDIRECT or result.redirect is None:
+            if result.outcome is not Outcome.REDIRECT or result.redirect is None:
                 return result
             if (left := left - result.duration) <= 0:
                 return replace(result, outcome=Outcome.TIMEOUT, detail="its redirects took too long")
@@ -188,4 +196,4 @@ class RobotsCache:
                 url = join(url, result.redirect)
             except BadUrl:
                 break
-        return replace(result, outcome=Outcome.TOO_MANY_REDIRECTS) if result else None
+        return replace(result, outcome=Outcome.TOO_MANY_REDIRECTS)

@@ -13,15 +13,12 @@ from typing import Final
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.activity import observe
 from holdfast.crawler.batch_writer import BatchWriter
-from holdfast.crawler.claim_share import ClaimShare
+from holdfast.crawler.claim_plan import ClaimShare, JobRotation
 from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
-from holdfast.crawler.event_wait import wait_for_event
 from holdfast.crawler.extraction import Extraction
-from holdfast.crawler.job_rotation import JobRotation
-from holdfast.crawler.leases import Heartbeat, Leases
+from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
 from holdfast.crawler.link_filter import LinkMemoryBudget, SiteCache
 from holdfast.crawler.proxy_registry import ProxyRegistry
-from holdfast.crawler.run_counters import RunCounters
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
 from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
@@ -33,8 +30,8 @@ from holdfast.model.job import Job
 from holdfast.model.request_secrets import headers_by_origin
 from holdfast.model.visit_report import VisitEnd
 from holdfast.parse.page_parser import PageParser
-from holdfast.politeness.cooldown import CooldownPolicy
-from holdfast.telemetry.clock import Clock, SystemClock
+from holdfast.politeness.retry import CooldownPolicy
+from holdfast.telemetry.clock import Clock, SystemClock, wait_for_event
 
 log: Final = logging.getLogger(__name__)
 
@@ -391,7 +388,7 @@ class Worker:
             self._jobs_changed.clear()
             visits = list(self._visits)
             job_ids = {visit.job.id for visit in visits} | ({self._config.job_id} if self._config.job_id else set())
-            through_proxies = any(visit.proxy_router is not None for visit in visits)
+            through_proxies = any(visit.uses_proxies for visit in visits)
             now = await self._db.call(
                 edits.current_versions, [visit.domain_id for visit in visits], job_ids, proxies=through_proxies
             )

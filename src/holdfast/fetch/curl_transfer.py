@@ -14,8 +14,14 @@ from typing import Final, NamedTuple
 import pycurl
 
 from holdfast.fetch.address_filter import refusal_reason
-from holdfast.fetch.body_collector import BodyCollector, BufferedBytes
-from holdfast.fetch.response_head import PARSEABLE_TYPES, ResponseHead, parse_head, parse_status
+from holdfast.fetch.response import (
+    PARSEABLE_TYPES,
+    BodyCollector,
+    BufferedBytes,
+    ResponseHead,
+    parse_head,
+    parse_status,
+)
 from holdfast.model.fetch_types import FetchRequest
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Protocol, ProxyRoute

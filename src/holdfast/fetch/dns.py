@@ -1,9 +1,11 @@
 """DNS resolver with a cache: resolves host names before libcurl, whose own lookups block each other.
 
-Owns the name servers and the cache. The rule: every lookup ends within its timeout as addresses or as an `Outcome`, lookups of different
-names do not wait for each other, and an address is returned only if the address filter accepts it (or the caller allows private ones).
+Owns the name servers, the hosts file and the cache. The rule: every lookup ends within its timeout as addresses or as an `Outcome`,
+lookups of different names do not wait for each other, and an address is returned only if the address filter accepts it (or the caller
+allows private ones).
 
-Order: cache, hosts file, name servers, which are queried for A and AAAA at once.
+Order: cache, hosts file, name servers, which are queried for A and AAAA at once. A name in the hosts file is never sent to a name server.
+`localhost` and its subdomains are this machine, whatever the file says (RFC 6761).
 """
 
 import asyncio
@@ -23,7 +25,6 @@ from pycares import errno
 
 from holdfast.errors import SettingsError
 from holdfast.fetch.address_filter import refusal_reason
-from holdfast.fetch.hosts_file import HostsFile, is_localhost
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Fetch
 
@@ -244,3 +245,56 @@ def _server(text: str) -> str:
     if not good:
         raise SettingsError(f"A name server is an address, perhaps with :port, not {text!a}.")
     return (f"[{address}]" if address.version == 6 else str(address)) + (f":{port}" if colon else "")
+
+
+LOOPBACK: Final = ("127.0.0.1", "::1")
+_MAX_HOSTS_BYTES: Final = 16 << 20
+"""Bytes read of a hosts file; block lists of a million names fit."""
+
+
+class HostsFile:
+    """A hosts file, reloaded when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._names: dict[str, tuple[str, ...]] = {}
+
+    def lookup(self, name: str) -> tuple[str, ...]:
+        """The addresses of *name* (lower case, without a trailing dot); empty: not in the file."""
+        if is_localhost(name):
+            return LOOPBACK
+        self._refresh()
+        return self._names.get(name, ())
+
+    def _refresh(self) -> None:
+        try:
+            found = self._path.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+            if stamp != self._stamp:
+                with self._path.open(encoding="utf-8", errors="replace") as file:
+                    self._names = parse_hosts(file.read(_MAX_HOSTS_BYTES))
+                self._stamp = stamp
+        except OSError:  # the machine has no hosts file
+            self._stamp, self._names = None, {}
+
+
+def is_localhost(name: str) -> bool:
+    """Whether *name* (lower case, without a trailing dot) is localhost or below it."""
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def parse_hosts(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse a hosts file into names and their addresses, in its order; invalid lines are skipped."""
+    names: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        address, *aliases = line.partition("#")[0].split() or [""]
+        try:
+            ip_address(address)
+        except ValueError:
+            continue
+        for alias in aliases:
+            name = alias.lower().removesuffix(".")
+            if address not in names.get(name, ()):
+                names[name] = (*names.get(name, ()), address)
+    return names

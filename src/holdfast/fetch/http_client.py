@@ -22,12 +22,11 @@ import pycurl
 
 from holdfast.errors import BadUrl
 from holdfast.fetch import classify
-from holdfast.fetch.body_collector import BufferedBytes
 from holdfast.fetch.curl_multi import CurlMulti
 from holdfast.fetch.curl_transfer import ACCEPT_ENCODING, CurlTransfer, TransferSpec
 from holdfast.fetch.dns import Resolved, Resolver, is_address_or_localhost
 from holdfast.fetch.proxy_fault import ProxyAttempt, find_fault
-from holdfast.fetch.response_head import strip_controls
+from holdfast.fetch.response import BufferedBytes, strip_controls
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Protocol, ProxyFault, ProxyRoute

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.model.outcome import Outcome
-from holdfast.model.proxy import ProxyFault, ProxyRoute
+from holdfast.model.proxy import ProxyFault, ProxyRoute, ProxyUse
 from holdfast.model.request_secrets import SecretHeaders
 
 
@@ -48,6 +48,12 @@ class FetchRequest:
     """The proxy to use; None: connect directly to the server."""
     secret: SecretHeaders | None = None
     """Headers that the operator gave for this URL's origin; their values appear in no result."""
+    key: bytes = b""
+    """Identifies the request in its visit: the key of its URL."""
+    is_page: bool = True
+    """False: it is for a robots.txt."""
+    last_attempt: bool = False
+    """The URL has no attempt left after this one."""
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class FetchResult:
     again_in: float | None = None
     """Seconds until the request is repeated, through another proxy or after a broken connection, so the result does not count against the
     site. None: it is not repeated."""
+    proxy: ProxyUse | None = None
+    """The use of a proxy by a page's request, once the answer is settled."""
 
 
 @dataclass(slots=True)

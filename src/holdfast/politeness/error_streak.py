@@ -6,10 +6,11 @@ in a row are counted separately, for reports only; no decision depends on them.
 """
 
 import re
+from datetime import timedelta
 from typing import Final
 
-from holdfast.model.domain import Event
-from holdfast.model.outcome import STREAK_BREAKING, TREATMENT, Outcome
+from holdfast.model.domain import UNREACHABLE_EVENTS, Event
+from holdfast.model.outcome import STREAK_BREAKING, TREATMENT, Circuit, Outcome
 
 MAX_LOGIN_WALLS: Final = 3
 """Login walls in a row that end a visit to a domain that never gave a proper answer. A domain that gave one may have a members' area with
@@ -80,6 +81,52 @@ class ErrorStreak:
         if self._answered:
             return False
         return self._walls >= MAX_LOGIN_WALLS or (self._walls == self._refusals == 1)
+
+
+class VisitAnswers:
+    """What the answers to the requests of one visit mean for its domain, and whether they end the visit."""
+
+    def __init__(self, streak: ErrorStreak, *, keeps_status: bool = False) -> None:
+        """`keeps_status`: the results of the visit do not change the status of the domain."""
+        self.streak = streak
+        self.keeps_status = keeps_status
+        self.pages = 0
+        """Pages since the last grant of a budget."""
+        self.event: Event | None = None
+        """Why the visit ends, with `detail`; None: the answers are no reason to end it."""
+        self.detail = ""
+        self.unreached: Event | None = None
+        """Why the server could not be reached, if that was the last failure."""
+        self.last_refusal = ""
+        """Detail of the last request that was refused, or did not reach the server."""
+        self.retry_after: timedelta | None = None
+
+    def record(
+        self, outcome: Outcome, detail: str = "", retry_after: timedelta | None = None, *, logged: bool = True
+    ) -> None:
+        """Record the answer to a request. `logged`: it is that of a page, not of a robots.txt."""
+        treatment = TREATMENT[outcome]
+        if treatment.page:
+            self.pages += 1
+        if retry_after is not None:
+            self.retry_after = retry_after
+        if treatment.event is not None:
+            self.last_refusal = detail or str(outcome)
+        if treatment.circuit is not Circuit.NOTHING:
+            self.unreached = treatment.event if treatment.event in UNREACHABLE_EVENTS else None
+        event = self.streak.record(outcome, logged=logged)
+        if event is not None and self.event is None and not self.keeps_status:
+            self.event, self.detail = event, f"{self.streak.length} in a row, the last: {self.last_refusal}"[:500]
+
+    def record_unreachable(self, detail: str) -> None:
+        """Record that not even robots.txt can be requested. After: if the visit has no page yet, it ends."""
+        if not self.pages and self.event is None:
+            self.event, self.detail = self.streak.final_event(), detail[:500]
+
+    def record_all_denied(self) -> None:
+        """Record that robots.txt denies everything. After: if the visit has no page yet, and may change the status, it ends."""
+        if not self.keeps_status and not self.pages:
+            self.event, self.detail = Event.ROBOTS_DENIED, "robots.txt denies everything"
 
 
 def is_login_redirect(url: str, requested: str | None = None) -> bool:

@@ -1,7 +1,8 @@
-"""Clocks, passed as a parameter so that a test can replace them."""
+"""Clocks, passed as a parameter so that a test can replace them, and waiting with a timeout."""
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -28,3 +29,14 @@ class SystemClock:
 
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after `seconds`.
+
+    `asyncio.wait_for` is not used: before Python 3.12 it swallows a cancellation if the event is set in the same moment, and a loop
+    around it would never end.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -17,7 +17,7 @@ from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
 from holdfast.db.connection import Database
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
-from holdfast.fetch.response_head import strip_controls
+from holdfast.fetch.response import strip_controls
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.model.webhook import DeliveryDecision, NextStep, RetryPolicy, decide_delivery, delivery_request

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import factories
 from holdfast.control.scheduler import Scheduler
-from holdfast.crawler import maintenance_watch
+from holdfast.crawler import visit
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.tasks.records import TaskOptions
 from holdfast.tasks.service import TaskService
@@ -73,7 +73,7 @@ def test_a_closed_domain_is_left_alone_and_the_others_are_not(crawls: Crawls, we
 def test_a_domain_that_closes_during_a_visit_is_let_go_of(
     crawls: Crawls, web: WebProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance_watch, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(visit, "MAINTENANCE_POLL", 0.05)
     crawls.set(domains={"crawl_delay": 0.2})
     name = web.address.host(CLOSED)
     job = crawls.begin(web.url(CLOSED)).job

@@ -9,7 +9,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from holdfast.crawler.claim_share import CLAIM_PAUSE, ClaimShare
+from holdfast.crawler.claim_plan import CLAIM_PAUSE, ClaimShare
 from holdfast.crawler.db_thread import DbThread
 from holdfast.db import claims, runs, workers
 from holdfast.db.connection import Database

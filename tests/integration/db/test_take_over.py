@@ -9,8 +9,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.crawler.leases import Heartbeat, Leases
-from holdfast.crawler.run_counters import RunCounters
+from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
 from holdfast.db import claims, runs, sweeper, workers
 from holdfast.db.connection import Database
 from holdfast.domains.queries import tenures_of

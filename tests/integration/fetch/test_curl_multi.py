@@ -13,8 +13,15 @@ import pycurl
 import pytest
 import uvloop
 
-from holdfast.fetch.curl_multi import CurlMulti, TransferEnd
-from holdfast.fetch.curl_sockets import EpollWatcher, LoopWatcher, OnReady, SocketWatcher, make_watcher
+from holdfast.fetch.curl_multi import (
+    CurlMulti,
+    EpollWatcher,
+    LoopWatcher,
+    OnReady,
+    SocketWatcher,
+    TransferEnd,
+    make_watcher,
+)
 from tests.support.web import Answer, Web, response, then_close, then_hang
 
 PATIENCE = 20.0

@@ -10,8 +10,7 @@ from contextlib import suppress
 import pytest
 import uvloop
 
-from holdfast.fetch.curl_multi import CurlMulti
-from holdfast.fetch.curl_sockets import EpollWatcher
+from holdfast.fetch.curl_multi import CurlMulti, EpollWatcher
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.fetch_types import FetchRequest, FetchResult

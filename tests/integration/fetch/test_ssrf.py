@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pycurl
 import pytest
 
-from holdfast.fetch.body_collector import BufferedBytes
 from holdfast.fetch.curl_transfer import CurlTransfer, TransferSpec
 from holdfast.fetch.dns import Resolved, Resolver
 from holdfast.fetch.http_client import HttpClient
+from holdfast.fetch.response import BufferedBytes
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.settings import Fetch

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.crawler.event_wait import wait_for_event
+from holdfast.telemetry.clock import wait_for_event
 
 
 def test_it_ends_by_the_event_or_by_time() -> None:

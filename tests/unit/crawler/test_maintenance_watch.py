@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.crawler.maintenance_watch import POLL_SECONDS, MaintenanceWatch
+from holdfast.crawler.visit import MAINTENANCE_POLL, MaintenanceWatch
 from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import visit_state
 from holdfast.db.visit_state import LiveSettings
@@ -44,13 +44,13 @@ def test_it_is_looked_at_when_a_visit_begins_and_about_once_a_minute() -> None:
 
     async def play() -> None:
         assert await opening.closed_for() is None
-        store.now += POLL_SECONDS - 1
+        store.now += MAINTENANCE_POLL - 1
         assert await opening.closed_for() is None
         assert store.asked == [], "a page costs no question"
         store.now += 1
         assert await opening.closed_for() is None
         assert store.asked == [(visit_state.live_settings, 7)]
-        store.now += POLL_SECONDS
+        store.now += MAINTENANCE_POLL
         assert await opening.closed_for() == 3600
         assert len(store.asked) == 2
 

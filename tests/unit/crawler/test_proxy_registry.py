@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 import pytest
 
 from holdfast.crawler.proxy_registry import REFRESH_SECONDS
-from holdfast.crawler.proxy_router import ProxyRouter
 from holdfast.db import proxy_usage as proxy_use
 from holdfast.db.proxy_usage import Block
 from holdfast.errors import SettingsError
@@ -20,7 +19,7 @@ def test_the_store_is_looked_at_now_and_then_and_who_comes_meanwhile_waits() -> 
         store = Store(row(1))
         visit = Play(store)
         store.hold = asyncio.Event()
-        both: list[Awaitable[float]] = [asyncio.ensure_future(visit.router.reserve(key)) for key in (URL, OTHER)]
+        both: list[Awaitable[float]] = [asyncio.ensure_future(visit.fetcher.prepare(key)) for key in (URL, OTHER)]
         await asyncio.sleep(0)
         store.hold.set()
         assert await asyncio.gather(*both) == [0, 0]
@@ -40,9 +39,9 @@ def test_shares_are_used_up_and_given_back() -> None:
         visit = Play(store)
         for _ in range(3):
             await visit.ask()
-        assert await visit.router.reserve(OTHER) == 0
-        assert await visit.router.reserve(b"third") == 90
-        visit.router.close()  # the one that was reserved is not asked for
+        assert await visit.fetcher.prepare(OTHER) == 0
+        assert await visit.fetcher.prepare(b"third") == 90
+        visit.fetcher.close()  # the one that was reserved is not asked for
         await visit.registry.close()
         assert store.asked[-1] == ({8: 1},)
 
@@ -91,7 +90,7 @@ def test_a_password_that_can_be_opened_later_is() -> None:
     async def act() -> None:
         store = Store(row(1, token="sealed", limited=True))
         visit = Play(store, unseal=open_it)
-        assert await visit.router.reserve(URL) == 300
+        assert await visit.fetcher.prepare(URL) == 300
         assert proxy_use.take_block not in store.asked, "no share is taken that cannot be used"
         keys.append("key")
         visit.clock.time += 300
@@ -106,14 +105,12 @@ def test_who_joins_while_the_store_is_asked_keeps_the_pool_that_it_has() -> None
         store = Store(row(1))
         visit = Play(store)
         store.hold, store.held = asyncio.Event(), proxy_use.pools
-        first = asyncio.ensure_future(visit.router.reserve(URL))
+        first = asyncio.ensure_future(visit.fetcher.prepare(URL))
         await asyncio.sleep(0)
-        late = ProxyRouter(
-            visit.registry, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(1)], patience=60
-        )
+        late = visit.another("b.example", 2, ProxyRules(direct=True), [mapping(1)])
         store.hold.set()
         assert await first == 0
-        assert await late.reserve(URL) == 0
+        assert await late.prepare(URL) == 0
         assert late.start(URL) is not None, "it does not go without"
 
     play(act)
@@ -126,10 +123,8 @@ def test_before_a_visit_waits_or_goes_without_the_store_is_asked_once_more() -> 
         await visit.ask()
         store.rows.append(row(2))
         store.mappings = [mapping(2)]
-        late = ProxyRouter(
-            visit.registry, visit.clock, "b.example", 2, ProxyRules(direct=True), [mapping(2)], patience=60
-        )
-        assert await late.reserve(URL) == 0
+        late = visit.another("b.example", 2, ProxyRules(direct=True), [mapping(2)])
+        assert await late.prepare(URL) == 0
         route = late.start(URL)
         assert route is not None
         assert route.proxy_id == 2
@@ -142,7 +137,7 @@ def test_many_visits_at_once_take_one_share() -> None:
         store = Store(row(1, limited=True))
         store.blocks = [Block(number, 20) for number in range(9)]
         visit = Play(store)
-        waits = await asyncio.gather(*(visit.router.reserve(b"%d" % number) for number in range(20)))
+        waits = await asyncio.gather(*(visit.fetcher.prepare(b"%d" % number) for number in range(20)))
         assert waits == [0] * 20
         assert store.asked.count(proxy_use.take_block) == 1
 
@@ -154,7 +149,7 @@ def test_what_people_change_of_a_limit_counts_at_once() -> None:
         store = Store(row(1, limited=True))
         store.blocks = [Block(None, 0, 3000.0)]
         visit = Play(store)
-        assert await visit.router.reserve(URL) == 300, "others may give something back until then"
+        assert await visit.fetcher.prepare(URL) == 300, "others may give something back until then"
         store.rows = [row(1, version=2)]
         visit.clock.time += REFRESH_SECONDS
         assert await visit.begin() == 1
@@ -167,10 +162,10 @@ def test_a_way_that_was_reserved_too_long_ago_is_chosen_anew() -> None:
         store = Store(row(1, limited=True))
         store.blocks = [Block(7, 2), Block(8, 2)]
         visit = Play(store)
-        assert await visit.router.reserve(URL) == 0
-        assert visit.router.is_reserved(URL)
+        assert await visit.fetcher.prepare(URL) == 0
+        assert visit.fetcher.is_ready(URL)
         visit.clock.time += 61
-        assert not visit.router.is_reserved(URL)
+        assert not visit.fetcher.is_ready(URL)
         assert await visit.begin() == 1
         assert ({7: 0},) in store.asked
 

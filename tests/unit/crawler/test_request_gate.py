@@ -13,10 +13,13 @@ import pytest
 from holdfast.crawler.leases import Leases
 from holdfast.crawler.request_gate import NEVER, RequestGate, RequestWithheld
 from holdfast.crawler.worker_context import WorkerContext
+from holdfast.fetch.http_client import HttpClient
+from holdfast.fetch.site_fetcher import SiteFetcher
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Circuit, Outcome
 from holdfast.model.wait import WaitKind
+from holdfast.politeness.error_streak import ErrorStreak, VisitAnswers
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import SystemClock
 
@@ -24,16 +27,15 @@ PATIENCE = 10.0
 
 
 def gate() -> RequestGate:
-    context = SimpleNamespace(clock=SystemClock(), settings=Settings(), rng=Random(1))
+    context, client = SimpleNamespace(clock=SystemClock(), settings=Settings(), rng=Random(1)), None
     return RequestGate(
         cast("WorkerContext", context),
         (1, 1),
         PolitenessClocks(),
+        SiteFetcher(cast("HttpClient", client)),
+        VisitAnswers(ErrorStreak(10)),
         delay=0,
         concurrency=1,
-        is_over=lambda: False,
-        proxy_router=None,
-        on_proxy_use=print,
     )
 
 
@@ -180,11 +182,10 @@ def asking(*freezes: float) -> tuple[RequestGate, Asked, Leases, Frozen]:
         cast("WorkerContext", context),
         (1, 1),
         PolitenessClocks(),
+        SiteFetcher(cast("HttpClient", client)),
+        VisitAnswers(ErrorStreak(10)),
         delay=0,
         concurrency=1,
-        is_over=lambda: False,
-        proxy_router=None,
-        on_proxy_use=print,
     )
     return made, client, leases, clock
 
@@ -195,12 +196,12 @@ def test_a_freeze_between_turn_and_sending_withholds_the_request(frozen_for: flo
 
     async def play() -> None:
         visit, client, _, _ = asking(frozen_for)
-        assert await visit.wait_for_turn(b"k") is None
+        await visit.turn(b"k")
         if sent:
-            assert (await visit.send(FetchRequest("http://a.example/", "x"), b"k")).outcome is Outcome.OK
+            assert (await visit.fetch(FetchRequest("http://a.example/", "x", key=b"k"))).outcome is Outcome.OK
         else:
             with pytest.raises(RequestWithheld):
-                await visit.send(FetchRequest("http://a.example/", "x"), b"k")
+                await visit.fetch(FetchRequest("http://a.example/", "x", key=b"k"))
         assert client.sent == sent
         assert visit.in_flight() == []
 
@@ -215,12 +216,12 @@ def test_a_robots_txt_that_was_withheld_is_asked_for_when_the_store_has_heard_of
     async def play() -> None:
         visit, client, leases, clock = asking(200.0, 0.0)
         request = FetchRequest("http://a.example/robots.txt", "x", timeout=99.0)
-        asked = asyncio.create_task(visit.send_in_turn(request))
+        asked = asyncio.create_task(visit.fetch_in_turn(request))
         await asyncio.sleep(0.1)
         assert (asked.done(), client.sent) == (False, 0), "it waits, and its request with it"
         leases.acknowledge(clock.now())
         result = await asked
-        assert (client.sent, result is not None and result.status) == (1, 200)
+        assert (client.sent, result.status) == (1, 200)
         assert request.timeout == Settings().fetch.timeout.total_seconds(), "no longer than the claim is known to last"
 
     run(play)

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.crawler.request_slots import MAX_EXTRA_SLOTS, RequestSlots
+from holdfast.crawler.request_gate import MAX_EXTRA_SLOTS, RequestSlots
 from holdfast.model.commit_batch import FrontierItem
 from holdfast.model.visit_report import VisitEnd
-from tests.support.road import END, PATIENCE, SOON, Road, calm, page, run
+from tests.support.road import END, PATIENCE, SOON, Road, calm, crawl_next, page, run
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -24,7 +24,7 @@ def test_one_choice_at_a_time_and_requests_in_the_order_of_the_choices(most: int
 
         road = Road(most, pages=200)
         road.pause = pause
-        assert await road.slots.run() is END
+        assert await road.run() is END
         await road.slots.drain(PATIENCE)
         assert road.begun == list(range(200))
         assert sorted(road.ended) == road.begun
@@ -38,7 +38,7 @@ def test_one_choice_at_a_time_and_requests_in_the_order_of_the_choices(most: int
 def test_as_many_as_allowed_are_under_way_and_no_more() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         assert road.under_way == [0, 1, 2]
         assert road.slots.in_flight == 3
@@ -73,8 +73,8 @@ def test_who_waits_until_nothing_flies_is_woken_by_the_last_that_lands() -> None
         async def walk(item: FrontierItem) -> None:
             await gates[item.depth].wait()
 
-        slots = RequestSlots(3, choose, walk, told.set)
-        over = asyncio.create_task(slots.run())
+        slots = RequestSlots(3, told.set)
+        over = asyncio.create_task(slots.run(crawl_next(slots, choose, walk)))
         for gate in gates:
             await calm()
             assert not over.done()
@@ -88,7 +88,7 @@ def test_who_waits_until_nothing_flies_is_woken_by_the_last_that_lands() -> None
 def test_one_that_steps_aside_makes_room_for_another_and_the_surplus_ends() -> None:
     async def play() -> None:
         road = Road(2)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         assert road.under_way == [0, 1]
         road.slots.open_extra_slot()
@@ -111,7 +111,7 @@ def test_one_that_steps_aside_makes_room_for_another_and_the_surplus_ends() -> N
 def test_no_more_than_so_many_step_aside() -> None:
     async def play() -> None:
         road = Road(2)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         for _ in range(MAX_EXTRA_SLOTS + 5):
             await calm()
             road.slots.open_extra_slot()
@@ -135,7 +135,7 @@ def test_a_surplus_that_ends_in_one_moment_does_not_end_the_visit(most: int) -> 
 
     async def play() -> None:
         road = Road(most)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         road.slots.open_extra_slot()
         await calm()
@@ -155,7 +155,7 @@ def test_a_surplus_that_ends_in_one_moment_does_not_end_the_visit(most: int) -> 
 def test_an_ending_stops_all_lanes_and_landing_waits_for_those_under_way() -> None:
     async def play() -> None:
         road = Road(3, pages=2)
-        assert await road.slots.run() is END  # found while two are under way
+        assert await road.run() is END  # found while two are under way
         landing = asyncio.create_task(road.slots.drain(PATIENCE))
         await calm()
         assert road.under_way == [0, 1]
@@ -175,7 +175,7 @@ def test_an_ending_stops_all_lanes_and_landing_waits_for_those_under_way() -> No
 def test_landing_gives_up_what_takes_too_long(seconds: float) -> None:
     async def play() -> None:
         road = Road(3, pages=2)
-        await road.slots.run()
+        await road.run()
         await road.slots.drain(seconds)
         assert sorted(road.cancelled) == [0, 1]
         assert road.heard == [1, 0]
@@ -196,7 +196,7 @@ def test_landing_before_anything_flew() -> None:
 def test_a_fault_in_a_choice_comes_out_of_the_run() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         road.fault_of_choice = LookupError("the store")
         road.let_end(0)
@@ -230,8 +230,8 @@ def test_after_a_fault_in_a_choice_nobody_chooses_again(after: FrontierItem | Vi
             begun.append(item.depth)
             await gate.wait()
 
-        slots = RequestSlots(2, choose, walk, lambda: None)
-        over = asyncio.create_task(slots.run())
+        slots = RequestSlots(2, lambda: None)
+        over = asyncio.create_task(slots.run(crawl_next(slots, choose, walk)))
         await calm()
         gate.set()
         with pytest.raises(LookupError):
@@ -245,7 +245,7 @@ def test_after_a_fault_in_a_choice_nobody_chooses_again(after: FrontierItem | Vi
 def test_a_fault_in_a_walk_comes_out_and_the_others_stop() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         road.gates[1].set_exception(LookupError("a fault of ours"))
         with pytest.raises(LookupError, match="a fault of ours"):
@@ -262,7 +262,7 @@ def test_a_fault_in_a_walk_comes_out_and_the_others_stop() -> None:
 def test_a_choice_that_was_under_way_when_all_ended_begins_nothing(cause: str) -> None:
     async def play() -> None:
         road = Road(2)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         road.may_choose.clear()
         road.let_end(0)
@@ -286,7 +286,7 @@ def test_a_choice_that_was_under_way_when_all_ended_begins_nothing(cause: str) -
 def test_when_all_are_cancelled_there_is_no_ending() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await calm()
         road.may_choose.clear()
         road.let_end(0, 1)
@@ -302,7 +302,7 @@ def test_when_all_are_cancelled_there_is_no_ending() -> None:
 def test_a_lane_that_was_only_just_opened_is_cancelled_with_the_others() -> None:
     async def play() -> None:
         road = Road(3)
-        over = asyncio.create_task(road.slots.run())
+        over = asyncio.create_task(road.run())
         await asyncio.sleep(0)
         road.slots.cancel()
         assert await over is None

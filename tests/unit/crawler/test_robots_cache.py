@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from holdfast.crawler.request_gate import VisitOver
 from holdfast.crawler.robots_cache import RobotsCache
 from holdfast.db.visit_state import StoredRobots
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Outcome
+from holdfast.politeness.error_streak import VisitAnswers
 from holdfast.settings import Politeness
 
 SITE = "https://a.example"
@@ -46,22 +49,27 @@ class Origin:
             self.clock,
             agent="Holdfast/1",
             allow_private=False,
-            send=self._ask,
+            fetch=self._ask,
             save=self._save,
-            on_unreachable=lambda outcome, _result: self.learnt.append(outcome),
+            answers=cast("VisitAnswers", SimpleNamespace(record=lambda outcome, *_, **__: self.learnt.append(outcome))),
         )
 
-    async def _ask(self, request: FetchRequest) -> FetchResult | None:
+    async def _ask(self, request: FetchRequest) -> FetchResult:
         self.asked.append(request)
-        return self.answers.pop(0)
+        if (answer := self.answers.pop(0)) is None:
+            raise VisitOver
+        return answer
 
     async def _save(self, **facts: Any) -> None:
         self.saved.append(facts)
 
     def allows(self, path: str) -> bool | None:
         """None: the visit had to end first."""
-        known = asyncio.run(self.cache.get(SITE + path))
-        return None if known is None else known.robots.allowed(SITE + path, "Holdfast").allowed
+        try:
+            known = asyncio.run(self.cache.get(SITE + path))
+        except VisitOver:
+            return None
+        return known.robots.allowed(SITE + path, "Holdfast").allowed
 
 
 def got(body: bytes = DENIES, status: int = 200, outcome: Outcome = Outcome.OK, **more: Any) -> FetchResult:

@@ -1,6 +1,6 @@
 """What a worker counts by itself."""
 
-from holdfast.crawler.run_counters import RunCounters
+from holdfast.crawler.leases import RunCounters
 from holdfast.model.histograms import COMMIT_MS, RunCounts
 
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.fetch import body_collector as body_of
-from holdfast.fetch import hosts_file
-from holdfast.fetch.body_collector import MAX_RATIO, RATIO_FROM, BodyCollector
-from holdfast.fetch.response_head import parse_head, parse_status
+from holdfast.fetch import dns
+from holdfast.fetch import response as body_of
+from holdfast.fetch.response import MAX_RATIO, RATIO_FROM, BodyCollector, parse_head, parse_status
 
 
 def lines(*texts: bytes) -> list[bytes]:
@@ -167,17 +166,17 @@ def test_hosts_file(tmp_path: Path) -> None:
         "# mine\n127.0.0.1 localhost\n10.0.0.1\tA.Example b.example. # trailing\nfe80::1%eth0 scoped\n"
         "nonsense c.example\n::5 a.example\n10.0.0.1 a.example"
     )
-    names = hosts_file.parse_hosts(text)
+    names = dns.parse_hosts(text)
     assert names["a.example"] == ("10.0.0.1", "::5")
     assert names["b.example"] == ("10.0.0.1",)
     assert "c.example" not in names
     file = tmp_path / "hosts"
-    known = hosts_file.HostsFile(file)
+    known = dns.HostsFile(file)
     assert known.lookup("a.example") == ()
     file.write_text(text)
     assert known.lookup("a.example") == ("10.0.0.1", "::5")
     file.write_text("10.0.0.22 a.example\n9.9.9.9 localhost")
     assert known.lookup("a.example") == ("10.0.0.22",)
-    assert known.lookup("localhost") == known.lookup("deep.below.localhost") == hosts_file.LOOPBACK
+    assert known.lookup("localhost") == known.lookup("deep.below.localhost") == dns.LOOPBACK
     file.unlink()
     assert known.lookup("a.example") == ()

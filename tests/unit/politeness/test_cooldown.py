@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Event
-from holdfast.politeness.cooldown import CooldownPolicy
+from holdfast.politeness.retry import CooldownPolicy
 from holdfast.settings import Cooldown
 
 DAYS = {

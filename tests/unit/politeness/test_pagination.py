@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.politeness.pagination import Pagination, chain_end_reason
+from holdfast.politeness.crawler_traps import Pagination, chain_end_reason
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import parse_url
-from holdfast.politeness.robots_rules import MAX_WILDCARD_RULES
 from holdfast.politeness.robots_txt import (
     ALLOW_ALL,
     ANSWERS,
     MAX_BYTES,
+    MAX_WILDCARD_RULES,
     UNREACHABLE,
     Decision,
     Robots,

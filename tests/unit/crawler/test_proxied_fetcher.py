@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.crawler.proxy_router import MAX_WAIT, TRUSTED_WEIGHT, UNCLEAR_LIMIT, ProxyRouter
+from holdfast.crawler.proxied_fetcher import MAX_WAIT, TRUSTED_WEIGHT, UNCLEAR_LIMIT
 from holdfast.db import proxy_usage as proxy_use
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
@@ -31,7 +31,7 @@ def test_when_all_have_failed_once_they_are_asked_again_until_they_rest() -> Non
         visit = Play(Store(row(1), row(2)))
         asked = [(await visit.ask(Outcome.PROXY_FAILED, ProxyFault.PROXY))[0] for _ in range(10)]
         assert asked == [1, 2] * 5
-        assert 0 < await visit.router.reserve(URL) <= MAX_WAIT
+        assert 0 < await visit.fetcher.prepare(URL) <= MAX_WAIT
 
     play(act)
 
@@ -127,11 +127,12 @@ def test_nothing_goes_without_a_proxy_unless_it_may(direct: bool) -> None:
     async def act() -> None:
         visit = Play(Store(), ProxyRules(ProxyMode.ANY, direct=direct))
         if direct:
-            assert await visit.begin() is None
-            assert visit.router.finish(URL, Outcome.OK, FetchResult("u", Outcome.OK)) is None
+            request, result = await visit.request(lambda request: FetchResult(request.url, Outcome.OK))
+            assert request.route is None
+            assert result.proxy is None
         else:
-            assert await visit.router.reserve(URL) == MAX_WAIT
-            assert not visit.router.is_reserved(URL)
+            assert await visit.fetcher.prepare(URL) == MAX_WAIT
+            assert not visit.fetcher.is_ready(URL)
 
     play(act)
 
@@ -139,8 +140,8 @@ def test_nothing_goes_without_a_proxy_unless_it_may(direct: bool) -> None:
 def test_a_route_does_not_show_its_password() -> None:
     async def act() -> None:
         visit = Play(Store(row(1, token="sealed", username="ann")), unseal=lambda _: "canary")
-        assert await visit.router.reserve(URL) == 0
-        route = visit.router.start(URL)
+        assert await visit.fetcher.prepare(URL) == 0
+        route = visit.fetcher.start(URL)
         assert isinstance(route, ProxyRoute)
         assert route.password == "canary"
         assert "canary" not in repr(route) + str(route.server)
@@ -156,7 +157,7 @@ def test_a_pool_that_people_change_in_the_middle_of_a_choice_is_looked_at_again(
 
         async def meanwhile(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             if function is proxy_use.may_try:
-                visit.router.update_pool([mapping(1, on=False, version=2), mapping(2)])
+                visit.fetcher.update_pool([mapping(1, on=False, version=2), mapping(2)])
             return await call(function, *arguments, **options)
 
         store.call = meanwhile  # type: ignore[method-assign]
@@ -171,10 +172,10 @@ def test_what_was_not_sent_says_nothing_of_a_proxy() -> None:
     async def act() -> None:
         store = Store(row(1, failures=9, try_in=0.0))
         visit = Play(store)
-        assert await visit.begin() == 1
-        result = FetchResult("u", Outcome.NO_SUCH_HOST, "no such name")
-        visit.router.decide_retry(URL, result, last_attempt=False)
-        assert visit.router.finish(URL, result.outcome, result) is None
+        request, result = await visit.request(lambda _: FetchResult("u", Outcome.NO_SUCH_HOST, "no such name"))
+        assert request.route is not None
+        assert request.route.proxy_id == 1
+        assert result.proxy is None
         assert result.again_in is None
         _, _, use = await visit.ask(key=OTHER)
         assert use.probe, "it is still to be tried"
@@ -196,7 +197,7 @@ def test_a_site_that_fails_at_first_does_not_put_proxies_aside() -> None:
             for blame in use.blames:
                 in_a_row[blame.proxy_id] += 1
             assert max(in_a_row.values()) < 5
-        assert await visit.router.reserve(URL) == 0
+        assert await visit.fetcher.prepare(URL) == 0
 
     play(act)
 
@@ -241,11 +242,11 @@ def test_of_those_that_were_never_used_here_the_faster_on_other_domains_goes_fir
         visit.registry.record_response_time(3, 700.0)
         visit.registry.record_response_time(3, 600.0)
         rows = [mapping(number) for number in (1, 2, 3)]
-        router = ProxyRouter(visit.registry, visit.clock, "b.example", 2, ProxyRules(), rows, patience=60)
+        fetcher = visit.another("b.example", 2, ProxyRules(), rows)
         asked = []
         for key in (b"1", b"2", b"3"):
-            assert await router.reserve(key) == 0
-            route = router.start(key)
+            assert await fetcher.prepare(key) == 0
+            route = fetcher.start(key)
             asked.append(route.proxy_id if route else None)
             visit.clock.time += 1
         assert asked == [2, 3, 1]

@@ -1,6 +1,6 @@
 """Broken connections of a visit: the first of a URL is no failure, the fourth of a host ends the sharing of connections."""
 
-from holdfast.politeness.broken_connections import MAX_BROKEN, BrokenConnections
+from holdfast.fetch.site_fetcher import MAX_BROKEN, BrokenConnections
 
 HERE, THERE = "https://a.example", "https://b.example:8443"
 

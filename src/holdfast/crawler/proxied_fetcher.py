@@ -1,19 +1,23 @@
-"""The proxy router of a visit: chooses a proxy for each request, and attributes a failure to the proxy or to the site.
+"""The fetcher of a visit through proxies: chooses a proxy for each request, and attributes a failure to the proxy or to the site.
 
 The rule: a URL never fails through a proxy's fault. A failure that may be the proxy's is retried through another proxy, at once and
 without using up an attempt; only if several proxies agree is it the site's. A URL that the site refuses through one proxy is retried
 through others, within the attempts of the URL. Failures of proxies count neither for the request rate nor for the circuit breaker nor
 for the error streak of the domain.
+
+It wraps the fetcher of the visit. Before a request: `prepare` reserves a proxy. The request: `fetch` sends it through that. After it:
+`settle` says what the answer, once classified, means for the proxy.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.crawler.proxy_registry import ProxyRegistry, ProxyReservation
 from holdfast.db.proxy_usage import MappingRow
-from holdfast.model.fetch_types import FetchResult
+from holdfast.fetch.site_fetcher import SiteFetcher
+from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import Blame, ProxyFault, ProxyRoute, ProxyRules, ProxyUse, ProxyVerdict
 from holdfast.politeness.proxy_pool import NEVER, PoolMember, ProxyChoice, ProxyPool
@@ -53,11 +57,12 @@ class _UrlHistory:
     """Outcome, status and detail of an error response among them; it is reported rather than a failure without response."""
 
 
-class ProxyRouter:
-    """Routes the requests of one visit through its pool of proxies."""
+class ProxiedFetcher:
+    """Sends the requests of one visit through its pool of proxies."""
 
     def __init__(
         self,
+        fetcher: SiteFetcher,
         registry: ProxyRegistry,
         clock: Clock,
         domain: str,
@@ -66,8 +71,12 @@ class ProxyRouter:
         rows: Sequence[MappingRow],
         *,
         patience: float,
+        on_use: Callable[[ProxyUse], None],
     ) -> None:
-        """`patience`: maximum seconds that the visit waits."""
+        """`patience`: maximum seconds that the visit waits. `on_use` is called for the use of a proxy by a request that is not for a page;
+        that of a page is in its result."""
+        self._fetcher = fetcher
+        self._on_use = on_use
         self._registry = registry
         self._clock = clock
         self._domain = domain
@@ -107,9 +116,9 @@ class ProxyRouter:
 
     # Before a request -------------------------------------------------------------------------------------------------
 
-    async def reserve(self, key: bytes) -> float:
-        """Reserve a proxy for a URL's request. Returns 0: reserved, `start` takes it; otherwise the seconds until the next attempt."""
-        if self.is_reserved(key):
+    async def prepare(self, key: bytes) -> float:
+        """Reserve a proxy for a URL's request. Returns 0: reserved, `fetch` takes it; otherwise the seconds until the next attempt."""
+        if self.is_ready(key):
             return 0.0
         await self._registry.refresh()
         history = self._histories.get(key)
@@ -151,7 +160,7 @@ class ProxyRouter:
         self._reserved[key] = _ProxiedRequest(member, reservation, now, reservation.probe or probe)
         return True
 
-    def is_reserved(self, key: bytes) -> bool:
+    def is_ready(self, key: bytes) -> bool:
         """Whether a URL has a reservation. An expired one is returned first."""
         proxied = self._reserved.get(key)
         if proxied is not None and self._registry.is_expired(proxied.reservation):
@@ -160,7 +169,7 @@ class ProxyRouter:
         return key in self._reserved
 
     def start(self, key: bytes) -> ProxyRoute | None:
-        """Take the reservation of a request that starts now; None: without a proxy. Before: `is_reserved`."""
+        """Take the reservation of a request that starts now; None: without a proxy. Before: `is_ready`."""
         proxied = self._reserved.pop(key)
         if proxied is None:
             return None
@@ -175,22 +184,46 @@ class ProxyRouter:
                 self._registry.return_unused(proxied.reservation)
         self._reserved.clear()
 
+    # The request --------------------------------------------------------------------------------------------------------------
+
+    async def fetch(self, request: FetchRequest) -> FetchResult:
+        """Send the request through the proxy that is reserved for it. Before: `is_ready`. After: if it is retried through another proxy,
+        `again_in` is set."""
+        request.route = self.start(request.key)
+        result = await self._fetcher.fetch(request)
+        if result.withheld:
+            self._finish(request, result, result.outcome)
+        elif result.again_in is None:
+            self._decide_retry(request, result)
+        return result
+
+    def settle(self, request: FetchRequest, result: FetchResult, outcome: Outcome) -> None:
+        """Settle what an answer means for its proxy, by its `outcome` as known after parsing. After: `result.again_in` says whether the URL
+        is retried through another proxy, and the use of the proxy is in `result.proxy`, or reported."""
+        if outcome is not result.outcome:
+            self._retry_refused_answer(request, result, outcome)
+        use = self._finish(request, result, outcome)
+        if request.is_page:
+            result.proxy = use
+        elif use is not None:
+            self._on_use(use)
+
     # After a request ---------------------------------------------------------------------------------------------------------
 
-    def decide_retry(self, key: bytes, result: FetchResult, *, last_attempt: bool) -> None:
+    def _decide_retry(self, request: FetchRequest, result: FetchResult) -> None:
         """Decide whether the URL is retried through another proxy. After: if so, `result.again_in` is set, and the failure is not
-        the site's. `last_attempt`: the URL has no attempt left after this one."""
-        proxied = self._in_flight.get(key)
+        the site's."""
+        proxied = self._in_flight.get(request.key)
         if proxied is None:
             return
-        history = self._histories.setdefault(key, _UrlHistory())
+        history = self._histories.setdefault(request.key, _UrlHistory())
         history.tried.add(proxied.member.proxy_id)
         if result.fault is ProxyFault.PROXY:
             result.again_in = 0.0
         elif result.fault is ProxyFault.UNCLEAR:
-            self._weigh_unclear(history, proxied, result, last_attempt=last_attempt)
+            self._weigh_unclear(history, proxied, result, last_attempt=request.last_attempt)
         else:
-            self.retry_refused_answer(key, result.outcome, result, last_attempt=last_attempt)
+            self._retry_refused_answer(request, result, result.outcome)
         if result.again_in is not None and result.fault is ProxyFault.UNCLEAR:
             result.detail = f"{result.outcome} through proxy {proxied.member.proxy_id}: {result.detail}"
             result.outcome = Outcome.PROXY_FAILED if result.status is None else Outcome.PROXY_UNCLEAR
@@ -212,11 +245,11 @@ class ProxyRouter:
                 result.outcome, result.status, result.detail = history.answer
             history.weight, history.answer = 0, None
 
-    def retry_refused_answer(self, key: bytes, outcome: Outcome, result: FetchResult, *, last_attempt: bool) -> None:
-        """Like `decide_retry`, for a response once it is classified: a site that refuses this proxy may accept another."""
-        history = self._histories.get(key)
-        if key in self._in_flight and history is not None and TREATMENT[outcome].verdict is ProxyVerdict.REFUSED:
-            result.again_in = None if last_attempt else self._next_proxy_in(history)
+    def _retry_refused_answer(self, request: FetchRequest, result: FetchResult, outcome: Outcome) -> None:
+        """Like `_decide_retry`, for a response once it is classified: a site that refuses this proxy may accept another."""
+        history, in_flight = self._histories.get(request.key), request.key in self._in_flight
+        if in_flight and history is not None and TREATMENT[outcome].verdict is ProxyVerdict.REFUSED:
+            result.again_in = None if request.last_attempt else self._next_proxy_in(history)
 
     def _next_proxy_in(self, history: _UrlHistory) -> float | None:
         """Return in how many seconds an untried proxy can be used; None: there is none."""
@@ -225,8 +258,9 @@ class ProxyRouter:
             return 0.0
         return None if choice.wait is None or choice.wait == NEVER else min(choice.wait, MAX_WAIT)
 
-    def finish(self, key: bytes, outcome: Outcome, result: FetchResult, *, page: bool = True) -> ProxyUse | None:
+    def _finish(self, request: FetchRequest, result: FetchResult, outcome: Outcome) -> ProxyUse | None:
         """Return the verdict on the proxy, for the database; None: no proxy was used. After: it counts for the next choices."""
+        key = request.key
         proxied = self._in_flight.pop(key, None)
         if proxied is None:
             return None
@@ -235,7 +269,7 @@ class ProxyRouter:
             self._histories.pop(key, None)
             return None
         member, now = proxied.member, self._clock.now()
-        verdict = _verdict(outcome, result.fault, page=page)
+        verdict = _verdict(outcome, result.fault, page=request.is_page)
         use = ProxyUse(member.proxy_id, verdict, proxied.started, probe=proxied.probe, bytes=result.wire_bytes or 0)
         if verdict in (ProxyVerdict.REFUSED, ProxyVerdict.FAILED):
             use.error = (result.detail or str(outcome))[:500]
