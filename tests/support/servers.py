@@ -15,7 +15,7 @@ import psycopg
 
 from holdfast.db import embedded
 from holdfast.db.embedded import layout, process, safe_files
-from holdfast.db.embedded.server import Server
+from holdfast.db.embedded.process import Server
 
 CHILD = """
 import sys, time

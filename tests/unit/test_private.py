@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import factories, private
 from holdfast.archive.writer import ArchiveWriter
-from holdfast.control import secret_files as key_files
+from holdfast.control import secret_box as key_files
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.errors import UsageError
 from holdfast.settings import Settings

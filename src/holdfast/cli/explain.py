@@ -65,9 +65,9 @@ def explain(
 
 def _story(context: command_context.CommandContext, what: str, *, is_url: bool) -> UrlStory | DomainStory:
     if context.remote:
-        from holdfast.cli.remote import store
+        from holdfast.cli.remote import monitoring
 
-        return store.explain(context.client, what)
+        return monitoring.explain(context.client, what)
     settings = context.settings
     explainer = Explainer(
         context.store(),

@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
-from holdfast.model.activity import VisitWait
+from holdfast.model.activity import VisitWait, WaitCondition, WaitKind
 from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
-from holdfast.model.wait import WaitCondition, WaitKind
 from holdfast.proxies.records import PoolState
 
 

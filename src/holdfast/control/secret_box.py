@@ -1,9 +1,12 @@
-"""Encryption of passwords, headers and cookies that are stored, and their decryption for workers.
+"""Encryption of passwords, headers and cookies that are stored, and their decryption for workers; files with secrets of this installation.
 
 The rule: keys are in the settings or in a file of this installation, never in the database; the first one seals, all of them open.
-Opening never generates a key: a lost key is reported. No message contains a key, a password or a sealed secret.
+Opening never generates a key: a lost key is reported. No message contains a key, a password or a sealed secret. A file with a secret is
+written once, atomically, and only its owner can read it.
 """
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +14,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import SecretStr
 
-from holdfast.control import secret_files
+from holdfast import private
+from holdfast.db.embedded import safe_files
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, secret_keys
 
@@ -58,7 +62,7 @@ class SecretBox:
         """Return the keys, the newest first; none if there is neither a setting nor a file. Raises SettingsError for an unusable file."""
         if self.configured is not None:
             return secret_keys(self.configured.get_secret_value())
-        text = secret_files.read(self.file)
+        text = read(self.file)
         if text is None:
             return ()
         try:
@@ -70,7 +74,7 @@ class SecretBox:
         """Return the keys; generate one if there is none. After: all processes of the installation use the same keys."""
         if keys := self.keys():
             return keys
-        secret_files.make(self.file, self.new_key())
+        make(self.file, self.new_key())
         return self.keys()
 
     def seal(self, secret: str) -> str:
@@ -113,3 +117,35 @@ def _decrypt(key: str, token: str) -> str | None:
         return _cipher(key).decrypt(token.encode()).decode()
     except InvalidToken:
         return None
+
+
+def read(file: Path) -> str | None:
+    """Return the content of a file; None: there is none. Raises SettingsError if it is unusable, UsageError in another user's folder."""
+    private.check(file.parent)
+    try:
+        mode = file.lstat().st_mode
+        text = safe_files.read(file)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise SettingsError(f"{file} cannot be read: {problem.strerror}.") from problem
+    if mode & 0o077:
+        raise SettingsError(f"{file} may be read by others: make it yours alone with `chmod 600`.")
+    return text
+
+
+def make(file: Path, secret: str) -> None:
+    """Create a file. After: it exists, with this secret or that of a process that was first. Raises as `read`."""
+    private.check(file.parent)
+    try:
+        safe_files.make_folders(file.parent, mode=0o700)
+        new = safe_files.unfinished(file)
+        safe_files.write(new, f"{secret}\n", uid=os.geteuid(), gid=os.getegid())
+        try:
+            with suppress(FileExistsError):  # the file of the process that was first counts
+                os.link(new, file)
+        finally:
+            new.unlink()
+        safe_files.sync_folder(file.parent)
+    except OSError as problem:
+        raise SettingsError(f"{file} cannot be made: {problem.strerror}.") from problem

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.crawler.visit import Visit
-from holdfast.model.activity import MAX_FETCHING, MAX_WAITS, Activity, InFlightRequest, VisitWait
-from holdfast.model.wait import WaitKind
+from holdfast.model.activity import MAX_FETCHING, MAX_WAITS, Activity, InFlightRequest, VisitWait, WaitKind
 
 SHORT_DELAY: Final = 1.0
 """Seconds; shorter delays between two requests are not reported."""

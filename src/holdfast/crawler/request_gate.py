@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 from holdfast.crawler.leases import Tenure
 from holdfast.crawler.worker_context import WorkerContext
+from holdfast.model.activity import DelaySource, Wait, WaitKind
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
 from holdfast.model.visit_report import VisitEnd
-from holdfast.model.wait import DelaySource, Wait, WaitKind
 from holdfast.politeness.circuit_breaker import STUCK_SECONDS, CircuitBreaker
 from holdfast.politeness.error_streak import VisitAnswers
 from holdfast.politeness.request_rate import RequestRate, RequestTiming

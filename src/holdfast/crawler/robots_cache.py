@@ -10,12 +10,12 @@ from typing import Final
 
 from holdfast.db.visit_state import StoredRobots
 from holdfast.errors import BadUrl
+from holdfast.model.activity import Wait, WaitKind
 from holdfast.model.domain import UNREACHABLE_EVENTS
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import join
-from holdfast.model.wait import Wait, WaitKind
 from holdfast.politeness import robots_txt as rules
 from holdfast.politeness.error_streak import VisitAnswers
 from holdfast.settings import Politeness

@@ -22,6 +22,7 @@ from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import budget, crawls, frontier, task_frontier, visit_state
 from holdfast.db.frontier import FrontierBatch
 from holdfast.fetch.site_fetcher import SiteFetcher
+from holdfast.model.activity import DelaySource, Wait, WaitKind
 from holdfast.model.commit_batch import FrontierItem
 from holdfast.model.domain import Claim, Event
 from holdfast.model.job import DomainLimits, Job, JobKind
@@ -30,7 +31,6 @@ from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.visit_report import VisitEnd
-from holdfast.model.wait import DelaySource, Wait, WaitKind
 from holdfast.politeness.circuit_breaker import MAX_OPENINGS, STUCK_SECONDS
 from holdfast.politeness.error_streak import ErrorStreak, VisitAnswers
 from holdfast.politeness.scope import ScopeRules

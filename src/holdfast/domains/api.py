@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
-from holdfast.api.background_tasks import log_failures
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
 from holdfast.api.request_types import (
@@ -23,7 +22,7 @@ from holdfast.api.request_types import (
     set_etag,
 )
 from holdfast.api.request_types import Domain as DomainName
-from holdfast.api.responses import accepted
+from holdfast.api.responses import accepted, log_failures
 from holdfast.domains.records import (
     Domain,
     DomainFacts,

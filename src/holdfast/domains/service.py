@@ -27,6 +27,7 @@ from holdfast.domains.records import (
     WindowFilter,
 )
 from holdfast.errors import UsageError
+from holdfast.model.activity import DelaySource
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.duration import parse as parse_duration
@@ -35,7 +36,6 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.model.request_secrets import RequestSecrets, check_user_agent, domain_origins
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import check_parameter_names
-from holdfast.model.wait import DelaySource
 from holdfast.settings import Parsing
 
 KIND: Final = "domain"

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from holdfast.api import sse
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
-from holdfast.api.background_tasks import log_failures
 from holdfast.api.errors import documented
 from holdfast.api.event_hub import EventFilter
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
@@ -26,6 +25,7 @@ from holdfast.api.request_types import (
     parse_if_match,
     set_etag,
 )
+from holdfast.api.responses import log_failures
 from holdfast.control.parsers import check_known
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest

@@ -18,8 +18,7 @@ from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import JobFigures
 from holdfast.jobs.records import Job, JobProgress
 from holdfast.jobs.summary import waits_now
-from holdfast.model.activity import Activity, InFlightRequest, VisitWait
-from holdfast.model.wait import WaitKind
+from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.stats.records import SILENCE
 
 CAUSES_SPAN: Final = timedelta(minutes=1)

@@ -14,9 +14,9 @@ import random
 from datetime import timedelta
 from typing import Final
 
+from holdfast.model.activity import DelaySource, Wait, WaitKind
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.outcome import TREATMENT, Circuit, Outcome
-from holdfast.model.wait import DelaySource, Wait, WaitKind
 from holdfast.politeness.retry import retry_after_seconds
 from holdfast.settings import Crawl, Politeness
 

@@ -34,7 +34,7 @@ class Products(Protocol):
 def _products(ctx: typer.Context) -> Products:
     context = command_context.get(ctx)
     if context.remote:
-        from holdfast.cli.remote.products import RemoteProducts
+        from holdfast.cli.remote.tasks import RemoteProducts
 
         return RemoteProducts(context.client)
     return ProductService(context.store(), context.settings.domains.registrable)

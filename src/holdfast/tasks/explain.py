@@ -15,9 +15,9 @@ from holdfast.db import explain, jobs, tasks
 from holdfast.db.connection import Connection
 from holdfast.domains import queries as domains
 from holdfast.errors import BadUrl
+from holdfast.model.activity import WaitCondition
 from holdfast.model.domain import Seed, Status
 from holdfast.model.task import ENDED, TaskStatus
-from holdfast.model.wait import WaitCondition
 from holdfast.tasks import queries
 from holdfast.tasks.records import NextStep, Task, TaskStory
 

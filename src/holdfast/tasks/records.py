@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
 from holdfast.errors import UsageError
+from holdfast.model.activity import WaitCondition
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.record import record
 from holdfast.model.task import (
@@ -18,7 +19,6 @@ from holdfast.model.task import (
     MIN_FREQUENCY,
     TaskStatus,
 )
-from holdfast.model.wait import WaitCondition
 
 if TYPE_CHECKING:
     from holdfast.model.fetch_types import ArchiveRef

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from pydantic import SecretStr
 
-from holdfast.control import secret_files
+from holdfast.control import secret_box
 from holdfast.errors import SettingsError
 from holdfast.settings import Settings, signing_secrets
 
@@ -41,7 +41,7 @@ class Signing:
         """Return the secrets; none if nothing is set and none was created yet. Raises SettingsError for a file that cannot be used."""
         if self.configured is not None:
             return signing_secrets(self.configured.get_secret_value())
-        text = secret_files.read(self.file)
+        text = secret_box.read(self.file)
         if text is None:
             return ()
         try:
@@ -53,5 +53,5 @@ class Signing:
         """Return the secrets; create one if there is none. After: all processes get the same ones."""
         if known := self.known():
             return known
-        secret_files.make(self.file, secrets.token_urlsafe(32))
+        secret_box.make(self.file, secrets.token_urlsafe(32))
         return self.known()

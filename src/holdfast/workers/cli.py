@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 def _workers(ctx: typer.Context) -> Workers:
     context = command_context.get(ctx)
     if context.remote:
-        from holdfast.cli.remote.workers import RemoteWorkers
+        from holdfast.cli.remote.domains import RemoteWorkers
 
         return RemoteWorkers(context.client)
     return WorkerService(context.store())

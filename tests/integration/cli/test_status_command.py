@@ -8,9 +8,8 @@ from holdfast.db import workers
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
 from holdfast.jobs.queries import progress
-from holdfast.model.activity import Activity, InFlightRequest, VisitWait
+from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.model.domain import Event
-from holdfast.model.wait import WaitKind
 from tests.support.cli import Cli
 from tests.support.crawled import Crawl, crawl_a_little
 from tests.support.factories import Store

@@ -12,11 +12,10 @@ from holdfast.errors import NotFound
 from holdfast.jobs.live import LiveJob, LiveJobReader
 from holdfast.jobs.queries import actions
 from holdfast.jobs.service import JobService
-from holdfast.model.activity import Activity, InFlightRequest, VisitWait
+from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.model.domain import Event
 from holdfast.model.job import JobAction, JobSpec
 from holdfast.model.url import UrlRules
-from holdfast.model.wait import WaitKind
 from tests.support.crawls import Crawls, wait_for
 from tests.support.factories import Store
 from tests.support.pages import Page, Pages, html

@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.crawler import leases, worker
 from holdfast.db import workers
-from holdfast.model.activity import Activity
-from holdfast.model.wait import WaitKind
+from holdfast.model.activity import Activity, WaitKind
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages, html
 

@@ -21,11 +21,10 @@ from holdfast.control.explain_text import (
     why,
     why_not,
 )
-from holdfast.model.activity import VisitWait
+from holdfast.model.activity import VisitWait, WaitKind
 from holdfast.model.domain import STOPPING_EVENTS
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode, ProxyRules
-from holdfast.model.wait import WaitKind
 from holdfast.politeness.crawler_traps import trap_reason
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.records import PoolState

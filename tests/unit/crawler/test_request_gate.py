@@ -15,10 +15,10 @@ from holdfast.crawler.request_gate import NEVER, RequestGate, RequestWithheld
 from holdfast.crawler.worker_context import WorkerContext
 from holdfast.fetch.http_client import HttpClient
 from holdfast.fetch.site_fetcher import SiteFetcher
+from holdfast.model.activity import WaitKind
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import Circuit, Outcome
-from holdfast.model.wait import WaitKind
 from holdfast.politeness.error_streak import ErrorStreak, VisitAnswers
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import SystemClock

@@ -2,8 +2,15 @@
 
 import json
 
-from holdfast.model.activity import MAX_FETCHING, MAX_URL_LENGTH, MAX_WAITS, Activity, InFlightRequest, VisitWait
-from holdfast.model.wait import WaitKind
+from holdfast.model.activity import (
+    MAX_FETCHING,
+    MAX_URL_LENGTH,
+    MAX_WAITS,
+    Activity,
+    InFlightRequest,
+    VisitWait,
+    WaitKind,
+)
 
 BUSY = Activity(
     {3: 2},

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.model.activity import DelaySource, Wait, WaitKind
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.model.wait import DelaySource, Wait, WaitKind
 from holdfast.politeness.request_rate import (
     ASSUMED_TRANSIT,
     BACK_OFF_JITTER,

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.testing.simweb.log_checks import count_kinds
 from holdfast.testing.simweb.presets import preset
-from holdfast.testing.simweb.response import Delivery, Response
+from holdfast.testing.simweb.render import Delivery, Response
 from holdfast.testing.simweb.site import MUST_FETCH, UrlKind, expected, is_trap, page
 from holdfast.testing.simweb.spec import Address, Robots, Site, SpecialUrl, Trap, Wall, Web
 from tests.unit.testing.walker import Got, walk

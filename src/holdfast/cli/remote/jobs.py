@@ -7,8 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import cast
 
-from holdfast.cli.remote.secrets import as_sent
-from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, refuse, seed_portions
+from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, as_sent, refuse, seed_portions
 from holdfast.client import Client
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest

@@ -1,4 +1,4 @@
-"""Statistics, alerts, the audit log, webhooks and verification of a server."""
+"""Statistics, alerts, the audit log, webhooks, verification and explanations of a server."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from holdfast.cli.remote import page_after
 from holdfast.cli.remote.jobs import RemoteJobs
 from holdfast.client import Client, endpoints
 from holdfast.client.decoding import read
+from holdfast.control.explain import DomainStory, UrlStory
 from holdfast.control.verify import Step
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.verify import Finding
@@ -169,3 +170,9 @@ def _step(operation: Operation) -> Step | None:
 def _active(worker: Worker) -> ActiveWorker:
     """Return the fields of a worker that an overview has."""
     return ActiveWorker(**{field.name: getattr(worker, field.name) for field in fields(ActiveWorker)})
+
+
+def explain(client: Client, what: str) -> UrlStory | DomainStory:
+    """Explain a URL or a domain."""
+    found = client.explain(what)
+    return read(UrlStory, found.told) if found.kind == "url" else read(DomainStory, found.told)

@@ -1,4 +1,4 @@
-"""Seeds and URLs from a file, sent to a server in portions that it takes.
+"""Input for a server: seeds and URLs from a file in portions that it takes, and secrets of requests.
 
 The rule: memory does not grow with the file, and an invalid line is reported with its number, whether it is found here or by the server.
 """
@@ -10,8 +10,9 @@ from typing import BinaryIO, Final
 from holdfast.client import Client
 from holdfast.control.input_files import BAD_LINES_KEPT, Damaged
 from holdfast.errors import BadUrl, UsageError
-from holdfast.jobs.records import BadLine
+from holdfast.jobs.records import BadLine, Secrets
 from holdfast.jobs.seed_import import ImportProgress, read_lines
+from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.seed_lines import SeedLineParser
 from holdfast.model.url import UrlRules
 
@@ -118,3 +119,17 @@ def _counted(file: BinaryIO, progress: ImportProgress) -> Iterator[bytes]:
             yield line
     except Damaged as problem:
         progress.stop(problem)
+
+
+def as_sent(secrets: RequestSecrets | None) -> Secrets | None:
+    """Secrets as the API takes them; None: there are none."""
+    if not secrets:
+        return None
+    found: Secrets = {}
+    if secrets.headers is not None:
+        found["headers"] = [f"{name}: {value}" for name, value in secrets.headers]
+    if secrets.cookies is not None:
+        found["cookies"] = [f"{name}={value}" for name, value in secrets.cookies]
+    if secrets.basic_auth is not None:
+        found["basic_auth"] = secrets.basic_auth
+    return found

@@ -1,4 +1,4 @@
-"""Tasks and batches of a server."""
+"""Tasks, batches and products of a server."""
 
 import time
 from collections.abc import Callable, Generator
@@ -8,12 +8,14 @@ from itertools import islice
 from typing import BinaryIO, Final, TypeVar, cast
 
 from holdfast.cli import command_context
+from holdfast.cli.remote import page_after
 from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client, endpoints
 from holdfast.client.request_spec import ListSpec
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.cursor import decode_cursor, encode_cursor
+from holdfast.products.records import Price, Product, ProductFilter
 from holdfast.tasks.records import (
     AskedTask,
     BadTask,
@@ -187,3 +189,23 @@ class RemoteTasks:
 
 def _arguments(options: TaskOptions) -> TaskArguments:
     return cast("TaskArguments", asdict(options))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteProducts:
+    """The products of a server, like `ProductService`."""
+
+    client: Client
+
+    def page(self, where: ProductFilter, *, after: Key | None, limit: int) -> Page[Product]:
+        """Return one page, those that were first seen last first."""
+        return page_after(self.client, endpoints.products(**asdict(where)), after, limit)
+
+    def show(self, product_id: int) -> Product:
+        """Return one product."""
+        return self.client.product(product_id)
+
+    def history(self, product_id: int, *, before: datetime | None, limit: int) -> list[Price]:
+        """Return prices, the newest first."""
+        after = None if before is None else (before,)
+        return page_after(self.client, endpoints.prices(product_id), after, limit).rows

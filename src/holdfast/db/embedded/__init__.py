@@ -21,8 +21,8 @@ from holdfast.db.embedded import cluster as clusters
 from holdfast.db.embedded import errors, layout, process, safe_files
 from holdfast.db.embedded import os_user as accounts
 from holdfast.db.embedded.layout import ServerLayout
+from holdfast.db.embedded.process import Server
 from holdfast.db.embedded.safe_files import Say, SlowWaitNotice
-from holdfast.db.embedded.server import Server
 from holdfast.errors import EmbeddedServerError
 
 __all__ = ["Server", "State", "ensure_running", "find", "restart_if_died", "state", "stop", "wait_until_running"]

@@ -15,8 +15,8 @@ from holdfast.db.embedded import config, errors, safe_files
 from holdfast.db.embedded import os_user as accounts
 from holdfast.db.embedded.binaries import MAJOR, Binaries
 from holdfast.db.embedded.layout import ServerLayout, password_file
+from holdfast.db.embedded.process import OWNER, SUPERUSER
 from holdfast.db.embedded.safe_files import Say, SlowWaitNotice
-from holdfast.db.embedded.server import OWNER, SUPERUSER
 from holdfast.errors import EmbeddedServerError
 
 _STATE_OFFSET: Final = 16

@@ -15,7 +15,7 @@ import psutil
 from holdfast.db.embedded import safe_files
 from holdfast.db.embedded.errors import user_name
 from holdfast.db.embedded.os_user import OsUser
-from holdfast.db.embedded.server import OWNER, SUPERUSER
+from holdfast.db.embedded.process import OWNER, SUPERUSER
 
 _MB = 1 << 20
 _GB = 1 << 30

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote, urlencode
 
 import psutil
 import psycopg
@@ -24,8 +25,38 @@ from holdfast.db.embedded import os_user as accounts
 from holdfast.db.embedded.binaries import Binaries
 from holdfast.db.embedded.layout import ServerLayout
 from holdfast.db.embedded.safe_files import Say, SlowWaitNotice
-from holdfast.db.embedded.server import Server
+from holdfast.db.embedded.sockets import PORT
 from holdfast.errors import EmbeddedServerError
+
+OWNER = "holdfast"  # the role that owns the database of the same name; it may do nothing else
+SUPERUSER = "postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running embedded server."""
+
+    cluster: Path
+    bin: Path
+    socket_dir: Path
+    pid: int
+    passfile: Path | None = None
+
+    def url(self, database: str = OWNER) -> str:
+        """The libpq URL of `database` for the unprivileged role that owns Holdfast's tables."""
+        return self._url(OWNER, database)
+
+    def admin_url(self, database: str = "postgres") -> str:
+        """The libpq URL of `database` for the superuser, for set-up and tests."""
+        return self._url(SUPERUSER, database)
+
+    def _url(self, role: str, database: str) -> str:
+        # The port too: a PGPORT in the caller's environment would lead elsewhere.
+        query = {"host": os.fsencode(self.socket_dir), "port": str(PORT)}
+        if self.passfile:
+            query["passfile"] = os.fsencode(self.passfile)
+        return f"postgresql://{role}@/{quote(database, safe='')}?{urlencode(query, quote_via=quote, safe='/')}"
+
 
 _ORPHAN_TIMEOUT = 30.0  # seconds that the processes of a killed postmaster get to notice it
 _ANSWER_TIMEOUT = 60.0  # seconds that a server which calls itself ready may leave us without an answer

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from holdfast.testing.simweb.access_log import boot_ns
-from holdfast.testing.simweb.response import Delivery
+from holdfast.testing.simweb.render import Delivery
 
 if TYPE_CHECKING:
     from holdfast.testing.simweb.server import EncodedResponse, Server

@@ -1,17 +1,21 @@
-"""The bytes of pages, images and hostile content.
+"""Responses as values: the bytes of pages, images and hostile content, and the way in which they are delivered.
 
-The rule: bytes follow from the seed and the number of the page; requests are not known here.
+The rule: bytes follow from the seed and the number of the page; requests are not known here. A response has everything that the server
+needs to send it.
 """
 
 import gzip
 import random
 import struct
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 from holdfast.testing.simweb.spec import Address, SpecialUrl, Trap, Web
-from holdfast.testing.simweb.url_names import chance, draw, draws, path_of
+from holdfast.testing.simweb.urls import chance, draw, draws, path_of
 
 _WORDS: Final = (
     "the of and a to in is it you that was for on are with as his they be at one have this from or had by hot but some what there "
@@ -173,3 +177,40 @@ def control_characters(i: int) -> bytes:
     title = f"nul\0 \x1b[31mred\x1b[0m &lt;script&gt;alert({i})&lt;/script&gt; &#xD800; &#0; =1+1".encode()
     body = b"<p>\0\xed\xa0\x80 \xff\xfe &#xDFFF; \x07 text</p>"
     return b"<!doctype html><html><head><title>" + title + b"</title></head><body>" + body + b"</body></html>"
+
+
+HTML: Final = "text/html; charset=utf-8"
+
+
+class Delivery(Enum):
+    """How a response is delivered."""
+
+    PLAIN = "head and body"
+    CUT = "half of the body, then the end of the connection"
+    RESET = "a reset instead of an answer"
+    HANG = "nothing, until the client gives up"
+    GARBAGE = "the body alone, then the end of the connection"
+    DRIP = "a byte at a time"
+    ENDLESS = "the body again and again, chunked unless a length is declared"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The response to a request."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = HTML
+    """The Content-Type header."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delivery: Delivery = Delivery.PLAIN
+    delay: float = 0.0
+    """Seconds before the response is sent."""
+    etag: str | None = None
+    modified: str | None = None
+    retry_after: int | None = None
+
+
+def not_found(delay: float, status: int = 404) -> Response:
+    """The response for a page that does not exist."""
+    return Response(status, html(str(status), "<p>There is no such page.</p>"), delay=delay)

@@ -18,10 +18,10 @@ from urllib.parse import parse_qsl
 from holdfast.testing.simweb import access_log as log
 from holdfast.testing.simweb import render
 from holdfast.testing.simweb.connection import Connection, Request
-from holdfast.testing.simweb.response import Delivery, Response
+from holdfast.testing.simweb.render import Delivery, Response
 from holdfast.testing.simweb.site import page
 from holdfast.testing.simweb.spec import Address, SpecialUrl, Web
-from holdfast.testing.simweb.url_names import chance
+from holdfast.testing.simweb.urls import chance
 
 TOKEN_HEADER: Final = "X-Simweb-Token"  # noqa: S105
 _TOKEN_NAME: Final = TOKEN_HEADER.lower().encode()
