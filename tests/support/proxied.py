@@ -13,7 +13,7 @@ import pytest
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.proxy import Protocol, ProxyRoute, ProxyServer
 from holdfast.testing.simweb.proxy import Proxy
-from holdfast.testing.simweb.proxy_process import read_log
+from holdfast.testing.simweb.proxy_log import read_log
 from holdfast.testing.simweb.proxy_protocol import close_writer
 from tests.support.web import Answer, Certificate, Web, client, response
 

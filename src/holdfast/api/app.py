@@ -20,8 +20,8 @@ from holdfast.api.permissions import ROUTES
 from holdfast.api.thread_pools import ThreadPools
 
 ROUTERS: Final = (
-    "holdfast.api.routes.site",
-    "holdfast.api.routes.health",
+    "holdfast.api.site",
+    "holdfast.api.health",
     "holdfast.accounts.api.auth",
     "holdfast.accounts.api.admin",
     "holdfast.audit.api",

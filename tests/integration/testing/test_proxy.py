@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.testing.simweb.proxy import Proxy, ProxyMode
-from holdfast.testing.simweb.proxy_process import read_log
+from holdfast.testing.simweb.proxy_log import read_log
 from tests.integration.testing.client import PATIENCE
 from tests.support.web import Answer, Web, response, then_close, then_reset
 

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.testing.simweb.proxy import reserve_port
-from holdfast.testing.simweb.proxy_process import ProxyProcess, read_log
+from holdfast.testing.simweb.proxy_log import read_log
+from holdfast.testing.simweb.proxy_process import ProxyProcess
 from tests.integration.testing.client import PATIENCE, eventually
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.testing.simweb.spec import SpecialUrl
-from holdfast.testing.simweb.urls import TOPICS, chance, draw, draws, name_of, number_of, page_of, path_of
+from holdfast.testing.simweb.url_names import TOPICS, chance, draw, draws, name_of, number_of, page_of, path_of
 
 
 def test_every_page_has_a_name_of_its_own_that_leads_back() -> None:

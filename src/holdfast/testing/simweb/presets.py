@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.errors import UsageError
 from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Trap, Wall, Web
-from holdfast.testing.simweb.urls import chance, draw
+from holdfast.testing.simweb.url_names import chance, draw
 
 _COMMON: Final = {
     SpecialUrl.MISSING: 0.05,

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.testing.simweb.proxy_process import ProxyLog
+from holdfast.testing.simweb.proxy_log import ProxyLog
 from holdfast.testing.simweb.proxy_protocol import ProxySession
 
 PROTOCOLS: Final = ("http", "https", "socks5", "socks5h")

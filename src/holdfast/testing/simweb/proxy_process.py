@@ -1,7 +1,6 @@
-"""A proxy as a child process, which can be reconfigured, killed, frozen and restarted at the same address; and its log.
+"""A proxy as a child process, which can be reconfigured, killed, frozen and restarted at the same address.
 
-The rule: its address stays the same for the lifetime of this object, and while it does not run, connections to it are refused. A line of
-its log is written before the next step, so a kill loses nothing; it has user names, never passwords.
+The rule: its address stays the same for the lifetime of this object, and while it does not run, connections to it are refused.
 """
 
 import json
@@ -11,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,63 +17,8 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.simweb.access_log import boot_ns
 from holdfast.testing.simweb.proxy import Behaviour, make_behaviour, reserve_port
-
-
-class ProxyLogEntry:
-    """The entry of a request in progress."""
-
-    def __init__(self, log: "ProxyLog", number: str) -> None:
-        self._log, self._number = log, number
-
-    def add_facts(self, **facts: object) -> None:
-        """After: the log has these facts about the request."""
-        self._log.write({"id": self._number, **facts})
-
-
-class ProxyLog:
-    """Appends to a file, or discards if the path is None."""
-
-    def __init__(self, path: Path | None) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._file = None if path is None else os.open(path, flags, 0o644)
-        self._count = 0
-
-    def open(self, method: str, target: str, did: str, user: str | None = None) -> ProxyLogEntry:
-        """After: the log has a new request."""
-        self._count += 1
-        entry = ProxyLogEntry(self, f"{os.getpid()}.{boot_ns()}.{self._count}")
-        entry.add_facts(at=boot_ns() / 1e9, wall=time.time(), method=method, target=target, user=user, did=did)
-        return entry
-
-    def write(self, facts: dict[str, object]) -> None:
-        """After: the line is in the file."""
-        if self._file is not None:
-            os.write(self._file, json.dumps(facts).encode() + b"\n")
-
-    def close(self) -> None:
-        """After: the file is closed, and further lines are discarded."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read all requests in the order of their arrival; an incomplete line (the proxy was killed while writing) is skipped.
-
-    `at` is the time of arrival in seconds of the access log's clock, `wall` the same since 1970, `ended_at` the end (None: in progress),
-    `method` that of HTTP, SOCKS, or empty if nothing was read, `target` the requested target, `user` the user name, `did` the action of
-    the proxy, `status` its response (for SOCKS the reply), `received` and `sent` the bytes from and to the client.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    if path.exists():
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            facts = json.loads(line)
-            blank = {"ended_at": None, "status": None, "received": 0, "sent": 0}
-            found.setdefault(facts.pop("id"), blank).update(facts)
-    return list(found.values())
-
+from holdfast.testing.simweb.proxy_log import read_log
 
 _TIMEOUT_SECONDS: Final = 60.0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.testing.simweb.access_log import boot_ns
-from holdfast.testing.simweb.proxy_process import ProxyLogEntry
+from holdfast.testing.simweb.proxy_log import ProxyLogEntry
 
 if TYPE_CHECKING:
     from holdfast.testing.simweb.proxy import Proxy

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.testing.simweb.spec import Address, SpecialUrl, Trap, Web
-from holdfast.testing.simweb.urls import chance, draw, draws, path_of
+from holdfast.testing.simweb.url_names import chance, draw, draws, path_of
 
 _WORDS: Final = (
     "the of and a to in is it you that was for on are with as his they be at one have this from or had by hot but some what there "

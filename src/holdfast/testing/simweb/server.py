@@ -21,7 +21,7 @@ from holdfast.testing.simweb.connection import Connection, Request
 from holdfast.testing.simweb.render import Delivery, Response
 from holdfast.testing.simweb.site import page
 from holdfast.testing.simweb.spec import Address, SpecialUrl, Web
-from holdfast.testing.simweb.urls import chance
+from holdfast.testing.simweb.url_names import chance
 
 TOKEN_HEADER: Final = "X-Simweb-Token"  # noqa: S105
 _TOKEN_NAME: Final = TOKEN_HEADER.lower().encode()

@@ -16,7 +16,8 @@ from typing import Final
 from holdfast.testing.simweb import render
 from holdfast.testing.simweb.render import Delivery, Response, not_found
 from holdfast.testing.simweb.spec import Address, Robots, Site, SpecialUrl, Trap, Wall, Web
-from holdfast.testing.simweb.urls import chance, draw, number_of, page_of, path_of, special_response
+from holdfast.testing.simweb.special_urls import special_response
+from holdfast.testing.simweb.url_names import chance, draw, number_of, page_of, path_of
 
 _FIRST_VERSION_DATE: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _SPECIAL_KINDS: Final = frozenset(SpecialUrl)
