@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
@@ -17,6 +18,10 @@ pytest.register_assert_rewrite("tests.support.factories", "tests.support.invaria
 
 from tests.support.factories import Store  # noqa: E402
 from tests.support.servers import data_in_memory  # noqa: E402
+
+# How long an example takes depends on what else the machine does, so it decides nothing.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 MakeDatabase = Callable[[], AbstractContextManager[Database]]
 _TEMPLATE = "holdfast_template"

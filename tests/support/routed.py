@@ -25,17 +25,17 @@ class Store:
         self.rows = list(rows)
         self.mappings = [mapping(row.id) for row in rows]
         self.blocks: list[Block] = []
-        self.may_try = True
+        self.reserve_probe = True
         self.asked: list[Any] = []
         self.hold: asyncio.Event | None = None
         """Whoever asks `held` waits for it."""
-        self.held: Callable[..., Any] = proxy_use.all_of_them
+        self.held: Callable[..., Any] = proxy_use.usable_proxies
 
     async def call(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
         self.asked.append(function)
         if function is self.held and self.hold is not None:
             await self.hold.wait()
-        if function is proxy_use.all_of_them:
+        if function is proxy_use.usable_proxies:
             return list(self.rows)
         if function is proxy_use.pools:
             return {domain_id: list(self.mappings) for domain_id in arguments[0]}
@@ -44,8 +44,8 @@ class Store:
         if function is proxy_use.give_back:
             self.asked.append(arguments)
             return None
-        assert function is proxy_use.may_try
-        return self.may_try
+        assert function is proxy_use.reserve_probe
+        return self.reserve_probe
 
 
 class Clock:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from holdfast import __version__
-from holdfast.api import auth, errors, openapi, pages
+from holdfast.api import auth, errors, html_pages, openapi
 from holdfast.api.app_services import AppServices
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.middleware import SecurityMiddleware
@@ -74,7 +74,7 @@ def create_unserved_app() -> FastAPI:
     )
     errors.install(app)
     auth.install(app)
-    pages.install(app)
+    html_pages.install(app)
     openapi.install(app)
     for module in ROUTERS:
         router = import_module(module).router

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from holdfast.api import pages
+from holdfast.api import html_pages
 from holdfast.api.app_services import Caller
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
@@ -15,7 +15,7 @@ router = APIRouter(route_class=AuthorizedRoute, tags=["site"])
 _PAGE: Final = {"text/html": {"schema": {"type": "string"}}}
 _LINKS: Final = {
     "name": "Holdfast",
-    "documentation": pages.DOCS,
+    "documentation": html_pages.DOCS,
     "openapi": "/api/openapi.json",
     "health": "/health",
     "login": "/api/auth/login",
@@ -35,18 +35,20 @@ _LINKS: Final = {
 )
 async def home(request: Request) -> Response:
     """Where the API, its documentation and the login are."""
-    return pages.home(request) if pages.wants_html(request) else JSONResponse(_LINKS, headers={"Vary": "Accept"})
+    return (
+        html_pages.home(request) if html_pages.wants_html(request) else JSONResponse(_LINKS, headers={"Vary": "Accept"})
+    )
 
 
 @router.get(
-    pages.DOCS,
+    html_pages.DOCS,
     summary="The API, to be tried in a browser",
     response_class=HTMLResponse,
     responses={200: {"description": "Swagger UI.", "content": _PAGE}},
 )
 async def docs(caller: Caller) -> Response:
     """A browser without a login is shown a form to log in (401)."""
-    return pages.docs(caller)
+    return html_pages.docs(caller)
 
 
 @router.get(
@@ -57,4 +59,4 @@ async def docs(caller: Caller) -> Response:
 )
 async def asset(name: Annotated[str, Path(max_length=100, description="Its name.")], request: Request) -> Response:
     """Scripts, styles and the icon."""
-    return pages.asset(name, request)
+    return html_pages.asset(name, request)

@@ -19,7 +19,7 @@ from holdfast.background.queues import QueueHandlers, make_app
 from holdfast.control.maintenance import Maintenance
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError
@@ -139,7 +139,7 @@ class BackgroundProcess:
         for name, task in {"schedule": services.scheduler.tick, **services.maintenance.duties()}.items():
             try:
                 await self._db.call(task)
-            except DatabaseUnavailable:
+            except StoppedWaiting:
                 return
             except Exception:
                 log.exception("%s: a fault of ours", name)  # the other tasks still run, and this one stays due

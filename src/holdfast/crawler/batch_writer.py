@@ -22,7 +22,7 @@ import zstandard
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import ArchiveWriter
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.leases import Leases, RunCounters
 from holdfast.db import commit
 from holdfast.db.connection import Database
@@ -118,7 +118,7 @@ class BatchWriter:
         lease: timedelta,
         flush: Flush,
         defaults: NewDomains,
-        rests: ProxyPauses,
+        proxy_pauses: ProxyPauses,
         archive: Callable[[], ArchiveWriter],
         counters: RunCounters | None = None,
         offer_page: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
@@ -137,7 +137,7 @@ class BatchWriter:
         self._flush = flush
         self._limit = flush.pages or MAX_UNFLUSHED_PAGES
         self._defaults = defaults
-        self._rests = rests
+        self._proxy_pauses = proxy_pauses
         self._open_archive = archive
         self._counters = counters or RunCounters()
         self._report = report
@@ -281,7 +281,7 @@ class BatchWriter:
             self._room.set()
             try:
                 await self._commit_open_batch(open_batch)
-            except DatabaseUnavailable:
+            except StoppedWaiting:
                 return
             self._next_urgent_commit = self._clock.now() + URGENT_COMMIT_INTERVAL
 
@@ -382,11 +382,11 @@ class BatchWriter:
                 batch=batch,
                 lease=self._lease,
                 defaults=self._defaults,
-                rests=self._rests,
+                proxy_pauses=self._proxy_pauses,
                 give_up=self._db.is_closing,
             )
         except Unsettled as problem:
-            raise DatabaseUnavailable(str(problem)) from problem
+            raise StoppedWaiting(str(problem)) from problem
         except (RolledBack, StoreUnavailable):
             raise
         except StoreError as problem:
@@ -417,7 +417,7 @@ class BatchWriter:
                     log.error("the archive cannot be written: %s; fetching waits until it can", problem)  # noqa: TRY400 — no traceback
                 self.problem = f"the archive cannot be written: {problem.strerror or problem}"
                 if self._stop.wait(DISK_RETRY_SECONDS):
-                    raise DatabaseUnavailable("The archive cannot be written, and the worker was stopped.") from problem
+                    raise StoppedWaiting("The archive cannot be written, and the worker was stopped.") from problem
             else:
                 self.problem = None
                 for (outcome, _), ref in zip(exchanges, refs, strict=True):

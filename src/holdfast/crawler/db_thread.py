@@ -25,8 +25,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class DatabaseUnavailable(Exception):
-    """The thread was closed while the database was unavailable; the call has no result."""
+class StoppedWaiting(Exception):
+    """The worker was stopped while it waited for the database or for the archive; the call has no result."""
 
 
 class DbThread:
@@ -67,7 +67,7 @@ class DbThread:
                     self.unavailable = False
                     log.warning("%s: the database is back", self._name)
                 return answer
-        raise DatabaseUnavailable(f"The database is unavailable, and {self._name} was stopped.")
+        raise StoppedWaiting(f"The database is unavailable, and {self._name} was stopped.")
 
     def connection(self) -> Connection:
         """Return the connection, opened again if it broke."""
@@ -90,7 +90,7 @@ class DbThread:
         return self._closing.is_set()
 
     def give_up(self) -> None:
-        """End the calls that wait for the database with DatabaseUnavailable."""
+        """End the calls that wait for the database with StoppedWaiting."""
         self._closing.set()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 from holdfast.archive import reader
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import safe_name
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.db import items
 from holdfast.db.connection import Database
 from holdfast.db.items import Due, Parsed
@@ -160,7 +160,7 @@ class Extraction:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._runner is not None:
             await self._runner.aclose()
-        with suppress(DatabaseUnavailable, TimeoutError):
+        with suppress(StoppedWaiting, TimeoutError):
             await asyncio.wait_for(self._save(), CLOSE_TIMEOUT)
         self._db.give_up()
         await asyncio.to_thread(self._db.close)
@@ -335,7 +335,7 @@ class Extraction:
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Record an internal error that ended a task. It does not stop the crawl: the pages stay due."""
-        if task.cancelled() or (problem := task.exception()) is None or isinstance(problem, DatabaseUnavailable):
+        if task.cancelled() or (problem := task.exception()) is None or isinstance(problem, StoppedWaiting):
             return
         log.error("parsing ended", exc_info=problem)
         self.problem = f"parsing ended with an internal error: {problem}"

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast import failpoints
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.db import claims, listen_notify, runs, workers
 from holdfast.db.connection import Connection, Database
 from holdfast.errors import NameInUse, Refused
@@ -238,7 +238,7 @@ class Heartbeat:
                     continue
                 due = time.monotonic() + self._interval
                 self._db.run(self._beat_once)
-            except DatabaseUnavailable:
+            except StoppedWaiting:
                 return
             except Exception as problem:
                 # Without a heartbeat the leases end; better to shut down in order with the reason.

@@ -19,7 +19,7 @@ from holdfast.db.proxy_usage import MappingRow
 from holdfast.fetch.site_fetcher import SiteFetcher
 from holdfast.model.fetch_types import FetchRequest, FetchResult
 from holdfast.model.outcome import TREATMENT, Outcome
-from holdfast.model.proxy import Blame, ProxyFault, ProxyRoute, ProxyRules, ProxyUse, ProxyVerdict
+from holdfast.model.proxy import ProxyFault, ProxyRoute, ProxyRules, ProxyUse, ProxyVerdict, UnclearFailure
 from holdfast.politeness.proxy_pool import NEVER, PoolMember, ProxyChoice, ProxyPool
 from holdfast.politeness.retry import retry_after_seconds
 from holdfast.telemetry.clock import Clock
@@ -49,7 +49,7 @@ class _UrlHistory:
     """The proxies tried for one URL so far, and their results."""
 
     tried: set[int] = field(default_factory=set)
-    unclear: list[Blame] = field(default_factory=list)
+    unclear: list[UnclearFailure] = field(default_factory=list)
     """Proxies whose request failed without a clear cause."""
     weight: int = 0
     """Weight of the unclear failures in the current attempt."""
@@ -231,9 +231,9 @@ class ProxiedFetcher:
     def _weigh_unclear(
         self, history: _UrlHistory, proxied: _ProxiedRequest, result: FetchResult, *, last_attempt: bool
     ) -> None:
-        """Weigh an unclear failure. After: `result.again_in` is set if another proxy is tried; if not, the result is that of all."""
+        """Weigh an unclear failure. After: `result.again_in` is set if another proxy is tried; otherwise it is a failure of the site."""
         proxy_id = proxied.member.proxy_id
-        history.unclear.append(Blame(proxy_id, proxied.probe))
+        history.unclear.append(UnclearFailure(proxy_id, proxied.probe))
         history.weight += TRUSTED_WEIGHT if self._registry.succeeded_since(proxy_id, proxied.started) else 1
         if result.status is not None:
             history.answer = (result.outcome, result.status, result.detail)
@@ -289,8 +289,8 @@ class ProxiedFetcher:
             self._histories.pop(key, None)
         return use
 
-    def _blame_others(self, key: bytes, succeeded_id: int) -> tuple[Blame, ...]:
-        """Blame the proxies that failed on a URL for which this one succeeded; return them."""
+    def _blame_others(self, key: bytes, succeeded_id: int) -> tuple[UnclearFailure, ...]:
+        """UnclearFailure the proxies that failed on a URL for which this one succeeded; return them."""
         history = self._histories.get(key)
         if history is None:
             return ()

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
-from holdfast.db import proxy_usage as proxy_use
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
+from holdfast.db import proxy_usage
 from holdfast.db.proxy_usage import MappingRow, ProxyRow
 from holdfast.errors import HoldfastError
 from holdfast.model.proxy import PROBED_ONLY_AFTER, ProxyPauses, ProxyRoute, ProxyServer, moving_average
@@ -146,7 +146,7 @@ class ProxyRegistry:
         return self.refreshed_at + (REFRESH_SECONDS_AFTER_FAILURE if self._recent_failures else REFRESH_SECONDS)
 
     async def _refresh(self, now: float) -> None:
-        rows = await self._db.call(proxy_use.all_of_them)
+        rows = await self._db.call(proxy_usage.usable_proxies)
         before, self._rows = self._rows, {row.id: row for row in rows}
         self.global_pool = [(row.id, row.country) for row in rows]
         self.refreshed_at = now
@@ -154,7 +154,7 @@ class ProxyRegistry:
         self._drop_stale(before, now)
         subscribers = list(self._subscribers)
         pools = await self._db.call(
-            proxy_use.pools, [subscriber.domain_id for subscriber in subscribers], changeable=True
+            proxy_usage.pools, [subscriber.domain_id for subscriber in subscribers], changeable=True
         )
         for subscriber in subscribers:
             if subscriber in self._subscribers:
@@ -181,7 +181,7 @@ class ProxyRegistry:
                 del self._shares[proxy_id]
         blocks = {share.block_id: share.used for share in shares if share.block_id is not None and share.left}
         if blocks:
-            await self._db.call(proxy_use.give_back, blocks)
+            await self._db.call(proxy_usage.give_back, blocks)
 
     def country(self, proxy_id: int) -> str | None:
         """Return the country of a proxy; None: not known."""
@@ -218,7 +218,7 @@ class ProxyRegistry:
         if row is None or self._route(row, resolves=False) is None:
             return False
         if row.failures >= PROBED_ONLY_AFTER and proxy_id not in self._probes:
-            if not await self._db.call(proxy_use.may_try, proxy_id, self.request_timeout):
+            if not await self._db.call(proxy_usage.reserve_probe, proxy_id, self.request_timeout):
                 # Another worker checks its health.
                 self._rows[proxy_id] = row._replace(
                     try_in=self._clock.now() - self.refreshed_at + REFRESH_SECONDS_AFTER_FAILURE
@@ -244,7 +244,7 @@ class ProxyRegistry:
             await self._return_shares([old])  # it has expired
         # A request waits for a free connection first, perhaps after many others, and may then take the maximum duration.
         hold = self._share_lifetime + 4 * self.request_timeout
-        block = await self._db.call(proxy_use.take_block, proxy_id, SHARE_REQUESTS, hold=hold, hour=self._period)
+        block = await self._db.call(proxy_usage.take_block, proxy_id, SHARE_REQUESTS, hold=hold, hour=self._period)
         if block.requests == 0:
             self._exhausted_until[proxy_id] = self._clock.now() + min(
                 max(block.wait, REFRESH_SECONDS_AFTER_FAILURE), MAX_SHARE_WAIT
@@ -319,5 +319,5 @@ class ProxyRegistry:
 
     async def close(self) -> None:
         """Return the unused shares."""
-        with suppress(DatabaseUnavailable):
+        with suppress(StoppedWaiting):
             await self._return_shares(list(self._shares.values()))

@@ -14,7 +14,7 @@ from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.activity import observe
 from holdfast.crawler.batch_writer import BatchWriter
 from holdfast.crawler.claim_plan import ClaimShare, JobRotation
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.extraction import Extraction
 from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
 from holdfast.crawler.link_filter import LinkMemoryBudget, SiteCache
@@ -166,7 +166,7 @@ class Worker:
             lease=self._lease,
             flush=settings.flush,
             defaults=config.defaults,
-            rests=proxies.rests,
+            proxy_pauses=proxies.rests,
             archive=lambda: ArchiveWriter(config.archive_folder, name, settings.archive, software=config.agent),
             counters=self._counters,
             offer_page=self._extraction.offer,
@@ -202,7 +202,7 @@ class Worker:
         try:
             ending = self._db.call(runs.end, run_id, error=error, counts=self._counters.counts())
             await asyncio.wait_for(ending, 5)
-        except (DatabaseUnavailable, TimeoutError):
+        except (StoppedWaiting, TimeoutError):
             log.warning("run %d could not be ended: the database is unavailable", run_id)
 
     def _mode(self) -> str:
@@ -230,7 +230,7 @@ class Worker:
                 if over and self._extraction.finished():
                     break
                 await self._wait(self._settings.worker.idle.total_seconds())
-        except DatabaseUnavailable:
+        except StoppedWaiting:
             if not self._stop.is_set():
                 raise
         finally:
@@ -309,7 +309,7 @@ class Worker:
             ending = await visit.run()
             if ending is not None:
                 await self._release(ending)
-        except DatabaseUnavailable:
+        except StoppedWaiting:
             log.warning("%s: ended without a release, the database is unavailable", visit.domain)
         except Exception:
             log.exception("%s: the visit failed", visit.domain)
@@ -451,7 +451,7 @@ class Worker:
         if (
             not task.cancelled()
             and (problem := task.exception()) is not None
-            and not isinstance(problem, DatabaseUnavailable)
+            and not isinstance(problem, StoppedWaiting)
         ):
             log.error("%s ended", task, exc_info=problem)
             self._fail(f"Housekeeping ended with an internal error: {problem}")

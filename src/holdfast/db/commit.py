@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast import failpoints
-from holdfast.db import array_params, claimable, claims, enqueue, jobs, task_frontier, url_results
-from holdfast.db import proxy_usage as proxy_use
+from holdfast.db import array_params, claimable, claims, enqueue, jobs, proxy_usage, task_frontier, url_results
 from holdfast.db.commit_check import Connect, GiveUp, never, settled_transaction
 from holdfast.db.connection import first_line
 from holdfast.db.domains import NewDomains
@@ -115,7 +114,7 @@ def commit(
     batch: CommitBatch,
     lease: timedelta,
     defaults: NewDomains,
-    rests: ProxyPauses = STANDARD,
+    proxy_pauses: ProxyPauses = STANDARD,
     give_up: GiveUp = never,
 ) -> CommitResult:
     """Commit a batch: every part whose domain passes the fence.
@@ -133,7 +132,7 @@ def commit(
         # some batches and not for others, attempts on a URL in two of them could change places.
         batch.update_ages(time.perf_counter())
         with settled_transaction(connection, connect, worker=worker, give_up=give_up):
-            _write(connection, worker, batch, lease, defaults, rests, committed)
+            _write(connection, worker, batch, lease, defaults, proxy_pauses, committed)
             failpoints.reach("before_commit")
     # Lost connection, full disk, timeout, deadlock, a proxy that was removed meanwhile: a retry may succeed. Any other error is permanent.
     except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
@@ -150,7 +149,7 @@ def _write(
     batch: CommitBatch,
     lease: timedelta,
     defaults: NewDomains,
-    rests: ProxyPauses,
+    proxy_pauses: ProxyPauses,
     committed: CommitResult,
 ) -> None:
     connection.execute(_PLANNER_SETTINGS)
@@ -177,7 +176,7 @@ def _write(
     progress = [_progress(part, per_domain[part.domain_id]) for part in parts]
     waiting = claims.flush(connection, progress=progress, lease=lease, worker=worker, run_id=batch.run_id)
     _count_run(connection, batch.run_id, news.values())
-    proxy_use.record(connection, parts, changed.by_proxy, rests)
+    proxy_usage.record(connection, parts, changed.by_proxy, proxy_pauses)
     committed.growth = _growth(enqueued, waiting)
 
 

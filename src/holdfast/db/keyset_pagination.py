@@ -140,7 +140,7 @@ class Order:
         )
         if not fits:
             raise UsageError(
-                "This is not where a page of this list ended; begin anew, or go on with what the last page said."
+                "This cursor belongs to another list or order; start without it, or continue with the `next` of the last page."
             )
 
     def segments(self, after: Key | None, lead: Sequence[Equals] = ()) -> list[str]:

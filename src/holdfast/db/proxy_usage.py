@@ -238,7 +238,7 @@ class _Usage:
             self.proxies[blame.proxy_id].failed(BLAMED, probe=blame.probe)
 
 
-def all_of_them(connection: psycopg.Connection) -> list[ProxyRow]:
+def usable_proxies(connection: psycopg.Connection) -> list[ProxyRow]:
     """Return every proxy that is not disabled by an operator."""
     with connection.cursor(row_factory=_as_proxy) as cursor:
         return cursor.execute(_ALL).fetchall()
@@ -370,6 +370,6 @@ def give_back(connection: psycopg.Connection, used: Mapping[int, int]) -> None:
         connection.execute(_USED_OF_BLOCKS, counts)
 
 
-def may_try(connection: psycopg.Connection, proxy_id: int, pause: timedelta) -> bool:
+def reserve_probe(connection: psycopg.Connection, proxy_id: int, pause: timedelta) -> bool:
     """Return whether this worker may probe a proxy that has failed too often. After: no other worker may for the time of `pause`."""
     return connection.execute(_PROBE, {"proxy": proxy_id, "pause": pause}).rowcount > 0

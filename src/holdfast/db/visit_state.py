@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.db import claims, request_secrets
-from holdfast.db import proxy_usage as proxy_use
+from holdfast.db import claims, proxy_usage, request_secrets
 from holdfast.db.proxy_usage import MappingRow
 from holdfast.db.rows import by_name
 from holdfast.model.commit_batch import PolitenessClocks
@@ -133,7 +132,7 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int 
     for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
         if domain_id in states:
             states[domain_id].robots[url] = StoredRobots(*facts)
-    for domain_id, mappings in proxy_use.pools(connection, domain_ids).items():
+    for domain_id, mappings in proxy_usage.pools(connection, domain_ids).items():
         if domain_id in states:
             states[domain_id].pool.extend(mappings)
     for domain_id, secret in request_secrets.of_domains(connection, domain_ids):

@@ -47,7 +47,7 @@ def is_storable_text(text: str) -> bool:
 
 def _check(name: str, value: object) -> None:
     if isinstance(value, str) and not (0 < len(value) <= MAX_TEXT and is_storable_text(value)):
-        raise UsageError(f"What {name} is looked for is a text of 1 to {MAX_TEXT} characters.")
+        raise UsageError(f"{name} must be a text of 1 to {MAX_TEXT} characters.")
     if isinstance(value, int) and not isinstance(value, bool) and not 0 < value <= _MAX_ID:
         raise UsageError(f"There is no {name} {value}.")
     if isinstance(value, datetime) and value.tzinfo is None:

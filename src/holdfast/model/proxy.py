@@ -140,8 +140,8 @@ class ProxyVerdict(StrEnum):
     """It did not get through, and the cause is unknown."""
 
 
-class Blame(NamedTuple):
-    """A request that failed through a proxy with unknown cause, until another proxy got through."""
+class UnclearFailure(NamedTuple):
+    """A request that failed through a proxy with unknown cause. The proxy is blamed for it when another one gets through."""
 
     proxy_id: int
     probe: bool
@@ -161,7 +161,7 @@ class ProxyUse:
     probe: bool = False
     """The request tests whether a proxy that failed or was refused too often is usable again. Results of other requests that are still
     running at that time belong to the same incident and do not count."""
-    blames: tuple[Blame, ...] = ()
+    blames: tuple[UnclearFailure, ...] = ()
     """Proxies that this one has shown to be at fault: it got through where they had not."""
     bytes: int = 0
     age: float = 0.0

@@ -45,7 +45,17 @@ def pages(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[CrawledPage]:
     """The last response for each URL, by default the newest first."""
-    where = PageFilter(domain, job, status, status_class, outcome, content_type or None, content_hash, since, until)
+    where = PageFilter(
+        domain=domain,
+        job=job,
+        status=status,
+        status_class=status_class,
+        outcome=outcome,
+        content_type=content_type or None,
+        content_hash=content_hash,
+        since=since,
+        until=until,
+    )
     found = services.pages.page(where, order=order, after=decode_list_cursor("pages", order, cursor), limit=limit)
     return keyset_page(request, response, found.rows, found.next)
 

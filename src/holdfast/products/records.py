@@ -78,7 +78,7 @@ class ProductFilter:
         """Raise UsageError if a value is invalid. Needs no database."""
         for text in (self.search, self.brand):
             if text is not None and ("\0" in text or not 0 < len(text.strip()) <= len(text) <= _MAX_SEARCH):
-                raise UsageError(f"What is looked for is a text of 1 to {_MAX_SEARCH} characters.")
+                raise UsageError(f"A search is a text of 1 to {_MAX_SEARCH} characters.")
         for price in (self.min_price, self.max_price):
             if price is not None and not (price.is_finite() and price >= 0):
                 raise UsageError("A price is a number that is not negative.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.db.connection import Database
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
@@ -97,7 +97,7 @@ class Sender:
             if self._clock.now() >= self._tidy_at:
                 await self._db_thread.call(queries.purge, older_than=self._settings.webhook.keep)
                 self._tidy_at = self._clock.now() + TIDY
-        except DatabaseUnavailable:
+        except StoppedWaiting:
             log.warning("webhooks: stopped while the database is unavailable")
         finally:
             self._busy = False
@@ -164,7 +164,7 @@ class Sender:
             )
             if await self._db_thread.call(queries.record, taken, attempt):
                 sent.count(follows.next)
-        except DatabaseUnavailable:
+        except StoppedWaiting:
             raise
         except Exception:
             log.exception("message %d could not be sent", taken.id)

@@ -163,8 +163,8 @@ def test_what_is_refused(cli: Cli) -> None:
         (["list", "--max-price=-1"], 2, "A price is a number that is not negative."),
         (["list", "--min-price", "9", "--max-price", "8"], 2, "No price is from 9 to 8."),
         (["list", "--currency", "EURO"], 2, "'EURO' is no currency; one is written as ISO 4217 does: EUR, USD."),
-        (["list", "--search", " "], 2, "What is looked for is a text of 1 to 500 characters."),
-        (["list", "--brand", "x" * 501], 2, "What is looked for is a text of 1 to 500 characters."),
+        (["list", "--search", " "], 2, "A search is a text of 1 to 500 characters."),
+        (["list", "--brand", "x" * 501], 2, "A search is a text of 1 to 500 characters."),
         (
             ["history", "7", "--before", "soon"],
             2,

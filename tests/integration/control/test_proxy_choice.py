@@ -40,7 +40,7 @@ def as_the_engine_would(pools: Pools, rules: ProxyRules) -> int | None:
     """The choice of `politeness/proxy_pool`, with what a visit that begins now is given."""
     (domain_id,) = pools.connection.execute("SELECT id FROM domains WHERE domain = %s", (NAME,)).fetchone() or (0,)
     rows = proxy_use.pools(pools.connection, [domain_id]).get(domain_id, [])
-    everyone = [(row.id, row.country) for row in proxy_use.all_of_them(pools.connection)]
+    everyone = [(row.id, row.country) for row in proxy_use.usable_proxies(pools.connection)]
     countries = dict(everyone)
     members = [
         PoolMember(
@@ -56,7 +56,7 @@ def as_the_engine_would(pools: Pools, rules: ProxyRules) -> int | None:
         for row in rows
     ]
     pool = ProxyPool(rules, members, start=domain_id, now=0.0)
-    failing = {row.id: row.try_in for row in proxy_use.all_of_them(pools.connection) if row.failures >= 5}
+    failing = {row.id: row.try_in for row in proxy_use.usable_proxies(pools.connection) if row.failures >= 5}
     choice = pool.choose(lambda proxy_id: failing.get(proxy_id) or 0.0, 0.0, global_pool=everyone)
     return choice.member.proxy_id if choice.member else None
 

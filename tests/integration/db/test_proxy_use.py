@@ -12,8 +12,8 @@ from holdfast.errors import RolledBack
 from holdfast.model.commit_batch import VisitPart
 from holdfast.model.domain import Claim
 from holdfast.model.outcome import Outcome, UrlState
-from holdfast.model.proxy import Blame, ProxyServer, ProxyUse, ProxyVerdict, make_server
 from holdfast.model.proxy import Protocol as Speech
+from holdfast.model.proxy import ProxyServer, ProxyUse, ProxyVerdict, UnclearFailure, make_server
 from holdfast.proxies.queries import proxies
 from holdfast.proxies.records import ProxyOptions
 from tests.support.batches import Worker, links, outcome
@@ -170,7 +170,7 @@ def test_what_a_person_switched_off_stays_off(store: Store, through: Through) ->
     proxies.switch(store.connection, through.proxy_id, on=False, actor="ann")
     through.go(Outcome.OK, Outcome.PROXY_FAILED)
     assert through.health() == (False, 0, "operator", False)
-    assert [row.id for row in proxy_use.all_of_them(store.connection)] == []
+    assert [row.id for row in proxy_use.usable_proxies(store.connection)] == []
 
 
 def test_five_refusals_are_against_the_mapping_alone(store: Store, through: Through) -> None:
@@ -200,7 +200,7 @@ def test_who_gets_through_blames_who_did_not(store: Store, through: Through) -> 
     other = new_proxy(store, 2)
     through.go(Outcome.PROXY_FAILED, verdict=ProxyVerdict.UNCLEAR)
     assert through.health()[1] == 0, "nobody knows yet"
-    through.go(Outcome.OK, blames=(Blame(other, probe=False), Blame(other, probe=False)))
+    through.go(Outcome.OK, blames=(UnclearFailure(other, probe=False), UnclearFailure(other, probe=False)))
     assert through.health(other)[1] == 2
     assert through.health()[1] == 0
 
@@ -291,14 +291,14 @@ def test_without_a_limit_there_is_nothing_to_share(store: Store) -> None:
 
 def test_one_of_many_tries_a_proxy_that_rests(store: Store, database: Database) -> None:
     proxy_id = new_proxy(store)
-    assert not proxy_use.may_try(store.connection, proxy_id, HOLD), "it is well"
+    assert not proxy_use.reserve_probe(store.connection, proxy_id, HOLD), "it is well"
     store.connection.execute("UPDATE proxies SET failure_count = 5, next_try_at = clock_timestamp() + interval '1 h'")
-    assert not proxy_use.may_try(store.connection, proxy_id, HOLD), "not yet"
+    assert not proxy_use.reserve_probe(store.connection, proxy_id, HOLD), "not yet"
     store.connection.execute("UPDATE proxies SET next_try_at = clock_timestamp()")
 
     def ask(_: int) -> bool:
         with database.connect() as connection:
-            return proxy_use.may_try(connection, proxy_id, HOLD)
+            return proxy_use.reserve_probe(connection, proxy_id, HOLD)
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(ask, range(8))) == 1

@@ -116,7 +116,7 @@ def writer(pages: int, **options: Any) -> BatchWriter:
         lease=LEASE,
         flush=Flush(pages=pages, seconds=timedelta(hours=1), **options),
         defaults=NewDomains(),
-        rests=ProxyPauses(),
+        proxy_pauses=ProxyPauses(),
         archive=archive,
     )
 

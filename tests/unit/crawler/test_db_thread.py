@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast.crawler import db_thread as db_thread_module
-from holdfast.crawler.db_thread import DatabaseUnavailable, DbThread
+from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.errors import ClaimLost, RolledBack, StoreError, StoreUnavailable
 
 
@@ -120,7 +120,7 @@ def test_whoever_waits_is_freed_by_giving_up() -> None:
         call = asyncio.create_task(db.call(lambda _connection: None))
         await asyncio.sleep(0.01)
         db.give_up()
-        with pytest.raises(DatabaseUnavailable):
+        with pytest.raises(StoppedWaiting):
             await asyncio.wait_for(call, 10)
 
     asyncio.run(ask())

@@ -10,7 +10,7 @@ from holdfast.crawler.proxied_fetcher import MAX_WAIT, TRUSTED_WEIGHT, UNCLEAR_L
 from holdfast.db import proxy_usage as proxy_use
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
-from holdfast.model.proxy import Blame, ProxyFault, ProxyMode, ProxyRoute, ProxyRules, ProxyVerdict
+from holdfast.model.proxy import ProxyFault, ProxyMode, ProxyRoute, ProxyRules, ProxyVerdict, UnclearFailure
 from tests.support.routed import OTHER, URL, Play, Store, mapping, play, row
 
 
@@ -49,7 +49,7 @@ def test_silence_is_the_site_s_if_enough_agree_and_the_proxies_if_one_gets_throu
         assert (result.outcome, result.again_in, use.blames) == (Outcome.TIMEOUT, None, ())
         asked, result, use = await visit.ask()  # the next attempt
         assert asked == count + 1, "one that was not asked yet"
-        assert use.blames == tuple(Blame(number, False) for number in range(1, count + 1))
+        assert use.blames == tuple(UnclearFailure(number, False) for number in range(1, count + 1))
 
     play(act)
 
@@ -93,7 +93,7 @@ def test_one_that_rests_is_waited_for(outcome: Outcome, fault: ProxyFault | None
         visit.clock.time += 40
         visit.store.rows[1] = row(2, failures=6, try_in=0.0)
         asked, _, use = await visit.ask()
-        assert (asked, use.probe, use.blames) == (2, True, (Blame(1, False),) if fault else ())
+        assert (asked, use.probe, use.blames) == (2, True, (UnclearFailure(1, False),) if fault else ())
 
     play(act)
 
@@ -156,7 +156,7 @@ def test_a_pool_that_people_change_in_the_middle_of_a_choice_is_looked_at_again(
         call = store.call
 
         async def meanwhile(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-            if function is proxy_use.may_try:
+            if function is proxy_use.reserve_probe:
                 visit.fetcher.update_pool([mapping(1, on=False, version=2), mapping(2)])
             return await call(function, *arguments, **options)
 

@@ -23,7 +23,7 @@ def test_the_store_is_looked_at_now_and_then_and_who_comes_meanwhile_waits() -> 
         await asyncio.sleep(0)
         store.hold.set()
         assert await asyncio.gather(*both) == [0, 0]
-        assert store.asked.count(proxy_use.all_of_them) == 1
+        assert store.asked.count(proxy_use.usable_proxies) == 1
         store.rows, store.mappings = [row(2)], [mapping(2)]
         assert (await visit.ask(key=b"a"))[0] == 1
         visit.clock.time += REFRESH_SECONDS
@@ -54,7 +54,7 @@ def test_a_proxy_that_rests_is_tried_by_one_request_if_the_store_says_so() -> No
         visit = Play(store)
         asked, _, use = await visit.ask()
         assert (asked, use.probe) == (1, True), "it was used least recently"
-        store.may_try = False
+        store.reserve_probe = False
         visit = Play(store)
         asked, _, use = await visit.ask()
         assert (asked, use.probe) == (2, False), "somebody else tries it"

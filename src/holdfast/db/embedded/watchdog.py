@@ -31,7 +31,7 @@ class Watchdog:
         self._data = data
         self._say = say
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="postgres-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="postgres-watchdog", daemon=True)
         self._pause = 0.0
         self._up_since: float | None = None
         self._reported: str | None = None
