@@ -15,7 +15,7 @@ from holdfast.cli.help import Command, Group
 from holdfast.cli.output import format_bytes, pluralize
 from holdfast.cli.progress import READ_INTERVAL, ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
 from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, StateChange
@@ -195,13 +195,17 @@ def create(
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)
     if parser is not None and no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
+    imported = ImportProgress()
+
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
-        created = _create(
-            ctx,
-            CrawlRequest(tuple(urls or ()), seeds, name, options, secrets=secrets),
-            lambda progress: bar.show(progress.bytes_read, progress.lines),
-            schedule,
-        )
+
+        def show(progress: ImportProgress) -> None:
+            nonlocal imported
+            imported = progress
+            bar.show(progress.bytes_read, progress.lines)
+
+        request = CrawlRequest(tuple(urls or ()), seeds, name, options, secrets=secrets)
+        created = _create(ctx, request, show, schedule)
     for line in bad_seeds(created.bad_seeds, created.bad, seeds):
         command_context.say(line)
     new = created.job
@@ -212,6 +216,8 @@ def create(
             f"Made job {output.safe(new.name)} with {pluralize(created.seeds, 'seed')}; workers take it up, "
             f"or `holdfast crawl --job {output.safe(quote(new.name))}`."
         )
+    if imported.stopped:
+        raise HoldfastError(imported.stopped)
     if created.bad:
         raise typer.Exit(1)
 

@@ -1,5 +1,6 @@
 """`holdfast jobs`: what it answers, to people and to programs, and how it refuses."""
 
+import gzip
 import re
 
 import pytest
@@ -31,6 +32,17 @@ def test_what_was_made_is_listed_and_shown(news: Cli) -> None:
     told = news("jobs", "show", "3", "--json").json
     assert (told["name"], told["state"], told["spec"]["max_pages"]) == ("news", "pending", 500)
     assert [job["name"] for job in news("jobs", "list", "--json").json] == ["default", "tasks", "news"]
+
+
+def test_a_damaged_seed_file_is_an_error_though_the_job_is_made(cli: Cli) -> None:
+    packed = gzip.compress(b"".join(b"https://h%d.example/%d\n" % (n, n * 7919) for n in range(1, 3000)))
+    (cli.folder / "seeds.gz").write_bytes(packed[: len(packed) // 2])
+    made = cli("jobs", "create", "cut", "--seeds", str(cli.folder / "seeds.gz"))
+    assert made.code == 1
+    assert re.match(r"Made job cut with [\d,]+ seeds;", made.out)
+    assert re.search(
+        r"^Error: Reading stopped after line \d+: the gzip file is damaged or incomplete\.$", made.err, re.MULTILINE
+    )
 
 
 def test_pause_resume_and_cancel_say_what_became_of_it(news: Cli) -> None:

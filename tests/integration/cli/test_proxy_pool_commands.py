@@ -52,6 +52,16 @@ def test_assign_and_unassign(cli: Cli, pools: Pools) -> None:
     assert cli("proxies", "assign", SITE, "1", "--json").json["added"] == [1]
 
 
+def test_a_provider_without_proxies_leaves_the_domain_as_it_is(cli: Cli, pools: Pools) -> None:
+    pools.add(1, provider="acme")
+    assert (
+        cli("proxies", "assign", SITE, "--provider", "amce")
+        .refused(4)
+        .startswith("No proxy has this provider and country")
+    )
+    assert cli("domains", "info", SITE, "--json").json["proxy_use"] is None
+
+
 def test_health_alerts_cost_and_advice(cli: Cli, pools: Pools) -> None:
     a, b, c = [*pools.add(2, provider="acme", monthly_cost=10), *pools.add()]
     assert cli("proxies", "health").err.startswith("No domain uses proxies; ")

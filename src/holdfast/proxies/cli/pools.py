@@ -9,7 +9,7 @@ import typer
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.output import format_bytes, pluralize
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, UsageError
 from holdfast.model.proxy import DEFAULT_BUFFER
 from holdfast.proxies.cli import output as proxy_output
 from holdfast.proxies.cli.output import (
@@ -58,6 +58,8 @@ def assign(
     service = proxy_service(ctx)
     code = country and country.upper()
     ids = service.matching(provider=provider, country=code) if chosen else [service.find(one) for one in references]
+    if not ids:
+        raise NotFound("No proxy has this provider and country; `holdfast proxies list` shows those that exist.")
     done = service.assign(name, list(dict.fromkeys(ids)), actor=actor(), priority=priority)
     if as_json:
         output.print_json(done)
