@@ -290,7 +290,7 @@ class ProxiedFetcher:
         return use
 
     def _blame_others(self, key: bytes, succeeded_id: int) -> tuple[UnclearFailure, ...]:
-        """UnclearFailure the proxies that failed on a URL for which this one succeeded; return them."""
+        """Blame the proxies that failed on a URL for which this one succeeded; return them."""
         history = self._histories.get(key)
         if history is None:
             return ()
