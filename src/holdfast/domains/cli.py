@@ -240,7 +240,7 @@ def _facts(found: DomainFacts) -> list[tuple[str, object]]:
         ("Images", f"{stored}, {_rate(info.image_yield_rate)} a page"),
         ("Errors", _errors(info)),
         ("Priority", f"{info.priority}" + (f" (rank {info.seed_rank})" if info.seed_rank else "")),
-        ("Seen first", f"{output.format_time(info.first_seen_at)}, from {info.source or 'a link'}"),
+        ("First seen", f"{output.format_time(info.first_seen_at)}, from {info.source or 'a link'}"),
         ("Last crawled", output.format_time(info.last_crawled_at)),
         ("Again after", again),
         ("Active", "yes" if info.is_active else "no: switched off"),

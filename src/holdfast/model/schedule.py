@@ -7,6 +7,7 @@ runs the first time. With `*` for the minutes or the hours elapsed time counts: 
 times that occur twice.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Self
@@ -23,6 +24,11 @@ _MAX_TEXT: Final = 400
 _DAY: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
 _LEAP_YEAR: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_VALUE: Final = r"(?:[0-9]{1,2}|[a-z]{3})"
+_ITEM: Final = re.compile(rf"(?:\*|{_VALUE}(?:-{_VALUE})?)(?:/[0-9]{{1,2}})?")
+"""An item of a field: *, a, a-b, each perhaps with a step. The library has more (L, W, #), which Debian's cron does not."""
+_SINGLE_RANGE: Final = re.compile(rf"\b({_VALUE})-\1/[0-9]{{1,2}}(?=[,\s]|$)")
+"""A range of one value with a step, which the library reads as one without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +61,10 @@ class Cron:
         """Parse five fields and an optional time zone; without one it is UTC. Raises UsageError. Before: *text* has five or six words."""
         words = text.split()
         expression = " ".join(words[:5]).lower()
-        made = cls(expression, time_zone(words[5] if words[5:] else "UTC"))
+        made = cls(_SINGLE_RANGE.sub(r"\1", expression), time_zone(words[5] if words[5:] else "UTC"))
         try:
-            CronSim(expression, _LEAP_YEAR)
+            _check_items(expression)
+            CronSim(made.expression, _LEAP_YEAR)
         except CronSimError as problem:
             never = ", or no such month has that day" if "day-of-month" in str(problem) else ""
             raise UsageError(
@@ -111,6 +118,16 @@ class Cron:
         """The next of its times by clocks that are never changed: the library's answers are wrong where they are."""
         return next(CronSim(self.expression, wall))
 
+
+def _check_items(expression: str) -> None:
+    """Raise CronSimError for what only the library understands."""
+    for name, field in zip(_FIELD_NAMES, expression.split(), strict=True):
+        if not all(map(_ITEM.fullmatch, field.split(","))):
+            raise CronSimError(f"bad {name}")
+
+
+_FIELD_NAMES: Final = ("minute", "hour", "day-of-month", "month", "day-of-week")
+"""As the library names them."""
 
 Schedule = Interval | Cron
 

@@ -165,7 +165,7 @@ def secret(
         holdfast webhooks secret --reveal
     """
     context = command_context.get(ctx)
-    context.require_local()
+    context.require_local("`holdfast webhooks secret`")
     signing = Signing.of(context.settings)
     where = signing.origin if signing.configured is not None else str(signing.file)
     known = signing.known()

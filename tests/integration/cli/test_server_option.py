@@ -680,7 +680,7 @@ def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_pa
         sentence = both.far("proxies", *words, stdin=b"http://a.example:1\n").refused(2)
         assert sentence.startswith(f"`holdfast proxies {words[0]}` works on the store itself")
     for words in (["keys", "add", "ann", "x", "--scope", "read"], ["webhooks", "secret"]):
-        assert both.far(*words).refused(2).startswith("This command works on the store itself")
+        assert both.far(*words).refused(2).startswith(f"`holdfast {words[0]} {words[1]}` works on the store itself")
     assert not list(tmp_path.glob(".holdfast*"))
     assert both.far("config", "show", "--json").code == 0
 

@@ -123,6 +123,14 @@ def test_a_first_time_that_is_over_is_over() -> None:
     assert parse("30 2 * * * Europe/Berlin").next_after(second) == datetime(2026, 10, 26, 2, 30, tzinfo=berlin)
 
 
+@pytest.mark.parametrize("text", ["30 4-4/1 * * *", "30-30/5 4 * * *", "30 4 * * mon-mon/2,*/1"])
+def test_a_step_in_a_range_of_one_value_changes_nothing(text: str) -> None:
+    at = datetime(2026, 2, 2, 4, 30, tzinfo=UTC)  # a Monday
+    assert parse(text).next_after(at - MINUTE) == at
+    assert parse(text).next_after(at) == at + timedelta(days=1)
+    assert parse(str(parse(text))) == parse(text)
+
+
 @pytest.mark.parametrize(
     "text",
     ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 31 feb */2", "0 0 30-31 2 * Europe/Berlin"],
@@ -155,6 +163,11 @@ def test_what_never_happens_cannot_be_made(text: str) -> None:
         ("*/0 * * * *", "bad minute"),
         ("5-3 * * * *", "bad minute"),
         ("1,,2 * * * *", "bad minute"),
+        ("*/100 * * * *", "bad minute"),
+        ("0 0 L * *", "bad day-of-month"),
+        ("0 0 lw * *", "bad day-of-month"),
+        ("0 0 * * mon#2", "bad day-of-week"),
+        ("0 0 * * 5L", "bad day-of-week"),
         ("\u0661 * * * *", "bad minute"),
         ("* * * * * Europe/Nowhere", "not a time zone"),
         ("* * * * * Europe", "not a time zone"),

@@ -39,6 +39,7 @@ def add(
         holdfast keys add ann prometheus --scope metrics
         holdfast keys add ann nightly --scope read --scope crawl --expires 90d
     """
+    command_context.get(ctx).require_local("`holdfast keys add`")
     name_rules.check_key(name)
     if not scopes:
         raise UsageError(f"Say what the key is for, with --scope: {', '.join(Scope)}.")

@@ -250,6 +250,6 @@ def proxy_fields(proxy: Proxy) -> list[tuple[str, object]]:
             f"{proxy.requests:,}, {proxy.other_requests:,} more for robots.txt, last {output.format_time(proxy.last_used_at)}",
         ),
         ("Of them", f"{proxy.success_count:,} got through, {proxy.total_failures:,} were refused by sites, {failed}"),
-        ("Took", f"{format_milliseconds(proxy.avg_response_time_ms)} on average, {proxy.bytes:,} bytes"),
+        ("Took", f"{format_milliseconds(proxy.avg_response_time_ms)} on average, {output.format_bytes(proxy.bytes)}"),
     ]
     return fields

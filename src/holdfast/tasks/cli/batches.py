@@ -80,7 +80,7 @@ def show(ctx: typer.Context, name: Name, as_json: output.Json = False) -> None:
         return
     facts = [
         ("Batch", f"{batch.name} ({batch.id})"),
-        ("Made", f"{output.format_time(batch.created_at)} UTC by {batch.created_by}"),
+        ("Created", f"{output.format_time(batch.created_at)} UTC by {batch.created_by}"),
         ("Tasks", f"{sum(batch.tasks.values()):,}{f': {_spread(batch)}' if batch.tasks else ''}"),
     ]
     output.print_fields(facts)

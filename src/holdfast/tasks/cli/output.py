@@ -92,7 +92,7 @@ def task_fields(task: TaskStory) -> Iterator[tuple[str, object]]:
     yield "Retries", f"{task.retry_count} of {task.max_retries} used"
     yield from _results(task)
     yield from _relations(task)
-    yield "Made", f"{output.format_time(task.created_at)} UTC by {task.created_by}"
+    yield "Created", f"{output.format_time(task.created_at)} UTC by {task.created_by}"
     yield "Changed", f"{output.format_time(task.updated_at)} UTC"
 
 

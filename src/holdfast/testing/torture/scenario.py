@@ -34,7 +34,7 @@ PAGES_PER_ROUND: Final = 8
 class Fault(StrEnum):
     """Kinds of faults."""
 
-    KILL_ALL = "kill -9 of the kills_all crawl"
+    KILL_ALL = "kill -9 of the whole crawl"
     KILL_ONE = "kill -9 of one worker"
     FREEZE = "a worker frozen past its lease"
     KILL_WITH_SERVER = "kill -9 of the crawl and its database server"
