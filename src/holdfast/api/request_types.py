@@ -126,7 +126,7 @@ IfMatch = Annotated[
     Header(
         alias="If-Match",
         max_length=100,
-        description="The ETag of what you have seen: if somebody changed it since, nothing is done (412).",
+        description="The ETag of what you have seen: if it was changed since, nothing is done (412).",
         examples=['"7"'],
     ),
 ]

@@ -94,7 +94,7 @@ class AsyncClient(ClientMethods):
             await asyncio.sleep(subscription.reconnect_delay(problem))
 
     async def wait(self, operation: int | Operation, *, patience: float | None = None) -> Operation:
-        """Wait until an operation is done, at most `patience` seconds (None: for ever). Raises HoldfastError if it
+        """Wait until an operation is done, at most `patience` seconds (None: no limit). Raises HoldfastError if it
         failed."""
         return await self._run(wait_steps(operation, self._config, patience))
 

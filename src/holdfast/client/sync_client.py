@@ -91,7 +91,7 @@ class Client(ClientMethods):
             time.sleep(subscription.reconnect_delay(problem))
 
     def wait(self, operation: int | Operation, *, patience: float | None = None) -> Operation:
-        """Wait until an operation is done, at most `patience` seconds (None: for ever). Raises HoldfastError if it
+        """Wait until an operation is done, at most `patience` seconds (None: no limit). Raises HoldfastError if it
         failed."""
         return self._run(wait_steps(operation, self._config, patience))
 

@@ -42,7 +42,7 @@ the empty list). Switches are `true` or `false`.
 
 _EXAMPLE = """\
 data = "/srv/holdfast"
-# Better in the environment, where nobody commits it: HOLDFAST_DATABASE_URL
+# Better in the environment, which is not committed: HOLDFAST_DATABASE_URL
 # database_url = "postgresql://holdfast:password@db.example/holdfast"
 
 [claims]

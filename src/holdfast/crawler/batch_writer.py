@@ -390,7 +390,7 @@ class BatchWriter:
         except (RolledBack, StoreUnavailable):
             raise
         except StoreError as problem:
-            # One page that the database refuses must neither block the others nor be retried for ever.
+            # One page that the database refuses must neither block the others nor be retried endlessly.
             log.error("a batch of %d parts was refused: %s", len(batch.parts), problem)  # noqa: TRY400 — no traceback
             halves = split_batch(batch)
             if halves is None:

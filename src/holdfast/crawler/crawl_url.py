@@ -84,7 +84,7 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
     except RequestWithheld:
         context.buffer.put_back(item)
     except Exception as problem:
-        # An internal error must cost this page, not the domain, and must not be retried for ever.
+        # An internal error must cost this page, not the domain, and must not be retried endlessly.
         log.exception("%s failed with an internal error", item.url)
         context.results.add(item, _internal_error_row(context, item, problem))
 

@@ -238,7 +238,7 @@ class ProxiedFetcher:
         if result.status is not None:
             history.answer = (result.outcome, result.status, result.detail)
         wait = self._next_proxy_in(history) if history.weight < UNCLEAR_LIMIT else None
-        # In the last attempt wait only within this visit, which remembers the proxies tried: else the URL could wait for ever.
+        # In the last attempt wait only within this visit, which remembers the proxies tried: else the URL could wait endlessly.
         result.again_in = None if wait and last_attempt and wait > self._patience else wait
         if result.again_in is None:
             if history.answer is not None:

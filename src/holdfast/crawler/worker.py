@@ -380,7 +380,7 @@ class Worker:
             await wait_for_event(self._sweep_soon, every * self._rng.uniform(0.8, 1.2))
 
     async def _watch_edits(self) -> None:
-        """End visits whose job was paused, cancelled or deleted, whose domain is to be retried now, and whose domain or job was edited: at
+        """End visits whose job was paused, cancelled or deleted, whose domain must be retried now, and whose domain or job was edited: at
         once after a notification, else within a second or two."""
         proxies: tuple[int, int, int] | None = None
         while True:

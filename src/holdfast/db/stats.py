@@ -20,7 +20,7 @@ from holdfast.model.outcome import PAGES, TREATMENT
 from holdfast.stats.records import Host
 
 KEPT: Final = timedelta(days=7)
-"""How long minutes are kept. Days are kept for ever."""
+"""How long minutes are kept. Days are kept without limit."""
 FRESH: Final = timedelta(seconds=75)
 """How long counts stay fresh: rates of the last minute are read from them."""
 EVERY: Final = timedelta(seconds=9)

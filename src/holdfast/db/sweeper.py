@@ -50,7 +50,7 @@ WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() AND id <>
 ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
 """
 # An operator's release waits for a commit in progress instead of skipping the row. Keyed by id, so that domains claimed again
-# meanwhile do not make it run for ever.
+# meanwhile do not make it run endlessly.
 _FORCED: Final = """
 SELECT id FROM domains
 WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)

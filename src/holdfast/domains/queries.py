@@ -363,7 +363,7 @@ def unblock(connection: psycopg.Connection, domain: str, *, why: str) -> int:
 def _reopen_jobs(connection: psycopg.Connection, domain_id: int, why: str) -> list[int]:
     """Reopen the completed and failed jobs of a domain, since they have work again; returns all its jobs but cancelled ones.
 
-    Jobs are locked before the domain, as everywhere; also those that have not ended, lest one ends before the domain is free.
+    Jobs are locked before the domain, as everywhere; also those that have not ended, so that none ends before the domain is free.
     """
     job_ids = [row[0] for row in connection.execute(_JOBS, {"id": domain_id})]
     for job_id in sorted(jobs.lock(connection, job_ids)):

@@ -90,7 +90,7 @@ class EpollWatcher:
             try:
                 self._epoll.unregister(descriptor)
             except OSError:
-                # libcurl has just closed it, or a child process inherited it and keeps it open: it would be reported for ever.
+                # libcurl has just closed it, or a child process inherited it and keeps it open: it would be reported endlessly.
                 self._rebuild()
                 return
 

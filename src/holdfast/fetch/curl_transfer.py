@@ -172,7 +172,7 @@ class CurlTransfer:
             option(pycurl.HTTPHEADER, headers)
             self._headers = headers
         if spec.pins:
-            # "+": the entry expires, so libcurl's cache does not grow for ever
+            # "+": the entry expires, so libcurl's cache does not grow without limit
             option(pycurl.RESOLVE, ["+" + pin for pin in spec.pins])
             self._pinned = True
         elif self._pinned:

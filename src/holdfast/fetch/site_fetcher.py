@@ -74,7 +74,7 @@ class SiteFetcher:
         return result
 
     def settle(self, request: FetchRequest, result: FetchResult, outcome: Outcome) -> None:
-        """Do nothing: what became of an answer concerns the domain alone."""
+        """Do nothing: the outcome of an answer concerns the domain alone."""
 
     def close(self) -> None:
         """Do nothing: there are no reservations."""

@@ -1,7 +1,7 @@
 """Maintenance windows: the hours in which a domain is not crawled.
 
 The rule: a domain is closed whenever the clocks of the place show a time of a window, from the first time they show its beginning to the
-last time they show its end. Windows that would close it for ever are rejected.
+last time they show its end. Windows that would never open it are rejected.
 """
 
 import logging

@@ -50,7 +50,7 @@ def timeseries(
         Query(max_length=20, description="`minute`, `hour`, `day`, or whole minutes such as `5m`.", examples=["5m"]),
     ] = "minute",
 ) -> TimeSeries:
-    """What was crawled: by default in the last hour. Gaps are zeros; at most 2000 points. Minutes are kept for a week, days for ever."""
+    """What was crawled: by default in the last hour. Gaps are zeros; at most 2000 points. Minutes are kept for a week, days always."""
     width = parse_step(step)
     begin = since if since is not None else services.stats.snapshot().at - max(_HOUR, 24 * width)
     return TimeSeries(step=width, points=services.stats.timeseries(begin, until, width))

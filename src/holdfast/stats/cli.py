@@ -161,7 +161,7 @@ def stats(
     ] = "1m",
     as_json: output.Json = False,
 ) -> None:
-    """Show pages, errors, bytes and latency per minute, hour or day. Times are in UTC; minutes are kept for a week, days for ever.
+    """Show pages, errors, bytes and latency per minute, hour or day. Times are in UTC; minutes are kept for a week, days without limit.
 
     Examples:
         holdfast stats
