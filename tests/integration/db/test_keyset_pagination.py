@@ -281,7 +281,7 @@ def test_domains_that_were_never_crawled_come_last(filled: psycopg.Connection) -
     ids=str,
 )
 def test_a_key_of_another_list_is_refused(connection: psycopg.Connection, which: str, order: str, after: Key) -> None:
-    with pytest.raises(UsageError, match="not where a page of this list ended"):
+    with pytest.raises(UsageError, match="belongs to another list or order"):
         LISTINGS[which].page(connection, {}, order=order, after=after)
 
 
