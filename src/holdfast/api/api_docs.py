@@ -84,7 +84,7 @@ def _introduction() -> str:
     posts = (
         route.partition(" ")[2]
         for route, policy in ROUTES.items()
-        if route.startswith("POST") and not policy.takes_idempotency_key
+        if route.startswith("POST /api/") and not policy.takes_idempotency_key
     )
     return _INTRODUCTION.replace("UNKEPT", "\n  ".join(wrap(", ".join(f"`{path}`" for path in posts), _WIDTH)))
 

@@ -39,6 +39,9 @@ ROUTERS: Final = (
     "holdfast.webhooks.api",
     "holdfast.workers.api",
     "holdfast.operations.api",
+    "holdfast.dashboard.pages.shell",
+    "holdfast.dashboard.pages.session",
+    "holdfast.dashboard.pages.overview",
 )
 """The modules with a `router` whose paths are written in full."""
 

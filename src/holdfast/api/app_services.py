@@ -94,6 +94,8 @@ class AppServices:
     hub: EventHub
     no_auth: bool = False
     """Every caller is an admin; only for a server that listens on the loopback interface."""
+    dashboard: object | None = None
+    """The live regions of the dashboard, which makes them when the first page is watched."""
 
     @classmethod
     def open(cls, settings: Settings, database: Database, *, no_auth: bool = False) -> Self:
@@ -171,6 +173,11 @@ class AppServices:
     def stats(self) -> StatsService:
         """Statistics, cached for one second."""
         return StatsService(self.database)
+
+    @cached_property
+    def live_stats(self) -> StatsService:
+        """Statistics for live pages, which show them within a second of the database."""
+        return StatsService(self.database, fresh_for=0.2)
 
     @cached_property
     def stats_snapshots(self) -> SnapshotPoller:

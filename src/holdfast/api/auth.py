@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from holdfast.accounts.tokens import Kind
-from holdfast.api import errors, idempotency
+from holdfast.api import errors, forms, idempotency
 from holdfast.api.app_services import AppServices
 from holdfast.api.permissions import ROUTES, LimitedBy, RoutePolicy
 from holdfast.api.rate_limit import RateLimitStatus
@@ -73,8 +73,14 @@ class AuthorizedRoute(APIRoute):
             thread_pools: ThreadPools = request.app.state.thread_pools
 
             def respond() -> Response:
-                if method == "POST" and policy.takes_idempotency_key and idempotency.HEADER in request.headers:
-                    return idempotency.run_once(services, request, lambda: run_without_loop(handler(request)))
+                if method != "GET" and policy.is_form:
+                    _check_form(request)
+                if (
+                    method == "POST"
+                    and policy.takes_idempotency_key
+                    and (key := idempotency.key_of(request)) is not None
+                ):
+                    return idempotency.run_once(services, request, key, lambda: run_without_loop(handler(request)))
                 return run_without_loop(handler(request))
 
             if policy.limited_by is LimitedBy.NOTHING:  # health checks are neither counted nor queued
@@ -158,10 +164,19 @@ def check_origin(request: Request, caller: Principal, *, requires_login: bool) -
         return
     if headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"} or not _same_origin(request):
         raise Denied("Another site sent this request; only our own pages may.")
-    if caller.via == "session" and requires_login:
-        token = headers.get(CSRF_HEADER, "")
-        if caller.csrf is None or not hmac.compare_digest(token.encode(), caller.csrf.encode()):
-            raise Denied(f"Repeat the `csrf` of /api/auth/login or /api/auth/me in the header {CSRF_HEADER}.")
+    if caller.via == "session" and requires_login and not _has_token(caller, headers.get(CSRF_HEADER, "")):
+        raise Denied(f"Repeat the `csrf` of /api/auth/login or /api/auth/me in the header {CSRF_HEADER}.")
+
+
+def _check_form(request: Request) -> None:
+    """Raise Denied for a form that lacks the CSRF token of the session. Before: its body has been read, and its origin was checked."""
+    caller: Principal = request.state.caller
+    if caller.via == "session" and not _has_token(caller, forms.read_form(request).raw(forms.CSRF_FIELD)):
+        raise Denied("This form belongs to a session that has ended; load the page again.")
+
+
+def _has_token(caller: Principal, token: str) -> bool:
+    return caller.csrf is not None and hmac.compare_digest(token.encode(), caller.csrf.encode())
 
 
 def _same_origin(request: Request) -> bool:
@@ -189,6 +204,14 @@ def _authorize(services: AppServices, policy: RoutePolicy, request: Request) -> 
     if policy.limited_by is LimitedBy.LOGIN:
         caller = authenticate(services, credentials)
         status = services.limiter.hit(services.login_limit, _rate_limit_key(ANONYMOUS, credentials))
+    elif (
+        policy.limited_by is LimitedBy.UNCOUNTED
+        and (caller := authenticate(services, credentials)).role is not Role.ANONYMOUS
+    ):
+        request.state.caller = caller
+        check_permission(policy, caller)
+        check_origin(request, caller, requires_login=True)
+        return
     else:
         caller, status = _authenticate_and_count(services, credentials)
     statuses = [status]
@@ -198,7 +221,8 @@ def _authorize(services: AppServices, policy: RoutePolicy, request: Request) -> 
     if not (policy.limited_by is LimitedBy.LOGOUT and caller.via == "session"):
         _raise_if_over_limit(statuses)
     check_permission(policy, caller)
-    check_origin(request, caller, requires_login=policy.role is not Role.ANONYMOUS)
+    # The token of a form is in its body, which has not been read yet: `_check_form`.
+    check_origin(request, caller, requires_login=policy.role is not Role.ANONYMOUS and not policy.is_form)
 
 
 def _reject_if_known_over_limit(services: AppServices, policy: RoutePolicy, request: Request) -> None:

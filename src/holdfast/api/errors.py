@@ -134,11 +134,21 @@ def problem_response(
 
 def from_error(problem: errors.HoldfastError) -> Response:
     """The problem for one of our exceptions."""
-    error = next(error for error in type(problem).__mro__ if error in BY_ERROR)
-    status, name, title = BY_ERROR[error]
+    status, title, detail = describe(problem)
     retry_after = problem.retry_after if isinstance(problem, errors.TooMany | errors.UnderWay) else None
-    detail = _PUBLIC_DETAILS.get(error, str(problem))
+    name = BY_ERROR[_listed(problem)][1]
     return problem_response(status, name, title, detail, retry_after=_RETRY_AFTER if status == 503 else retry_after)
+
+
+def describe(problem: errors.HoldfastError) -> tuple[int, str, str]:
+    """The status, the title and the detail of one of our exceptions, as callers may read them."""
+    error = _listed(problem)
+    status, _, title = BY_ERROR[error]
+    return status, title, _PUBLIC_DETAILS.get(error, str(problem))
+
+
+def _listed(problem: errors.HoldfastError) -> type[errors.HoldfastError]:
+    return next(error for error in type(problem).__mro__ if error in BY_ERROR)
 
 
 def from_status(
@@ -154,7 +164,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(errors.HoldfastError)
     async def holdfast_error(_: Request, problem: errors.HoldfastError) -> Response:
-        if BY_ERROR[next(error for error in type(problem).__mro__ if error in BY_ERROR)][0] >= 500:
+        if BY_ERROR[_listed(problem)][0] >= 500:
             log.warning("%s: %s", type(problem).__name__, problem)
         return from_error(problem)
 

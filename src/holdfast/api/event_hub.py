@@ -11,7 +11,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -211,7 +211,7 @@ class EventHub:
             return events.read(connection, position, limit=_READ_LIMIT)
 
 
-Lookup = Callable[[Collection[int]], Mapping[int, Any]]
+Lookup = Callable[[Collection[Any]], Mapping[Any, Any]]
 """Runs in a thread: the values for these keys; a key that is left out no longer exists."""
 
 
@@ -222,22 +222,23 @@ class Missing(Enum):
 
 
 class SnapshotPoller:
-    """Snapshots of what listeners watch, polled once a second for all of them together.
+    """Snapshots of what listeners watch, polled at an interval (a second by default) for all of them together.
 
     The rule: a listener gets no value that was read before it subscribed, so that it sees its own changes.
     """
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, interval: float = SNAPSHOT_INTERVAL) -> None:
         self._lookup = lookup
-        self._subscribers: Counter[int] = Counter()
-        self._values: Mapping[int, Any] = {}
+        self._interval = interval
+        self._subscribers: Counter[Hashable] = Counter()
+        self._values: Mapping[Any, Any] = {}
         self._last_started = self._last_finished = 0
         """Polls are numbered: the last one that started, and the one that `_values` is of."""
         self._polled = _Notifier()
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def subscribe(self, key: int) -> Iterator["Subscription"]:
+    def subscribe(self, key: Hashable) -> Iterator["Subscription"]:
         """Subscribe to the value of a key; it is polled inside this context."""
         self._subscribers[key] += 1
         if self._task is None or self._task.done():
@@ -249,13 +250,13 @@ class SnapshotPoller:
             if not self._subscribers[key]:
                 del self._subscribers[key]
 
-    def value(self, key: int, subscribed_at: int) -> Any:
+    def value(self, key: Hashable, subscribed_at: int) -> Any:
         """The value that a poll after that number has read; None: it no longer exists."""
         return self._values.get(key) if self._last_finished > subscribed_at else Missing.NOT_POLLED
 
     async def wait_for_next(self) -> None:
         """Wait for the next poll, for three intervals at most."""
-        await _wait_for(self._polled.next_event(), 3 * SNAPSHOT_INTERVAL)
+        await _wait_for(self._polled.next_event(), 3 * self._interval)
 
     async def _run(self) -> None:
         while self._subscribers:
@@ -269,7 +270,7 @@ class SnapshotPoller:
                 log.warning("live snapshots wait for the database: %s", problem)
             except Exception:
                 log.exception("live snapshots: unexpected error")  # the subscribers stay subscribed
-            await asyncio.sleep(SNAPSHOT_INTERVAL)
+            await asyncio.sleep(self._interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,7 @@ class Subscription:
     """One listener's subscription to the value of one key."""
 
     poller: SnapshotPoller
-    key: int
+    key: Hashable
     subscribed_at: int
     """The number of the last poll that had started before the subscription."""
 

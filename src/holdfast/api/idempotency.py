@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import Request, Response
 
 from holdfast import failpoints
+from holdfast.api.forms import KEY_FIELD, Form
 from holdfast.api.responses import dump_json
 from holdfast.api.thread_pools import run_without_loop
 from holdfast.db import idempotency_keys
@@ -35,17 +36,23 @@ _SECRET_NAMES: Final = frozenset({"secrets", "headers", "cookies", "basic_auth"}
 _STORED_HEADERS: Final = ("content-type", "location", "etag")
 
 
-def run_once(services: "AppServices", request: Request, handle: Callable[[], Response]) -> Response:
+def key_of(request: Request) -> str | None:
+    """The idempotency key of a request: its header, or the field of a form that was read; None: it has none."""
+    key = request.headers.get(HEADER)
+    form = getattr(request.state, "form", None)
+    if key is None and isinstance(form, Form):
+        key = form.text(KEY_FIELD)
+    return None if key is None else key.strip()
+
+
+def run_once(services: "AppServices", request: Request, key: str, handle: Callable[[], Response]) -> Response:
     """Handle a request, unless a request with the same key was handled before; returns the first response. Before:
     the body has been read."""
-    key = request.headers[HEADER].strip()
     if not re.fullmatch(r"[\x21-\x7e]{1,255}", key):
         raise UsageError(f"{HEADER} must be 1 to 255 printable ASCII characters without spaces, such as a UUID.")
     caller: Principal = request.state.caller
     owner = str(caller.user_id) if caller.user_id is not None else caller.via
-    digest = fingerprint(
-        request.method, request.url.path, request.url.query, _without_secrets(run_without_loop(request.body()))
-    )
+    digest = fingerprint(request.method, request.url.path, request.url.query, _body_without_secrets(request))
     for _ in range(_RETRIES):
         with suppress(
             RolledBack
@@ -82,6 +89,13 @@ def fingerprint(*parts: str | bytes) -> bytes:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.digest()
+
+
+def _body_without_secrets(request: Request) -> bytes:
+    form = getattr(request.state, "form", None)
+    if isinstance(form, Form):
+        return json.dumps([field for field in form.fields if field[0] not in _SECRET_NAMES]).encode()
+    return _without_secrets(run_without_loop(request.body()))
 
 
 def _without_secrets(body: bytes) -> bytes:

@@ -25,7 +25,10 @@ class LimitedBy(StrEnum):
     LOGOUT = "logout"
     """The limit of the caller's role, but a session that is over it is let through: it ends with this request."""
     NOTHING = "free"
-    """No limit: a monitor must not be refused."""
+    """No limit, and no authentication: a monitor must not be refused."""
+    UNCOUNTED = "uncounted"
+    """No limit for an authenticated caller: the live stream of an open page, which waits more than it works. Without authentication it
+    counts like any other request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class RoutePolicy:
     takes_idempotency_key: bool = True
     """Whether a POST takes an Idempotency-Key. A request that takes many locks, waits for other servers than the
     database, or counts failures cannot be one transaction; and of a body with a password not even a hash is stored."""
+    is_form: bool = False
+    """A form of the dashboard: the CSRF token and the idempotency key are fields of its body, not headers."""
 
     def allows(self, caller: Principal) -> bool:
         """Whether the caller may use the route."""
@@ -60,6 +65,14 @@ _DOMAINS: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS)
 _PROXIES: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES)
 _OPERATE: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE)
 _ACCOUNTS: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS)
+_STREAM: Final = RoutePolicy(Role.USER, Scope.READ, LimitedBy.UNCOUNTED)
+_OWN_FORM: Final = RoutePolicy(Role.USER, None, is_form=True)
+_SECRET_FORM: Final = RoutePolicy(Role.USER, None, takes_idempotency_key=False, is_form=True)
+_CRAWL_FORM: Final = RoutePolicy(Role.ADMIN, Scope.CRAWL, is_form=True)
+_DOMAINS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS, is_form=True)
+_PROXIES_FORM: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES, is_form=True)
+_OPERATE_FORM: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE, is_form=True)
+_ACCOUNTS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, is_form=True)
 
 ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Pages for people
@@ -193,5 +206,29 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /api/admin/verify": _OPERATE,
     "GET /api/operations": _READ,
     "GET /api/operations/{id}": _READ,
+    # The dashboard: what all pages need
+    "GET /static/{name}": _WATCH,
+    "GET /live/{view}": _STREAM,
+    "GET /regions/{view}": _STREAM,
+    "GET /search": _READ,
+    # The dashboard: session and account
+    "GET /login": _ANYBODY,
+    "POST /login": RoutePolicy(Role.ANONYMOUS, None, LimitedBy.LOGIN, takes_idempotency_key=False),
+    "POST /logout": RoutePolicy(Role.USER, None, LimitedBy.LOGOUT, takes_idempotency_key=False, is_form=True),
+    "GET /account": _SELF,
+    "POST /account/password": _SECRET_FORM,
+    "POST /account/sessions/{id}/end": _OWN_FORM,
+    "POST /account/keys": _SECRET_FORM,
+    "POST /account/keys/{id}/revoke": _OWN_FORM,
+    # The dashboard: overview
+    "GET /overview": _READ,
+    # The dashboard: jobs
+    # The dashboard: domains
+    # The dashboard: workers and claims
+    # The dashboard: pages, items, products
+    # The dashboard: tasks
+    # The dashboard: proxies
+    # The dashboard: alerts, webhooks, storage
+    # The dashboard: users, keys, audit
 }
 """By method and path, as the app knows them."""

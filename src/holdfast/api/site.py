@@ -3,7 +3,7 @@
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from holdfast.api import html_pages
 from holdfast.api.app_services import Caller
@@ -15,6 +15,7 @@ router = APIRouter(route_class=AuthorizedRoute, tags=["site"])
 _PAGE: Final = {"text/html": {"schema": {"type": "string"}}}
 _LINKS: Final = {
     "name": "Holdfast",
+    "dashboard": "/overview",
     "documentation": html_pages.DOCS,
     "openapi": "/api/openapi.json",
     "health": "/health",
@@ -27,17 +28,15 @@ _LINKS: Final = {
     summary="What this server is",
     response_class=Response,
     responses={
-        200: {
-            "description": "A page for browsers, and JSON with the same links for everybody else.",
-            "content": {**_PAGE, "application/json": {"schema": {"type": "object"}}},
-        }
+        200: {"description": "Links, for programs.", "content": {"application/json": {"schema": {"type": "object"}}}},
+        303: {"description": "To the dashboard, for browsers."},
     },
 )
 async def home(request: Request) -> Response:
-    """Where the API, its documentation and the login are."""
-    return (
-        html_pages.home(request) if html_pages.wants_html(request) else JSONResponse(_LINKS, headers={"Vary": "Accept"})
-    )
+    """Where the API, its documentation, the dashboard and the login are."""
+    if html_pages.wants_html(request):
+        return RedirectResponse("/overview", 303, headers={"Vary": "Accept"})
+    return JSONResponse(_LINKS, headers={"Vary": "Accept"})
 
 
 @router.get(

@@ -94,11 +94,12 @@ def stream_response(
     services.hub.reserve_slot(caller.user_id)
     headers = {"X-Accel-Buffering": "no"}  # otherwise nginx buffers events
     frames = _stream(request, services, event_filter, start, snapshots)
-    return _EventStream(services.hub, caller.user_id, frames, headers)
+    return EventStream(services.hub, caller.user_id, frames, headers)
 
 
-class _EventStream(StreamingResponse):
-    """Releases its slot however it ends: a stream that was never started has no end of its own."""
+class EventStream(StreamingResponse):
+    """A stream of events with a slot of the hub. Before: the slot is reserved. It is released however the stream ends: one that was never
+    started has no end of its own."""
 
     def __init__(
         self, hub: EventHub, user_id: int | None, frames: AsyncIterator[bytes], headers: Mapping[str, str]
@@ -128,7 +129,9 @@ async def _stream(
     ):
         yield f"id: {after}\nretry: 2000\n\n".encode()  # a client that disconnects before the first event resumes from here
         if missed:
-            yield _frame("reset", '{"detail":"Events behind your last one are forgotten; look at everything again."}')
+            yield encode_frame(
+                "reset", '{"detail":"Events behind your last one are forgotten; look at everything again."}'
+            )
         if subscription is not None:
             await subscription.wait_for_first()
         name = snapshots.name if snapshots is not None else ""
@@ -148,14 +151,15 @@ async def _frames(
     async for found in source:
         now = time.monotonic()
         frames = [
-            _frame(event.kind, dump_json(_event_data(event), ensure_ascii=True), str(event.cursor)) for event in found
+            encode_frame(event.kind, dump_json(_event_data(event), ensure_ascii=True), str(event.cursor))
+            for event in found
         ]
         if subscription is not None and (value := subscription.value()) is not Missing.NOT_POLLED:
             if value is None:
-                yield b"".join([*frames, _frame("gone", "{}")])
+                yield b"".join([*frames, encode_frame("gone", "{}")])
                 return
             text = dump_json(value, ensure_ascii=True)
-            frames += [_frame(name, text)] if text != last else []
+            frames += [encode_frame(name, text)] if text != last else []
             last = text
         if not frames and now - last_sent >= KEEPALIVE:
             frames.append(b": alive\n\n")
@@ -164,11 +168,12 @@ async def _frames(
             yield b"".join(frames)
         if now - last_checked >= KEEPALIVE:
             last_checked = now
-            if not await run_in_threadpool(_still_permitted, request, services):
+            if not await run_in_threadpool(still_permitted, request, services):
                 return
 
 
-def _still_permitted(request: Request, services: AppServices) -> bool:
+def still_permitted(request: Request, services: AppServices) -> bool:
+    """Whether the caller of a stream may still read it: its session has not ended, its key was not revoked."""
     route = request.scope["route"]
     try:
         caller = authenticate(services, credentials_of(request))
@@ -192,7 +197,7 @@ def _event_data(event: Event) -> EventData:
     )
 
 
-def _frame(name: str, data: str, event_id: str | None = None) -> bytes:
+def encode_frame(name: str, data: str, event_id: str | None = None) -> bytes:
     """One event in the format of the standard. The data is JSON in ASCII on one line: nothing in it can end the
     event."""
     prefix = f"id: {event_id}\n" if event_id else ""

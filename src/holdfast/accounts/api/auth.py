@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, SecretStr
 
+from holdfast.accounts.authentication import Login
 from holdfast.accounts.records import ApiKey, CreatedKey, ListedSession, LoggedIn, Me, Session
-from holdfast.api.app_services import Caller, Services
+from holdfast.api.app_services import AppServices, Caller, Services
 from holdfast.api.auth import COOKIE, SECURE_COOKIE, AuthorizedRoute, client_address, cookie_name
 from holdfast.api.errors import documented
 from holdfast.api.idempotency import store_instead
@@ -46,9 +47,22 @@ class NewKey(Body):
 @router.post("/api/auth/login", summary="Log in", responses=documented(401))
 def login(credentials: Credentials, request: Request, response: Response, services: Services) -> LoggedIn:
     """Sets a cookie that browsers keep from scripts and from other sites. A session that you sent along ends."""
+    started = start_session(credentials.name, credentials.password.get_secret_value(), request, response, services)
+    return LoggedIn(
+        name=started.user.name,
+        role=started.user.role,
+        via="session",
+        scopes=None,
+        csrf=started.csrf,
+        expires_at=started.expires_at,
+    )
+
+
+def start_session(name: str, password: str, request: Request, response: Response, services: AppServices) -> Login:
+    """Log a user in and set the cookie of the session. Raises Unauthenticated, TooMany."""
     started = services.accounts.login(
-        credentials.name,
-        credentials.password.get_secret_value(),
+        name,
+        password,
         address=client_address(request),
         user_agent=request.headers.get("User-Agent", ""),
         previous=request.cookies.get(cookie_name(request)),
@@ -62,19 +76,17 @@ def login(credentials: Credentials, request: Request, response: Response, servic
         httponly=True,
         samesite="strict",
     )
-    return LoggedIn(
-        name=started.user.name,
-        role=started.user.role,
-        via="session",
-        scopes=None,
-        csrf=started.csrf,
-        expires_at=started.expires_at,
-    )
+    return started
 
 
 @router.post("/api/auth/logout", summary="Log out", status_code=204)
 def logout(request: Request, response: Response, services: Services) -> None:
     """Ends the session for good; its cookie is invalid from now on."""
+    end_session_of(request, response, services)
+
+
+def end_session_of(request: Request, response: Response, services: AppServices) -> None:
+    """End the session of a request and delete its cookie."""
     for name in (SECURE_COOKIE, COOKIE):
         token = request.cookies.get(name)
         if token is not None:
@@ -97,11 +109,16 @@ async def me(caller: Caller) -> Me:
 @router.post("/api/auth/password", summary="Set another password", status_code=204, responses=documented(401))
 def password(given: NewPassword, request: Request, services: Services, caller: Caller) -> None:
     """All your sessions end; log in again."""
+    set_own_password(given.old.get_secret_value(), given.new.get_secret_value(), request, services, caller)
+
+
+def set_own_password(old: str, new: str, request: Request, services: AppServices, caller: Principal) -> None:
+    """Set the password of the caller. After: all sessions of the caller have ended. Raises Unauthenticated, TooMany, UsageError."""
     user_id = _own(caller)
     user = services.accounts.show(user_id)
-    user = services.accounts.check_password(user.name, given.old.get_secret_value(), address=client_address(request))
+    user = services.accounts.check_password(user.name, old, address=client_address(request))
     # The one that was checked: what an admin has set meanwhile stays.
-    services.accounts.set_password(user_id, given.new.get_secret_value(), actor=caller.name, version=user.version)
+    services.accounts.set_password(user_id, new, actor=caller.name, version=user.version)
 
 
 @router.get("/api/auth/sessions", summary="Your sessions")

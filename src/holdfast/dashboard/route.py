@@ -1,0 +1,89 @@
+"""The routes of the dashboard: errors as pages, and the login where it is needed.
+
+The rule: a browser never gets JSON. A page without a session shows the login form; a link from another site arrives without the cookie
+(SameSite=Strict), so it is loaded once more from here before that.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+
+from holdfast.api import errors as problems
+from holdfast.api.auth import AuthorizedRoute, Handler
+from holdfast.api.forms import Form
+from holdfast.dashboard import rendering
+from holdfast.dashboard.rendering import BACK_FIELD, HEADERS, PageContext, local_path, page_response
+from holdfast.errors import HoldfastError, TooMany, Unauthenticated
+from holdfast.model.auth import ANONYMOUS, Principal
+
+log: Final = logging.getLogger(__name__)
+
+
+class DashboardRoute(AuthorizedRoute):
+    """A page or a form of the dashboard."""
+
+    def get_route_handler(self) -> Handler:
+        """The handler of `AuthorizedRoute`, with errors as pages."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Unauthenticated:
+                return _login(request)
+            except (HoldfastError, RequestValidationError, HTTPException) as problem:
+                return _back_with_problem(request, problem) or error_page(request, problem)
+
+        return handle
+
+
+def page_router() -> APIRouter:
+    """A router for pages; they are not part of the API's document."""
+    return APIRouter(route_class=DashboardRoute, include_in_schema=False, default_response_class=HTMLResponse)
+
+
+def error_page(request: Request, problem: Exception) -> Response:
+    """The page for an error: what is wrong, and what to do next."""
+    caller: Principal = getattr(request.state, "caller", ANONYMOUS)
+    headers: Mapping[str, str] = {}
+    if isinstance(problem, HTTPException):
+        status, detail = problem.status_code, problems.http_detail(request, problem)
+        title = problems.BY_STATUS.get(status, ("", "It cannot be done"))[1]
+    elif isinstance(problem, RequestValidationError):
+        found = problem.errors()[0]
+        status, title = 422, problems.BY_STATUS[422][1]
+        detail = f"{'.'.join(map(str, found.get('loc', ())[1:]))}: {found.get('msg', 'is not valid')}."
+    else:
+        assert isinstance(problem, HoldfastError)  # noqa: S101 — the caller catches these three
+        status, title, detail = problems.describe(problem)
+        if status >= 500:
+            log.warning("%s: %s", type(problem).__name__, problem)
+        if isinstance(problem, TooMany):
+            headers = {"Retry-After": str(max(1, round(problem.retry_after)))}
+    values = {"title": title, "detail": detail, "status": status}
+    return page_response(request, caller, "error.html", values, status=status, headers=headers)
+
+
+def _back_with_problem(request: Request, problem: Exception) -> Response | None:
+    """Redirect to the page of a form that was refused, with the reason as a notice; None: there is no such page."""
+    form = getattr(request.state, "form", None)
+    if not isinstance(form, Form) or BACK_FIELD not in form or not isinstance(problem, HoldfastError):
+        return None
+    status, _, detail = problems.describe(problem)
+    if status >= 500 or status in {403, 429}:
+        return None
+    context = PageContext(request, request.app.state.services, request.state.caller)
+    return context.redirect(local_path(form.raw(BACK_FIELD)), problem=detail)
+
+
+def _login(request: Request) -> Response:
+    if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
+        return HTMLResponse(rendering.render("reload.html", {}), 200, headers=HEADERS)
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    values = {"next": target if request.method == "GET" else "/overview", "name": ""}
+    return page_response(request, ANONYMOUS, "login.html", values, status=401)

@@ -1,0 +1,131 @@
+"""How values are written on pages: texts from the web, numbers, bytes, durations, times.
+
+The rule: `clean` is applied to every text that a template prints, so that no title or URL can control the layout: control and direction
+characters are replaced, and long texts are cut. `whole` marks a text that is meant to be long.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from markupsafe import Markup, escape
+
+MAX_LENGTH: Final = 500
+"""Characters of a text that are shown."""
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+DASH: Final = "\N{EN DASH}"
+
+
+class WholeText(str):
+    """A text that is shown in full."""
+
+    __slots__ = ()
+
+
+def clean(value: object) -> object:
+    """Return a value as it is shown: a text without control and direction characters, cut to `MAX_LENGTH`; None as a dash."""
+    if value is None:
+        return DASH
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    text = _CONTROL.sub("\ufffd", str(value))
+    if len(text) <= MAX_LENGTH or isinstance(value, WholeText):
+        return text
+    return f"{text[:MAX_LENGTH]}… ({len(text):,} characters)"
+
+
+def whole(value: str | None) -> WholeText:
+    """Mark a text that is meant to be long, so that it is not cut."""
+    return WholeText(value or "")
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Return a number with separators of thousands; a dash for None."""
+    return DASH if value is None else f"{value:,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share from 0 to 1 as a percentage."""
+    if share is None:
+        return DASH
+    return (
+        f"{share * 100:.0f} %" if share in (0, 1) else f"{min(share * 100, 99.9) if share < 1 else share * 100:.1f} %"
+    )
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes with its unit, in powers of 1000."""
+    if count is None:
+        return DASH
+    for unit in _UNITS:
+        if abs(count) < 1000 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("the last unit has no end")
+
+
+def duration(value: timedelta | float | None) -> str:
+    """Return a duration with its two largest units, such as `2 h 5 min`."""
+    if value is None:
+        return DASH
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    left, words = round(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            words.append(f"{count} {unit}")
+        elif words:
+            break
+    return " ".join(words[:2])
+
+
+def plural(count: int, thing: str, many: str | None = None) -> str:
+    """Return a count with its noun: `1 page`, `2,000 pages`."""
+    return f"{count:,} {thing if count == 1 else many or f'{thing}s'}"
+
+
+def time(moment: datetime | None, *, only: str = "") -> Markup:
+    """Return a `<time>` element in UTC, which the script of the page shows in the time zone of the viewer. `only`: `time` or `date`."""
+    if moment is None:
+        return Markup("&ndash;")
+    at = moment.astimezone(UTC)
+    shown = at.strftime({"time": "%H:%M:%S", "date": "%Y-%m-%d"}.get(only, "%Y-%m-%d %H:%M:%S"))
+    return Markup('<time datetime="{}" data-only="{}">{}</time>').format(at.isoformat(), only, shown)
+
+
+def ago(moment: datetime | None, now: datetime) -> Markup:
+    """Return how long ago a time was, or in how long it will be, as a `<time>` element."""
+    if moment is None:
+        return Markup("&ndash;")
+    seconds = (now - moment).total_seconds()
+    words = f"{duration(max(1.0, abs(seconds)))} ago" if seconds >= 0 else f"in {duration(max(1.0, -seconds))}"
+    return Markup('<time datetime="{}" data-only="title">{}</time>').format(moment.astimezone(UTC).isoformat(), words)
+
+
+def link_target(url: str | None) -> str | None:
+    """Return a URL from the web if a page may link to it: of http or https; None: it is shown as text only."""
+    if url is None or len(url) > 4096:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return url if parts.scheme in {"http", "https"} and parts.netloc else None
+
+
+def words(name: str) -> str:
+    """Return a name with underscores as words: `not_found` as `not found`."""
+    return name.replace("_", " ")
+
+
+def state_class(state: object) -> str:
+    """Return the CSS class of the badge of a state."""
+    return f"state-{re.sub('[^a-z0-9]+', '-', str(escape(str(state).lower())))}"
