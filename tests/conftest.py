@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure() -> None:
-    """Let processes that tests start hear Ctrl-C: a shell starts what runs in its background with SIGINT ignored, and children inherit it."""
+    """Let processes that tests start hear Ctrl-C: a shell ignores SIGINT in what runs in its background, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
