@@ -16,7 +16,17 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast import failpoints
-from holdfast.db import array_params, claimable, claims, enqueue, jobs, proxy_usage, task_frontier, url_results
+from holdfast.db import (
+    array_params,
+    claimable,
+    claims,
+    enqueue,
+    jobs,
+    page_versions,
+    proxy_usage,
+    task_frontier,
+    url_results,
+)
 from holdfast.db.commit_check import Connect, GiveUp, never, settled_transaction
 from holdfast.db.connection import first_line
 from holdfast.db.domains import NewDomains
@@ -115,14 +125,15 @@ def commit(
     lease: timedelta,
     defaults: NewDomains,
     proxy_pauses: ProxyPauses = STANDARD,
+    versions: int = page_versions.VERSIONS,
     give_up: GiveUp = never,
 ) -> CommitResult:
-    """Commit a batch: every part whose domain passes the fence.
+    """Commit a batch: every part whose domain passes the fence. `versions`: of a page that are kept beside its last answer.
 
     Before: `connection` is idle, and `worker` has no other such transaction; bytes that the batch points to are on disk. After: for
-    every domain that is not refused, its outcomes, log, pages, found URLs, counters and clocks are in the store once, and its lease
-    is a full one. Raises RolledBack: certainly nothing was written, and the same batch may be committed again. Raises Unsettled: the
-    caller gave up before the server said whether it committed; it must not be committed again.
+    every domain that is not refused, its outcomes, log, pages with their versions, found URLs, counters and clocks are in the store
+    once, and its lease is a full one. Raises RolledBack: certainly nothing was written, and the same batch may be committed again.
+    Raises Unsettled: the caller gave up before the server said whether it committed; it must not be committed again.
     """
     committed = CommitResult()
     try:
@@ -132,7 +143,7 @@ def commit(
         # some batches and not for others, attempts on a URL in two of them could change places.
         batch.update_ages(time.perf_counter())
         with settled_transaction(connection, connect, worker=worker, give_up=give_up):
-            _write(connection, worker, batch, lease, defaults, proxy_pauses, committed)
+            _write(connection, worker, batch, lease, defaults, proxy_pauses, versions, committed)
             failpoints.reach("before_commit")
     # Lost connection, full disk, timeout, deadlock, a proxy that was removed meanwhile: a retry may succeed. Any other error is permanent.
     except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
@@ -150,6 +161,7 @@ def _write(
     lease: timedelta,
     defaults: NewDomains,
     proxy_pauses: ProxyPauses,
+    versions: int,
     committed: CommitResult,
 ) -> None:
     connection.execute(_PLANNER_SETTINGS)
@@ -161,7 +173,7 @@ def _write(
     enqueued = enqueue.add(connection, found, own=held, defaults=defaults)
     added = enqueued.own
     failpoints.reach("in_batch")
-    changed = url_results.settle(connection, parts, run_id=batch.run_id)
+    changed = url_results.settle(connection, parts, run_id=batch.run_id, versions=versions)
     task_frontier.record(connection, parts)
     # A URL that another worker inserted may be settled before its wake was folded: it is counted now.
     claimable.fold_counts(connection, sorted(held))

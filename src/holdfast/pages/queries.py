@@ -150,6 +150,8 @@ WITH chunk AS MATERIALIZED (
     RETURNING p.domain_id, p.job_id, p.url_key
 ), texts AS (
     DELETE FROM page_texts t USING gone g WHERE t.domain_id = g.domain_id AND t.job_id = g.job_id AND t.url_key = g.url_key
+), versions AS (
+    DELETE FROM page_versions v USING gone g WHERE v.domain_id = g.domain_id AND v.job_id = g.job_id AND v.url_key = g.url_key
 )
 SELECT count(*) FROM gone
 """
@@ -183,7 +185,7 @@ def order_purge(
 
 
 def purge(connection: psycopg.Connection, order: Purge) -> bool:
-    """Delete a chunk of pages and their texts. Returns whether there may be more.
+    """Delete a chunk of pages with their versions and texts. Returns whether there may be more.
 
     Before: `order_purge` is committed; no transaction is open. After: they are deleted, except those that their domain's holder is
     about to fetch again; frontier, log, counters and archive are unchanged.
