@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def change(site: Pages) -> None:
     }
 
 
-def crawl_twice(crawls: Crawls, site: Pages, **options: object) -> None:
+def crawl_twice(crawls: Crawls, site: Pages, **options: Any) -> None:
     crawls.set(politeness={"retries": 0})
     crawls.crawl(url(site), job="news", **options)
     change(site)
