@@ -41,10 +41,11 @@ from holdfast.model.visit_report import DomainProgress, FrontierGrowth
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
 # a time when they were small: a plan that scans one of them must not even be considered, nor a join that keeps what it has read.
 # Hence one plan is good for every batch; the server would make one anew for each flush, as if arrays that it can see were shorter.
-_PLANNER_SETTINGS: Final = (
+_SETTINGS: Final = (
     "SELECT "
     + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan", "material"))
     + ", set_config('plan_cache_mode', 'force_generic_plan', true)"
+    + f", set_config('{page_versions.SETTING}', %(versions)s, true)"
 )
 
 # A budget belongs to the last crawl of the job, which a visit may outlast. What was used without a grant, where the crawl has a limit, is
@@ -164,7 +165,7 @@ def _write(
     versions: int,
     committed: CommitResult,
 ) -> None:
-    connection.execute(_PLANNER_SETTINGS)
+    connection.execute(_SETTINGS, {"versions": str(versions)})
     newest = _newest(batch.parts)
     held = claims.fence(connection, worker=worker, held=[(part.domain_id, part.epoch) for part in newest.values()])
     committed.refused = newest.keys() - held
@@ -173,7 +174,7 @@ def _write(
     enqueued = enqueue.add(connection, found, own=held, defaults=defaults)
     added = enqueued.own
     failpoints.reach("in_batch")
-    changed = url_results.settle(connection, parts, run_id=batch.run_id, versions=versions)
+    changed = url_results.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
     # A URL that another worker inserted may be settled before its wake was folded: it is counted now.
     claimable.fold_counts(connection, sorted(held))

@@ -1,4 +1,4 @@
-"""Write the outcomes of URLs: frontier, log, pages, their versions and texts in one statement.
+"""Write the outcomes of URLs: frontier, log, pages and texts in one statement. A trigger stores the versions that it replaces.
 
 The rule: a URL that does not wait any more is not settled again. Only outcomes whose frontier row really changed are logged, stored
 and counted; the rest of a batch has no effect.
@@ -130,7 +130,7 @@ WITH changed AS (
     FROM settled WHERE fetched
 ), crawl_of AS MATERIALIZED (
     {page_versions.CRAWLS}
-), {page_versions.STORE_REPLACED}, kept AS (
+), kept AS (
     INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem, new_in_crawl,
                                     {", ".join(_VALIDATORS + _CONTENT)})
     SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem, {page_versions.NEW_IN_CRAWL},
@@ -220,10 +220,8 @@ class Changes(NamedTuple):
     """By domain and proxy, of requests that went through one."""
 
 
-def settle(
-    connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int, versions: int = page_versions.VERSIONS
-) -> Changes:
-    """Write the outcomes of these parts; returns the counts of what changed. `versions`: of a page that are kept; 0: none is stored.
+def settle(connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id: int) -> Changes:
+    """Write the outcomes of these parts; returns the counts of what changed.
 
     Before: every part's domain passed the fence of this transaction; `ROW` is prepared. After (with its commit): each URL that
     waited is settled or waits for another attempt, and log, pages, versions and texts have what belongs to it; URLs that did not wait
@@ -236,8 +234,7 @@ def settle(
     earlier: list[Row] = []
     for part in parts:
         _add_rows(part, last, earlier)
-    rows = {"last": ROW.array(connection, last), "earlier": ROW.array(connection, earlier)}
-    parameters = {**rows, "run": run_id, "versions": versions}
+    parameters = {"last": ROW.array(connection, last), "earlier": ROW.array(connection, earlier), "run": run_id}
     for domain_id, job_id, proxy_id, outcome, *counts in connection.execute(_SETTLE, parameters):
         settled, before = SettledCounts(*counts), changes.by_job.get((domain_id, job_id))
         changes.by_job[domain_id, job_id] = settled if before is None else before.with_(settled)

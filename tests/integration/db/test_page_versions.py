@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import failpoints
@@ -15,7 +16,7 @@ from holdfast.jobs.service import JobService
 from holdfast.model.commit_batch import CommitBatch, PageRow
 from holdfast.model.domain import Claim
 from holdfast.model.fetch_types import ArchiveRef
-from holdfast.model.outcome import Outcome
+from holdfast.model.outcome import PAGES, Outcome
 from holdfast.pages.service import PageService
 from tests.support.batches import Worker, outcome
 from tests.support.factories import LEASE, Store
@@ -89,6 +90,15 @@ class Site:
 @pytest.fixture
 def site(database: Database, store: Store) -> Site:
     return Site(database, store)
+
+
+def test_the_schema_and_the_outcomes_agree_on_what_a_page_is(connection: psycopg.Connection) -> None:
+    rows = connection.execute("SELECT o FROM unnest(%s::text[]) o WHERE is_page(o)", ([str(o) for o in Outcome],))
+    assert {row[0] for row in rows} == PAGES
+    known = connection.execute(
+        "SELECT count(*) FROM unnest(%s::text[]) o WHERE o = 'not_found'", ([str(o) for o in Outcome],)
+    )
+    assert known.fetchone() == (1,)
 
 
 def test_a_first_crawl_stores_no_version(site: Site) -> None:

@@ -25,5 +25,7 @@ $$;
 COMMENT ON FUNCTION forget_urls IS
     'Delete URLs with their pages, texts, parses and items, and adjust the counts; how many URLs there were. Before: the domain rows are locked.';
 
+DROP TRIGGER crawled_pages_replaced ON crawled_pages;
+DROP FUNCTION page_is_replaced, content_differs, is_page;
 ALTER TABLE crawled_pages DROP COLUMN new_in_crawl;
 DROP TABLE page_versions;
