@@ -270,7 +270,8 @@ def edit(
         holdfast jobs set news max_pages=5000 delay=2
         holdfast jobs set news max_pages= max_depth=20
         holdfast jobs set shop parser=product refresh=yes
-        holdfast jobs set news scope=domain exclude=/private/ 'exclude=[.]pdf$' --dry-run
+        holdfast jobs set news scope=domain exclude=/tag/ exclude=/private/
+        holdfast jobs set news include=/blog/ --dry-run
         holdfast jobs set news exclude=
     """
     changes = parse(assignments)

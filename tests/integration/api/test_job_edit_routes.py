@@ -3,6 +3,7 @@
 import psycopg
 
 from tests.support.api import Api
+from tests.support.crawls import wait_for
 from tests.support.invariants import assert_invariants
 
 JOB = {"name": "shop", "urls": ["https://a.example/"], "spec": {"max_pages": 5}}
@@ -88,14 +89,14 @@ def test_the_rules_of_a_job_are_previewed_edited_and_restored(api: Api, connecti
     assert "jobs undo-scope shop" in edited["note"]
     reason = "SELECT state::text, reason FROM url_frontier WHERE url = 'https://a.example/x'"
     denied = "excluded: it matches the exclude pattern /x (rules 1)"
-    assert connection.execute(reason).fetchall() == [("denied", denied)]
+    wait_for(lambda: connection.execute(reason).fetchall() == [("denied", denied)], "the consequence")
     late = client.post("/api/jobs/shop/scope/undo", headers={"If-Match": before.headers["ETag"]})
     assert (late.status_code, "was changed since" in late.json()["detail"]) == (412, True)
     assert connection.execute(reason).fetchall() == [("denied", denied)]
     undone = client.post("/api/jobs/shop/scope/undo")
     assert undone.headers["ETag"] == f'"{undone.json()["version"]}"'
     assert (undone.json()["changed"], undone.json()["rules_version"]) == (["scope", "exclude"], 2)
-    assert connection.execute(reason).fetchall() == [("waiting", None)]
+    wait_for(lambda: connection.execute(reason).fetchall() == [("waiting", None)], "the return")
     history = client.get("/api/jobs/shop/scope/history").json()
     assert [(one["version"], one["restores"], one["rules"]["exclude"]) for one in history] == [
         (0, None, []),

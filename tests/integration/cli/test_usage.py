@@ -31,6 +31,7 @@ COMMANDS = [
         ["jobs", name]
         for name in ("list", "show", "create", "set", "pause", "resume", "cancel", "schedule", "delete", "watch")
     ),
+    *(["jobs", name] for name in ("undo-scope", "scope-history")),
     *(["tasks", name] for name in ("add", "list", "show", "history", "stats", "priority", "pause", "resume", "cancel")),
     *(["tasks", name] for name in ("restart", "restart-parsing", "restart-failed")),
     *(["webhooks", name] for name in ("list", "show", "retry", "secret")),
