@@ -299,7 +299,7 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli) -> None:
         "import": ["list"],
         "role": ["ann", "admin"],
         "keys add": ["ann", "ci", "--scope", "read"],
-        **{name: ["7"] for name in ("passwd", "sessions", "revoke")},
+        **{name: ["7"] for name in ("passwd", "sessions", "revoke", "undo-scope", "scope-history")},
         "edit": ["7", "--city", "Bonn"],
         "remove": ["7", "--yes"],
         "advise": ["10", "--domain", "a.example"],
