@@ -51,6 +51,9 @@ from holdfast.jobs.records import (
     JobOptions,
     JobProgress,
     NewJob,
+    RulesVersion,
+    ScopeChanges,
+    ScopePreview,
     Secrets,
 )
 from holdfast.model.health import Health
@@ -287,6 +290,25 @@ def edit_job(job: JobRef, *, version: int | None = None, **changes: Unpack[JobCh
         body=changes,
         headers=if_match(version),
     )
+
+
+def preview_scope(job: JobRef, **changes: Unpack[ScopeChanges]) -> RequestSpec[ScopePreview]:
+    """What an edit of the rules of a job (`scope`, `include`, `exclude`, `max_depth`) would do to its URLs; nothing is changed."""
+    path = format_path("/api/jobs/{}/scope/preview", _job_segment(job))
+    return RequestSpec("POST", path, decode_one(ScopePreview), body=changes)
+
+
+def undo_scope(job: JobRef, *, version: int | None = None) -> RequestSpec[EditedJob]:
+    """Restore the rules that a job had before their last edit: URLs that it removed wait again. With `version`: only if there was no
+    other change since that version."""
+    path = format_path("/api/jobs/{}/scope/undo", _job_segment(job))
+    return RequestSpec("POST", path, decode_one(EditedJob), headers=if_match(version))
+
+
+def scope_history(job: JobRef) -> RequestSpec[list[RulesVersion]]:
+    """All versions of the rules of a job, the oldest first; the last one is in force."""
+    path = format_path("/api/jobs/{}/scope/history", _job_segment(job))
+    return RequestSpec("GET", path, decode_list(RulesVersion))
 
 
 def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> RequestSpec[Job]:

@@ -4,11 +4,11 @@ The rule: pausing and cancelling are a state in the database. Workers read it, c
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast.db import audit, crawls, jobs
+from holdfast.db import audit, crawls, job_rules, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
@@ -27,14 +27,17 @@ from holdfast.jobs.records import (
     JobFilter,
     JobProgress,
     PageChange,
+    RulesVersion,
+    ScopePreview,
     StateChange,
 )
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
 from holdfast.model.cursor import encode_cursor
-from holdfast.model.job import JobAction
+from holdfast.model.job import JobAction, JobSpec
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
+from holdfast.model.scope import RuleSettings, rules_of_spec
 
 OnProgress = Callable[[int], None]
 """Called with the number of domains that are ready again, or of URLs that are deleted, so far."""
@@ -51,6 +54,8 @@ class JobService:
     database: Database
     actor: str
     """The user or program that acts, for the audit log."""
+    rule_settings: RuleSettings = field(default_factory=RuleSettings)
+    """By which URLs are judged when rules are edited."""
 
     def page(
         self, where: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -184,8 +189,35 @@ class JobService:
         """Change options of a job (`edits.KEYS`), also for running visits; `edits.follow_up` is the second half."""
         with self.database.session() as connection:
             job_id = _id(connection, job)
-            changed, note = edits.edit(connection, job_id, changes, version, actor=self.actor)
+            changed, note = edits.edit(
+                connection, job_id, changes, version, actor=self.actor, settings=self.rule_settings
+            )
             return EditedJob(**asdict(queries.get(connection, job_id)), changed=changed, note=note)
+
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview:
+        """Return what an edit of the rules of a job (scope, include, exclude, max_depth) would do to its URLs. Changes nothing."""
+        with self.database.session() as connection:
+            return edits.preview(connection, _id(connection, job), changes, settings=self.rule_settings)
+
+    def undo_scope(self, job: str | int, version: int | None = None) -> EditedJob:
+        """Restore the rules that a job had before their last edit; `edits.follow_up`, with the names in `changed`, is the second half.
+
+        URLs that the edit removed wait again, pages that were crawled stay. Repeated, it undoes the edit before that.
+        """
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            changed, note = edits.undo(connection, job_id, version, actor=self.actor, settings=self.rule_settings)
+            return EditedJob(**asdict(queries.get(connection, job_id)), changed=changed, note=note)
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]:
+        """Return all versions of the rules of a job, the oldest first; the last one is in force."""
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            versions = job_rules.history(connection, job_id)
+            if versions:
+                return [RulesVersion(**asdict(one)) for one in versions]
+            found = queries.get(connection, job_id)
+            return [RulesVersion(0, rules_of_spec(JobSpec.from_json(found.spec)), found.created_at, None, None)]
 
     def set_secrets(self, crawl_service: CrawlService, job_id: int, secrets: RequestSecrets) -> list[str]:
         """Change the headers, cookies and credentials of a job, also for running visits. Returns the names of those that it has.

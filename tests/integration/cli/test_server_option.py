@@ -134,6 +134,11 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         said = ask("jobs", "set", name, "max_pages=", "delay=2")
         assert said.out.startswith(f"Job {name}: changed max_pages, delay. Workers go on with what a limit kept")
         assert ask("jobs", "set", name, "delay=2", "--json").json["changed"] == []
+        rules = ("exclude=/a/", "exclude=/b/", "scope=domain")
+        assert ask("jobs", "set", name, *rules, "--dry-run", "--json").json["exact"] is True
+        assert ask("jobs", "set", name, *rules, "--json").json["rules_version"] == 1
+        assert ask("jobs", "undo-scope", name).out.startswith(f"Job {name}: changed scope, exclude. ")
+        assert [one["restores"] for one in ask("jobs", "scope-history", name, "--json").json] == [None, None, 0]
         assert ask("jobs", "schedule", name, "6h").out.startswith("It is crawled again at ")
         assert ask("jobs", "schedule", name, "--off").out == "It is not crawled again by itself any more.\n"
         assert ask("jobs", "pause", name).out == f"Job {name} is paused.\n"
@@ -148,7 +153,9 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         assert shown["waiting"] == shown["summary"]["waiting"] == 3
     assert "far many" in both.shown("jobs", "list")
     both.refused("jobs", "resume", "far")
-    assert "scope cannot be edited" in both.refused("jobs", "set", "far", "scope=any")
+    assert "follow cannot be edited" in both.refused("jobs", "set", "far", "follow=no")
+    both.refused("jobs", "set", "far", "scope=planet")
+    both.refused("jobs", "undo-scope", "nothing")
     both.refused("jobs", "set", "far", "max_pages=0")
     both.refused("jobs", "show", "nothing")
     both.refused("jobs", "create", "far", "https://a.example/")

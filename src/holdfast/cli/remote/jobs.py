@@ -21,6 +21,9 @@ from holdfast.jobs.records import (
     JobChanges,
     JobOptions,
     PageChange,
+    RulesVersion,
+    ScopeChanges,
+    ScopePreview,
     StateChange,
 )
 from holdfast.jobs.seed_import import ImportProgress, open_seeds
@@ -81,6 +84,18 @@ class RemoteJobs:
     def edit(self, job: str | int, changes: Mapping[str, object]) -> EditedJob:
         """Change options of a job; the server applies the consequences."""
         return self.client.edit_job(job, **cast("JobChanges", dict(changes)))
+
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview:
+        """Return what an edit of the rules of a job would do to its URLs."""
+        return self.client.preview_scope(job, **cast("ScopeChanges", dict(changes)))
+
+    def undo_scope(self, job: str | int) -> EditedJob:
+        """Restore the rules that a job had before their last edit; the server applies the consequences."""
+        return self.client.undo_scope(job)
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]:
+        """Return all versions of the rules of a job."""
+        return self.client.scope_history(job)
 
     def pause(self, job: str | int) -> StateChange:
         """Pause a job."""
