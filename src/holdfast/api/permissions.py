@@ -109,6 +109,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /api/jobs/{job}/pause": _CRAWL,
     "POST /api/jobs/{job}/resume": _CRAWL,
     "POST /api/jobs/{job}/cancel": _CRAWL,
+    "POST /api/jobs/{job}/retry": RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False),
     "PUT /api/jobs/{job}/secrets": _CRAWL,
     "PUT /api/jobs/{job}/schedule": _CRAWL,
     "DELETE /api/jobs/{job}/schedule": _CRAWL,

@@ -105,6 +105,7 @@ class ClientMethods:
     schedule = RequestMethod(endpoints.schedule)
     frontier_stats = RequestMethod(endpoints.frontier_stats)
     add_urls = RequestMethod(endpoints.add_urls)
+    retry_urls = RequestMethod(endpoints.retry_urls)
     seed = RequestMethod(endpoints.seed)
     recover_frontier = RequestMethod(endpoints.recover_frontier)
     clear_frontier = RequestMethod(endpoints.clear_frontier)

@@ -5,11 +5,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, as_sent, refuse, seed_portions
 from holdfast.client import Client
 from holdfast.errors import UsageError
+from holdfast.frontier.records import Retried
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobChanges, JobOptions, StateChange
 from holdfast.jobs.seed_import import ImportProgress, open_seeds
@@ -62,6 +63,14 @@ class RemoteJobs:
     def edit(self, job: str | int, changes: Mapping[str, object]) -> EditedJob:
         """Change options of a job; the server applies the consequences."""
         return self.client.edit_job(job, **cast("JobChanges", dict(changes)))
+
+    def count_retry(self, job: str | int, **what: Any) -> Retried:
+        """Count the URLs that `retry` would take."""
+        return self.client.retry_urls(job, **what, dry_run=True)
+
+    def retry(self, job: str | int, **what: Any) -> Retried:
+        """Retry URLs of a job."""
+        return self.client.retry_urls(job, **what)
 
     def pause(self, job: str | int) -> StateChange:
         """Pause a job."""
