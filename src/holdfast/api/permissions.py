@@ -102,9 +102,13 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Jobs
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,
+    "POST /api/jobs/plan": RoutePolicy(Role.USER, Scope.READ, takes_idempotency_key=False),
     "GET /api/jobs/{job}": _READ,
     "PATCH /api/jobs/{job}": _CRAWL,
     "GET /api/jobs/{job}/summary": _READ,
+    "GET /api/jobs/{job}/plan": _READ,
+    "GET /api/jobs/{job}/depths": _READ,
+    "GET /api/jobs/{job}/log": _READ,
     "DELETE /api/jobs/{job}": _CRAWL,
     "POST /api/jobs/{job}/pause": _CRAWL,
     "POST /api/jobs/{job}/resume": _CRAWL,

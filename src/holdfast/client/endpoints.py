@@ -41,11 +41,14 @@ from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, Retried
 from holdfast.items.records import Item
 from holdfast.jobs.records import (
+    CrawlPlan,
     CrawlSummary,
     CreatedJob,
     EditedJob,
     Job,
     JobChanges,
+    JobDepths,
+    JobEvent,
     JobOptions,
     JobProgress,
     NewJob,
@@ -242,6 +245,28 @@ def job(job: JobRef) -> RequestSpec[Job]:
 def job_summary(job: JobRef) -> RequestSpec[CrawlSummary]:
     """How a job stands: URLs that were not crawled by reason, waits, and the next step. The server reads all URLs of the job for it."""
     return RequestSpec("GET", format_path("/api/jobs/{}/summary", _job_segment(job)), decode_one(CrawlSummary))
+
+
+def plan_job(urls: Sequence[str], *, name: str | None = None, **spec: Unpack[JobOptions]) -> RequestSpec[CrawlPlan]:
+    """Plan a job before it is made: pages, time and assumptions. Nothing is written or fetched."""
+    body = {"urls": list(urls), "name": name, "spec": spec}
+    return RequestSpec("POST", "/api/jobs/plan", decode_one(CrawlPlan), body=body)
+
+
+def job_plan(job: JobRef, *, again: bool = False) -> RequestSpec[CrawlPlan]:
+    """Plan what an existing job has left to do; `again`: all URLs that it knows."""
+    path = format_path("/api/jobs/{}/plan", _job_segment(job))
+    return RequestSpec("GET", path, decode_one(CrawlPlan), {"again": again})
+
+
+def job_depths(job: JobRef) -> RequestSpec[JobDepths]:
+    """URLs of a job by depth and state; of many, estimated from a sample."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/depths", _job_segment(job)), decode_one(JobDepths))
+
+
+def job_log(job: JobRef) -> ListSpec[JobEvent]:
+    """What happened to a job, the newest entry first."""
+    return ListSpec(format_path("/api/jobs/{}/log", _job_segment(job)), JobEvent, {})
 
 
 def create_job(

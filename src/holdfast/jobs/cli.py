@@ -1,4 +1,4 @@
-"""`holdfast jobs`: list, show, create, edit, retry, schedule, pause, resume, cancel, delete and watch jobs."""
+"""`holdfast jobs`: list, show, plan, create, edit, log, retry, schedule, pause, resume, cancel, delete and watch jobs."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from holdfast.frontier.records import Retried
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, StateChange
+from holdfast.jobs.records import CrawlPlan, CrawlSummary, CreatedJob, EditedJob, Job, StateChange
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.service import JobService, OnProgress
 from holdfast.jobs.summary import lines as summary_lines
@@ -174,12 +174,16 @@ def create(
             metavar="WHEN", help='Crawl it again and again: "6h", or a cron expression, perhaps with a time zone.'
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only plan it: pages, time, what they assume. Nothing is made.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Create a job for running or later workers. `holdfast crawl` creates one and crawls it at once.
 
     Examples:
         holdfast jobs create news https://example.com --max-pages 500
+        holdfast jobs create news --seeds sites.txt --max-pages-per-domain 500 --dry-run
         holdfast jobs create top --seeds tranco.csv.gz --scope domain
         holdfast jobs create prices shop.example --schedule "30 6 * * mon-fri"
     """
@@ -207,6 +211,14 @@ def create(
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)
     if parser is not None and no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
+    if dry_run:
+        planned = _plan(ctx, CrawlRequest(tuple(urls or ()), seeds, name, options))
+        _print_plan(planned, seeds, as_json)
+        if planned.problem:
+            raise HoldfastError(planned.problem)
+        if planned.bad:
+            raise typer.Exit(1)
+        return
     imported = ImportProgress()
 
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
@@ -232,6 +244,117 @@ def create(
         raise HoldfastError(imported.stopped)
     if created.bad:
         raise typer.Exit(1)
+
+
+def _plan(ctx: typer.Context, request: CrawlRequest) -> CrawlPlan:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(context.client).plan(request)
+    return JobService(context.store(), command_context.actor()).plan(job_options.crawl_service(context), request)
+
+
+@app.command("plan", cls=Command)
+def plan(
+    ctx: typer.Context,
+    job: Which,
+    again: Annotated[
+        bool, typer.Option("--again", help="Plan all URLs that it knows, as its schedule would crawl them.")
+    ] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Plan what a job has left to do: pages and time of its domains, and what they assume. Nothing is fetched.
+
+    A job that does not exist yet is planned by `holdfast jobs create NAME URL --dry-run`.
+
+    Examples:
+        holdfast jobs plan news
+        holdfast jobs plan news --again --json
+    """
+    _print_plan(_plan(ctx, CrawlRequest(job=job, again=again)), None, as_json)
+
+
+_SHOWN_DOMAINS: Final = 20
+"""Domains of a plan that are printed; --json has a hundred."""
+
+
+def _print_plan(planned: CrawlPlan, file: str | None, as_json: bool) -> None:
+    for line in bad_seeds(planned.bad_seeds, planned.bad, file):
+        command_context.say(line)
+    if as_json:
+        output.print_json(planned)
+        return
+    unknown = f", {pluralize(planned.unknown_domains, 'domain')} unknown" if planned.unknown_domains else ""
+    seconds = "unknown" if planned.seconds is None else _about(planned.seconds)
+    slowest = f" ({planned.slowest_domain} takes longest)" if planned.slowest_domain and planned.domains > 1 else ""
+    output.print_fields(
+        [
+            ("Domains", f"{planned.domains:,}"),
+            ("Pages", f"{planned.pages:,}{unknown}"),
+            ("Time", f"{seconds if planned.complete or planned.seconds is None else f'at least {seconds}'}{slowest}"),
+        ]
+    )
+    output.print_line()
+    rows = [
+        (
+            one.domain,
+            "unknown" if one.pages is None else f"{one.pages:,}",
+            one.pages_from.replace("_", " "),
+            f"{one.delay_seconds:g} s ({one.delay_source})",
+            "unknown" if one.seconds is None else _about(one.seconds),
+        )
+        for one in planned.listed[:_SHOWN_DOMAINS]
+    ]
+    output.print_table(["DOMAIN", "PAGES", "FROM", "DELAY", "TIME"], rows, right="PAGES")
+    if planned.domains > len(rows):
+        output.print_line(f"… and {planned.domains - len(rows):,} more domains")
+    output.print_line()
+    for sentence in planned.assumptions:
+        output.print_line(output.safe(f"- {sentence}"))
+
+
+def _about(seconds: float) -> str:
+    """A time in its two largest units: `3 h 20 min`."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    units = ((1440, "d"), (60, "h"), (1, "min"))
+    parts = []
+    for size, unit in units:
+        count, minutes = divmod(minutes, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+@app.command("log", cls=Command)
+def log(
+    ctx: typer.Context,
+    job: Which,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most N entries.")] = 50,
+    as_json: output.Json = False,
+) -> None:
+    """Show what happened to a job, the newest first: crawls, edits, retries, pauses, starts by its schedule. Times are in UTC.
+
+    Changes that came about by themselves, such as its end, and runs of its own workers are kept for a day; the rest as long as the job.
+
+    Examples:
+        holdfast jobs log news
+        holdfast jobs log news --limit 10 --json
+    """
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        found = RemoteJobs(context.client).events(job, limit)
+    else:
+        found = JobService(context.store(), command_context.actor()).events(job, limit=limit).rows
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [(output.format_time(one.at), one.kind, one.actor or "-", one.text) for one in found]
+    output.print_table(["WHEN (UTC)", "KIND", "WHO", "WHAT"], rows)
 
 
 def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> EditedJob:
