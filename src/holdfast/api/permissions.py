@@ -102,7 +102,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Jobs
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,
-    "POST /api/jobs/plan": RoutePolicy(Role.USER, Scope.READ, takes_idempotency_key=False),
+    "POST /api/jobs/plan": RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False),
     "GET /api/jobs/{job}": _READ,
     "PATCH /api/jobs/{job}": _CRAWL,
     "GET /api/jobs/{job}/summary": _READ,

@@ -88,9 +88,9 @@ def test_a_domain_that_was_crawled_has_its_pages_and_its_learnt_rate(
     crawl_service: CrawlService, database: Database, store: Store
 ) -> None:
     crawl_a_little(database, store)
-    known = store.value(
+    (known,) = store.connection.execute(
         "SELECT waiting + done FROM job_domains jd JOIN domains d ON d.id = domain_id WHERE domain = 'example.com'"
-    )
+    ).fetchone() or (0,)
     store.connection.execute(
         "UPDATE domains SET pace_delay_seconds = 7, pace_delay_source = 'learnt', response_ms = 900 WHERE domain = 'example.com'"
     )
