@@ -268,7 +268,7 @@ class AppServices:
     @cached_property
     def workers(self) -> WorkerService:
         """Workers, runs and claims."""
-        return WorkerService(self.database)
+        return WorkerService(self.database, self.settings.domains.registrable)
 
 
 # Both are coroutines, as FastAPI would run a plain function in another thread than the request.

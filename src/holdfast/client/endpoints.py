@@ -534,9 +534,11 @@ def claim_summary() -> RequestSpec[ClaimSummary]:
     return RequestSpec("GET", "/api/claims/summary", decode_one(ClaimSummary))
 
 
-def release_claims(*, force: bool = False, worker: str | None = None, all_active: bool = False) -> RequestSpec[int]:
-    """Release claims that have expired, or with `force` those of a worker or of all. Returns how many."""
-    body = {"force": force, "worker": worker, "all_active": all_active}
+def release_claims(
+    *, force: bool = False, worker: str | None = None, domain: str | None = None, all_active: bool = False
+) -> RequestSpec[int]:
+    """Release claims that have expired, or with `force` those of a worker, on a domain, or all. Returns how many."""
+    body = {"force": force, "worker": worker, "domain": domain, "all_active": all_active}
 
     def count(response: httpx.Response) -> int:
         return read(ReleasedClaims, document(response)).claims
