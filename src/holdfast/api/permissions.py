@@ -95,6 +95,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/stats": _ANYBODY,
     "GET /api/stats/outlook": _READ,
     "GET /api/stats/timeseries": _READ,
+    "GET /api/stats/errors": _READ,
     "GET /api/stats/tasks": _READ,
     "GET /api/stats/events": _READ,
     "GET /api/events": _READ,

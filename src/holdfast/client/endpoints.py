@@ -67,7 +67,7 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
-from holdfast.stats.records import Outlook, Stats, TimeSeries
+from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
 from holdfast.tasks.records import (
     AskedTask,
     Batch,
@@ -191,6 +191,11 @@ def timeseries(
     return RequestSpec(
         "GET", "/api/stats/timeseries", decode_one(TimeSeries), {"since": since, "until": until, "step": step}
     )
+
+
+def recent_errors(*, minutes: int = 15) -> RequestSpec[list[ErrorCause]]:
+    """The errors of the last minutes (1 to 60) by outcome, the most frequent first."""
+    return RequestSpec("GET", "/api/stats/errors", decode_list(ErrorCause), {"minutes": minutes})
 
 
 def alerts(*, active: bool | None = None) -> ListSpec[Alert]:

@@ -89,6 +89,7 @@ class ClientMethods:
     revoke_api_key = RequestMethod(endpoints.revoke_api_key)
     stats = RequestMethod(endpoints.stats)
     outlook = RequestMethod(endpoints.outlook)
+    recent_errors = RequestMethod(endpoints.recent_errors)
     timeseries = RequestMethod(endpoints.timeseries)
     delivery = RequestMethod(endpoints.delivery)
     outbox = RequestMethod(endpoints.outbox)
