@@ -100,6 +100,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/stats/events": _READ,
     "GET /api/events": _READ,
     "GET /api/alerts": _READ,
+    "POST /api/admin/alerts/{id}/acknowledge": _OPERATE,
     # Jobs
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,

@@ -203,6 +203,11 @@ def alerts(*, active: bool | None = None) -> ListSpec[Alert]:
     return ListSpec("/api/alerts", Alert, {"active": active})
 
 
+def acknowledge_alert(alert: int) -> RequestSpec[Alert]:
+    """Acknowledge an alert that fires. It still fires until its cause is gone."""
+    return RequestSpec("POST", format_path("/api/admin/alerts/{}/acknowledge", alert), decode_one(Alert))
+
+
 def deliveries(
     *, state: str | None = None, task_id: int | None = None, url: str | None = None, order: str = "newest"
 ) -> ListSpec[Delivery]:

@@ -91,6 +91,7 @@ class ClientMethods:
     outlook = RequestMethod(endpoints.outlook)
     recent_errors = RequestMethod(endpoints.recent_errors)
     timeseries = RequestMethod(endpoints.timeseries)
+    acknowledge_alert = RequestMethod(endpoints.acknowledge_alert)
     delivery = RequestMethod(endpoints.delivery)
     outbox = RequestMethod(endpoints.outbox)
     retry_delivery = RequestMethod(endpoints.retry_delivery)

@@ -397,6 +397,11 @@ def test_stats_and_alerts(both: Both, database: Database, store: Store, connecti
     assert (alert["kind"], alert["value"]) == ("backlog", 1.5)
     assert both.same("alerts", "--all", "--before", "1")["alerts"] == []
     assert "backlog" in both.shown("alerts")
+    known = both.far("alerts", "acknowledge", str(alert["id"]), "--json").json
+    assert (known["state"], known["acknowledged_by"] is not None) == ("firing", True)
+    assert both.same("alerts")["alerts"] == [known]
+    assert "acknowledged" in both.shown("alerts")
+    both.refused("alerts", "acknowledge", "999")
 
 
 def test_audit(both: Both, connection: psycopg.Connection) -> None:

@@ -89,6 +89,10 @@ class RemoteAlerts:
             self.client, endpoints.alerts(active=active), None if before is None else (before,), limit
         ).rows
 
+    def acknowledge(self, alert_id: int, *, actor: str) -> Alert:  # noqa: ARG002 — the actor is the owner of the API key
+        """Acknowledge an alert that fires, and return it."""
+        return self.client.acknowledge_alert(alert_id)
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteWebhooks:
