@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.crawler.worker_context import WorkerConfig
     from holdfast.jobs.seed_import import SeedImporter
     from holdfast.operations.handlers import OperationHandlers
+    from holdfast.storage.service import StorageService
 
 
 CHILD_WAIT_SECONDS: Final = 10.0
@@ -109,6 +110,15 @@ def log_folder(settings: Settings) -> Path:
     """The folder of the log files. Raises UsageError if the data folder is another user's."""
     private.check(settings.data)
     return settings.data / "logs"
+
+
+def storage_service(settings: Settings, db: Database) -> "StorageService":
+    """The service of the storage report, with the folders of this machine."""
+    from holdfast.db.embedded import layout
+    from holdfast.storage.service import StorageService
+
+    cluster = None if settings.database_url is not None else layout.home_of(layout.resolved(settings.data))
+    return StorageService(db, settings.data, cluster)
 
 
 def worker_config(

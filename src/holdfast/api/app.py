@@ -38,6 +38,7 @@ ROUTERS: Final = (
     "holdfast.proxies.api.pools",
     "holdfast.webhooks.api",
     "holdfast.workers.api",
+    "holdfast.storage.api",
     "holdfast.operations.api",
 )
 """The modules with a `router` whose paths are written in full."""

@@ -39,6 +39,7 @@ from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
 from holdfast.stats.service import StatsService
+from holdfast.storage.service import StorageService
 from holdfast.tasks.service import TaskService
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.service import WorkerService
@@ -264,6 +265,11 @@ class AppServices:
     def webhooks(self) -> WebhookService:
         """The outbox of webhooks."""
         return WebhookService(self.database)
+
+    @cached_property
+    def storage(self) -> StorageService:
+        """The storage report, cached for a minute."""
+        return factories.storage_service(self.settings, self.database)
 
     @cached_property
     def workers(self) -> WorkerService:

@@ -188,6 +188,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/runs/{id}": _READ,
     "POST /api/admin/runs/cleanup": _OPERATE,
     "GET /api/workers": _READ,
+    "GET /api/storage": _READ,
     "GET /api/webhooks": _READ,
     "GET /api/webhooks/stats": _READ,
     "GET /api/webhooks/{id}": _READ,

@@ -68,6 +68,7 @@ from holdfast.proxies.records import (
     ProxyTest,
 )
 from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
+from holdfast.storage.records import StorageReport
 from holdfast.tasks.records import (
     AskedTask,
     Batch,
@@ -574,6 +575,11 @@ def close_silent_runs(*, older_than_minutes: int = 60) -> RequestSpec[list[int]]
         return read(ClosedRuns, document(response)).runs
 
     return RequestSpec("POST", "/api/admin/runs/cleanup", ids, body=body)
+
+
+def storage() -> RequestSpec[StorageReport]:
+    """What the database of the server, its archive and its logs take, and how much room is left."""
+    return RequestSpec("GET", "/api/storage", decode_one(StorageReport))
 
 
 def workers(*, alive: bool | None = None) -> ListSpec[Worker]:

@@ -126,6 +126,7 @@ class ClientMethods:
     release_claims = RequestMethod(endpoints.release_claims)
     run = RequestMethod(endpoints.run)
     close_silent_runs = RequestMethod(endpoints.close_silent_runs)
+    storage = RequestMethod(endpoints.storage)
     verify = RequestMethod(endpoints.verify)
     operation = RequestMethod(endpoints.operation)
     request = RequestMethod(endpoints.request)

@@ -402,6 +402,7 @@ def test_stats_and_alerts(both: Both, database: Database, store: Store, connecti
     assert both.same("alerts")["alerts"] == [known]
     assert "acknowledged" in both.shown("alerts")
     both.refused("alerts", "acknowledge", "999")
+    assert both.same("storage", but=("at", "database_bytes", "notes", "volumes"))["tables"]
 
 
 def test_audit(both: Both, connection: psycopg.Connection) -> None:
