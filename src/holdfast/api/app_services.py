@@ -203,7 +203,7 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        return PageService(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+        return factories.page_service(self.settings, self.database)
 
     @cached_property
     def items(self) -> ItemService:

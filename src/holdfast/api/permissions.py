@@ -124,6 +124,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "DELETE /api/frontier": _CRAWL,
     "GET /api/pages": _READ,
     "GET /api/pages/page": _READ,
+    "GET /api/pages/source": _READ,
     "GET /api/items": _READ,
     "DELETE /api/admin/pages": _OPERATE,
     "GET /api/explain": _READ,

@@ -53,7 +53,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageFacts
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageFacts
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -408,20 +408,29 @@ def pages(
     outcome: str | None = None,
     content_type: str | None = None,
     content_hash: str | None = None,
+    url_prefix: str | None = None,
+    title: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     order: str = "newest",
 ) -> ListSpec[CrawledPage]:
-    """The last response for each URL. The order is `newest`, `oldest` or `key`."""
+    """The last response for each URL; those whose URLs begin with `url_prefix`, or with these words in the title. The order is
+    `newest`, `oldest` or `key`."""
     answer = {"status": status, "status_class": status_class, "outcome": outcome}
     content = {"content_type": content_type, "content_hash": content_hash, "since": since, "until": until}
-    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, "order": order}
+    search = {"url_prefix": url_prefix, "title": title}
+    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, **search, "order": order}
     return ListSpec("/api/pages", CrawledPage, filters)
 
 
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedPage]:
+    """The newest archived response for a URL: headers, body, text and links; `missing` says why there is none."""
+    return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
 
 
 def purge_pages(

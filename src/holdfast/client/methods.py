@@ -111,6 +111,7 @@ class ClientMethods:
     recover_frontier = RequestMethod(endpoints.recover_frontier)
     clear_frontier = RequestMethod(endpoints.clear_frontier)
     page = RequestMethod(endpoints.page)
+    page_source = RequestMethod(endpoints.page_source)
     purge_pages = RequestMethod(endpoints.purge_pages)
     explain = RequestMethod(endpoints.explain)
     domain = RequestMethod(endpoints.domain)
