@@ -15,6 +15,7 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.jobs.records import PageChange
 from holdfast.jobs.service import JobService
 from holdfast.pages.service import PageService
+from holdfast.pages.source import SourceReader
 from holdfast.pages.text_diff import MAX_TEXT
 from tests.support.cli import Answer
 from tests.support.crawls import Crawls
@@ -60,7 +61,7 @@ def crawl_twice(crawls: Crawls, site: Pages, **options: Any) -> None:
 
 @pytest.fixture
 def pages(crawls: Crawls) -> PageService:
-    return PageService(crawls.database, archive=factories.archive_folder(crawls.settings))
+    return PageService(crawls.database, sources=SourceReader(factories.archive_folder(crawls.settings)))
 
 
 def found(crawls: Crawls, kind: PageChange) -> list[tuple[str, int | None, int | None]]:
@@ -160,7 +161,7 @@ def test_what_cannot_be_compared_says_why(crawls: Crawls, site: Pages, pages: Pa
         pages.versions(address, "other")
     with pytest.raises(NotFound, match="has no answer yet"):
         pages.versions(url(site, "/nothing"))
-    elsewhere = PageService(crawls.database, archive=crawls.folder / "nothing").diff(address)
+    elsewhere = PageService(crawls.database, sources=SourceReader(crawls.folder / "nothing")).diff(address)
     assert elsewhere.text is None
     assert elsewhere.note is not None
     assert "is in an archive file of worker" in elsewhere.note
