@@ -158,6 +158,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Tasks, batches, products
     "GET /api/tasks": _READ,
     "GET /api/tasks/{id}": _READ,
+    "GET /api/tasks/failed/count": _READ,
     "GET /api/tasks/{id}/history": _READ,
     "POST /api/admin/tasks": _CRAWL,
     "POST /api/admin/tasks/bulk": _CRAWL,
@@ -180,6 +181,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/proxies/health": _READ,
     "GET /api/proxies/cost": _READ,
     "GET /api/proxies/{id}": _READ,
+    "GET /api/proxies/{id}/domains": _READ,
     "POST /api/admin/proxies": RoutePolicy(Role.ADMIN, Scope.PROXIES, takes_idempotency_key=False),
     "PATCH /api/admin/proxies/{id}": _PROXIES,
     "DELETE /api/admin/proxies/{id}": _PROXIES,
