@@ -73,6 +73,7 @@ _DOMAINS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS, is_form=True)
 _PROXIES_FORM: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES, is_form=True)
 _OPERATE_FORM: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE, is_form=True)
 _ACCOUNTS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, is_form=True)
+_PROXY_FORM: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES, takes_idempotency_key=False, is_form=True)
 _PASSWORD_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, takes_idempotency_key=False, is_form=True)
 
 ROUTES: Final[Mapping[str, RoutePolicy]] = {
@@ -231,6 +232,25 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: pages, items, products
     # The dashboard: tasks
     # The dashboard: proxies
+    "GET /proxies": _READ,
+    "GET /proxies/new": _PROXIES,
+    "POST /proxies": _PROXY_FORM,
+    "GET /proxies/health": _READ,
+    "GET /proxies/cost": _READ,
+    "GET /proxies/pool": _READ,
+    "GET /proxies/domains/{domain}": _READ,
+    "POST /proxies/domains/{domain}/add": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/priority": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/enable": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/disable": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/remove": _PROXIES_FORM,
+    "GET /proxies/{id}": _READ,
+    "POST /proxies/{id}/edit": _PROXY_FORM,
+    "POST /proxies/{id}/enable": _PROXIES_FORM,
+    "POST /proxies/{id}/disable": _PROXIES_FORM,
+    "POST /proxies/{id}/test": _PROXY_FORM,
+    "GET /proxies/{id}/delete": _PROXIES,
+    "POST /proxies/{id}/delete": _PROXIES_FORM,
     # The dashboard: alerts, webhooks, storage
     # The dashboard: users, keys, audit
     "GET /users": _ACCOUNTS,
