@@ -42,6 +42,7 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",
     "holdfast.dashboard.pages.overview",
+    "holdfast.dashboard.pages.tasks",
     "holdfast.dashboard.pages.proxies",
     "holdfast.dashboard.pages.users",
     "holdfast.dashboard.pages.audit",

@@ -231,6 +231,22 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: workers and claims
     # The dashboard: pages, items, products
     # The dashboard: tasks
+    "GET /tasks": _READ,
+    "GET /tasks/new": _CRAWL,
+    "POST /tasks": _CRAWL_FORM,
+    "GET /tasks/restart-failed": _CRAWL,
+    "POST /tasks/restart-failed": _CRAWL_FORM,
+    "GET /tasks/{id}": _READ,
+    "POST /tasks/{id}/restart": _CRAWL_FORM,
+    "POST /tasks/{id}/restart-parsing": _CRAWL_FORM,
+    "POST /tasks/{id}/pause": _CRAWL_FORM,
+    "POST /tasks/{id}/resume": _CRAWL_FORM,
+    "POST /tasks/{id}/cancel": _CRAWL_FORM,
+    "POST /tasks/{id}/priority": _CRAWL_FORM,
+    "GET /batches": _READ,
+    "POST /batches": _CRAWL_FORM,
+    "GET /batches/{name}": _READ,
+    "POST /batches/{name}/restart": _CRAWL_FORM,
     # The dashboard: proxies
     "GET /proxies": _READ,
     "GET /proxies/new": _PROXIES,
