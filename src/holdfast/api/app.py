@@ -44,6 +44,9 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.overview",
     "holdfast.dashboard.pages.tasks",
     "holdfast.dashboard.pages.proxies",
+    "holdfast.dashboard.pages.alerts",
+    "holdfast.dashboard.pages.webhooks",
+    "holdfast.dashboard.pages.operations",
     "holdfast.dashboard.pages.users",
     "holdfast.dashboard.pages.audit",
 )

@@ -268,6 +268,14 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /proxies/{id}/delete": _PROXIES,
     "POST /proxies/{id}/delete": _PROXIES_FORM,
     # The dashboard: alerts, webhooks, storage
+    "GET /alerts": _READ,
+    "GET /webhooks": _READ,
+    "POST /webhooks/retry": _OPERATE_FORM,
+    "GET /webhooks/{id}": _READ,
+    "POST /webhooks/{id}/retry": _OPERATE_FORM,
+    "GET /operations": _READ,
+    "POST /operations/verify": _OPERATE_FORM,
+    "GET /operations/{id}": _READ,
     # The dashboard: users, keys, audit
     "GET /users": _ACCOUNTS,
     "POST /users": _PASSWORD_FORM,
