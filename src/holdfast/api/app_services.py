@@ -211,7 +211,9 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        return PageService(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+        settings = self.settings
+        rules, archive = factories.url_rules(settings), factories.archive_folder(settings)
+        return PageService(self.database, rules, settings.domains.registrable, archive)
 
     @cached_property
     def items(self) -> ItemService:

@@ -41,6 +41,8 @@ from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
 from holdfast.items.records import Item
 from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
     CrawlSummary,
     CreatedJob,
     EditedJob,
@@ -53,7 +55,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageFacts
+from holdfast.pages.records import CrawledPage, Explanation, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -245,6 +247,16 @@ def job_summary(job: JobRef) -> RequestSpec[CrawlSummary]:
     return RequestSpec("GET", format_path("/api/jobs/{}/summary", _job_segment(job)), decode_one(CrawlSummary))
 
 
+def comparison(job: JobRef) -> RequestSpec[Comparison]:
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/comparison", _job_segment(job)), decode_one(Comparison))
+
+
+def compared_pages(job: JobRef, kind: str) -> ListSpec[ComparedPage]:
+    """The pages of one kind of that comparison: `new`, `changed`, `gone`, `failed` or `unchanged`."""
+    return ListSpec(format_path("/api/jobs/{}/comparison/pages", _job_segment(job)), ComparedPage, {"kind": kind})
+
+
 def create_job(
     name: str,
     urls: Sequence[str],
@@ -412,6 +424,19 @@ def pages(
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def page_versions(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageVersion]]:
+    """The versions of a page, the newest first; without `job`, in the job that answered last."""
+    return RequestSpec("GET", "/api/pages/versions", decode_list(PageVersion), {"url": url, "job": _optional_job(job)})
+
+
+def page_diff(
+    url: str, *, job: JobRef | None = None, older: int | None = None, newer: int | None = None
+) -> RequestSpec[PageDiff]:
+    """The differences between two versions of a page, by their numbers; by default the current one and the one before."""
+    query = {"url": url, "job": _optional_job(job), "older": older, "newer": newer}
+    return RequestSpec("GET", "/api/pages/diff", decode_one(PageDiff), query)
 
 
 def purge_pages(

@@ -167,6 +167,7 @@ class Worker:
             flush=settings.flush,
             defaults=config.defaults,
             proxy_pauses=proxies.rests,
+            versions=settings.crawl.page_versions,
             archive=lambda: ArchiveWriter(config.archive_folder, name, settings.archive, software=config.agent),
             counters=self._counters,
             offer_page=self._extraction.offer,

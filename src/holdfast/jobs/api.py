@@ -1,4 +1,4 @@
-"""Routes of jobs: list, create, show, edit, summary, state, schedule, secrets, live progress."""
+"""Routes of jobs: list, create, show, edit, summary, comparison, state, schedule, secrets, live progress."""
 
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,16 @@ from holdfast.control.parsers import check_known
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import check_names, follow_up
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobFilter,
+    PageChange,
+)
 from holdfast.model.job import MAX_NAME_LENGTH, JobState, Scope
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
@@ -192,6 +201,29 @@ def summary(job: JobName, services: Services, caller: Caller) -> CrawlSummary:
     """URLs that were not crawled by reason, each with the option that changes it; waits and their ends; the next step. It reads all URLs
     of the job (about a second for a million of them), so it may be some seconds old (`now`), and one is computed at a time (429)."""
     return services.job_summaries.of(services.jobs(caller).id_of(job))
+
+
+@router.get("/api/jobs/{job}/comparison", summary="What a crawl changed", responses=documented(404))
+def compare(job: JobName, services: Services, caller: Caller) -> Comparison:
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged. A count of 100,000 is
+    a lower bound (`at_least`)."""
+    return services.jobs(caller).compare(job)
+
+
+@router.get("/api/jobs/{job}/comparison/pages", summary="Pages that a crawl changed", responses=documented(404))
+def compared_pages(
+    job: JobName,
+    kind: Annotated[PageChange, Query(description="Which pages.", examples=["changed"])],
+    services: Services,
+    caller: Caller,
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[ComparedPage]:
+    """The pages of one kind of the comparison. A new crawl begins another list."""
+    found = services.jobs(caller).compared_pages(job, kind, cursor=cursor, limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.delete("/api/jobs/{job}", summary="Delete a job", status_code=204, responses=documented(404))

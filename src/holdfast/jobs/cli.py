@@ -1,4 +1,4 @@
-"""`holdfast jobs`: list, show, create, edit, schedule, pause, resume, cancel, delete and watch jobs."""
+"""`holdfast jobs`: list, show, create, edit, schedule, pause, resume, cancel, delete, watch and compare jobs."""
 
 import time
 from collections.abc import Callable
@@ -18,14 +18,25 @@ from holdfast.cli.seeds import bad_seeds
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, StateChange
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    PageChange,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.service import JobService, OnProgress
 from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import JobState
 
 app = typer.Typer(
-    cls=Group, help="Jobs: list, show, create, edit, pause, resume, cancel and delete them.", no_args_is_help=True
+    cls=Group,
+    help="Jobs: list, show, compare, create, edit, pause, resume, cancel and delete them.",
+    no_args_is_help=True,
 )
 
 Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
@@ -43,6 +54,10 @@ class Jobs(Protocol):
     def show(self, job: str | int) -> Job: ...
 
     def summary(self, job: str | int) -> CrawlSummary: ...
+
+    def compare(self, job: str | int) -> Comparison: ...
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]: ...
 
     def schedule(self, job: str | int, when: str | None) -> datetime | None: ...
 
@@ -128,6 +143,72 @@ def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     output.print_line()
     for line in summary_lines(summary):
         output.print_line(output.safe(line))
+
+
+@app.command("compare", cls=Command)
+def compare(
+    ctx: typer.Context,
+    job: Which,
+    kind: Annotated[
+        PageChange | None, typer.Option("--kind", metavar="KIND", help=f"List pages: {', '.join(PageChange)}.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most so many.")] = 100,
+    as_json: output.Json = False,
+) -> None:
+    """Compare the last crawl of a job with the one before: how many pages are new, changed, gone, failed or unchanged.
+
+    `holdfast pages diff URL` shows what changed on one of them. A page that redirects now, or whose server did not answer, keeps its
+    last answer and is in no count.
+
+    Examples:
+        holdfast jobs compare news
+        holdfast jobs compare news --kind changed --limit 20
+        holdfast jobs compare news --kind gone --json
+    """
+    jobs = _jobs(ctx)
+    found = jobs.compare(job)
+    pages = [] if kind is None else jobs.some_compared(job, kind, limit)
+    if as_json:
+        output.print_json(asdict(found) | ({} if kind is None else {"pages": pages}))
+        return
+    if kind is None:
+        output.print_fields(_comparison_fields(found))
+        return
+    rows = [
+        (
+            output.format_time(page.at),
+            _before_and_after(page.status_before, page.status),
+            page.version if page.version is not None else "-",
+            page.url,
+            page.title or "",
+        )
+        for page in pages
+    ]
+    output.print_table(["WHEN", "STATUS", "BEFORE", "URL", "TITLE"], rows, right="BEFORE")
+    total = getattr(found, kind)
+    if len(pages) < total:
+        command_context.say(f"{len(pages):,} of {_at_least(found, kind)} pages; `--limit` shows more.")
+
+
+def _comparison_fields(found: Comparison) -> list[tuple[str, object]]:
+    ended = f", ended {output.format_time(found.ended_at)} UTC" if found.ended_at else ", not ended yet"
+    before = f"{output.format_time(found.previous_started_at)} UTC" if found.previous_started_at else "none: all is new"
+    return [
+        ("Job", found.job),
+        ("Crawl", f"{found.crawl}, begun {output.format_time(found.started_at)} UTC{ended}"),
+        ("Before it", before),
+        *((change.capitalize(), _at_least(found, change)) for change in PageChange),
+    ]
+
+
+def _at_least(found: Comparison, change: PageChange) -> str:
+    """A count; one that is a lower bound with a plus."""
+    return f"{getattr(found, change):,}{'+' if change in found.at_least else ''}"
+
+
+def _before_and_after(before: int | None, after: int | None) -> str:
+    numbers = ["-" if status is None else str(status) for status in (before, after)]
+    return numbers[1] if before in (None, after) else " → ".join(numbers)
 
 
 @app.command("create", cls=Command)

@@ -122,6 +122,59 @@ class StateChange:
     after: JobState
 
 
+class PageChange(StrEnum):
+    """What became of a page in a crawl, compared with the crawl before."""
+
+    NEW = "new"
+    """It was no page before: never fetched, or not found."""
+    CHANGED = "changed"
+    """Its content differs."""
+    GONE = "gone"
+    """It was a page, and is not found (404, 410)."""
+    FAILED = "failed"
+    """It was a page, and answers with an error."""
+    UNCHANGED = "unchanged"
+
+
+@record
+class Comparison:
+    """A job's last crawl compared with the one before: pages by what became of them. A page that redirects now, or whose server did not
+    answer, keeps its last answer and is in no count."""
+
+    job: str
+    crawl: int
+    """The id of the last crawl; it may still be running."""
+    started_at: datetime
+    ended_at: datetime | None
+    previous_started_at: datetime | None
+    """When the crawl before began; null: there is none, and every page is new."""
+    new: int
+    changed: int
+    gone: int
+    failed: int
+    unchanged: int
+    at_least: list[PageChange]
+    """The kinds of which there may be more: so many pages were fetched that not all were counted."""
+
+
+@record
+class ComparedPage:
+    """A page of one kind in the comparison of two crawls."""
+
+    url: str | None
+    domain: str | None
+    change: PageChange
+    title: str | None
+    title_before: str | None
+    status: int | None
+    """Of the last answer."""
+    status_before: int | None
+    at: datetime
+    """When the crawl fetched it."""
+    version: int | None
+    """The number of the version before; null: there is none."""
+
+
 @record
 class JobFilter(ListFilter):
     """Which jobs to list; None: all."""

@@ -1,4 +1,4 @@
-"""Jobs: list, show, create, edit, schedule, pause, resume, cancel, delete.
+"""Jobs: list, show, compare crawls, create, edit, schedule, pause, resume, cancel, delete.
 
 The rule: pausing and cancelling are a state in the database. Workers read it, commit, and release their domains; a crash ends the same way.
 """
@@ -10,15 +10,28 @@ from typing import Any
 
 from holdfast.db import audit, crawls, jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.db.keyset_pagination import Key, Page, check_page_size
+from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs import edits, live
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
-from holdfast.jobs.queries import actions
+from holdfast.jobs.queries import actions, comparison
 from holdfast.jobs.queries import jobs as queries
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter, JobProgress, StateChange
+from holdfast.jobs.queries.comparison import ComparedCrawl
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobFilter,
+    JobProgress,
+    PageChange,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
+from holdfast.model.cursor import encode_cursor
 from holdfast.model.job import JobAction
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
@@ -78,6 +91,54 @@ class JobService:
         """Return how a job stands: URLs not crawled by reason, waits, and the next step. Reads all of its URLs."""
         with self.database.session() as connection:
             return summarize_job(connection, crawls.get(connection, _id(connection, job)))
+
+    def compare(self, job: str | int) -> Comparison:
+        """Compare the last crawl of a job with the one before: counts of pages by what became of them. Raises NotFound if it was never
+        crawled. Each count is exact below `comparison.COUNT_LIMIT`."""
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            crawl = _last_crawl(connection, job_id)
+            found = comparison.counts(connection, job_id, crawl)
+        capped = [change for change, count in found.items() if count >= comparison.COUNT_LIMIT]
+        fetched = found[PageChange.NEW] + found[PageChange.CHANGED] + found[PageChange.UNCHANGED]
+        if fetched >= comparison.COUNT_LIMIT and PageChange.UNCHANGED not in capped:
+            capped.append(PageChange.UNCHANGED)
+        return Comparison(
+            crawl.job,
+            crawl.id,
+            crawl.started_at,
+            crawl.ended_at,
+            crawl.previous_started_at,
+            new=found[PageChange.NEW],
+            changed=found[PageChange.CHANGED],
+            gone=found[PageChange.GONE],
+            failed=found[PageChange.FAILED],
+            unchanged=found[PageChange.UNCHANGED],
+            at_least=capped,
+        )
+
+    def compared_pages(
+        self, job: str | int, change: PageChange, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[ComparedPage]:
+        """Return one page of the pages of a kind in `compare`; `cursor` is the `next` of the page before, encoded. Raises UsageError,
+        NotFound."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            crawl = _last_crawl(connection, job_id)
+            return comparison.page(connection, job_id, crawl, change, cursor=cursor, limit=limit)
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]:
+        """Return the first pages of a kind in `compare`, at most `limit`. Raises NotFound."""
+        rows: list[ComparedPage] = []
+        cursor: str | None = None
+        while len(rows) < limit:
+            found = self.compared_pages(job, change, cursor=cursor, limit=min(limit - len(rows), MAX_PAGE))
+            rows += found.rows
+            if found.next is None:
+                break
+            cursor = encode_cursor(found.next)
+        return rows
 
     def create(
         self,
@@ -204,3 +265,10 @@ class JobService:
 
 def _id(connection: Connection, job: str | int) -> int:
     return job if isinstance(job, int) else jobs.find(connection, job)
+
+
+def _last_crawl(connection: Connection, job_id: int) -> ComparedCrawl:
+    crawl = comparison.last_crawl(connection, job_id)
+    if crawl is None:
+        raise NotFound(f"Job {job_id} was not crawled yet, so there is nothing to compare.")
+    return crawl

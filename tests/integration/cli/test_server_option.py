@@ -162,6 +162,38 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
     both.refused("jobs", "show", "far")
 
 
+def test_versions_of_pages_and_the_comparison_of_crawls(both: Both, database: Database, store: Store) -> None:
+    both.refused("jobs", "compare", "default")
+    crawl = crawl_a_little(database, store)
+    both.refused("pages", "diff", HOME)
+    store.connection.execute(
+        """INSERT INTO page_versions
+               (domain_id, job_id, url_key, number, crawled_at, replaced_at, crawl_id, change, status, outcome, title, content_length,
+                noindex)
+           SELECT p.domain_id, p.job_id, p.url_key, 1, p.crawled_at - interval '1 day', p.crawled_at, %s, 'changed', 203, 'ok', 'Old', 7,
+                  false
+           FROM crawled_pages p JOIN url_frontier f USING (domain_id, job_id, url_key) WHERE f.url = %s""",
+        (crawl.crawl_id, HOME),
+    )
+    compared = both.same("jobs", "compare", "default", "--kind", "changed")
+    assert (compared["changed"], compared["new"], compared["at_least"]) == (1, 2, [])
+    assert [(page["title_before"], page["status_before"], page["status"]) for page in compared["pages"]] == [
+        ("Old", 203, 200)
+    ]
+    assert "203 → 200" in both.shown("jobs", "compare", "default", "--kind", "changed")
+    assert "none: all is new" in both.shown("jobs", "compare", "default")
+    assert len(both.same("jobs", "compare", "default", "--kind", "new", "--limit", "1")["pages"]) == 1
+    assert [version["current"] for version in both.same("pages", "versions", HOME)] == [True, False]
+    diff = both.same("pages", "diff", HOME, "--job", "default")
+    assert diff["note"] == "The text of version 1 is nowhere: its job was crawled with `--no-archive`."
+    assert {fact["name"] for fact in diff["facts"]} >= {"status", "title", "content_length"}
+    assert "203 → 200" in both.shown("pages", "diff", HOME)
+    both.refused("pages", "diff", HOME, "--older", "5")
+    both.refused("pages", "diff", HOME, "--older", "2", "--newer", "1")
+    both.refused("pages", "versions", "https://nobody.example/")
+    both.refused("jobs", "compare", "nothing")
+
+
 def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "urls.txt"
     file.write_text("".join(f"https://shop.example/{number}\n" for number in range(1, 4)) + "http://\n")

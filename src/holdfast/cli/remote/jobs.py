@@ -11,7 +11,18 @@ from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, as_sent, refu
 from holdfast.client import Client
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobChanges, JobOptions, StateChange
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobChanges,
+    JobOptions,
+    PageChange,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress, open_seeds
 from holdfast.jobs.service import OnProgress
 
@@ -33,6 +44,14 @@ class RemoteJobs:
     def summary(self, job: str | int) -> CrawlSummary:
         """Return how a job stands."""
         return self.client.job_summary(job)
+
+    def compare(self, job: str | int) -> Comparison:
+        """Compare the last crawl of a job with the one before."""
+        return self.client.comparison(job)
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]:
+        """Return the first pages of a kind in that comparison."""
+        return list(islice(self.client.compared_pages(job, str(change)), limit))
 
     def create(
         self, request: CrawlRequest, on_progress: Callable[[ImportProgress], None], schedule: str | None = None
