@@ -236,9 +236,9 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: pages, items, products
     # The dashboard: tasks
     "GET /tasks": _READ,
-    "GET /tasks/new": _CRAWL,
+    "GET /tasks/new": _READ,
     "POST /tasks": _CRAWL_FORM,
-    "GET /tasks/restart-failed": _CRAWL,
+    "GET /tasks/restart-failed": _READ,
     "POST /tasks/restart-failed": _CRAWL_FORM,
     "GET /tasks/{id}": _READ,
     "POST /tasks/{id}/restart": _CRAWL_FORM,
@@ -253,7 +253,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /batches/{name}/restart": _CRAWL_FORM,
     # The dashboard: proxies
     "GET /proxies": _READ,
-    "GET /proxies/new": _PROXIES,
+    "GET /proxies/new": _READ,
     "POST /proxies": _PROXY_FORM,
     "GET /proxies/health": _READ,
     "GET /proxies/cost": _READ,
@@ -269,7 +269,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /proxies/{id}/enable": _PROXIES_FORM,
     "POST /proxies/{id}/disable": _PROXIES_FORM,
     "POST /proxies/{id}/test": _PROXY_FORM,
-    "GET /proxies/{id}/delete": _PROXIES,
+    "GET /proxies/{id}/delete": _READ,
     "POST /proxies/{id}/delete": _PROXIES_FORM,
     # The dashboard: alerts, webhooks, storage
     "GET /alerts": _READ,
@@ -291,8 +291,8 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /users/{name}/sessions/end": _ACCOUNTS_FORM,
     "GET /users/{name}/delete": _ACCOUNTS,
     "POST /users/{name}/delete": _ACCOUNTS_FORM,
-    "GET /keys": _ACCOUNTS,
-    "POST /keys/{id}/revoke": _ACCOUNTS_FORM,
+    "GET /users/all/keys": _ACCOUNTS,
+    "POST /users/all/keys/{id}/revoke": _ACCOUNTS_FORM,
     "GET /audit": _ACCOUNTS,
 }
 """By method and path, as the app knows them."""
