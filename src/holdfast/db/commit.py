@@ -82,6 +82,7 @@ ON CONFLICT (domain_id, job_id) DO UPDATE SET
     errors = jd.errors + excluded.errors,
     bytes = jd.bytes + excluded.bytes,
     depth_reached = GREATEST(jd.depth_reached, excluded.depth_reached),
+    seeded = NULLIF(jd.seeded, false),
     crawl_id = COALESCE(excluded.crawl_id, jd.crawl_id),
     budget_used = excluded.budget_used + CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.budget_used END,
     granted = CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN excluded.budget_used
