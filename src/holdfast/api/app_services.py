@@ -40,6 +40,7 @@ from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
 from holdfast.stats.service import Cached, StatsService
+from holdfast.storage.service import StorageService
 from holdfast.tasks.records import TaskCount
 from holdfast.tasks.service import TaskService
 from holdfast.webhooks.records import Outbox
@@ -213,9 +214,7 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        settings = self.settings
-        rules, archive = factories.url_rules(settings), factories.archive_folder(settings)
-        return PageService(self.database, rules, settings.domains.registrable, archive)
+        return factories.page_service(self.settings, self.database)
 
     @cached_property
     def items(self) -> ItemService:
@@ -289,9 +288,14 @@ class AppServices:
         return WebhookService(self.database)
 
     @cached_property
+    def storage(self) -> StorageService:
+        """The storage report, cached for a minute."""
+        return factories.storage_service(self.settings, self.database)
+
+    @cached_property
     def workers(self) -> WorkerService:
         """Workers, runs and claims."""
-        return WorkerService(self.database)
+        return WorkerService(self.database, self.settings.domains.registrable)
 
 
 # Both are coroutines, as FastAPI would run a plain function in another thread than the request.
