@@ -48,6 +48,7 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.alerts",
     "holdfast.dashboard.pages.webhooks",
     "holdfast.dashboard.pages.operations",
+    "holdfast.dashboard.pages.storage",
     "holdfast.dashboard.pages.users",
     "holdfast.dashboard.pages.audit",
 )

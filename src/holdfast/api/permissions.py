@@ -285,10 +285,12 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /proxies/{id}/delete": _PROXIES_FORM,
     # The dashboard: alerts, webhooks, storage
     "GET /alerts": _READ,
+    "POST /alerts/acknowledge": _OPERATE_FORM,
     "GET /webhooks": _READ,
     "POST /webhooks/retry": _OPERATE_FORM,
     "GET /webhooks/{id}": _READ,
     "POST /webhooks/{id}/retry": _OPERATE_FORM,
+    "GET /storage": _READ,
     "GET /operations": _READ,
     "POST /operations/verify": _OPERATE_FORM,
     "GET /operations/{id}": _READ,

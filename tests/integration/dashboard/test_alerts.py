@@ -40,3 +40,21 @@ def test_firing_and_past(rita: Browser, alert: int) -> None:
     assert "/proxies/domains/shop.example" in page.text
     assert "<form" not in rita.client.get("/regions/alerts").json()["alerts-firing"]
     assert "cursor" in rita.get("/alerts", cursor="odd").notice
+
+
+def test_it_is_acknowledged(ada: Browser, rita: Browser, connection: psycopg.Connection, alert: int) -> None:
+    assert "3 domains" in rita.get("/alerts").words, "in the words of its kind"
+    assert "/alerts/acknowledge" not in rita.get("/alerts").text
+    assert "<button" not in rita.client.get("/regions/alerts").json()["alerts-firing"]
+    assert rita.forge("/alerts/acknowledge", id=alert).status == 403
+    region = ada.client.get("/regions/alerts").json()["alerts-firing"]
+    assert f'form="acknowledge" name="id" value="{alert}"' in region
+    assert "<form" not in region
+    page = ada.send("/alerts", "/alerts/acknowledge", id=alert)
+    assert page.notice == f"Alert {alert} is acknowledged by ada; it fires until its cause is gone."
+    assert "acknowledged worker silent" in page.words
+    stored = connection.execute("SELECT acknowledged_by, resolved_at FROM alerts WHERE id = %s", (alert,)).fetchone()
+    assert stored == ("ada", None)
+    assert "There is no alert 815" in ada.send("/alerts", "/alerts/acknowledge", id=815).notice
+    assert "is resolved" in ada.send("/alerts", "/alerts/acknowledge", id=alert - 1).notice
+    assert "Choose an alert." in ada.send("/alerts", "/alerts/acknowledge").notice
