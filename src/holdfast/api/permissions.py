@@ -73,6 +73,8 @@ _DOMAINS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS, is_form=True)
 _PROXIES_FORM: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES, is_form=True)
 _OPERATE_FORM: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE, is_form=True)
 _ACCOUNTS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, is_form=True)
+_PROXY_FORM: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES, takes_idempotency_key=False, is_form=True)
+_PASSWORD_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, takes_idempotency_key=False, is_form=True)
 
 ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Pages for people
@@ -172,6 +174,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Tasks, batches, products
     "GET /api/tasks": _READ,
     "GET /api/tasks/{id}": _READ,
+    "GET /api/tasks/failed/count": _READ,
     "GET /api/tasks/{id}/history": _READ,
     "POST /api/admin/tasks": _CRAWL,
     "POST /api/admin/tasks/bulk": _CRAWL,
@@ -194,6 +197,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/proxies/health": _READ,
     "GET /api/proxies/cost": _READ,
     "GET /api/proxies/{id}": _READ,
+    "GET /api/proxies/{id}/domains": _READ,
     "POST /api/admin/proxies": RoutePolicy(Role.ADMIN, Scope.PROXIES, takes_idempotency_key=False),
     "PATCH /api/admin/proxies/{id}": _PROXIES,
     "DELETE /api/admin/proxies/{id}": _PROXIES,
@@ -243,8 +247,66 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: workers and claims
     # The dashboard: pages, items, products
     # The dashboard: tasks
+    "GET /tasks": _READ,
+    "GET /tasks/new": _READ,
+    "POST /tasks": _CRAWL_FORM,
+    "GET /tasks/restart-failed": _READ,
+    "POST /tasks/restart-failed": _CRAWL_FORM,
+    "GET /tasks/{id}": _READ,
+    "POST /tasks/{id}/restart": _CRAWL_FORM,
+    "POST /tasks/{id}/restart-parsing": _CRAWL_FORM,
+    "POST /tasks/{id}/pause": _CRAWL_FORM,
+    "POST /tasks/{id}/resume": _CRAWL_FORM,
+    "POST /tasks/{id}/cancel": _CRAWL_FORM,
+    "POST /tasks/{id}/priority": _CRAWL_FORM,
+    "GET /batches": _READ,
+    "POST /batches": _CRAWL_FORM,
+    "GET /batches/{name}": _READ,
+    "POST /batches/{name}/restart": _CRAWL_FORM,
     # The dashboard: proxies
+    "GET /proxies": _READ,
+    "GET /proxies/new": _READ,
+    "POST /proxies": _PROXY_FORM,
+    "GET /proxies/health": _READ,
+    "GET /proxies/cost": _READ,
+    "GET /proxies/pool": _READ,
+    "GET /proxies/domains/{domain}": _READ,
+    "POST /proxies/domains/{domain}/add": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/priority": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/enable": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/disable": _PROXIES_FORM,
+    "POST /proxies/domains/{domain}/{id}/remove": _PROXIES_FORM,
+    "GET /proxies/{id}": _READ,
+    "POST /proxies/{id}/edit": _PROXY_FORM,
+    "POST /proxies/{id}/enable": _PROXIES_FORM,
+    "POST /proxies/{id}/disable": _PROXIES_FORM,
+    "POST /proxies/{id}/test": _PROXY_FORM,
+    "GET /proxies/{id}/delete": _READ,
+    "POST /proxies/{id}/delete": _PROXIES_FORM,
     # The dashboard: alerts, webhooks, storage
+    "GET /alerts": _READ,
+    "POST /alerts/acknowledge": _OPERATE_FORM,
+    "GET /webhooks": _READ,
+    "POST /webhooks/retry": _OPERATE_FORM,
+    "GET /webhooks/{id}": _READ,
+    "POST /webhooks/{id}/retry": _OPERATE_FORM,
+    "GET /storage": _READ,
+    "GET /operations": _READ,
+    "POST /operations/verify": _OPERATE_FORM,
+    "GET /operations/{id}": _READ,
     # The dashboard: users, keys, audit
+    "GET /users": _ACCOUNTS,
+    "POST /users": _PASSWORD_FORM,
+    "GET /users/{name}": _ACCOUNTS,
+    "POST /users/{name}/role": _ACCOUNTS_FORM,
+    "POST /users/{name}/disable": _ACCOUNTS_FORM,
+    "POST /users/{name}/enable": _ACCOUNTS_FORM,
+    "POST /users/{name}/password": _PASSWORD_FORM,
+    "POST /users/{name}/sessions/end": _ACCOUNTS_FORM,
+    "GET /users/{name}/delete": _ACCOUNTS,
+    "POST /users/{name}/delete": _ACCOUNTS_FORM,
+    "GET /users/all/keys": _ACCOUNTS,
+    "POST /users/all/keys/{id}/revoke": _ACCOUNTS_FORM,
+    "GET /audit": _ACCOUNTS,
 }
 """By method and path, as the app knows them."""

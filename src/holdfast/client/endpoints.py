@@ -81,6 +81,7 @@ from holdfast.tasks.records import (
     AskedTask,
     Batch,
     Bulk,
+    FailedTasks,
     RestartedTasks,
     Task,
     TaskArguments,
@@ -757,6 +758,14 @@ def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec
     return RequestSpec("POST", path, decode_one(TaskRestart), body={"reset_retry_count": reset_retry_count})
 
 
+def count_failed(
+    *, domain: str | None = None, batch: str | None = None, failed_after: datetime | None = None
+) -> RequestSpec[FailedTasks]:
+    """How many tasks `restart_failed` would restart with these filters."""
+    filters = {"domain": domain, "batch": batch, "failed_after": failed_after}
+    return RequestSpec("GET", "/api/tasks/failed/count", decode_one(FailedTasks), filters)
+
+
 def restart_failed(
     *,
     domain: str | None = None,
@@ -860,6 +869,11 @@ def proxies(
 def proxy(proxy: int) -> RequestSpec[Proxy]:
     """One proxy."""
     return RequestSpec("GET", format_path("/api/proxies/{}", proxy), decode_one(Proxy))
+
+
+def proxy_pools(proxy: int) -> ListSpec[ProxyMapping]:
+    """The pools that a proxy is in, by domain."""
+    return ListSpec(format_path("/api/proxies/{}/domains", proxy), ProxyMapping, {})
 
 
 def add_proxy(**proxy: Unpack[NewProxy]) -> RequestSpec[Proxy]:
