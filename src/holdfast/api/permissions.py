@@ -227,7 +227,27 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /overview": _READ,
     # The dashboard: jobs
     # The dashboard: domains
+    "GET /domains": _READ,
+    "POST /domains": _DOMAINS_FORM,
+    "POST /domains/bulk": _DOMAINS_FORM,
+    "GET /domains/{domain}": _READ,
+    "GET /domains/{domain}/history": _READ,
+    "POST /domains/{domain}/unblock": _DOMAINS_FORM,
+    "POST /domains/{domain}/active": _DOMAINS_FORM,
+    "POST /domains/{domain}/settings": _DOMAINS_FORM,
+    "GET /domains/{domain}/reset": _DOMAINS,
+    "POST /domains/{domain}/reset": _DOMAINS_FORM,
+    "GET /domains/{domain}/remove": _DOMAINS,
+    "POST /domains/{domain}/remove": _DOMAINS_FORM,
     # The dashboard: workers and claims
+    "GET /workers": _READ,
+    "POST /workers/release-expired": _OPERATE_FORM,
+    "POST /workers/close-silent-runs": _OPERATE_FORM,
+    "GET /workers/runs": _READ,
+    "GET /workers/claims": _READ,
+    "GET /workers/{name}": _READ,
+    "GET /workers/{name}/release": _OPERATE,
+    "POST /workers/{name}/release": _OPERATE_FORM,
     # The dashboard: pages, items, products
     # The dashboard: tasks
     # The dashboard: proxies
