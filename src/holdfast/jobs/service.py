@@ -1,4 +1,4 @@
-"""Jobs: list, show, compare crawls, create, edit, schedule, pause, resume, cancel, delete.
+"""Jobs: list, show, compare crawls, plan, create, edit, log, schedule, pause, resume, cancel, delete.
 
 The rule: pausing and cancelling are a state in the database. Workers read it, commit, and release their domains; a crash ends the same way.
 """
@@ -12,18 +12,24 @@ from holdfast.db import audit, crawls, job_rules, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
-from holdfast.jobs import edits, live
+from holdfast.jobs import edits, live, log
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
+from holdfast.jobs.planner import CrawlPlanner
 from holdfast.jobs.queries import actions, comparison
+from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import jobs as queries
+from holdfast.jobs.queries import log as log_queries
 from holdfast.jobs.queries.comparison import ComparedCrawl
 from holdfast.jobs.records import (
     ComparedPage,
     Comparison,
+    CrawlPlan,
     CrawlSummary,
     CreatedJob,
     EditedJob,
     Job,
+    JobDepths,
+    JobEvent,
     JobFilter,
     JobProgress,
     PageChange,
@@ -144,6 +150,27 @@ class JobService:
                 break
             cursor = encode_cursor(found.next)
         return rows
+
+    def depths(self, job: str | int) -> JobDepths:
+        """Return the URLs of a job by depth and state; of more than 100 000, by a sample. Raises NotFound."""
+        with self.database.session() as connection:
+            return depth_queries.depths(connection, crawls.get(connection, _id(connection, job)))
+
+    def events(self, job: str | int, after: Key | None = None, limit: int = 100) -> Page[JobEvent]:
+        """Return one page of a job's log, the newest entry first: state changes and runs of workers of the last day, edits, retries, starts
+        by its schedule, and all its crawls. `after` is the `next` of the page before. Raises NotFound, UsageError."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            job_id = jobs.id_of(connection, job)
+            found = log_queries.page(connection, job_id, after=after, limit=limit)
+        return Page([log.event(row) for row in found.rows], found.next)
+
+    def plan(self, crawl_service: CrawlService, request: CrawlRequest) -> CrawlPlan:
+        """Plan a crawl before it starts: of a new job, or of an existing one that is named without seeds. Nothing is written.
+
+        Raises UsageError, NotFound, BadUrl; Refused if a new job has the name of another.
+        """
+        return CrawlPlanner(self.database, crawl_service.importer, crawl_service.max_depth).plan(request)
 
     def create(
         self,
