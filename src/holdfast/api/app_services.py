@@ -40,6 +40,7 @@ from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
 from holdfast.stats.service import StatsService
+from holdfast.storage.service import StorageService
 from holdfast.tasks.service import TaskService
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.service import WorkerService
@@ -211,9 +212,7 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        settings = self.settings
-        rules, archive = factories.url_rules(settings), factories.archive_folder(settings)
-        return PageService(self.database, rules, settings.domains.registrable, archive)
+        return factories.page_service(self.settings, self.database)
 
     @cached_property
     def items(self) -> ItemService:
@@ -278,9 +277,14 @@ class AppServices:
         return WebhookService(self.database)
 
     @cached_property
+    def storage(self) -> StorageService:
+        """The storage report, cached for a minute."""
+        return factories.storage_service(self.settings, self.database)
+
+    @cached_property
     def workers(self) -> WorkerService:
         """Workers, runs and claims."""
-        return WorkerService(self.database)
+        return WorkerService(self.database, self.settings.domains.registrable)
 
 
 # Both are coroutines, as FastAPI would run a plain function in another thread than the request.
