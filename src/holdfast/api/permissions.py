@@ -253,6 +253,8 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /domains/{domain}/settings": _DOMAINS_FORM,
     "GET /domains/{domain}/reset": _DOMAINS,
     "POST /domains/{domain}/reset": _DOMAINS_FORM,
+    "GET /domains/{domain}/release": _OPERATE,
+    "POST /domains/{domain}/release": _OPERATE_FORM,
     "GET /domains/{domain}/remove": _DOMAINS,
     "POST /domains/{domain}/remove": _DOMAINS_FORM,
     # The dashboard: workers and claims
