@@ -51,6 +51,8 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.storage",
     "holdfast.dashboard.pages.users",
     "holdfast.dashboard.pages.audit",
+    "holdfast.dashboard.pages.domains",
+    "holdfast.dashboard.pages.workers",
 )
 """The modules with a `router` whose paths are written in full."""
 

@@ -33,6 +33,7 @@ from holdfast.domains.records import (
     DomainFacts,
     DomainReset,
     MaintenanceWindow,
+    MatchingDomains,
     RobotsFile,
     Tenure,
     Transition,
@@ -607,6 +608,56 @@ def unblock_domain(domain: str, *, reason: str | None = None) -> RequestSpec[Dom
     return RequestSpec("POST", format_path("/api/admin/domains/{}/unblock", domain), decode_one(DomainReset), body=body)
 
 
+def count_matching_domains(
+    action: str,
+    *,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[MatchingDomains]:
+    """Count the domains that `change_matching_domains` would change: `reset`, `unblock`, `switch-off` or `switch-on`."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    return RequestSpec("POST", "/api/admin/domains/bulk/count", decode_one(MatchingDomains), body=body)
+
+
+def change_matching_domains(
+    action: str,
+    *,
+    reason: str | None = None,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[Operation]:
+    """Reset, unblock or switch all domains that match the filters, in the background; `wait` for the operation. Without a filter
+    `all_domains` must be True."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    body |= {} if reason is None else {"reason": reason}
+    return RequestSpec("POST", "/api/admin/domains/bulk", decode_one(Operation), body=body)
+
+
+def _bulk(
+    action: str,
+    status: str | None,
+    active: bool | None,
+    claimed: bool | None,
+    worker: str | None,
+    name: str | None,
+    parent: str | None,
+    all_domains: bool,
+) -> dict[str, Any]:
+    filters = {"status": status, "active": active, "claimed": claimed, "worker": worker, "name": name, "parent": parent}
+    given = {field: value for field, value in filters.items() if value is not None}
+    return {"action": action, **given, "all_domains": all_domains}
+
+
 def remove_domain(domain: str) -> RequestSpec[None]:
     """Remove a domain with its URLs and pages; the log keeps what was fetched from it."""
     return RequestSpec("DELETE", format_path("/api/admin/domains/{}", domain), no_body)
@@ -683,6 +734,11 @@ def storage() -> RequestSpec[StorageReport]:
 def workers(*, alive: bool | None = None) -> ListSpec[Worker]:
     """Workers, by name."""
     return ListSpec("/api/workers", Worker, {"alive": alive})
+
+
+def worker(name: str) -> RequestSpec[Worker]:
+    """A worker by its name: its state, its activity, and its figures."""
+    return RequestSpec("GET", format_path("/api/workers/{}", name), decode_one(Worker))
 
 
 def verify(*, archive: bool = True) -> RequestSpec[Operation]:
