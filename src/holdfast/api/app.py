@@ -42,6 +42,8 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",
     "holdfast.dashboard.pages.overview",
+    "holdfast.dashboard.pages.users",
+    "holdfast.dashboard.pages.audit",
 )
 """The modules with a `router` whose paths are written in full."""
 

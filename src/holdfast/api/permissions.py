@@ -73,6 +73,7 @@ _DOMAINS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS, is_form=True)
 _PROXIES_FORM: Final = RoutePolicy(Role.ADMIN, Scope.PROXIES, is_form=True)
 _OPERATE_FORM: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE, is_form=True)
 _ACCOUNTS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, is_form=True)
+_PASSWORD_FORM: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS, takes_idempotency_key=False, is_form=True)
 
 ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Pages for people
@@ -230,5 +231,18 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: proxies
     # The dashboard: alerts, webhooks, storage
     # The dashboard: users, keys, audit
+    "GET /users": _ACCOUNTS,
+    "POST /users": _PASSWORD_FORM,
+    "GET /users/{name}": _ACCOUNTS,
+    "POST /users/{name}/role": _ACCOUNTS_FORM,
+    "POST /users/{name}/disable": _ACCOUNTS_FORM,
+    "POST /users/{name}/enable": _ACCOUNTS_FORM,
+    "POST /users/{name}/password": _PASSWORD_FORM,
+    "POST /users/{name}/sessions/end": _ACCOUNTS_FORM,
+    "GET /users/{name}/delete": _ACCOUNTS,
+    "POST /users/{name}/delete": _ACCOUNTS_FORM,
+    "GET /keys": _ACCOUNTS,
+    "POST /keys/{id}/revoke": _ACCOUNTS_FORM,
+    "GET /audit": _ACCOUNTS,
 }
 """By method and path, as the app knows them."""
