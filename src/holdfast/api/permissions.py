@@ -227,6 +227,10 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: domains
     # The dashboard: workers and claims
     # The dashboard: pages, items, products
+    "GET /items": _READ,
+    "GET /items/item": _READ,
+    "GET /products": _READ,
+    "GET /products/{id}": _READ,
     # The dashboard: tasks
     # The dashboard: proxies
     # The dashboard: alerts, webhooks, storage

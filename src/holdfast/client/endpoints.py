@@ -423,10 +423,16 @@ def purge_pages(
 
 
 def items(
-    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+    *,
+    url: str | None = None,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    parser: str | None = None,
+    position: int | None = None,
 ) -> ListSpec[Item]:
-    """Items that parsers found on the pages of crawls."""
-    return ListSpec("/api/items", Item, {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser})
+    """Items that parsers found on the pages of crawls; `position` on their page, from 0."""
+    filters = {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser, "position": position}
+    return ListSpec("/api/items", Item, filters)
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:

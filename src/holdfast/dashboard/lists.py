@@ -30,6 +30,8 @@ class ShownList(Generic[Row]):
     """Why there are no rows: a filter that is wrong."""
     is_filtered: bool = False
     """Whether the list may have rows that the filters leave out."""
+    scanned: int | None = None
+    """How many rows a search without an index has looked at, if it goes on with the next page."""
 
 
 def read_list(context: PageContext, read: Callable[[Form], Page[Row]]) -> ShownList[Row]:

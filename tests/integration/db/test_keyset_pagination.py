@@ -34,7 +34,7 @@ GIVEN: dict[str, dict[str, object]] = {
         "until": datetime.now(UTC) - timedelta(hours=4),
     },
     "urls": {"state": "denied", "kind": "refresh", "priority": 1, "first_domain": 17, "last_domain": 900},
-    "items": {"parser": "rare", "url_key": b"x" * 16},
+    "items": {"parser": "rare", "url_key": b"x" * 16, "position": 3},
     "jobs": {"state": "paused", "prefix": "job-9"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},
     "workers": {"name": "crawler-8"},
