@@ -42,6 +42,7 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",
     "holdfast.dashboard.pages.overview",
+    "holdfast.dashboard.pages.pages",
     "holdfast.dashboard.pages.items",
     "holdfast.dashboard.pages.products",
     "holdfast.dashboard.pages.users",

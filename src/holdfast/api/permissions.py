@@ -136,6 +136,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "DELETE /api/frontier": _CRAWL,
     "GET /api/pages": _READ,
     "GET /api/pages/page": _READ,
+    "GET /api/pages/count": _READ,
     "GET /api/items": _READ,
     "DELETE /api/admin/pages": _OPERATE,
     "GET /api/explain": _READ,
@@ -227,6 +228,12 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: domains
     # The dashboard: workers and claims
     # The dashboard: pages, items, products
+    "GET /pages": _READ,
+    "GET /pages/page": _READ,
+    "POST /pages/task": _CRAWL_FORM,
+    "POST /pages/seed": RoutePolicy(Role.ADMIN, Scope.CRAWL, LimitedBy.SEED, is_form=True),
+    "GET /pages/purge": RoutePolicy(Role.ADMIN, Scope.OPERATE),
+    "POST /pages/purge": _OPERATE_FORM,
     "GET /items": _READ,
     "GET /items/item": _READ,
     "GET /products": _READ,

@@ -53,7 +53,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageFacts
+from holdfast.pages.records import CrawledPage, Explanation, PageCount, PageFacts
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -411,6 +411,14 @@ def pages(
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def count_pages(
+    *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None
+) -> RequestSpec[PageCount]:
+    """How many pages `purge_pages` would delete: exactly up to 100,000."""
+    query = {"job": _optional_job(job), "domain": domain, "before": before}
+    return RequestSpec("GET", "/api/pages/count", decode_one(PageCount), query)
 
 
 def purge_pages(

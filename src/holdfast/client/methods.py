@@ -109,6 +109,7 @@ class ClientMethods:
     recover_frontier = RequestMethod(endpoints.recover_frontier)
     clear_frontier = RequestMethod(endpoints.clear_frontier)
     page = RequestMethod(endpoints.page)
+    count_pages = RequestMethod(endpoints.count_pages)
     purge_pages = RequestMethod(endpoints.purge_pages)
     explain = RequestMethod(endpoints.explain)
     domain = RequestMethod(endpoints.domain)

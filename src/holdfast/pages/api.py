@@ -15,7 +15,7 @@ from holdfast.api.responses import accepted
 from holdfast.control.explain import UrlStory
 from holdfast.model.outcome import Outcome
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageFacts, PageFilter
+from holdfast.pages.records import CrawledPage, Explanation, PageCount, PageFacts, PageFilter
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
 
@@ -64,6 +64,17 @@ def pages(
 def page(url: _Url, services: Services, job: _Job = None) -> list[PageFacts]:
     """Everything that each job knows of a URL, the newest response first."""
     return services.pages.facts(url, job)
+
+
+@router.get("/api/pages/count", summary="How many pages a purge would delete", responses=documented(404))
+def count(
+    services: Services,
+    job: _Job = None,
+    domain: _Domain = None,
+    before: Annotated[Until, Query(description="Only what was fetched before this time.")] = None,
+) -> PageCount:
+    """Exactly up to 100,000."""
+    return services.pages.count_purge(job, domain, before)
 
 
 @router.delete(

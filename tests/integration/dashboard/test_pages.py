@@ -1,0 +1,170 @@
+"""Pages in the dashboard: search, everything about one page, actions, purge."""
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.db.connection import Database
+from holdfast.operations.service import OperationService
+from tests.support.browsing import Browser
+from tests.support.crawled import HOME, NASTY, crawl_a_little
+from tests.support.factories import Store
+from tests.support.furnished import put_items
+
+
+@pytest.fixture
+def store(connection: psycopg.Connection) -> Store:
+    return Store(connection)
+
+
+@pytest.fixture
+def job(database: Database, store: Store) -> str:
+    """The name of a job that has crawled a little."""
+    crawl_a_little(database, store)
+    return str(store.value("SELECT name FROM crawl_jobs WHERE id = %s", store.job))
+
+
+def test_without_pages_the_list_says_what_to_do(rita: Browser, ada: Browser) -> None:
+    page = rita.get("/pages")
+    assert page.status == 200
+    assert "No page was fetched yet." in page.words
+    assert "/jobs/new" not in page.text
+    assert "/jobs/new" in ada.get("/pages").text
+
+
+def test_the_list_and_its_filters(rita: Browser, job: str) -> None:
+    page = rita.get("/pages")
+    assert "4 rows shown" in page.words
+    assert "404 not found" in page.words
+    assert "Images" not in page.words
+    assert f"/jobs/{job}" in page.text
+    assert "\x1b" not in page.text
+    assert f"=HYPERLINK({'&#34;'}x" in page.text
+    for query, rows in {
+        "domain=example.com": 4,
+        f"job={job}": 4,
+        "status=404": 1,
+        "status_class=4": 1,
+        "outcome=not_found": 1,
+        "content_type=text/html": 2,
+        "since=2031-01-01T00:00": 0,
+        "until=2031-01-01T00:00&order=oldest": 4,
+    }.items():
+        words = rita.get(f"/pages?{query}").words
+        assert f"{rows} rows shown" in words or (rows == 1 and "1 row shown" in words), query
+    kept = rita.get("/pages?status=404&outcome=not_found").text
+    assert 'name="status" inputmode="numeric" value="404"' in kept
+    assert '<option value="not_found" selected>' in kept
+    assert "No page fits these filters." in rita.get("/pages?status=500").words
+    assert f"format=csv&amp;domain=example.com&amp;job={job}" in rita.get(f"/pages?job={job}&domain=example.com").text
+
+
+def test_wrong_filters_are_said_at_the_top(rita: Browser) -> None:
+    assert rita.get("/pages?status=abc").notice == "“Status” must be a whole number."
+    assert "“Outcome” must be one of" in rita.get("/pages?outcome=nice").notice
+    assert "“Since” must be a time" in rita.get("/pages?since=yesterday").notice
+    assert rita.get("/pages?domain=nowhere.example").notice
+    assert rita.get("/pages?cursor=AAAA").notice
+
+
+def test_everything_about_a_page(rita: Browser, connection: psycopg.Connection, job: str) -> None:
+    put_items(connection, HOME, {"name": "Lamp"})
+    page = rita.get("/pages/page", url=HOME)
+    assert page.status == 200
+    assert "done: it was fetched, and is a page" in page.words
+    assert "Content type text/html; charset=utf-8" in page.words
+    assert "1.2 kB" in page.words
+    assert "https://example.com/robots.txt of" in page.words
+    assert "42 ms" in page.words
+    assert "by shop in" in page.words
+    assert "/items/item?url=https%3A%2F%2Fexample.com%2F" in page.text
+    assert "\x1b" not in page.text
+    assert NASTY.partition("\x1b")[0] in page.words
+    assert f"Facts of job {job}" in page.words
+    assert f"Facts of job {job}" in rita.get("/pages/page", url=HOME, job=job).words
+    other = rita.get("/pages/page", url=HOME, job="nothing")
+    assert other.status == 200
+    assert "Job nothing does not know this URL" in other.words
+
+
+def test_pages_that_were_not_crawled_say_why(rita: Browser, job: str) -> None:
+    denied = rita.get("/pages/page", url=f"{HOME}private/x")
+    assert "Disallow: /private (line 2)" in denied.words
+    assert "denies it for" in denied.words
+    slow = rita.get("/pages/page", url=f"{HOME}slow")
+    assert "it was tried once, and will be tried again" in slow.words
+    outside = rita.get("/pages/page", url="https://outside.example/")
+    assert outside.status == 200
+    assert "a link that is not followed" in outside.words
+    assert f"Found on {HOME}" in outside.words
+
+
+def test_a_url_that_nobody_knows(rita: Browser, ada: Browser, job: str) -> None:
+    page = rita.get("/pages/page", url=f"{HOME}<b>never</b>")
+    assert page.status == 404
+    assert "No job has discovered" in page.words
+    assert "<b>never" not in page.text
+    assert "An admin can add it to a job" in page.words
+    assert page.forms() == ["/logout"]
+    assert {"/pages/task", "/pages/seed"} <= set(ada.get("/pages/page", url=f"{HOME}never").forms())
+    assert "http://example.com/ is" not in page.words
+    assert rita.get("/pages/page", url="ftp://example.com/").status in (400, 422)
+    assert rita.get("/pages/page").status == 422
+
+
+def test_a_url_as_a_task(ada: Browser, store: Store, job: str) -> None:
+    target = f"/pages/page?url={HOME}a"
+    done = ada.send(target, "/pages/task", url=f"{HOME}a")
+    assert done.notice.startswith("Task ")
+    assert store.value("SELECT url FROM crawl_tasks") == f"{HOME}a"
+    assert "has task" in ada.send(target, "/pages/task", url=f"{HOME}a").notice
+
+
+def test_a_url_as_a_seed_of_a_job(ada: Browser, store: Store, job: str) -> None:
+    url = f"{HOME}new"
+    assert ada.get("/pages/page", url=url).status == 404
+    done = ada.send(f"/pages/page?url={url}", "/pages/seed", url=url, job=job)
+    assert (done.status, done.notice) == (200, f"The URL waits in job {job}.")
+    assert store.value("SELECT state::text FROM url_frontier WHERE url = %s", url) == "waiting"
+    known = ada.send(f"/pages/page?url={url}", "/pages/seed", url=url, job=job)
+    assert known.notice == f"Job {job} knows the URL already; it stays as it was."
+    assert "nothing" in ada.send(f"/pages/page?url={url}", "/pages/seed", url=url, job="nothing").notice
+
+
+def test_purge_says_what_it_deletes_and_runs_in_the_background(
+    ada: Browser, database: Database, store: Store, job: str
+) -> None:
+    assert "/pages/purge?domain=example.com" in ada.get("/pages?domain=example.com").text
+    page = ada.get("/pages/purge?domain=example.com")
+    assert "This deletes 4 pages" in page.words
+    assert "The log of requests, the counters and the archive stay as they are." in page.words
+    done = ada.send("/pages/purge?domain=example.com", "/pages/purge")
+    assert "deletes the pages in the background" in done.notice
+    (asked,) = OperationService(database).listing()
+    assert (asked.kind, asked.arguments["domain"], asked.arguments["job"]) == ("purge-pages", "example.com", None)
+    assert "This deletes 4 pages: all of all jobs" in ada.get("/pages/purge").words
+    assert "No page would be deleted." in ada.get("/pages/purge?before=2020-01-01T00:00").words
+    assert ada.get("/pages/purge?domain=nowhere.example").status == 404
+
+
+def test_a_user_only_reads(rita: Browser, store: Store, job: str) -> None:
+    assert "/pages/purge" not in rita.get("/pages").text
+    assert rita.get("/pages/purge").status == 403
+    before = store.value("SELECT count(*) FROM audit_log")
+    forms: dict[str, dict[str, Any]] = {
+        "/pages/task": {"url": HOME},
+        "/pages/seed": {"url": f"{HOME}x", "job": job},
+        "/pages/purge": {"domain": "example.com"},
+    }
+    for target, fields in forms.items():
+        assert rita.forge(target, **fields).status == 403, target
+    assert store.value("SELECT count(*) FROM audit_log") == before
+    assert rita.get("/pages/page", url=HOME).forms() == ["/logout"]
+
+
+def test_pages_are_counted_over_the_api(ada: Browser, job: str) -> None:
+    client = ada.api.reader
+    assert client.get("/api/pages/count", params={"job": job}).json() == {"pages": 4, "more": False}
+    assert client.get("/api/pages/count?before=2020-01-01T00:00:00Z").json()["pages"] == 0
+    assert client.get("/api/pages/count?domain=nowhere.example").status_code == 404
