@@ -38,6 +38,7 @@ ROUTERS: Final = (
     "holdfast.proxies.api.pools",
     "holdfast.webhooks.api",
     "holdfast.workers.api",
+    "holdfast.storage.api",
     "holdfast.operations.api",
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",

@@ -39,6 +39,7 @@ from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
 from holdfast.stats.service import StatsService
+from holdfast.storage.service import StorageService
 from holdfast.tasks.service import TaskService
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.service import WorkerService
@@ -209,7 +210,7 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        return PageService(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+        return factories.page_service(self.settings, self.database)
 
     @cached_property
     def items(self) -> ItemService:
@@ -273,9 +274,14 @@ class AppServices:
         return WebhookService(self.database)
 
     @cached_property
+    def storage(self) -> StorageService:
+        """The storage report, cached for a minute."""
+        return factories.storage_service(self.settings, self.database)
+
+    @cached_property
     def workers(self) -> WorkerService:
         """Workers, runs and claims."""
-        return WorkerService(self.database)
+        return WorkerService(self.database, self.settings.domains.registrable)
 
 
 # Both are coroutines, as FastAPI would run a plain function in another thread than the request.

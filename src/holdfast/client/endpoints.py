@@ -53,7 +53,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageCount, PageFacts
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageFacts
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -67,7 +67,8 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
-from holdfast.stats.records import Outlook, Stats, TimeSeries
+from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
+from holdfast.storage.records import StorageReport
 from holdfast.tasks.records import (
     AskedTask,
     Batch,
@@ -193,9 +194,19 @@ def timeseries(
     )
 
 
+def recent_errors(*, minutes: int = 15) -> RequestSpec[list[ErrorCause]]:
+    """The errors of the last minutes (1 to 60) by outcome, the most frequent first."""
+    return RequestSpec("GET", "/api/stats/errors", decode_list(ErrorCause), {"minutes": minutes})
+
+
 def alerts(*, active: bool | None = None) -> ListSpec[Alert]:
     """Alerts, the newest first."""
     return ListSpec("/api/alerts", Alert, {"active": active})
+
+
+def acknowledge_alert(alert: int) -> RequestSpec[Alert]:
+    """Acknowledge an alert that fires. It still fires until its cause is gone."""
+    return RequestSpec("POST", format_path("/api/admin/alerts/{}/acknowledge", alert), decode_one(Alert))
 
 
 def deliveries(
@@ -397,20 +408,29 @@ def pages(
     outcome: str | None = None,
     content_type: str | None = None,
     content_hash: str | None = None,
+    url_prefix: str | None = None,
+    title: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     order: str = "newest",
 ) -> ListSpec[CrawledPage]:
-    """The last response for each URL. The order is `newest`, `oldest` or `key`."""
+    """The last response for each URL; those whose URLs begin with `url_prefix`, or with these words in the title. The order is
+    `newest`, `oldest` or `key`."""
     answer = {"status": status, "status_class": status_class, "outcome": outcome}
     content = {"content_type": content_type, "content_hash": content_hash, "since": since, "until": until}
-    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, "order": order}
+    search = {"url_prefix": url_prefix, "title": title}
+    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, **search, "order": order}
     return ListSpec("/api/pages", CrawledPage, filters)
 
 
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedPage]:
+    """The newest archived response for a URL: headers, body, text and links; `missing` says why there is none."""
+    return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
 
 
 def count_pages(
@@ -548,9 +568,11 @@ def claim_summary() -> RequestSpec[ClaimSummary]:
     return RequestSpec("GET", "/api/claims/summary", decode_one(ClaimSummary))
 
 
-def release_claims(*, force: bool = False, worker: str | None = None, all_active: bool = False) -> RequestSpec[int]:
-    """Release claims that have expired, or with `force` those of a worker or of all. Returns how many."""
-    body = {"force": force, "worker": worker, "all_active": all_active}
+def release_claims(
+    *, force: bool = False, worker: str | None = None, domain: str | None = None, all_active: bool = False
+) -> RequestSpec[int]:
+    """Release claims that have expired, or with `force` those of a worker, on a domain, or all. Returns how many."""
+    body = {"force": force, "worker": worker, "domain": domain, "all_active": all_active}
 
     def count(response: httpx.Response) -> int:
         return read(ReleasedClaims, document(response)).claims
@@ -576,6 +598,11 @@ def close_silent_runs(*, older_than_minutes: int = 60) -> RequestSpec[list[int]]
         return read(ClosedRuns, document(response)).runs
 
     return RequestSpec("POST", "/api/admin/runs/cleanup", ids, body=body)
+
+
+def storage() -> RequestSpec[StorageReport]:
+    """What the database of the server, its archive and its logs take, and how much room is left."""
+    return RequestSpec("GET", "/api/storage", decode_one(StorageReport))
 
 
 def workers(*, alive: bool | None = None) -> ListSpec[Worker]:

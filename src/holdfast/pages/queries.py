@@ -45,6 +45,10 @@ PAGES: Final = Listing(
         "outcome": "t.outcome = %(outcome)s",
         "content_type": "starts_with(t.content_type, %(content_type)s)",
         "content_hash": "t.content_hash = %(content_hash)s::bytea",
+        # A scalar subselect: for EXISTS the planner might read the whole frontier first.
+        "url_prefix": """(SELECT u.url ^@ ANY(%(url_prefix)s::text[]) FROM url_frontier u
+            WHERE u.domain_id = t.domain_id AND u.job_id = t.job_id AND u.url_key = t.url_key)""",
+        "title": "to_tsvector('simple', t.title) @@ websearch_to_tsquery('simple', %(title)s)",
         "since": Range("t.crawled_at", at_least="%(since)s::timestamptz"),
         "until": Range("t.crawled_at", below="%(until)s::timestamptz"),
     },
@@ -117,6 +121,18 @@ def facts(connection: psycopg.Connection, domain_id: int, url_key: bytes, job_id
     jobs = [row[0] for row in connection.execute(_JOBS, key)]
     with connection.cursor(row_factory=by_name(PageFacts)) as cursor:
         return cursor.execute(_FACTS, key | {"jobs": jobs}).fetchall()
+
+
+_TEXT: Final = """
+SELECT t.body FROM page_texts t JOIN crawl_jobs j ON j.id = t.job_id
+WHERE t.domain_id = %(domain)s AND t.url_key = %(key)s AND j.name = %(job)s AND j.deleted_at IS NULL
+"""
+
+
+def stored_text(connection: psycopg.Connection, domain_id: int, url_key: bytes, job: str) -> bytes | None:
+    """Return the stored text of a page, compressed by zstd; None: it is not stored."""
+    row = connection.execute(_TEXT, {"domain": domain_id, "key": url_key, "job": job}).fetchone()
+    return None if row is None else row[0]
 
 
 # Purge ----------------------------------------------------------------------------------------------------------------

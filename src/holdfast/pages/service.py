@@ -1,7 +1,7 @@
-"""Pages: list, all facts of one, purge."""
+"""Pages: list and search, all facts and the archived source of one, purge."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,11 +11,13 @@ from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import NotFound, UsageError
 from holdfast.model.domain_name import canonical_domain
+from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.url import DEFAULT_RULES, UrlRules
+from holdfast.model.url import DEFAULT_RULES, UrlRules, with_http
 from holdfast.pages import queries
 from holdfast.pages.queries import Purge
-from holdfast.pages.records import CrawledPage, PageCount, PageFacts, PageFilter
+from holdfast.pages.records import ArchivedPage, CrawledPage, PageCount, PageFacts, PageFilter
+from holdfast.pages.source import SourceReader, archive_ref
 
 KIND: Final = "pages"
 
@@ -27,12 +29,33 @@ class PageService:
     database: Database
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
+    sources: SourceReader = field(default_factory=lambda: SourceReader(None))
+    """Reads archived pages of this machine."""
 
     def page(
         self, where: PageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[CrawledPage]:
-        """Return one page of the list of last responses; `after` is the `next` of the page before. Raises UsageError, NotFound."""
-        return read_page(self.database, queries.PAGES, where, order, after, limit, registrable=self.registrable)
+        """Return one page of the list of last responses; `after` is the `next` of the page before. Raises UsageError, NotFound.
+
+        A search by title or URL prefix looks at 10,000 pages at most, since no index has them (ADR 0064): `scanned` of the result says so.
+        """
+        filters = (where or PageFilter()).given()
+        if "url_prefix" in filters:
+            filters |= self._prefix_filters(str(filters["url_prefix"]), filters.get("domain"))
+        return read_page(self.database, queries.PAGES, filters, order, after, limit, registrable=self.registrable)
+
+    def _prefix_filters(self, prefix: str, domain: object) -> dict[str, object]:
+        """Return the filters of a URL prefix: the domain of its host, and the beginnings of URLs as they are stored."""
+        as_stored = replace(
+            self.rules, tracking_parameters=(), session_parameters=(), strip_trailing_slash=False, sort_query=False
+        )
+        seed = make_seed(prefix, rules=as_stored, registrable=self.registrable)
+        if domain is not None and self._canonical(str(domain)) != seed.domain:
+            raise UsageError(
+                f"No URL of {domain} begins with {seed.url}, which is of {seed.domain}: leave one of them out."
+            )
+        beginnings = [seed.url, with_http(seed.url)] if seed.guessed else [seed.url]
+        return {"domain": seed.domain, "url_prefix": beginnings}
 
     def facts(self, url: str, job: str | int | None = None) -> list[PageFacts]:
         """Return what each job, or one, knows of a URL, the newest response first. Raises NotFound if none has discovered it."""
@@ -43,6 +66,21 @@ class PageService:
         if not found:
             raise NotFound(f"{seed.url} is not in the frontier; `holdfast explain {seed.url}` may know why.")
         return found
+
+    def source(self, url: str, job: str | int | None = None, *, version: ArchiveRef | None = None) -> ArchivedPage:
+        """Return the archived response for a URL, with its text and links: the newest one, or the one at `version`, the archive
+        reference of another response for that URL. Raises NotFound if no job has discovered the URL.
+
+        Where the bytes are not on this machine, or there are none, `missing` of the result says why.
+        """
+        found = self.facts(url, job)
+        page = next((one for one in found if version is not None or one.archive_segment is not None), found[0])
+        text = None
+        if page.has_text and version is None:
+            with self.database.session() as connection:
+                domain_id = domains.id_of(connection, page.domain)
+                text = queries.stored_text(connection, domain_id, bytes.fromhex(page.url_key), page.job)
+        return self.sources.read(page, version or archive_ref(page), text)
 
     def check_purge(
         self,

@@ -30,6 +30,8 @@ GIVEN: dict[str, dict[str, object]] = {
         "outcome": "ok",
         "content_type": "application/pdf",
         "content_hash": b"x",
+        "url_prefix": ["https://a", "https://example.com/articles/1"],
+        "title": "keeping 17",
         "since": datetime.now(UTC) - timedelta(hours=20),
         "until": datetime.now(UTC) - timedelta(hours=4),
     },
