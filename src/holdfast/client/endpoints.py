@@ -38,14 +38,17 @@ from holdfast.domains.records import (
     Transition,
 )
 from holdfast.errors import UsageError
-from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
+from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, Retried
 from holdfast.items.records import Item
 from holdfast.jobs.records import (
+    CrawlPlan,
     CrawlSummary,
     CreatedJob,
     EditedJob,
     Job,
     JobChanges,
+    JobDepths,
+    JobEvent,
     JobOptions,
     JobProgress,
     NewJob,
@@ -255,6 +258,28 @@ def job_summary(job: JobRef) -> RequestSpec[CrawlSummary]:
     return RequestSpec("GET", format_path("/api/jobs/{}/summary", _job_segment(job)), decode_one(CrawlSummary))
 
 
+def plan_job(urls: Sequence[str], *, name: str | None = None, **spec: Unpack[JobOptions]) -> RequestSpec[CrawlPlan]:
+    """Plan a job before it is made: pages, time and assumptions. Nothing is written or fetched."""
+    body = {"urls": list(urls), "name": name, "spec": spec}
+    return RequestSpec("POST", "/api/jobs/plan", decode_one(CrawlPlan), body=body)
+
+
+def job_plan(job: JobRef, *, again: bool = False) -> RequestSpec[CrawlPlan]:
+    """Plan what an existing job has left to do; `again`: all URLs that it knows."""
+    path = format_path("/api/jobs/{}/plan", _job_segment(job))
+    return RequestSpec("GET", path, decode_one(CrawlPlan), {"again": again})
+
+
+def job_depths(job: JobRef) -> RequestSpec[JobDepths]:
+    """URLs of a job by depth and state; of many, estimated from a sample."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/depths", _job_segment(job)), decode_one(JobDepths))
+
+
+def job_log(job: JobRef) -> ListSpec[JobEvent]:
+    """What happened to a job, the newest entry first."""
+    return ListSpec(format_path("/api/jobs/{}/log", _job_segment(job)), JobEvent, {})
+
+
 def create_job(
     name: str,
     urls: Sequence[str],
@@ -365,12 +390,28 @@ def frontier_urls(
     kind: str | None = None,
     priority: int | None = None,
     due: bool | None = None,
+    reason: str | None = None,
     order: str = "key",
 ) -> ListSpec[FrontierUrl]:
-    """URLs of the frontier, in any state. The order `taken` is the order in which a worker takes them, and needs a
-    domain and a job."""
+    """URLs of the frontier, in any state. `reason`: of those that do not wait, the code of the reason, as in the
+    summary of a job. The order `taken` is the order in which a worker takes them, and needs a domain and a job."""
     filters = {"domain": domain, "job": _optional_job(job), "state": state, "kind": kind, "priority": priority}
-    return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "order": order})
+    return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "reason": reason, "order": order})
+
+
+def retry_urls(
+    job: JobRef,
+    *,
+    urls: Sequence[str] = (),
+    reason: str | None = None,
+    state: str | None = None,
+    domain: str | None = None,
+    dry_run: bool = False,
+) -> RequestSpec[Retried]:
+    """Retry URLs of a job that were not crawled: these `urls`, or all of a reason, a state, a domain; without any of
+    them all that failed. `dry_run` only counts them. A completed or failed job is reopened."""
+    body = {"urls": list(urls), "reason": reason, "state": state, "domain": domain, "dry_run": dry_run}
+    return RequestSpec("POST", format_path("/api/jobs/{}/retry", _job_segment(job)), decode_one(Retried), body=body)
 
 
 def add_urls(urls: Sequence[str], *, job: JobRef | None = None, priority: str = "medium") -> RequestSpec[AddedUrls]:

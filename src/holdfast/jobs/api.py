@@ -1,4 +1,4 @@
-"""Routes of jobs: list, create, show, edit, summary, state, schedule, secrets, live progress."""
+"""Routes of jobs: list, plan, create, show, edit, summary, depths, log, state, schedule, secrets, live progress."""
 
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,9 @@ from holdfast.control.parsers import check_known
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import check_names, follow_up
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter
+from holdfast.jobs.queries.log import KEY_TYPES
+from holdfast.jobs.records import CrawlPlan, CrawlSummary, CreatedJob, EditedJob, Job, JobDepths, JobEvent, JobFilter
+from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import MAX_NAME_LENGTH, JobState, Scope
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
@@ -118,6 +120,18 @@ class NewJob(Body):
     """Sent to exactly the origins of `urls` (for http, https of the same host, too), and nowhere else."""
 
 
+class PlannedJob(Body):
+    """A job to plan."""
+
+    urls: Annotated[list[Text], Field(min_length=1, max_length=_MAX_SEEDS, examples=[["https://example.com/"]])]
+    """Its seeds. An invalid one is left out and reported, unless all are invalid."""
+    name: (
+        Annotated[ShortText, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^/\s][^/]*$", examples=["shop"])] | None
+    ) = None
+    """A name that is taken is refused, as it would be for a new job."""
+    spec: Spec = Field(default_factory=Spec)
+
+
 class Schedule(Body):
     """When a job is crawled again."""
 
@@ -147,15 +161,27 @@ def jobs(
 @router.post("/api/jobs", summary="Make a job", status_code=201)
 def create(body: NewJob, response: Response, services: Services, caller: Caller) -> CreatedJob:
     """Workers start it at once. A name that is taken is refused (409)."""
-    spec = body.spec
-    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
-    if spec.parser is not None:
-        check_known(spec.parser, services.settings.parsing)
+    if body.spec.parser is not None:
+        check_known(body.spec.parser, services.settings.parsing)
     secrets = None if body.secrets is None else body.secrets.to_request_secrets()
-    wanted = CrawlRequest(tuple(body.urls), job=body.name, options={**spec.model_dump(), **lists}, secrets=secrets)
+    wanted = CrawlRequest(tuple(body.urls), job=body.name, options=_options(body.spec), secrets=secrets)
     created = services.jobs(caller).create(services.crawls, wanted, schedule=body.schedule)
     response.headers["Location"] = f"/api/jobs/{created.job.id}"
     return created
+
+
+@router.post("/api/jobs/plan", summary="Plan a job before it is made")
+def plan(body: PlannedJob, services: Services, caller: Caller) -> CrawlPlan:
+    """Pages and time of each domain and of all of them, each assumption as a sentence, and invalid seeds by position. Nothing is written or
+    fetched."""
+    wanted = CrawlRequest(tuple(body.urls), job=body.name, options=_options(body.spec))
+    return services.jobs(caller).plan(services.crawls, wanted)
+
+
+def _options(spec: Spec) -> dict[str, Any]:
+    """The fields of a spec, with lists as tuples."""
+    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
+    return {**spec.model_dump(), **lists}
 
 
 @router.get("/api/jobs/{job}", summary="A job", responses=documented(404))
@@ -192,6 +218,41 @@ def summary(job: JobName, services: Services, caller: Caller) -> CrawlSummary:
     """URLs that were not crawled by reason, each with the option that changes it; waits and their ends; the next step. It reads all URLs
     of the job (about a second for a million of them), so it may be some seconds old (`now`), and one is computed at a time (429)."""
     return services.job_summaries.of(services.jobs(caller).id_of(job))
+
+
+@router.get("/api/jobs/{job}/plan", summary="Plan what a job has left to do", responses=documented(404))
+def plan_existing(
+    job: JobName,
+    services: Services,
+    caller: Caller,
+    again: Annotated[
+        bool, Query(description="All known URLs, as its schedule would, not only those that wait.")
+    ] = False,
+) -> CrawlPlan:
+    """Pages and time of each domain and of all of them, each assumption as a sentence. Nothing is written or fetched."""
+    return services.jobs(caller).plan(services.crawls, CrawlRequest(job=job, again=again))
+
+
+@router.get("/api/jobs/{job}/depths", summary="URLs of a job by depth and state", responses=documented(404))
+def depths(job: JobName, services: Services, caller: Caller) -> JobDepths:
+    """Counted up to 100 000 URLs; of more, estimated from a sample (`estimated`)."""
+    return services.jobs(caller).depths(job)
+
+
+@router.get("/api/jobs/{job}/log", summary="What happened to a job", responses=documented(404))
+def log(
+    job: JobName,
+    request: Request,
+    response: Response,
+    services: Services,
+    caller: Caller,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[JobEvent]:
+    """The newest entry first. Edits, retries, added URLs, pauses, starts by its schedule and crawls are kept as long as the job; other
+    changes of its state and runs of its own workers for a day."""
+    found = services.jobs(caller).events(job, decode_cursor(cursor, *KEY_TYPES), limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.delete("/api/jobs/{job}", summary="Delete a job", status_code=204, responses=documented(404))

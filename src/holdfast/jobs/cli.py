@@ -1,14 +1,16 @@
-"""`holdfast jobs`: list, show, create, edit, schedule, pause, resume, cancel, delete and watch jobs."""
+"""`holdfast jobs`: list, show, plan, create, edit, log, retry, schedule, pause, resume, cancel, delete and watch jobs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from shlex import quote
 from typing import Annotated, Final, Protocol
 
 import typer
 
+from holdfast import factories
 from holdfast.cli import command_context, job_options, output, secret_options
 from holdfast.cli.crawl import live_job_reader
 from holdfast.cli.help import Command, Group
@@ -16,13 +18,16 @@ from holdfast.cli.output import format_bytes, pluralize
 from holdfast.cli.progress import READ_INTERVAL, ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.frontier.records import Retried
+from holdfast.frontier.service import FrontierService
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, StateChange
+from holdfast.jobs.records import CrawlPlan, CrawlSummary, CreatedJob, EditedJob, Job, StateChange
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.service import JobService, OnProgress
 from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import JobState
+from holdfast.model.outcome import UrlState
 
 app = typer.Typer(
     cls=Group, help="Jobs: list, show, create, edit, pause, resume, cancel and delete them.", no_args_is_help=True
@@ -33,6 +38,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _POLL_INTERVAL: Final = 0.5
 """Seconds between two reads of the state of a watched job."""
+
+
+def _valid_texts(texts: list[str] | None) -> list[str] | None:
+    """Check each text, as `command_context.valid_text` does."""
+    for text in texts or ():
+        command_context.valid_text(text)
+    return texts
 
 
 class Jobs(Protocol):
@@ -162,12 +174,16 @@ def create(
             metavar="WHEN", help='Crawl it again and again: "6h", or a cron expression, perhaps with a time zone.'
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only plan it: pages, time, what they assume. Nothing is made.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Create a job for running or later workers. `holdfast crawl` creates one and crawls it at once.
 
     Examples:
         holdfast jobs create news https://example.com --max-pages 500
+        holdfast jobs create news --seeds sites.txt --max-pages-per-domain 500 --dry-run
         holdfast jobs create top --seeds tranco.csv.gz --scope domain
         holdfast jobs create prices shop.example --schedule "30 6 * * mon-fri"
     """
@@ -195,6 +211,14 @@ def create(
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)
     if parser is not None and no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
+    if dry_run:
+        planned = _plan(ctx, CrawlRequest(tuple(urls or ()), seeds, name, options))
+        _print_plan(planned, seeds, as_json)
+        if planned.problem:
+            raise HoldfastError(planned.problem)
+        if planned.bad:
+            raise typer.Exit(1)
+        return
     imported = ImportProgress()
 
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
@@ -220,6 +244,117 @@ def create(
         raise HoldfastError(imported.stopped)
     if created.bad:
         raise typer.Exit(1)
+
+
+def _plan(ctx: typer.Context, request: CrawlRequest) -> CrawlPlan:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(context.client).plan(request)
+    return JobService(context.store(), command_context.actor()).plan(job_options.crawl_service(context), request)
+
+
+@app.command("plan", cls=Command)
+def plan(
+    ctx: typer.Context,
+    job: Which,
+    again: Annotated[
+        bool, typer.Option("--again", help="Plan all URLs that it knows, as its schedule would crawl them.")
+    ] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Plan what a job has left to do: pages and time of its domains, and what they assume. Nothing is fetched.
+
+    A job that does not exist yet is planned by `holdfast jobs create NAME URL --dry-run`.
+
+    Examples:
+        holdfast jobs plan news
+        holdfast jobs plan news --again --json
+    """
+    _print_plan(_plan(ctx, CrawlRequest(job=job, again=again)), None, as_json)
+
+
+_SHOWN_DOMAINS: Final = 20
+"""Domains of a plan that are printed; --json has a hundred."""
+
+
+def _print_plan(planned: CrawlPlan, file: str | None, as_json: bool) -> None:
+    for line in bad_seeds(planned.bad_seeds, planned.bad, file):
+        command_context.say(line)
+    if as_json:
+        output.print_json(planned)
+        return
+    unknown = f", {pluralize(planned.unknown_domains, 'domain')} unknown" if planned.unknown_domains else ""
+    seconds = "unknown" if planned.seconds is None else _about(planned.seconds)
+    slowest = f" ({planned.slowest_domain} takes longest)" if planned.slowest_domain and planned.domains > 1 else ""
+    output.print_fields(
+        [
+            ("Domains", f"{planned.domains:,}"),
+            ("Pages", f"{planned.pages:,}{unknown}"),
+            ("Time", f"{seconds if planned.complete or planned.seconds is None else f'at least {seconds}'}{slowest}"),
+        ]
+    )
+    output.print_line()
+    rows = [
+        (
+            one.domain,
+            "unknown" if one.pages is None else f"{one.pages:,}",
+            one.pages_from.replace("_", " "),
+            f"{one.delay_seconds:g} s ({one.delay_source})",
+            "unknown" if one.seconds is None else _about(one.seconds),
+        )
+        for one in planned.listed[:_SHOWN_DOMAINS]
+    ]
+    output.print_table(["DOMAIN", "PAGES", "FROM", "DELAY", "TIME"], rows, right="PAGES")
+    if planned.domains > len(rows):
+        output.print_line(f"… and {planned.domains - len(rows):,} more domains")
+    output.print_line()
+    for sentence in planned.assumptions:
+        output.print_line(output.safe(f"- {sentence}"))
+
+
+def _about(seconds: float) -> str:
+    """A time in its two largest units: `3 h 20 min`."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    units = ((1440, "d"), (60, "h"), (1, "min"))
+    parts = []
+    for size, unit in units:
+        count, minutes = divmod(minutes, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+@app.command("log", cls=Command)
+def log(
+    ctx: typer.Context,
+    job: Which,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most N entries.")] = 50,
+    as_json: output.Json = False,
+) -> None:
+    """Show what happened to a job, the newest first: crawls, edits, retries, pauses, starts by its schedule. Times are in UTC.
+
+    Changes that came about by themselves, such as its end, and runs of its own workers are kept for a day; the rest as long as the job.
+
+    Examples:
+        holdfast jobs log news
+        holdfast jobs log news --limit 10 --json
+    """
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        found = RemoteJobs(context.client).events(job, limit)
+    else:
+        found = JobService(context.store(), command_context.actor()).events(job, limit=limit).rows
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [(output.format_time(one.at), one.kind, one.actor or "-", one.text) for one in found]
+    output.print_table(["WHEN (UTC)", "KIND", "WHO", "WHAT"], rows)
 
 
 def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> EditedJob:
@@ -294,6 +429,93 @@ def schedule(
         output.print_line("It is not crawled again by itself any more.")
     else:
         output.print_line(f"It is crawled again at {output.format_time(next_run_at)} UTC.")
+
+
+def _count_and_retry(ctx: typer.Context) -> tuple[Callable[..., Retried], Callable[..., Retried]]:
+    """The functions that count and retry URLs: of the database, or of a server."""
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        remote = RemoteJobs(context.client)
+        return remote.count_retry, remote.retry
+    store = context.store()
+    frontier = FrontierService(store, factories.seed_importer(context.settings, store))
+    return frontier.count_retry, partial(frontier.retry, actor=command_context.actor())
+
+
+@app.command("retry", cls=Command)
+def retry(
+    ctx: typer.Context,
+    job: Which,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", callback=_valid_texts, help="Only this URL; may be given several times."),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            callback=command_context.valid_text,
+            help="Only URLs of this reason, as `jobs show --json` names it: server_error, not_found, robots_denied …",
+        ),
+    ] = None,
+    state: Annotated[
+        UrlState | None, typer.Option(metavar="STATE", help="Only URLs in this state: failed, denied or done.")
+    ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(metavar="DOMAIN", callback=command_context.valid_text, help="Only URLs of this domain."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    yes: Yes = False,
+    as_json: output.Json = False,
+) -> None:
+    """Retry URLs of a job that were not crawled: by default all that failed. They wait again with all their attempts.
+
+    A job that had ended is reopened; running workers go on with it, or `holdfast crawl --job JOB`. Robots.txt, delays, pauses that
+    servers asked for and blocks still hold. URLs out of scope or too deep are not retried: it says what to do instead.
+
+    Examples:
+        holdfast jobs retry news --dry-run
+        holdfast jobs retry news --reason server_error --domain example.com
+        holdfast jobs retry news --url https://example.com/broken --yes
+    """
+    count, act = _count_and_retry(ctx)
+    what = {"urls": url or [], "reason": reason, "state": state, "domain": domain}
+    found = count(job, **what)
+    if not dry_run and found.urls:
+        if not yes:
+            question = f"Retry {_retried_urls(found)} of job {output.safe(found.job)}?"
+            command_context.confirm(question, "Nothing was retried.")
+        found = act(job, **what)
+    if as_json:
+        output.print_json(found)
+        return
+    for line in _retry_lines(found):
+        output.print_line(output.safe(line))
+
+
+def _retried_urls(found: Retried) -> str:
+    urls = f"more than {found.urls:,} URLs" if found.more else pluralize(found.urls, "URL")
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in found.by_reason.items())
+    return f"{urls} on {pluralize(found.domains, 'domain')} ({reasons})" if found.urls else urls
+
+
+def _retry_lines(found: Retried) -> Iterator[str]:
+    """What was retried, or would be, what was left out, and what keeps it waiting."""
+    if not found.urls:
+        yield f"Job {found.job} has no such URL to retry; `holdfast jobs show {quote(found.job)}` lists reasons."
+    elif found.dry_run:
+        yield f"{_retried_urls(found)} would be retried."
+    else:
+        goes_on = f"; the job is open again: workers go on with it, or `holdfast crawl --job {quote(found.job)}`"
+        later = "" if found.finished else "; the server does it in chunks"
+        yield f"Retried {_retried_urls(found)}{goes_on if found.reopened else ''}{later}."
+    for left in found.left_out:
+        more = f" and {left.urls - 1:,} more" if left.urls > 1 else ""
+        yield f"Left out: {left.example}{more} ({left.reason}): {left.why}."
+    yield from found.notes
 
 
 @app.command("pause", cls=Command)

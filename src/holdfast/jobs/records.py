@@ -216,6 +216,130 @@ class CrawlSummary:
         return 1 if self.ending is Ending.NO_PAGE else 0
 
 
+class PagesFrom(StrEnum):
+    """Where the number of pages of a domain in a plan comes from."""
+
+    LAST_CRAWL = "last_crawl"
+    """URLs that a crawl of the domain knows."""
+    WAITING = "waiting"
+    """URLs of the job that wait."""
+    SEEDS = "seeds"
+    """Links are not followed."""
+    LIMIT = "limit"
+    """A limit that is smaller, or the only number that is known."""
+    UNKNOWN = "unknown"
+
+
+@record
+class DomainPlan:
+    """A domain in the plan of a crawl."""
+
+    domain: str
+    seeds: int
+    pages: int | None
+    """None: unknown."""
+    pages_from: PagesFrom
+    limit: int | None
+    """The smallest limit of pages that applies to it."""
+    delay_seconds: float
+    delay_source: str
+    """What the delay comes from: `robots`, `job`, `learnt`, `domain` or `default`."""
+    concurrency: int
+    seconds_per_page: float
+    """The longer of the delay and the response time divided by the concurrency."""
+    seconds: float | None
+    stopped: bool
+    """It is blocked, unreachable or switched off."""
+
+
+@record
+class CrawlPlan:
+    """The plan of a crawl: pages, time, and what they assume. Nothing was written or fetched for it."""
+
+    job: str | None
+    existing: bool
+    """The job exists; its own options count."""
+    seeds: int
+    bad: int
+    bad_seeds: list[BadLine]
+    """The first ones."""
+    domains: int
+    pages: int
+    """Of all domains whose pages are known or limited."""
+    unknown_domains: int
+    """Domains that are not in `pages` and `seconds`."""
+    complete: bool
+    """No domain is unknown, or a limit over all domains ends the crawl."""
+    seconds: float | None
+    """The longer of the slowest domain and all pages at the measured speed; None: nothing is known."""
+    slowest_domain: str | None
+    slowest_seconds: float | None
+    pages_per_second: float | None
+    """The best minute of the last 7 days; None: nothing was fetched."""
+    listed: list[DomainPlan]
+    """The first 100 domains."""
+    assumptions: list[str]
+    """Each a sentence with its number and the option that changes it."""
+    problem: str | None = None
+    """Why the rest of the seed file could not be read."""
+
+
+@record
+class DepthCount:
+    """URLs of a job at one depth, by state."""
+
+    depth: int
+    """Links from a seed."""
+    waiting: int
+    done: int
+    pages: int
+    """Of `done`: those that are pages, not redirects, missing or of another type."""
+    denied: int
+    failed: int
+
+
+@record
+class JobDepths:
+    """URLs of a job by depth and state."""
+
+    job_id: int
+    job: str
+    estimated: bool
+    """`depths` are estimated from a sample; the totals are exact."""
+    waiting: int
+    done: int
+    denied: int
+    failed: int
+    depths: list[DepthCount]
+    """By depth; depths without URLs are left out."""
+
+
+class JobEventKind(StrEnum):
+    """What an entry of a job's log is about."""
+
+    STATE = "state"
+    """The job began, ended, was paused, resumed, cancelled or reopened."""
+    EDIT = "edit"
+    """Options, schedule or secrets."""
+    URLS = "urls"
+    """URLs were added, cleared or retried."""
+    CRAWL = "crawl"
+    WORKER = "worker"
+
+
+@record
+class JobEvent:
+    """An entry of a job's log: what happened to it."""
+
+    at: datetime
+    kind: JobEventKind
+    text: str
+    """In words, without an end."""
+    actor: str | None
+    """The user or program that did it; None: it came about by itself."""
+    details: dict[str, Any]
+
+
 class JobOptions(TypedDict, total=False):
     """The options of a new job, as the client takes them. One that is left out has the default of the server, or of the domain."""
 

@@ -1,4 +1,4 @@
-"""Jobs: list, show, create, edit, schedule, pause, resume, cancel, delete.
+"""Jobs: list, show, plan, create, edit, log, schedule, pause, resume, cancel, delete.
 
 The rule: pausing and cancelling are a state in the database. Workers read it, commit, and release their domains; a crash ends the same way.
 """
@@ -12,11 +12,25 @@ from holdfast.db import audit, crawls, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
-from holdfast.jobs import edits, live
+from holdfast.jobs import edits, live, log
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
+from holdfast.jobs.planner import CrawlPlanner
 from holdfast.jobs.queries import actions
+from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import jobs as queries
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobFilter, JobProgress, StateChange
+from holdfast.jobs.queries import log as log_queries
+from holdfast.jobs.records import (
+    CrawlPlan,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobDepths,
+    JobEvent,
+    JobFilter,
+    JobProgress,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
 from holdfast.model.job import JobAction
@@ -78,6 +92,27 @@ class JobService:
         """Return how a job stands: URLs not crawled by reason, waits, and the next step. Reads all of its URLs."""
         with self.database.session() as connection:
             return summarize_job(connection, crawls.get(connection, _id(connection, job)))
+
+    def depths(self, job: str | int) -> JobDepths:
+        """Return the URLs of a job by depth and state; of more than 100 000, by a sample. Raises NotFound."""
+        with self.database.session() as connection:
+            return depth_queries.depths(connection, crawls.get(connection, _id(connection, job)))
+
+    def events(self, job: str | int, after: Key | None = None, limit: int = 100) -> Page[JobEvent]:
+        """Return one page of a job's log, the newest entry first: state changes and runs of workers of the last day, edits, retries, starts
+        by its schedule, and all its crawls. `after` is the `next` of the page before. Raises NotFound, UsageError."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            job_id = jobs.id_of(connection, job)
+            found = log_queries.page(connection, job_id, after=after, limit=limit)
+        return Page([log.event(row) for row in found.rows], found.next)
+
+    def plan(self, crawl_service: CrawlService, request: CrawlRequest) -> CrawlPlan:
+        """Plan a crawl before it starts: of a new job, or of an existing one that is named without seeds. Nothing is written.
+
+        Raises UsageError, NotFound, BadUrl; Refused if a new job has the name of another.
+        """
+        return CrawlPlanner(self.database, crawl_service.importer, crawl_service.max_depth).plan(request)
 
     def create(
         self,

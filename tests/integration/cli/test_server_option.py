@@ -152,6 +152,19 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
     both.refused("jobs", "set", "far", "max_pages=0")
     both.refused("jobs", "show", "nothing")
     both.refused("jobs", "create", "far", "https://a.example/")
+    both.refused("jobs", "create", "far", "https://a.example/", "--dry-run")
+    planned = both.same(
+        "jobs", "create", "new", "https://a.example/", "bad://x", "--max-pages-per-domain", "9", "--dry-run"
+    )
+    assert (planned["pages"], planned["bad_seeds"][0]["line"]) == (9, 2)
+    seeds.write_text("a.example\nnot a domain\n")
+    planned = both.same("jobs", "create", "new", "--seeds", str(seeds), "--dry-run")
+    assert (planned["seeds"], [bad["line"] for bad in planned["bad_seeds"]]) == (1, [2])
+    assert both.same("jobs", "plan", "far many", "--again")["existing"]
+    assert both.same("jobs", "retry", "far many", "--dry-run")["urls"] == 0
+    assert "no such URL to retry" in both.shown("jobs", "retry", "far many", "--yes")
+    both.refused("jobs", "retry", "far many", "--reason", "too_deep")
+    assert "scheduled: 6h" in {one["text"] for one in both.same("jobs", "log", "far")}
     both.refused("jobs", "create", "empty")
     both.refused("jobs", "schedule", "far many", "now and then")
     both.refused("jobs", "delete", "default", "--yes")
