@@ -239,6 +239,10 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: pages, items, products
     "GET /pages": _READ,
     "GET /pages/page": _READ,
+    "GET /pages/text": _READ,
+    "GET /pages/links": _READ,
+    "GET /pages/source": _READ,
+    "POST /pages/retry": _CRAWL_FORM,
     "POST /pages/task": _CRAWL_FORM,
     "POST /pages/seed": RoutePolicy(Role.ADMIN, Scope.CRAWL, LimitedBy.SEED, is_form=True),
     "GET /pages/purge": RoutePolicy(Role.ADMIN, Scope.OPERATE),

@@ -1,12 +1,17 @@
 """Pages in the dashboard: search, everything about one page, actions, purge."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from holdfast.db.connection import Database
+from holdfast.model.url import url_key
 from holdfast.operations.service import OperationService
+from holdfast.pages import queries
+from tests.integration.archive.exchanges import exchange, keep, writer
 from tests.support.browsing import Browser
 from tests.support.crawled import HOME, NASTY, crawl_a_little
 from tests.support.factories import Store
@@ -60,6 +65,31 @@ def test_the_list_and_its_filters(rita: Browser, job: str) -> None:
     assert f"format=csv&amp;domain=example.com&amp;job={job}" in rita.get(f"/pages?job={job}&domain=example.com").text
 
 
+def test_pages_by_title_and_by_the_beginning_of_their_url(rita: Browser, store: Store, job: str) -> None:
+    store.connection.execute("UPDATE crawled_pages SET title = 'Annual report' WHERE title = 'A'")
+    assert "1 row shown" in rita.get("/pages?title=report+annual").words
+    assert "No page fits these filters." in rita.get("/pages?title=report+-annual").words
+    assert "2 rows shown" in rita.get("/pages", url_prefix=f"{HOME}a").words
+    assert "4 rows shown" in rita.get("/pages", url_prefix="example.com").words
+    assert 'value="report annual"' in rita.get("/pages?title=report+annual").text
+    assert "leave one of them out" in rita.get("/pages", url_prefix=HOME, domain="other.example").notice
+
+
+def test_a_search_that_looked_at_many_rows_says_so_and_goes_on(
+    rita: Browser, store: Store, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.connection.execute(
+        "UPDATE crawled_pages SET title = 'rare', crawled_at = crawled_at - interval '1 h' WHERE title = 'A'"
+    )
+    monkeypatch.setattr(queries, "PAGES", replace(queries.PAGES, scan_limit=2, sort_limit=0))
+    page = rita.get("/pages?title=rare")
+    assert "No page fits these filters so far." in page.words
+    assert "Looked at 2 rows. Continue the search" in page.words
+    assert page.next is not None
+    assert "title=rare&cursor=" in page.next
+    assert f"{HOME}a" in rita.get(page.next).words
+
+
 def test_wrong_filters_are_said_at_the_top(rita: Browser) -> None:
     assert rita.get("/pages?status=abc").notice == "“Status” must be a whole number."
     assert "“Outcome” must be one of" in rita.get("/pages?outcome=nice").notice
@@ -98,6 +128,74 @@ def test_pages_that_were_not_crawled_say_why(rita: Browser, job: str) -> None:
     assert outside.status == 200
     assert "a link that is not followed" in outside.words
     assert f"Found on {HOME}" in outside.words
+
+
+HEAD = b"HTTP/1.1 200 Fine\r\nContent-Type: text/html; charset=utf-8\r\nX-Served-By: <i>one</i>\r\n\r\n"
+BODY = b"""<title>A</title><p>Some <b>words</b></p><a href="/lamp" rel=nofollow>A lamp</a><script>alert(1)</script>
+<a href="https://other.example/x">&lt;u&gt;Else</a>"""
+
+
+def archive(connection: psycopg.Connection, folder: Path, body: bytes, url: str = f"{HOME}a") -> None:
+    """Put the response for a page into the archive."""
+    segments = writer(folder / "archive")
+    (ref,) = keep(segments, [exchange(url, body, response_head=HEAD)])
+    segments.close()
+    connection.execute(
+        """UPDATE crawled_pages SET archive_segment = %s, archive_offset = %s, archive_length = %s, payload_digest = %s
+        WHERE url_key = %s""",
+        (ref.segment, ref.offset, ref.length, ref.payload_digest, url_key(url)),
+    )
+
+
+def test_text_links_and_source_of_a_page(rita: Browser, store: Store, job: str, tmp_path: Path) -> None:
+    archive(store.connection, tmp_path, BODY)
+    url = f"{HOME}a"
+    text = rita.get("/pages/text", url=url)
+    assert "Some words" in text.words
+    links = rita.get("/pages/links", url=url, job=job)
+    assert "A lamp https://example.com/lamp" in links.words
+    assert "nofollow" in links.words
+    assert "<u>Else https://other.example/x" in links.words
+    assert "<u>" not in links.text
+    source = rita.get("/pages/source", url=url)
+    assert "HTTP/1.1 200 Fine" in source.words
+    assert "x-served-by <i>one</i>" in source.words
+    assert "<script>alert(1)</script>" in source.words
+    assert "alert(1)</script>" not in source.text
+    assert "<i>one" not in source.text
+    for tab in ("page", "text", "links", "source"):
+        page = rita.get(f"/pages/{tab}", url=url, job=job)
+        assert page.text.count('aria-current="page"') == 2, tab  # in the navigation, and of the tabs
+        assert f"Job {job} only" in page.words
+
+
+def test_a_long_source_is_cut_with_a_note(rita: Browser, store: Store, job: str, tmp_path: Path) -> None:
+    archive(store.connection, tmp_path, b"<p>" + b"word " * 300_000)
+    page = rita.get("/pages/source", url=f"{HOME}a")
+    assert "It is cut: the first 1,000,000 characters are shown." in page.words
+    assert 1_000_000 < len(page.text) < 1_100_000
+
+
+def test_where_nothing_is_archived_a_sentence_says_why(rita: Browser, job: str) -> None:
+    assert "is not archived" in rita.get("/pages/source", url=f"{HOME}a").words
+    assert "The links are not known." in rita.get("/pages/links", url=f"{HOME}a").words
+    assert "Sécond line." in rita.get("/pages/text", url=HOME).words
+    assert "It has no response that is stored" in rita.get("/pages/source", url=f"{HOME}slow").words
+    assert rita.get("/pages/source", url=f"{HOME}never").status == 404
+
+
+def test_a_url_is_retried(ada: Browser, rita: Browser, store: Store, job: str) -> None:
+    gone, target = f"{HOME}gone", f"/pages/page?url={HOME}gone"
+    assert "/pages/retry" not in rita.get(target).text
+    done = ada.send(target, "/pages/retry")
+    assert done.notice.startswith(f"The URL waits again in job {job}.")
+    assert store.value("SELECT state::text FROM url_frontier WHERE url = %s", gone) == "waiting"
+    assert "/pages/retry" not in ada.get(target).text
+    token = ada.get(target).fields("/pages/task")["csrf"]
+    again = ada.post("/pages/retry", csrf=token, url=gone, job=job)
+    assert again.notice == f"Job {job} does not retry the URL: it waits already."
+    page = ada.post("/pages/retry", csrf=token, url=HOME, job=job)
+    assert "it is crawled" in page.notice
 
 
 def test_a_url_that_nobody_knows(rita: Browser, ada: Browser, job: str) -> None:
@@ -153,6 +251,7 @@ def test_a_user_only_reads(rita: Browser, store: Store, job: str) -> None:
     assert rita.get("/pages/purge").status == 403
     before = store.value("SELECT count(*) FROM audit_log")
     forms: dict[str, dict[str, Any]] = {
+        "/pages/retry": {"url": f"{HOME}gone", "job": job},
         "/pages/task": {"url": HOME},
         "/pages/seed": {"url": f"{HOME}x", "job": job},
         "/pages/purge": {"domain": "example.com"},

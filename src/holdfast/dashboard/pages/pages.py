@@ -12,7 +12,7 @@ from holdfast.api.pagination import decode_list_cursor
 from holdfast.control.explain_lines import job_lines, robots_line, url_lines
 from holdfast.dashboard.lists import ROWS, read_list
 from holdfast.dashboard.pages.items import item_address, summary
-from holdfast.dashboard.rendering import Context, query
+from holdfast.dashboard.rendering import Context, PageContext, query
 from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
 from holdfast.errors import NotFound
@@ -55,6 +55,8 @@ def _filter(form: Form) -> PageFilter:
         outcome=form.choice("outcome", "Outcome", Outcome),
         content_type=form.text("content_type"),
         content_hash=form.text("content_hash"),
+        url_prefix=form.text("url_prefix"),
+        title=form.text("title"),
         since=form.moment("since", "Since"),
         until=form.moment("until", "Until"),
     )
@@ -97,6 +99,44 @@ def _shared(url: str, job: str | None, facts: Sequence[PageFacts], tab: str) -> 
     """What the heading and the tabs of a page need."""
     title = next((one.title for one in facts if one.title), None)
     return {"url": url, "job": job, "facts": facts, "title": title, "tab": tab}
+
+
+@router.get("/pages/text")
+def text(context: Context, url: _Url, job: _Job = None) -> Response:
+    """The visible text of the page."""
+    return _source(context, url, job or None, "text")
+
+
+@router.get("/pages/links")
+def links(context: Context, url: _Url, job: _Job = None) -> Response:
+    """The links on the page, from the archive."""
+    return _source(context, url, job or None, "links")
+
+
+@router.get("/pages/source")
+def source(context: Context, url: _Url, job: _Job = None) -> Response:
+    """The archived response: headers, and the body as text."""
+    return _source(context, url, job or None, "source")
+
+
+def _source(context: PageContext, url: str, job: str | None, tab: str) -> Response:
+    facts = context.services.pages.facts(url, job)
+    found = context.services.pages.source(url, job)
+    return context.page(f"pages/{tab}.html", **_shared(found.url, job, facts, tab), source=found)
+
+
+@router.post("/pages/retry")
+def retry(context: Context, request: Request, services: Services) -> Response:
+    """Fetch a URL again that was not crawled."""
+    form = read_form(request)
+    url, job = form.required("url", "URL"), form.required("job", "Job")
+    done = services.frontier.retry(job, actor=context.caller.name, urls=[url])
+    back = query("/pages/page", url=url, job=form.text("only"))
+    if not done.urls:
+        why = "; ".join(one.why for one in done.left_out) or "the job does not know it"
+        return context.redirect(back, problem=f"Job {done.job} does not retry the URL: {why}.")
+    reopened = f" Job {done.job} had ended, and goes on." if done.reopened else ""
+    return context.redirect(back, " ".join([f"The URL waits again in job {done.job}.{reopened}", *done.notes]))
 
 
 @router.post("/pages/task")
