@@ -41,6 +41,8 @@ from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, Retried
 from holdfast.items.records import Item
 from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
     CrawlPlan,
     CrawlSummary,
     CreatedJob,
@@ -52,11 +54,14 @@ from holdfast.jobs.records import (
     JobOptions,
     JobProgress,
     NewJob,
+    RulesVersion,
+    ScopeChanges,
+    ScopePreview,
     Secrets,
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageFacts
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -258,6 +263,16 @@ def job_summary(job: JobRef) -> RequestSpec[CrawlSummary]:
     return RequestSpec("GET", format_path("/api/jobs/{}/summary", _job_segment(job)), decode_one(CrawlSummary))
 
 
+def comparison(job: JobRef) -> RequestSpec[Comparison]:
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/comparison", _job_segment(job)), decode_one(Comparison))
+
+
+def compared_pages(job: JobRef, kind: str) -> ListSpec[ComparedPage]:
+    """The pages of one kind of that comparison: `new`, `changed`, `gone`, `failed` or `unchanged`."""
+    return ListSpec(format_path("/api/jobs/{}/comparison/pages", _job_segment(job)), ComparedPage, {"kind": kind})
+
+
 def plan_job(urls: Sequence[str], *, name: str | None = None, **spec: Unpack[JobOptions]) -> RequestSpec[CrawlPlan]:
     """Plan a job before it is made: pages, time and assumptions. Nothing is written or fetched."""
     body = {"urls": list(urls), "name": name, "spec": spec}
@@ -311,6 +326,25 @@ def edit_job(job: JobRef, *, version: int | None = None, **changes: Unpack[JobCh
         body=changes,
         headers=if_match(version),
     )
+
+
+def preview_scope(job: JobRef, **changes: Unpack[ScopeChanges]) -> RequestSpec[ScopePreview]:
+    """What an edit of the rules of a job (`scope`, `include`, `exclude`, `max_depth`) would do to its URLs; nothing is changed."""
+    path = format_path("/api/jobs/{}/scope/preview", _job_segment(job))
+    return RequestSpec("POST", path, decode_one(ScopePreview), body=changes)
+
+
+def undo_scope(job: JobRef, *, version: int | None = None) -> RequestSpec[EditedJob]:
+    """Restore the rules that a job had before their last edit: URLs that it removed wait again. With `version`: only if there was no
+    other change since that version."""
+    path = format_path("/api/jobs/{}/scope/undo", _job_segment(job))
+    return RequestSpec("POST", path, decode_one(EditedJob), headers=if_match(version))
+
+
+def scope_history(job: JobRef) -> RequestSpec[list[RulesVersion]]:
+    """All versions of the rules of a job, the oldest first; the last one is in force."""
+    path = format_path("/api/jobs/{}/scope/history", _job_segment(job))
+    return RequestSpec("GET", path, decode_list(RulesVersion))
 
 
 def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> RequestSpec[Job]:
@@ -467,6 +501,19 @@ def pages(
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def page_versions(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageVersion]]:
+    """The versions of a page, the newest first; without `job`, in the job that answered last."""
+    return RequestSpec("GET", "/api/pages/versions", decode_list(PageVersion), {"url": url, "job": _optional_job(job)})
+
+
+def page_diff(
+    url: str, *, job: JobRef | None = None, older: int | None = None, newer: int | None = None
+) -> RequestSpec[PageDiff]:
+    """The differences between two versions of a page, by their numbers; by default the current one and the one before."""
+    query = {"url": url, "job": _optional_job(job), "older": older, "newer": newer}
+    return RequestSpec("GET", "/api/pages/diff", decode_one(PageDiff), query)
 
 
 def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedPage]:

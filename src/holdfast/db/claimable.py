@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.db import array_params, transitions
+from holdfast.db import array_params, judging, transitions
 from holdfast.db.url_reasons import CODE
 from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Event, Status, status_reason
 from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome, UrlState
@@ -83,6 +83,7 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
     ON CONFLICT (domain_id, job_id) DO UPDATE SET
         discovered = job_domains.discovered + excluded.discovered,
         waiting = job_domains.waiting + excluded.waiting,
+        seeded = NULLIF(job_domains.seeded, false),
         not_before = CASE WHEN excluded.waiting = 0 THEN job_domains.not_before
             ELSE (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, job_domains.yielded_until, now()), now())
                   FROM domains d WHERE d.id = job_domains.domain_id) END,
@@ -132,7 +133,8 @@ WHERE jd.domain_id = w.domain_id AND jd.job_id = w.job_id
 
 _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes
-WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL AND deeper IS NULL ORDER BY id
+WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL AND deeper IS NULL AND NOT by_rules
+ORDER BY id
 """
 # An operator's restart resets a domain's own budget, unless the crawl has a limit over all domains: fetched pages stay counted.
 _RENEW: Final = """
@@ -182,6 +184,10 @@ WITH chunk AS MATERIALIZED (
     FROM (SELECT count(*) AS total FROM reopened) n WHERE total > 0
 )
 SELECT count(*), max(url_key), EXISTS (SELECT FROM counted) FROM chunk
+"""
+
+_BY_RULES: Final = """
+SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND by_rules ORDER BY id
 """
 
 _RETRIES: Final = """
@@ -306,8 +312,8 @@ def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, ret
     """Fold all wakes of these domains; returns the number of domains that had some.
 
     Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, except
-    a reset with further chunks to process; exhausted domains with new URLs are pending. The caller updates `ready`, and without
-    `retries` calls `fold_retries`.
+    a reset or an edit of rules with further chunks to process; exhausted domains with new URLs are pending. The caller updates `ready`,
+    and without `retries` calls `fold_retries`.
     """
     if not domain_ids:
         return 0
@@ -317,6 +323,9 @@ def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, ret
         folded.add(domain)
     for wake, domain, job, after, deeper in connection.execute(_DEEPER, {"ids": list(domain_ids)}).fetchall():
         _deepen_chunk(connection, wake, domain, job, after, deeper)
+        folded.add(domain)
+    for wake, domain, job, after in connection.execute(_BY_RULES, {"ids": list(domain_ids)}).fetchall():
+        _judge_chunk(connection, wake, domain, job, after)
         folded.add(domain)
     return len(folded | (fold_retries(connection, domain_ids) if retries else set()))
 
@@ -382,6 +391,12 @@ def _deepen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: i
     seen, last, woken = connection.execute(_DEEPEN, parameters).fetchone() or (0, None, False)
     _reopen_exhausted(connection, [domain] if woken else [], "URLs that were too deep are not any more")
     _finish_chunk(connection, wake, seen, last)
+
+
+def _judge_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
+    judged = judging.judge_chunk(connection, domain, job, after, REOPEN_CHUNK)
+    _reopen_exhausted(connection, [domain] if judged.returned else [], "the rules of a job were edited")
+    _finish_chunk(connection, wake, judged.seen, judged.last)
 
 
 def _reopen_exhausted(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:

@@ -1,4 +1,4 @@
-"""Routes of jobs: list, plan, create, show, edit, summary, depths, log, state, schedule, secrets, live progress."""
+"""Routes of jobs: list, plan, create, show, edit, summary, comparison, depths, log, state, schedule, secrets, live progress."""
 
 from typing import Annotated, Any, Literal
 
@@ -31,7 +31,21 @@ from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import check_names, follow_up
 from holdfast.jobs.queries.log import KEY_TYPES
-from holdfast.jobs.records import CrawlPlan, CrawlSummary, CreatedJob, EditedJob, Job, JobDepths, JobEvent, JobFilter
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobDepths,
+    JobEvent,
+    JobFilter,
+    PageChange,
+    RulesVersion,
+    ScopePreview,
+)
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import MAX_NAME_LENGTH, JobState, Scope
 
@@ -79,8 +93,13 @@ class Spec(Body):
 
 class JobChange(Body):
     """Changes of how a job is crawled. An option that is left out stays as it is; null lifts a limit, or resets an option to its default.
-    Which URLs belong to the job (`scope`, `include`, `exclude`, `strip_params`, `follow`, its seeds) cannot be edited."""
+    `strip_params`, `follow` and its seeds cannot be edited."""
 
+    scope: Scope | None = None
+    """Which links are followed: on the same `host`, the same registrable `domain`, or `any`."""
+    include: _PATTERNS | None = None
+    """Regular expressions, instead of those before; with any of them, only URLs that match one are crawled."""
+    exclude: _PATTERNS | None = None
     max_pages: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
     max_pages_per_domain: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
     rounds: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
@@ -105,6 +124,15 @@ class JobChange(Body):
             except UsageError as problem:
                 raise ValueError(str(problem)) from None
         return value
+
+
+class ScopeChange(Body):
+    """Changes of the rules of a job. One that is left out stays as it is; null: the default."""
+
+    scope: Scope | None = None
+    include: _PATTERNS | None = None
+    exclude: _PATTERNS | None = None
+    max_depth: Annotated[int, Field(ge=0, le=1000)] | None = None
 
 
 class NewJob(Body):
@@ -202,8 +230,10 @@ def edit(
     after: BackgroundTasks,
     if_match: IfMatch = None,
 ) -> EditedJob:
-    """Limits, request rate, parser and other options; running visits apply them within two seconds. A job that stopped at a limit
-    continues the same crawl once it is raised: pages fetched so far count. Headers, cookies and passwords: `PUT …/secrets`."""
+    """Rules, limits, request rate, parser and other options; running visits apply them within two seconds. A job that stopped at a limit
+    continues the same crawl once it is raised: pages fetched so far count. Other rules (`scope`, `include`, `exclude`, `max_depth`) are a
+    new `rules_version`: waiting URLs that do not fit any more are denied, those that were left out and fit now wait, both in a moment
+    (`POST …/scope/preview` counts them, `POST …/scope/undo` takes it back). Headers, cookies and passwords: `PUT …/secrets`."""
     changes = body.model_dump(exclude_unset=True)
     if body.parser is not None:
         check_known(body.parser, services.settings.parsing)
@@ -213,11 +243,64 @@ def edit(
     return edited
 
 
+@router.post("/api/jobs/{job}/scope/preview", summary="What other rules would do", responses=documented(404))
+def preview_scope(job: JobName, body: ScopeChange, services: Services, caller: Caller) -> ScopePreview:
+    """Waiting URLs that an edit of the rules would remove, and URLs that it would return. Up to a million waiting URLs are read (`exact`),
+    which takes some seconds; nothing is changed."""
+    return services.jobs(caller).preview_scope(job, body.model_dump(exclude_unset=True))
+
+
+@router.post("/api/jobs/{job}/scope/undo", summary="Undo an edit of a job's rules", responses=documented(404, 412))
+def undo_scope(
+    job: JobName,
+    services: Services,
+    caller: Caller,
+    response: Response,
+    after: BackgroundTasks,
+    if_match: IfMatch = None,
+) -> EditedJob:
+    """Restore the rules that it had before the last edit of them, as a new `rules_version`; repeated, those before that. URLs that the edit
+    removed wait again in a moment; pages that were crawled stay. 409 if there is no edit to undo."""
+    undone = services.jobs(caller).undo_scope(job, parse_if_match(if_match))
+    after.add_task(log_failures(follow_up), services.crawls, undone.id, tuple(undone.changed))
+    set_etag(response, undone.version)
+    return undone
+
+
+@router.get("/api/jobs/{job}/scope/history", summary="The versions of a job's rules", responses=documented(404))
+def scope_history(job: JobName, services: Services, caller: Caller) -> list[RulesVersion]:
+    """The oldest first; the last one is in force."""
+    return services.jobs(caller).scope_history(job)
+
+
 @router.get("/api/jobs/{job}/summary", summary="How a job stands, and why", responses=documented(404))
 def summary(job: JobName, services: Services, caller: Caller) -> CrawlSummary:
     """URLs that were not crawled by reason, each with the option that changes it; waits and their ends; the next step. It reads all URLs
     of the job (about a second for a million of them), so it may be some seconds old (`now`), and one is computed at a time (429)."""
     return services.job_summaries.of(services.jobs(caller).id_of(job))
+
+
+@router.get("/api/jobs/{job}/comparison", summary="What a crawl changed", responses=documented(404))
+def compare(job: JobName, services: Services, caller: Caller) -> Comparison:
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged. A count of 100,000 is
+    a lower bound (`at_least`)."""
+    return services.jobs(caller).compare(job)
+
+
+@router.get("/api/jobs/{job}/comparison/pages", summary="Pages that a crawl changed", responses=documented(404))
+def compared_pages(
+    job: JobName,
+    kind: Annotated[PageChange, Query(description="Which pages.", examples=["changed"])],
+    services: Services,
+    caller: Caller,
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[ComparedPage]:
+    """The pages of one kind of the comparison. A new crawl begins another list."""
+    found = services.jobs(caller).compared_pages(job, kind, cursor=cursor, limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.get("/api/jobs/{job}/plan", summary="Plan what a job has left to do", responses=documented(404))

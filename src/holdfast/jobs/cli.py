@@ -1,7 +1,7 @@
-"""`holdfast jobs`: list, show, plan, create, edit, log, retry, schedule, pause, resume, cancel, delete and watch jobs."""
+"""`holdfast jobs`: list, show, plan, create, edit, log, retry, schedule, pause, resume, cancel, delete, watch and compare jobs."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -22,15 +22,30 @@ from holdfast.frontier.records import Retried
 from holdfast.frontier.service import FrontierService
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
-from holdfast.jobs.records import CrawlPlan, CrawlSummary, CreatedJob, EditedJob, Job, StateChange
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    PageChange,
+    RulesVersion,
+    ScopePreview,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.service import JobService, OnProgress
 from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
+from holdfast.model.scope import describe_rules
 
 app = typer.Typer(
-    cls=Group, help="Jobs: list, show, create, edit, pause, resume, cancel and delete them.", no_args_is_help=True
+    cls=Group,
+    help="Jobs: list, show, compare, create, edit, pause, resume, cancel and delete them.",
+    no_args_is_help=True,
 )
 
 Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
@@ -56,6 +71,10 @@ class Jobs(Protocol):
 
     def summary(self, job: str | int) -> CrawlSummary: ...
 
+    def compare(self, job: str | int) -> Comparison: ...
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]: ...
+
     def schedule(self, job: str | int, when: str | None) -> datetime | None: ...
 
     def pause(self, job: str | int) -> StateChange: ...
@@ -66,6 +85,12 @@ class Jobs(Protocol):
 
     def delete(self, job: str | int, on_progress: OnProgress) -> str: ...
 
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview: ...
+
+    def undo_scope(self, job: str | int) -> EditedJob: ...
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]: ...
+
 
 def _jobs(ctx: typer.Context) -> Jobs:
     context = command_context.get(ctx)
@@ -73,7 +98,11 @@ def _jobs(ctx: typer.Context) -> Jobs:
         from holdfast.cli.remote.jobs import RemoteJobs
 
         return RemoteJobs(context.client)
-    return JobService(context.store(), command_context.actor())
+    return _local(context)
+
+
+def _local(context: command_context.CommandContext) -> JobService:
+    return JobService(context.store(), command_context.actor(), job_options.rule_settings(context))
 
 
 def _create(
@@ -88,9 +117,7 @@ def _create(
         from holdfast.control.parsers import check_known
 
         check_known(parser, context.settings.parsing)
-    return JobService(context.store(), command_context.actor()).create(
-        job_options.crawl_service(context), request, on_progress, schedule
-    )
+    return _local(context).create(job_options.crawl_service(context), request, on_progress, schedule)
 
 
 @app.command("list", cls=Command)
@@ -140,6 +167,72 @@ def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     output.print_line()
     for line in summary_lines(summary):
         output.print_line(output.safe(line))
+
+
+@app.command("compare", cls=Command)
+def compare(
+    ctx: typer.Context,
+    job: Which,
+    kind: Annotated[
+        PageChange | None, typer.Option("--kind", metavar="KIND", help=f"List pages: {', '.join(PageChange)}.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most so many.")] = 100,
+    as_json: output.Json = False,
+) -> None:
+    """Compare the last crawl of a job with the one before: how many pages are new, changed, gone, failed or unchanged.
+
+    `holdfast pages diff URL` shows what changed on one of them. A page that redirects now, or whose server did not answer, keeps its
+    last answer and is in no count.
+
+    Examples:
+        holdfast jobs compare news
+        holdfast jobs compare news --kind changed --limit 20
+        holdfast jobs compare news --kind gone --json
+    """
+    jobs = _jobs(ctx)
+    found = jobs.compare(job)
+    pages = [] if kind is None else jobs.some_compared(job, kind, limit)
+    if as_json:
+        output.print_json(asdict(found) | ({} if kind is None else {"pages": pages}))
+        return
+    if kind is None:
+        output.print_fields(_comparison_fields(found))
+        return
+    rows = [
+        (
+            output.format_time(page.at),
+            _before_and_after(page.status_before, page.status),
+            page.version if page.version is not None else "-",
+            page.url,
+            page.title or "",
+        )
+        for page in pages
+    ]
+    output.print_table(["WHEN", "STATUS", "BEFORE", "URL", "TITLE"], rows, right="BEFORE")
+    total = getattr(found, kind)
+    if len(pages) < total:
+        command_context.say(f"{len(pages):,} of {_at_least(found, kind)} pages; `--limit` shows more.")
+
+
+def _comparison_fields(found: Comparison) -> list[tuple[str, object]]:
+    ended = f", ended {output.format_time(found.ended_at)} UTC" if found.ended_at else ", not ended yet"
+    before = f"{output.format_time(found.previous_started_at)} UTC" if found.previous_started_at else "none: all is new"
+    return [
+        ("Job", found.job),
+        ("Crawl", f"{found.crawl}, begun {output.format_time(found.started_at)} UTC{ended}"),
+        ("Before it", before),
+        *((change.capitalize(), _at_least(found, change)) for change in PageChange),
+    ]
+
+
+def _at_least(found: Comparison, change: PageChange) -> str:
+    """A count; one that is a lower bound with a plus."""
+    return f"{getattr(found, change):,}{'+' if change in found.at_least else ''}"
+
+
+def _before_and_after(before: int | None, after: int | None) -> str:
+    numbers = ["-" if status is None else str(status) for status in (before, after)]
+    return numbers[1] if before in (None, after) else " → ".join(numbers)
 
 
 @app.command("create", cls=Command)
@@ -367,7 +460,7 @@ def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> EditedJob
         from holdfast.control.parsers import check_known
 
         check_known(parser, context.settings.parsing)
-    edited = JobService(context.store(), command_context.actor()).edit(job, changes)
+    edited = _local(context).edit(job, changes)
     follow_up(job_options.crawl_service(context), edited.id, tuple(changes))
     return edited
 
@@ -379,25 +472,99 @@ def edit(
     assignments: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE...", help=f"What to set; empty lifts it. Keys: {ALL_KEYS}.")
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many URLs other rules would remove and return.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Change limits, request rate, parser and other options of a job; running visits apply them within two seconds.
+    """Change rules, limits, request rate, parser and other options of a job; running visits apply them within two seconds.
 
-    A job that stopped at a limit continues the same crawl once the limit is raised or lifted: pages fetched so far count. Which URLs
-    belong to a job (scope, include, exclude, seeds) cannot be edited.
+    A job that stopped at a limit continues the same crawl once the limit is raised or lifted: pages fetched so far count.
+
+    The rules are scope (host, domain, any), include, exclude and max_depth. Waiting URLs that do not fit any more are denied, URLs that
+    were left out and fit now wait; pages that were crawled stay. Several patterns: give include= or exclude= once for each; together
+    they replace the ones before. `holdfast jobs undo-scope` takes the last edit of the rules back.
 
     Examples:
         holdfast jobs set news max_pages=5000 delay=2
         holdfast jobs set news max_pages= max_depth=20
         holdfast jobs set shop parser=product refresh=yes
+        holdfast jobs set news scope=domain exclude=/tag/ exclude=/private/
+        holdfast jobs set news include=/blog/ --dry-run
+        holdfast jobs set news exclude=
     """
-    edited = _edit(ctx, job, parse(assignments))
+    changes = parse(assignments)
+    if dry_run:
+        _print_preview(_jobs(ctx).preview_scope(job, changes), as_json)
+        return
+    _print_edit(_edit(ctx, job, changes), as_json)
+
+
+@app.command("undo-scope", cls=Command)
+def undo_scope(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Take back the last edit of a job's rules (scope, include, exclude, max_depth); repeated, the one before that.
+
+    URLs that the edit removed wait again; pages that were crawled stay. Exit code 5 if there is no edit to undo.
+
+    Examples:
+        holdfast jobs undo-scope news
+    """
+    context = command_context.get(ctx)
+    undone = _jobs(ctx).undo_scope(job)
+    if not context.remote:
+        follow_up(job_options.crawl_service(context), undone.id, tuple(undone.changed))
+    _print_edit(undone, as_json)
+
+
+@app.command("scope-history", cls=Command)
+def scope_history(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """List the versions of a job's rules (scope, include, exclude, max_depth); the last one is in force.
+
+    Examples:
+        holdfast jobs scope-history news
+        holdfast jobs scope-history news --json
+    """
+    versions = _jobs(ctx).scope_history(job)
+    if as_json:
+        output.print_json(versions)
+        return
+    rows = [
+        (
+            one.version,
+            output.format_time(one.at),
+            one.actor or "-",
+            "-" if one.restores is None else f"of version {one.restores}",
+            describe_rules(one.rules),
+        )
+        for one in versions
+    ]
+    output.print_table(["VERSION", "SINCE", "BY", "RESTORED", "RULES"], rows, right="VERSION")
+
+
+def _print_edit(edited: EditedJob, as_json: bool) -> None:
     if as_json:
         identity = {"id": edited.id, "job": edited.name, "version": edited.version}
-        output.print_json(identity | {"changed": edited.changed, "note": edited.note})
+        rules = {"rules_version": edited.rules_version}
+        output.print_json(identity | rules | {"changed": edited.changed, "note": edited.note})
         return
     what = f"changed {', '.join(edited.changed)}" if edited.changed else "it is so already"
     output.print_line(output.safe(f"Job {edited.name}: {what}. {edited.note}"))
+
+
+def _print_preview(preview: ScopePreview, as_json: bool) -> None:
+    if as_json:
+        output.print_json(preview)
+        return
+    about = "" if preview.exact else "about "
+    output.print_line(
+        f"It would remove {about}{pluralize(preview.removes, 'waiting URL')} and return "
+        f"{about}{pluralize(preview.returns, 'URL')} that the rules left out. Nothing was changed."
+    )
+    for what, urls in (("Removed", preview.removed_urls), ("Returned", preview.returned_urls)):
+        for url in urls:
+            output.print_line(output.safe(f"{what}, for example: {url}"))
+    if not preview.exact:
+        output.print_line("The numbers are estimated from a part of its URLs: there are too many to read.")
 
 
 @app.command("schedule", cls=Command)
@@ -626,6 +793,7 @@ def _fields(job: Job) -> list[tuple[str, object]]:
         ("Depth", job.depth),
         ("Schedule", schedule),
         ("Options", options or "defaults"),
+        ("Rules", f"version {job.rules_version}" if job.rules_version else "as it was created"),
     ]
     if job.secrets:
         fields.append(("Sends", f"{', '.join(job.secrets)} to the sites of its seeds (values are not shown)"))

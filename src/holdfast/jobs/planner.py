@@ -22,8 +22,8 @@ from holdfast.jobs.seed_import import ImportProgress, SeedImporter, open_seeds, 
 from holdfast.model.activity import DelaySource
 from holdfast.model.domain import Seed
 from holdfast.model.job import DomainLimits, Job, JobKind, JobSpec, Limit, Scope
+from holdfast.model.scope import compile_rules
 from holdfast.model.seed_lines import make_seed
-from holdfast.politeness.scope import compile_rules
 
 LISTED: Final = 100
 """Domains that are listed one by one."""

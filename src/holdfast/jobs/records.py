@@ -29,6 +29,8 @@ class Job:
     spec: dict[str, Any]
     version: int
     """Rises with every edit of the spec or of the secrets; the `ETag` of the job."""
+    rules_version: int
+    """Rises with every edit of its rules: scope, include, exclude and max_depth. 0: they are as it was created."""
     crawl: str | None
     """The crawl that is open: `running` or `stopped`."""
     crawl_started_at: datetime | None
@@ -71,6 +73,36 @@ class EditedJob(Job):
     """The names of the options that are different now."""
     note: str
     """The consequences: whether running visits, or a job that stopped at a limit, go on by it."""
+
+
+@record
+class RulesVersion:
+    """One version of the rules of a job."""
+
+    version: int
+    rules: dict[str, Any]
+    """`scope`, `include`, `exclude` and `max_depth`."""
+    at: datetime
+    actor: str | None
+    """The user who edited it; null: of version 0, as the job was created."""
+    restores: int | None
+    """Not null: an undo made this version, and it has the rules of that one."""
+
+
+@record
+class ScopePreview:
+    """What an edit of a job's rules would do to its URLs."""
+
+    removes: int
+    """URLs that wait and would be denied."""
+    returns: int
+    """URLs that the rules left out and that would wait."""
+    exact: bool
+    """False: estimated from a part of the URLs, because there are too many to read."""
+    removed_urls: list[str]
+    """Some of them."""
+    returned_urls: list[str]
+    """Some of them."""
 
 
 @record
@@ -120,6 +152,59 @@ class StateChange:
     name: str
     before: JobState
     after: JobState
+
+
+class PageChange(StrEnum):
+    """What became of a page in a crawl, compared with the crawl before."""
+
+    NEW = "new"
+    """It was no page before: never fetched, or not found."""
+    CHANGED = "changed"
+    """Its content differs."""
+    GONE = "gone"
+    """It was a page, and is not found (404, 410)."""
+    FAILED = "failed"
+    """It was a page, and answers with an error."""
+    UNCHANGED = "unchanged"
+
+
+@record
+class Comparison:
+    """A job's last crawl compared with the one before: pages by what became of them. A page that redirects now, or whose server did not
+    answer, keeps its last answer and is in no count."""
+
+    job: str
+    crawl: int
+    """The id of the last crawl; it may still be running."""
+    started_at: datetime
+    ended_at: datetime | None
+    previous_started_at: datetime | None
+    """When the crawl before began; null: there is none, and every page is new."""
+    new: int
+    changed: int
+    gone: int
+    failed: int
+    unchanged: int
+    at_least: list[PageChange]
+    """The kinds of which there may be more: so many pages were fetched that not all were counted."""
+
+
+@record
+class ComparedPage:
+    """A page of one kind in the comparison of two crawls."""
+
+    url: str | None
+    domain: str | None
+    change: PageChange
+    title: str | None
+    title_before: str | None
+    status: int | None
+    """Of the last answer."""
+    status_before: int | None
+    at: datetime
+    """When the crawl fetched it."""
+    version: int | None
+    """The number of the version before; null: there is none."""
 
 
 @record
@@ -367,6 +452,9 @@ class JobChanges(TypedDict, total=False):
     """Changes of the options of a job, as the client takes them. One that is left out stays as it is; None removes a limit, or resets an
     option to its default."""
 
+    scope: str | None
+    include: list[str] | None
+    exclude: list[str] | None
     max_pages: int | None
     max_pages_per_domain: int | None
     rounds: int | None
@@ -380,6 +468,15 @@ class JobChanges(TypedDict, total=False):
     allow_private: bool | None
     archive: bool | None
     text: bool | None
+
+
+class ScopeChanges(TypedDict, total=False):
+    """Changes of the rules of a job, as the client takes them for a preview. One that is left out stays as it is; None: the default."""
+
+    scope: str | None
+    include: list[str] | None
+    exclude: list[str] | None
+    max_depth: int | None
 
 
 class Secrets(TypedDict, total=False):

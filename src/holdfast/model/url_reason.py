@@ -24,7 +24,7 @@ NOT_LEFT_OUT: Final = frozenset(
 )
 """Codes of URLs that were crawled, or replaced by another one: they do not count as not crawled."""
 
-_SCOPE: Final = "the scope of a job cannot be edited; make a new job with another `--scope`, `--include` or `--exclude`"
+_SCOPE: Final = "`holdfast jobs set NAME scope=… include=… exclude=…` edits the rules, and crawls what fits them"
 _LINK: Final = "the link is judged again when its page is crawled again (`holdfast crawl --job NAME --again`)"
 _PAGE: Final = "it is crawled; `holdfast crawl --job NAME --again` fetches all pages again"
 

@@ -43,6 +43,8 @@ GIVEN: dict[str, dict[str, object]] = {
         "first_domain": 17,
         "last_domain": 900,
     },
+    "page changes": {"change": "changed"},
+    "fetched pages": {"since": datetime.now(UTC) - timedelta(hours=4)},
     "items": {"parser": "rare", "url_key": b"x" * 16, "position": 3},
     "jobs": {"state": "paused", "prefix": "job-9"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},
@@ -91,10 +93,13 @@ def filled(server: embedded.Server, template: str) -> Iterator[psycopg.Connectio
 
 def values(connection: psycopg.Connection, which: str) -> dict[str, object]:
     """A value for every filter of a list; those that are yes or no have none of their own."""
-    row = connection.execute("SELECT min(d.id), min(j.id) FROM domains d, crawl_jobs j").fetchone()
+    row = connection.execute(
+        "SELECT (SELECT min(id) FROM domains), (SELECT min(id) FROM crawl_jobs), (SELECT max(id) FROM crawls)"
+    ).fetchone()
     assert row
     flags = dict.fromkeys(LISTINGS[which].filters, True)
-    return {**flags, "domain": row[0], "job": row[1], **GIVEN.get(which, {})}
+    crawl = {"crawl": row[2], "unchanged": row[2]}
+    return {**flags, "domain": row[0], "job": row[1], **crawl, **GIVEN.get(which, {})}
 
 
 def cases(connection: psycopg.Connection, which: str, order: str) -> Iterator[dict[str, object]]:
@@ -310,4 +315,4 @@ def test_nothing_is_a_page_too(connection: psycopg.Connection) -> None:
 
 
 def values_of_nothing(name: str) -> object:
-    return 1 if name in {"domain", "job"} else True
+    return 1 if name in {"domain", "job", "crawl", "change"} else True

@@ -13,6 +13,8 @@ from holdfast.errors import UsageError
 from holdfast.frontier.records import Retried
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
     CrawlPlan,
     CrawlSummary,
     CreatedJob,
@@ -21,6 +23,10 @@ from holdfast.jobs.records import (
     JobChanges,
     JobEvent,
     JobOptions,
+    PageChange,
+    RulesVersion,
+    ScopeChanges,
+    ScopePreview,
     StateChange,
 )
 from holdfast.jobs.seed_import import ImportProgress, open_seeds
@@ -44,6 +50,14 @@ class RemoteJobs:
     def summary(self, job: str | int) -> CrawlSummary:
         """Return how a job stands."""
         return self.client.job_summary(job)
+
+    def compare(self, job: str | int) -> Comparison:
+        """Compare the last crawl of a job with the one before."""
+        return self.client.comparison(job)
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]:
+        """Return the first pages of a kind in that comparison."""
+        return list(islice(self.client.compared_pages(job, str(change)), limit))
 
     def create(
         self, request: CrawlRequest, on_progress: Callable[[ImportProgress], None], schedule: str | None = None
@@ -98,6 +112,18 @@ class RemoteJobs:
     def edit(self, job: str | int, changes: Mapping[str, object]) -> EditedJob:
         """Change options of a job; the server applies the consequences."""
         return self.client.edit_job(job, **cast("JobChanges", dict(changes)))
+
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview:
+        """Return what an edit of the rules of a job would do to its URLs."""
+        return self.client.preview_scope(job, **cast("ScopeChanges", dict(changes)))
+
+    def undo_scope(self, job: str | int) -> EditedJob:
+        """Restore the rules that a job had before their last edit; the server applies the consequences."""
+        return self.client.undo_scope(job)
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]:
+        """Return all versions of the rules of a job."""
+        return self.client.scope_history(job)
 
     def count_retry(self, job: str | int, **what: Any) -> Retried:
         """Count the URLs that `retry` would take."""

@@ -1,4 +1,4 @@
--- 0029: alerts that an operator has acknowledged.
+-- 0031: alerts that an operator has acknowledged.
 
 ALTER TABLE alerts ADD COLUMN acknowledged_at timestamptz, ADD COLUMN acknowledged_by text,
     ADD CHECK ((acknowledged_at IS NULL) = (acknowledged_by IS NULL));
