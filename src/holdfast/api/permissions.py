@@ -249,6 +249,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /pages/text": _READ,
     "GET /pages/links": _READ,
     "GET /pages/source": _READ,
+    "GET /pages/changes": _READ,
     "POST /pages/retry": _CRAWL_FORM,
     "POST /pages/task": _CRAWL_FORM,
     "POST /pages/seed": RoutePolicy(Role.ADMIN, Scope.CRAWL, LimitedBy.SEED, is_form=True),

@@ -1,5 +1,6 @@
 """Pages in the dashboard: search, everything about one page, actions, purge."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,20 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.dashboard.pages.pages import diff_lines
 from holdfast.db.connection import Database
+from holdfast.model.auth import Role
 from holdfast.model.url import url_key
 from holdfast.operations.service import OperationService
 from holdfast.pages import queries
 from tests.integration.archive.exchanges import exchange, keep, writer
-from tests.support.browsing import Browser
+from tests.support.api import serving, settings
+from tests.support.browsing import Browser, log_in
 from tests.support.crawled import HOME, NASTY, crawl_a_little
+from tests.support.crawls import Crawls
 from tests.support.factories import Store
 from tests.support.furnished import put_items
+from tests.support.pages import Pages, html
 
 
 @pytest.fixture
@@ -53,7 +59,6 @@ def test_the_list_and_its_filters(rita: Browser, job: str) -> None:
         "status_class=4": 1,
         "outcome=not_found": 1,
         "content_type=text/html": 2,
-        "since=2031-01-01T00:00": 0,
         "until=2031-01-01T00:00&order=oldest": 4,
     }.items():
         words = rita.get(f"/pages?{query}").words
@@ -62,6 +67,7 @@ def test_the_list_and_its_filters(rita: Browser, job: str) -> None:
     assert 'name="status" inputmode="numeric" value="404"' in kept
     assert '<option value="not_found" selected>' in kept
     assert "No page fits these filters." in rita.get("/pages?status=500").words
+    assert "No page fits these filters." in rita.get("/pages?since=2031-01-01T00:00").words
     assert f"format=csv&amp;domain=example.com&amp;job={job}" in rita.get(f"/pages?job={job}&domain=example.com").text
 
 
@@ -182,6 +188,47 @@ def test_where_nothing_is_archived_a_sentence_says_why(rita: Browser, job: str) 
     assert "Sécond line." in rita.get("/pages/text", url=HOME).words
     assert "It has no response that is stored" in rita.get("/pages/source", url=f"{HOME}slow").words
     assert rita.get("/pages/source", url=f"{HOME}never").status == 404
+
+
+@pytest.fixture
+def beside(crawls: Crawls) -> Iterator[Browser]:
+    """A user of a server that has the archive of the test's crawls."""
+    with serving(crawls.database, settings(crawls.folder / "data")) as api:
+        yield log_in(api, "rita", Role.USER)
+
+
+def test_versions_and_what_changed(beside: Browser, crawls: Crawls) -> None:
+    host = "127.0.0.1"
+    with Pages({"/": html("/p"), "/p": html(text="the price is 10 euro")}) as pages:
+        url = pages.url("/p", host=host)
+        crawls.crawl(pages.url(host=host), job="shop")
+        one = beside.get("/pages/changes", url=url)
+        assert "There is one version." in one.words
+        for text in ("the price is 12 <b>euro</b>", "sold"):
+            pages.answers["/p"] = html(text=text)
+            crawls.crawl(pages.url(host=host), job="shop", again=True)
+    page = beside.get("/pages/changes", url=url, job="shop")
+    assert "3 (current)" in page.words
+    assert "From version 2 to 3" in page.words
+    assert "+sold" in page.words
+    older = beside.get("/pages/changes", url=url, older=1, newer=2)
+    assert "From version 1 to 2" in older.words
+    assert '<span class="removed">-the price is 10 euro' in older.text
+    assert '<span class="added">+the price is 12 euro' in older.text
+    assert '<span class="place">@@' in older.text
+    assert 'value="1" aria-label="Version 1 as the older one" checked' in older.text
+    assert "has no version 9" in beside.get("/pages/changes", url=url, newer=9).notice
+    assert "must have the lower number" in beside.get("/pages/changes", url=url, older=2, newer=1).notice
+
+
+def test_a_url_without_a_response_has_no_version(rita: Browser, job: str) -> None:
+    assert "There is no version yet." in rita.get("/pages/changes", url=f"{HOME}slow").words
+
+
+def test_the_lines_of_a_diff() -> None:
+    lines = diff_lines("--- version 1\n+++ version 2\n@@ -1 +1 @@\n same\n-old\n+new")
+    assert [kind for kind, _ in lines] == ["place", "place", "place", "", "removed", "added"]
+    assert diff_lines("") == []
 
 
 def test_a_url_is_retried(ada: Browser, rita: Browser, store: Store, job: str) -> None:

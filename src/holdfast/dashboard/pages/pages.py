@@ -9,13 +9,14 @@ from fastapi import Query, Request, Response
 from holdfast.api.app_services import Services
 from holdfast.api.forms import Form, query_form, read_form
 from holdfast.api.pagination import decode_list_cursor
+from holdfast.api.request_types import INTEGER
 from holdfast.control.explain_lines import job_lines, robots_line, url_lines
 from holdfast.dashboard.lists import ROWS, read_list
 from holdfast.dashboard.pages.items import item_address, summary
-from holdfast.dashboard.rendering import Context, PageContext, query
+from holdfast.dashboard.rendering import Context, Notice, PageContext, query
 from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, UsageError
 from holdfast.items.records import ItemFilter
 from holdfast.model.outcome import Outcome
 from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
@@ -25,6 +26,8 @@ router = page_router()
 
 _ITEMS: Final = 20
 """Items that are shown on the page of a URL."""
+_DIFF: Final = {"+": "added", "-": "removed", "@": "place"}
+"""Classes of the lines of a diff, by their first character."""
 _Url = Annotated[str, Query(min_length=1, max_length=4096)]
 _Job = Annotated[str | None, Query(max_length=255)]
 
@@ -123,6 +126,42 @@ def _source(context: PageContext, url: str, job: str | None, tab: str) -> Respon
     facts = context.services.pages.facts(url, job)
     found = context.services.pages.source(url, job)
     return context.page(f"pages/{tab}.html", **_shared(found.url, job, facts, tab), source=found)
+
+
+@router.get("/pages/changes")
+def changes(
+    context: Context,
+    services: Services,
+    url: _Url,
+    job: _Job = None,
+    older: Annotated[int | None, Query(ge=1, le=INTEGER)] = None,
+    newer: Annotated[int | None, Query(ge=1, le=INTEGER)] = None,
+) -> Response:
+    """The versions of the page, and what differs between two of them."""
+    job = job or None
+    facts = services.pages.facts(url, job)
+    versions = services.pages.versions(url, job) if any(one.crawled_at for one in facts) else []
+    diff, notice = None, None
+    if len(versions) > 1:
+        try:
+            diff = services.pages.diff(url, job, older, newer)
+        except (NotFound, UsageError) as problem:
+            notice = Notice("problem", str(problem))
+    return context.page(
+        "pages/changes.html",
+        notice=notice,
+        **_shared(facts[0].url, job, facts, "changes"),
+        versions=versions,
+        diff=diff,
+        diff_lines=diff_lines(diff.text or "") if diff else [],
+    )
+
+
+def diff_lines(text: str) -> list[tuple[str, str]]:
+    """Return the lines of a unified diff, each with its class: added, removed, place, or none."""
+    lines = text.splitlines()
+    heads = 2 if text.startswith("--- ") else 0
+    return [("place" if number < heads else _DIFF.get(line[:1], ""), line) for number, line in enumerate(lines)]
 
 
 @router.post("/pages/retry")
