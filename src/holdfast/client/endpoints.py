@@ -62,7 +62,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageDiff, PageFacts, PageVersion
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -523,6 +523,14 @@ def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedP
     return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
 
 
+def count_pages(
+    *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None
+) -> RequestSpec[PageCount]:
+    """How many pages `purge_pages` would delete: exactly up to 100,000."""
+    query = {"job": _optional_job(job), "domain": domain, "before": before}
+    return RequestSpec("GET", "/api/pages/count", decode_one(PageCount), query)
+
+
 def purge_pages(
     *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None, everything: bool = False
 ) -> RequestSpec[Operation]:
@@ -533,10 +541,16 @@ def purge_pages(
 
 
 def items(
-    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+    *,
+    url: str | None = None,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    parser: str | None = None,
+    position: int | None = None,
 ) -> ListSpec[Item]:
-    """Items that parsers found on the pages of crawls."""
-    return ListSpec("/api/items", Item, {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser})
+    """Items that parsers found on the pages of crawls; `position` on their page, from 0."""
+    filters = {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser, "position": position}
+    return ListSpec("/api/items", Item, filters)
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:

@@ -122,6 +122,7 @@ class ClientMethods:
     page_versions = RequestMethod(endpoints.page_versions)
     page_diff = RequestMethod(endpoints.page_diff)
     page_source = RequestMethod(endpoints.page_source)
+    count_pages = RequestMethod(endpoints.count_pages)
     purge_pages = RequestMethod(endpoints.purge_pages)
     explain = RequestMethod(endpoints.explain)
     domain = RequestMethod(endpoints.domain)
