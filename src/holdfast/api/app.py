@@ -93,6 +93,7 @@ def create_unserved_app() -> FastAPI:
     auth.install(app)
     html_pages.install(app)
     openapi.install(app)
+    import_module("holdfast.dashboard.route").install(app)
     for module in ROUTERS:
         router = import_module(module).router
         assert isinstance(router, APIRouter)  # noqa: S101 — every module has one
