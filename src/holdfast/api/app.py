@@ -43,11 +43,19 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",
     "holdfast.dashboard.pages.overview",
+    "holdfast.dashboard.pages.tasks",
+    "holdfast.dashboard.pages.proxies",
+    "holdfast.dashboard.pages.alerts",
+    "holdfast.dashboard.pages.webhooks",
+    "holdfast.dashboard.pages.operations",
+    "holdfast.dashboard.pages.storage",
     "holdfast.dashboard.pages.pages",
     "holdfast.dashboard.pages.items",
     "holdfast.dashboard.pages.products",
     "holdfast.dashboard.pages.users",
     "holdfast.dashboard.pages.audit",
+    "holdfast.dashboard.pages.domains",
+    "holdfast.dashboard.pages.workers",
 )
 """The modules with a `router` whose paths are written in full."""
 

@@ -33,6 +33,7 @@ from holdfast.domains.records import (
     DomainFacts,
     DomainReset,
     MaintenanceWindow,
+    MatchingDomains,
     RobotsFile,
     Tenure,
     Transition,
@@ -81,6 +82,7 @@ from holdfast.tasks.records import (
     AskedTask,
     Batch,
     Bulk,
+    FailedTasks,
     RestartedTasks,
     Task,
     TaskArguments,
@@ -620,6 +622,56 @@ def unblock_domain(domain: str, *, reason: str | None = None) -> RequestSpec[Dom
     return RequestSpec("POST", format_path("/api/admin/domains/{}/unblock", domain), decode_one(DomainReset), body=body)
 
 
+def count_matching_domains(
+    action: str,
+    *,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[MatchingDomains]:
+    """Count the domains that `change_matching_domains` would change: `reset`, `unblock`, `switch-off` or `switch-on`."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    return RequestSpec("POST", "/api/admin/domains/bulk/count", decode_one(MatchingDomains), body=body)
+
+
+def change_matching_domains(
+    action: str,
+    *,
+    reason: str | None = None,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[Operation]:
+    """Reset, unblock or switch all domains that match the filters, in the background; `wait` for the operation. Without a filter
+    `all_domains` must be True."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    body |= {} if reason is None else {"reason": reason}
+    return RequestSpec("POST", "/api/admin/domains/bulk", decode_one(Operation), body=body)
+
+
+def _bulk(
+    action: str,
+    status: str | None,
+    active: bool | None,
+    claimed: bool | None,
+    worker: str | None,
+    name: str | None,
+    parent: str | None,
+    all_domains: bool,
+) -> dict[str, Any]:
+    filters = {"status": status, "active": active, "claimed": claimed, "worker": worker, "name": name, "parent": parent}
+    given = {field: value for field, value in filters.items() if value is not None}
+    return {"action": action, **given, "all_domains": all_domains}
+
+
 def remove_domain(domain: str) -> RequestSpec[None]:
     """Remove a domain with its URLs and pages; the log keeps what was fetched from it."""
     return RequestSpec("DELETE", format_path("/api/admin/domains/{}", domain), no_body)
@@ -698,6 +750,11 @@ def workers(*, alive: bool | None = None) -> ListSpec[Worker]:
     return ListSpec("/api/workers", Worker, {"alive": alive})
 
 
+def worker(name: str) -> RequestSpec[Worker]:
+    """A worker by its name: its state, its activity, and its figures."""
+    return RequestSpec("GET", format_path("/api/workers/{}", name), decode_one(Worker))
+
+
 def verify(*, archive: bool = True) -> RequestSpec[Operation]:
     """Verify the database in the background; `wait` for the operation."""
     return RequestSpec("POST", "/api/admin/verify", decode_one(Operation), body={"archive": archive})
@@ -769,6 +826,14 @@ def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec
     """Parse a task's page again, from the archive."""
     path = format_path("/api/admin/tasks/{}/restart-parsing", task)
     return RequestSpec("POST", path, decode_one(TaskRestart), body={"reset_retry_count": reset_retry_count})
+
+
+def count_failed(
+    *, domain: str | None = None, batch: str | None = None, failed_after: datetime | None = None
+) -> RequestSpec[FailedTasks]:
+    """How many tasks `restart_failed` would restart with these filters."""
+    filters = {"domain": domain, "batch": batch, "failed_after": failed_after}
+    return RequestSpec("GET", "/api/tasks/failed/count", decode_one(FailedTasks), filters)
 
 
 def restart_failed(
@@ -874,6 +939,11 @@ def proxies(
 def proxy(proxy: int) -> RequestSpec[Proxy]:
     """One proxy."""
     return RequestSpec("GET", format_path("/api/proxies/{}", proxy), decode_one(Proxy))
+
+
+def proxy_pools(proxy: int) -> ListSpec[ProxyMapping]:
+    """The pools that a proxy is in, by domain."""
+    return ListSpec(format_path("/api/proxies/{}/domains", proxy), ProxyMapping, {})
 
 
 def add_proxy(**proxy: Unpack[NewProxy]) -> RequestSpec[Proxy]:

@@ -131,12 +131,15 @@ class ClientMethods:
     configure_domain = RequestMethod(endpoints.configure_domain)
     reset_domain = RequestMethod(endpoints.reset_domain)
     unblock_domain = RequestMethod(endpoints.unblock_domain)
+    count_matching_domains = RequestMethod(endpoints.count_matching_domains)
+    change_matching_domains = RequestMethod(endpoints.change_matching_domains)
     remove_domain = RequestMethod(endpoints.remove_domain)
     set_maintenance_window = RequestMethod(endpoints.set_maintenance_window)
     recalculate_priorities = RequestMethod(endpoints.recalculate_priorities)
     claim_summary = RequestMethod(endpoints.claim_summary)
     release_claims = RequestMethod(endpoints.release_claims)
     run = RequestMethod(endpoints.run)
+    worker = RequestMethod(endpoints.worker)
     close_silent_runs = RequestMethod(endpoints.close_silent_runs)
     storage = RequestMethod(endpoints.storage)
     verify = RequestMethod(endpoints.verify)
@@ -148,6 +151,7 @@ class ClientMethods:
     create_tasks = RequestMethod(endpoints.create_tasks)
     restart_task = RequestMethod(endpoints.restart_task)
     restart_parsing = RequestMethod(endpoints.restart_parsing)
+    count_failed = RequestMethod(endpoints.count_failed)
     restart_failed = RequestMethod(endpoints.restart_failed)
     pause_task = RequestMethod(endpoints.pause_task)
     resume_task = RequestMethod(endpoints.resume_task)
@@ -202,6 +206,7 @@ class ClientMethods:
     pools_health = IteratorMethod(endpoints.pools_health)
     proxy_costs = IteratorMethod(endpoints.proxy_costs)
     pool = IteratorMethod(endpoints.pool)
+    proxy_pools = IteratorMethod(endpoints.proxy_pools)
 
     # Streams of events
 

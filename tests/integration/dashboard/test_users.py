@@ -101,16 +101,16 @@ def test_deleting_says_what_goes(api: Api, ada: Browser) -> None:
 
 
 def test_keys_of_all_users(api: Api, ada: Browser) -> None:
-    assert "There are no API keys." in ada.get("/keys").words
+    assert "There are no API keys." in ada.get("/users/all/keys").words
     user_id = api.user("bob")
     key, token = api.accounts.create_key(user_id, "nightly", [Scope.READ], None, actor="test")
-    page = ada.get("/keys")
+    page = ada.get("/users/all/keys")
     assert "bob nightly" in page.words
     assert token not in page.text
     assert api.client(token).get("/api/jobs").status_code == 200
-    page = ada.send("/keys", f"/keys/{key.id}/revoke")
+    page = ada.send("/users/all/keys", f"/users/all/keys/{key.id}/revoke")
     assert page.notice == f"Key {key.id} is revoked; requests with it are refused from now on."
-    assert f"/keys/{key.id}/revoke" not in page.forms()
+    assert f"/users/all/keys/{key.id}/revoke" not in page.forms()
     assert api.client(token).get("/api/jobs").status_code == 401
 
 
@@ -130,16 +130,16 @@ def test_users_by_pages(api: Api, ada: Browser) -> None:
 
 
 def test_only_admins_come_here(api: Api, ada: Browser, rita: Browser) -> None:
-    for path in ("/users", "/users/ada", "/users/ada/delete", "/keys", "/audit"):
+    for path in ("/users", "/users/ada", "/users/ada/delete", "/users/all/keys", "/audit"):
         assert rita.get(path).status == 403, path
         assert path not in re.findall(r'href="([^"]+)"', rita.get("/account").text)
-    for target in (*FORMS, "/users/ada/sessions/end", "/users/ada/delete", "/keys/1/revoke"):
+    for target in (*FORMS, "/users/ada/sessions/end", "/users/ada/delete", "/users/all/keys/1/revoke"):
         assert rita.forge(target, name="eve", role="admin").status == 403, target
     assert [user.name for user in api.accounts.users()] == ["ada", "rita"]
     assert ada.post("/users", name="eve").status == 403, "a form without the token of the session"
 
 
-@pytest.mark.parametrize("path", ["/users", "/users/ada", "/keys", "/audit"])
+@pytest.mark.parametrize("path", ["/users", "/users/ada", "/users/all/keys", "/audit"])
 def test_a_visitor_is_asked_to_log_in(api: Api, path: str) -> None:
     answer = api.anybody.get(path)
     assert answer.status_code == 401

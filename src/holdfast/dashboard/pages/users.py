@@ -111,7 +111,7 @@ def delete(name: UserName, context: Context, services: Services) -> Response:
     return context.redirect("/users", f"{gone.name} is deleted, with all sessions and API keys.")
 
 
-@router.get("/keys")
+@router.get("/users/all/keys")
 def keys(context: Context, services: Services) -> Response:
     """The API keys of all users."""
     shown = read_list(
@@ -121,12 +121,12 @@ def keys(context: Context, services: Services) -> Response:
     return context.page("users/keys.html", notice=shown.notice, shown=shown)
 
 
-@router.post("/keys/{id}/revoke")
+@router.post("/users/all/keys/{id}/revoke")
 def revoke(id: Id, context: Context, services: Services) -> Response:  # noqa: A002 — the name of the parameter
     """Revoke a key of any user."""
     revoked = services.accounts.revoke_key(id, actor=context.caller.name)
     said = "is revoked; requests with it are refused from now on" if revoked else "was revoked before"
-    return context.redirect("/keys", f"Key {id} {said}.")
+    return context.redirect("/users/all/keys", f"Key {id} {said}.")
 
 
 def _users(context: PageContext, *, created: User | None = None, password: str | None = None) -> Response:
