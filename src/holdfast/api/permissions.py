@@ -281,7 +281,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /pages/retry": _CRAWL_FORM,
     "POST /pages/task": _CRAWL_FORM,
     "POST /pages/seed": RoutePolicy(Role.ADMIN, Scope.CRAWL, LimitedBy.SEED, is_form=True),
-    "GET /pages/purge": RoutePolicy(Role.ADMIN, Scope.OPERATE),
+    "GET /pages/purge": _READ,
     "POST /pages/purge": _OPERATE_FORM,
     "GET /items": _READ,
     "GET /items/item": _READ,
