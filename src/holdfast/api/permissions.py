@@ -115,9 +115,13 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Jobs
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,
+    "POST /api/jobs/actions": RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False),
     "GET /api/jobs/{job}": _READ,
     "PATCH /api/jobs/{job}": _CRAWL,
     "GET /api/jobs/{job}/summary": _READ,
+    "GET /api/jobs/{job}/pace": _READ,
+    "GET /api/jobs/{job}/domains": _READ,
+    "POST /api/jobs/{job}/again": _CRAWL,
     "DELETE /api/jobs/{job}": _CRAWL,
     "POST /api/jobs/{job}/pause": _CRAWL,
     "POST /api/jobs/{job}/resume": _CRAWL,

@@ -36,6 +36,7 @@ GIVEN: dict[str, dict[str, object]] = {
     "urls": {"state": "denied", "kind": "refresh", "priority": 1, "first_domain": 17, "last_domain": 900},
     "items": {"parser": "rare", "url_key": b"x" * 16},
     "jobs": {"state": "paused", "prefix": "job-9"},
+    "job_domains": {"state": "done"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},
     "workers": {"name": "crawler-8"},
     "claims": {"worker": "crawler-8"},
@@ -301,4 +302,4 @@ def test_nothing_is_a_page_too(connection: psycopg.Connection) -> None:
 
 
 def values_of_nothing(name: str) -> object:
-    return 1 if name in {"domain", "job"} else True
+    return {"domain": 1, "job": 1, "state": "done"}.get(name, True)
