@@ -42,6 +42,11 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",
     "holdfast.dashboard.pages.overview",
+    "holdfast.dashboard.pages.jobs",
+    "holdfast.dashboard.pages.job_new",
+    "holdfast.dashboard.pages.job",
+    "holdfast.dashboard.pages.job_settings",
+    "holdfast.dashboard.pages.job_urls",
 )
 """The modules with a `router` whose paths are written in full."""
 
