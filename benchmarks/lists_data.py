@@ -95,6 +95,24 @@ WHERE d.id = w.domain_id;
 
 DROP TABLE benchmark_urls
 """
+# Two crawls of the first job: the second found every tenth page changed, a few gone or failed, and every hundredth new.
+_CRAWLS = """
+INSERT INTO crawls (job_id, state, started_at, ended_at)
+SELECT (SELECT min(id) FROM crawl_jobs), 'finished', now() - n * interval '{pages} s' * 8, now() - (n - 1) * interval '{pages} s' * 8
+FROM generate_series(2, 1, -1) n;
+
+INSERT INTO page_versions (domain_id, job_id, url_key, number, crawled_at, replaced_at, crawl_id, change, status, outcome, title,
+                           content_type, content_length, content_hash, noindex)
+SELECT p.domain_id, p.job_id, p.url_key, v, p.crawled_at - (3 - v) * interval '9 days', p.crawled_at - (2 - v) * interval '9 days',
+       (SELECT max(id) FROM crawls) - 2 + v,
+       CASE WHEN p.outcome = 'not_found' THEN 'gone' WHEN p.outcome = 'server_error' THEN 'failed' ELSE 'changed' END, 200, 'ok',
+       p.title || ' of old', p.content_type, p.content_length - v, sha256(p.content_hash || v::text::bytea), false
+FROM crawled_pages p, generate_series(1, 2) v
+WHERE p.job_id = (SELECT min(id) FROM crawl_jobs) AND (p.links_count % 10 = 3 OR p.outcome = 'server_error');
+
+UPDATE crawled_pages SET new_in_crawl = (SELECT max(id) FROM crawls)
+WHERE job_id = (SELECT min(id) FROM crawl_jobs) AND links_count = 7 AND outcome IN ('ok', 'not_modified')
+"""
 # A parser for every fifth page, with three items on each.
 _ITEMS = """
 INSERT INTO page_parses (domain_id, job_id, url_key, fetched_at, parsed_at, archive_offset, archive_length, items, due, payload_digest,
@@ -151,6 +169,7 @@ STEPS = {
     "jobs, workers, runs": _JOBS,
     "domains": _DOMAINS,
     "URLs and pages": _URLS,
+    "crawls and versions": _CRAWLS,
     "items": _ITEMS,
     "tasks, products, webhooks": _TASKS,
     "proxies, audit log": _PROXIES,

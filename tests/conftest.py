@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -28,6 +29,12 @@ _TEMPLATE = "holdfast_template"
 _FIGURE = "figure"
 _LONGEST = ("tests/crash/", "tests/simulation/", "tests/integration/crawler/", "tests/integration/cli/")
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Let processes that tests start hear Ctrl-C: a shell ignores SIGINT in what runs in its background, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -44,7 +44,7 @@ PARTS: Final = (
         (
             "holdfast/crawler/link_filter",
             "holdfast/politeness/crawler_traps",
-            "holdfast/politeness/scope",
+            "holdfast/model/scope",
             "politeness/url_priority",
         ),
     ),

@@ -151,7 +151,8 @@ class Store:
             self.connection.execute("UPDATE domains SET status = %s WHERE domain = %s", (step, domain))
 
     def everything(self) -> dict[str, list[str]]:
-        """All that the store holds about domains, to be compared with another moment."""
+        """All that the store holds about domains, to be compared with another moment. What is NULL counts as not there: a step of the
+        schema may add columns."""
         tables = (
             "domains",
             "job_domains",
@@ -162,6 +163,11 @@ class Store:
             "crawl_log",
         )
         return {
-            table: [str(row[0]) for row in self.connection.execute(f"SELECT t::text FROM {table} t ORDER BY 1")]
+            table: [
+                str(row[0])
+                for row in self.connection.execute(
+                    f"SELECT jsonb_strip_nulls(to_jsonb(t))::text FROM {table} t ORDER BY 1"
+                )
+            ]
             for table in tables
         }

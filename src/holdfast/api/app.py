@@ -93,12 +93,13 @@ def create_unserved_app() -> FastAPI:
     return app
 
 
-def served_routes(app: FastAPI) -> set[str]:
-    """The routes of the app, as `permissions.ROUTES` writes them: method and path."""
+def served_routes(app: FastAPI, *, include_in_schema: bool | None = None) -> set[str]:
+    """The routes of the app, as `permissions.ROUTES` writes them: method and path. With `include_in_schema` only those that are part of
+    the OpenAPI document, or that are not."""
     return {
         f"{method} {route.path_format}"
         for route in app.routes
-        if isinstance(route, APIRoute)
+        if isinstance(route, APIRoute) and include_in_schema in (None, route.include_in_schema)
         for method in route.methods or ()
     }
 

@@ -32,6 +32,7 @@ from holdfast.jobs.summary import SummaryCache
 from holdfast.model.auth import Principal, Role
 from holdfast.model.health import Part
 from holdfast.model.proxy import ProxyMode
+from holdfast.model.scope import RuleSettings
 from holdfast.operations.service import OperationService
 from holdfast.pages.service import PageService
 from holdfast.products.service import ProductService
@@ -146,7 +147,8 @@ class AppServices:
 
     def jobs(self, caller: Principal) -> JobService:
         """The service for jobs; the caller is the actor of its changes."""
-        return JobService(self.database, caller.name)
+        settings = RuleSettings(self.settings.crawl.max_depth, self.settings.domains.registrable)
+        return JobService(self.database, caller.name, settings)
 
     @cached_property
     def job_summaries(self) -> SummaryCache:
@@ -209,7 +211,9 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        return PageService(self.database, factories.url_rules(self.settings), self.settings.domains.registrable)
+        settings = self.settings
+        rules, archive = factories.url_rules(settings), factories.archive_folder(settings)
+        return PageService(self.database, rules, settings.domains.registrable, archive)
 
     @cached_property
     def items(self) -> ItemService:

@@ -1,4 +1,4 @@
-"""Pages for a browser: the home page, the login form, and the API reference with Swagger UI.
+"""Pages of the API for a browser: the API reference with Swagger UI, and its login form.
 
 The rule: nothing is loaded from another host, and no page has an inline script or style, so that the
 Content-Security-Policy can forbid both. Static files are listed by name; a name from a request is looked up in the
@@ -61,12 +61,6 @@ class Asset(NamedTuple):
 def wants_html(request: Request) -> bool:
     """Whether the client asks for HTML; programs that accept anything get JSON."""
     return "text/html" in request.headers.get("Accept", "")
-
-
-def home(request: Request) -> Response:
-    """The home page: what this server is, with links."""
-    address = f"{request.url.scheme}://{request.headers.get('Host', request.url.netloc)}"
-    return _page("home.html", address=address)
 
 
 def docs(caller: Principal) -> Response:

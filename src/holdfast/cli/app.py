@@ -30,6 +30,7 @@ COMMAND_MODULES: Final = (
     CommandModule("holdfast.cli.serve", ("background", "serve", "front")),
     CommandModule("holdfast.cli.seeds", ("seeds",)),
     CommandModule("holdfast.jobs.cli", ("jobs",)),
+    CommandModule("holdfast.pages.cli", ("pages",)),
     CommandModule("holdfast.tasks.cli.tasks", ("tasks",)),
     CommandModule("holdfast.tasks.cli.batches", ("batches",)),
     CommandModule("holdfast.products.cli", ("products",)),
@@ -68,7 +69,7 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Every day": {
         "crawl": "Crawl a site; the same command again continues.",
         "status": "Jobs, workers, domains, pages/s, what is due next.",
-        "jobs": "List, show, create, watch, pause, resume, delete.",
+        "jobs": "List, show, create, watch, compare, pause, delete.",
         "explain": "Why a URL was or was not crawled.",
         "export": "Write pages, URLs or the crawl log to a file.",
         "serve": "Run workers, background work and the API.",
@@ -76,6 +77,7 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Data": {
         "seeds": "Add start URLs, or load a list of them.",
+        "pages": "Versions of a page, and what changed on it.",
         "products": "Products that parsers found, and their prices.",
         "parse": "Run parsers again over archived pages.",
         "stats": "Pages and errors per minute, hour or day.",
@@ -136,6 +138,7 @@ REMOTE_COMMANDS: Final = frozenset(
         "export",
         "jobs",
         "keys",
+        "pages",
         "products",
         "proxies",
         "recalculate-priorities",

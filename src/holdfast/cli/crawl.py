@@ -342,6 +342,10 @@ def _announce(started: StartedCrawl, seeds_file: str | None, *, quiet: bool) -> 
     how = "Continuing" if started.known else "Crawling"
     if not quiet:
         say(f"{how} job {output.safe(started.job.name)}. Ctrl-C stops; the same command continues.")
+        if started.edited_rules is not None:
+            undo = f"`holdfast jobs undo-scope {quote(started.job.name)}` takes the last edit back"
+            version = f"rules version {started.job.rules_version}"
+            say(output.safe(f"Its scope was edited since ({version}): {started.edited_rules}; {undo}."))
         if started.secrets:
             say(f"It sends {', '.join(map(output.safe, started.secrets))} to the sites of its seeds, as set before.")
 

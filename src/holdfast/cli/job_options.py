@@ -10,6 +10,7 @@ from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlService
 from holdfast.model.job import Scope
 from holdfast.model.request_secrets import check_user_agent as checked_user_agent
+from holdfast.model.scope import RuleSettings
 
 Urls = Annotated[list[str] | None, typer.Argument(metavar="URL", help="Seeds: URLs or domains to start from.")]
 Seeds = Annotated[
@@ -119,6 +120,11 @@ def _user_agent(text: str | None) -> str | None:
         return checked_user_agent(text) if text else text
     except ValueError as problem:
         raise UsageError(f"--user-agent {problem}.") from None
+
+
+def rule_settings(context: command_context.CommandContext) -> RuleSettings:
+    """The settings by which URLs are judged when the rules of a job are edited."""
+    return RuleSettings(context.settings.crawl.max_depth, context.settings.domains.registrable)
 
 
 def crawl_service(context: command_context.CommandContext) -> CrawlService:

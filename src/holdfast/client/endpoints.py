@@ -38,25 +38,33 @@ from holdfast.domains.records import (
     Transition,
 )
 from holdfast.errors import UsageError
-from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered
+from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, Retried
 from holdfast.items.records import Item
 from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
     CrawlSummary,
     CreatedJob,
     EditedJob,
     Job,
     JobChanges,
+    JobDepths,
     JobDomain,
+    JobEvent,
     JobOptions,
     JobPace,
     JobProgress,
     JobsChanged,
     NewJob,
+    RulesVersion,
+    ScopeChanges,
+    ScopePreview,
     Secrets,
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageFacts
+from holdfast.pages.records import CrawledPage, Explanation, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -275,6 +283,38 @@ def crawl_again(job: JobRef) -> RequestSpec[Job]:
     return RequestSpec("POST", format_path("/api/jobs/{}/again", _job_segment(job)), decode_one(Job))
 
 
+def comparison(job: JobRef) -> RequestSpec[Comparison]:
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/comparison", _job_segment(job)), decode_one(Comparison))
+
+
+def compared_pages(job: JobRef, kind: str) -> ListSpec[ComparedPage]:
+    """The pages of one kind of that comparison: `new`, `changed`, `gone`, `failed` or `unchanged`."""
+    return ListSpec(format_path("/api/jobs/{}/comparison/pages", _job_segment(job)), ComparedPage, {"kind": kind})
+
+
+def plan_job(urls: Sequence[str], *, name: str | None = None, **spec: Unpack[JobOptions]) -> RequestSpec[CrawlPlan]:
+    """Plan a job before it is made: pages, time and assumptions. Nothing is written or fetched."""
+    body = {"urls": list(urls), "name": name, "spec": spec}
+    return RequestSpec("POST", "/api/jobs/plan", decode_one(CrawlPlan), body=body)
+
+
+def job_plan(job: JobRef, *, again: bool = False) -> RequestSpec[CrawlPlan]:
+    """Plan what an existing job has left to do; `again`: all URLs that it knows."""
+    path = format_path("/api/jobs/{}/plan", _job_segment(job))
+    return RequestSpec("GET", path, decode_one(CrawlPlan), {"again": again})
+
+
+def job_depths(job: JobRef) -> RequestSpec[JobDepths]:
+    """URLs of a job by depth and state; of many, estimated from a sample."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/depths", _job_segment(job)), decode_one(JobDepths))
+
+
+def job_log(job: JobRef) -> ListSpec[JobEvent]:
+    """What happened to a job, the newest entry first."""
+    return ListSpec(format_path("/api/jobs/{}/log", _job_segment(job)), JobEvent, {})
+
+
 def create_job(
     name: str,
     urls: Sequence[str],
@@ -306,6 +346,25 @@ def edit_job(job: JobRef, *, version: int | None = None, **changes: Unpack[JobCh
         body=changes,
         headers=if_match(version),
     )
+
+
+def preview_scope(job: JobRef, **changes: Unpack[ScopeChanges]) -> RequestSpec[ScopePreview]:
+    """What an edit of the rules of a job (`scope`, `include`, `exclude`, `max_depth`) would do to its URLs; nothing is changed."""
+    path = format_path("/api/jobs/{}/scope/preview", _job_segment(job))
+    return RequestSpec("POST", path, decode_one(ScopePreview), body=changes)
+
+
+def undo_scope(job: JobRef, *, version: int | None = None) -> RequestSpec[EditedJob]:
+    """Restore the rules that a job had before their last edit: URLs that it removed wait again. With `version`: only if there was no
+    other change since that version."""
+    path = format_path("/api/jobs/{}/scope/undo", _job_segment(job))
+    return RequestSpec("POST", path, decode_one(EditedJob), headers=if_match(version))
+
+
+def scope_history(job: JobRef) -> RequestSpec[list[RulesVersion]]:
+    """All versions of the rules of a job, the oldest first; the last one is in force."""
+    path = format_path("/api/jobs/{}/scope/history", _job_segment(job))
+    return RequestSpec("GET", path, decode_list(RulesVersion))
 
 
 def set_secrets(job: JobRef, **secrets: Unpack[Secrets]) -> RequestSpec[Job]:
@@ -385,12 +444,28 @@ def frontier_urls(
     kind: str | None = None,
     priority: int | None = None,
     due: bool | None = None,
+    reason: str | None = None,
     order: str = "key",
 ) -> ListSpec[FrontierUrl]:
-    """URLs of the frontier, in any state. The order `taken` is the order in which a worker takes them, and needs a
-    domain and a job."""
+    """URLs of the frontier, in any state. `reason`: of those that do not wait, the code of the reason, as in the
+    summary of a job. The order `taken` is the order in which a worker takes them, and needs a domain and a job."""
     filters = {"domain": domain, "job": _optional_job(job), "state": state, "kind": kind, "priority": priority}
-    return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "order": order})
+    return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "reason": reason, "order": order})
+
+
+def retry_urls(
+    job: JobRef,
+    *,
+    urls: Sequence[str] = (),
+    reason: str | None = None,
+    state: str | None = None,
+    domain: str | None = None,
+    dry_run: bool = False,
+) -> RequestSpec[Retried]:
+    """Retry URLs of a job that were not crawled: these `urls`, or all of a reason, a state, a domain; without any of
+    them all that failed. `dry_run` only counts them. A completed or failed job is reopened."""
+    body = {"urls": list(urls), "reason": reason, "state": state, "domain": domain, "dry_run": dry_run}
+    return RequestSpec("POST", format_path("/api/jobs/{}/retry", _job_segment(job)), decode_one(Retried), body=body)
 
 
 def add_urls(urls: Sequence[str], *, job: JobRef | None = None, priority: str = "medium") -> RequestSpec[AddedUrls]:
@@ -442,6 +517,19 @@ def pages(
 def page(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageFacts]]:
     """All that each job knows about a URL, the newest response first."""
     return RequestSpec("GET", "/api/pages/page", decode_list(PageFacts), {"url": url, "job": _optional_job(job)})
+
+
+def page_versions(url: str, *, job: JobRef | None = None) -> RequestSpec[list[PageVersion]]:
+    """The versions of a page, the newest first; without `job`, in the job that answered last."""
+    return RequestSpec("GET", "/api/pages/versions", decode_list(PageVersion), {"url": url, "job": _optional_job(job)})
+
+
+def page_diff(
+    url: str, *, job: JobRef | None = None, older: int | None = None, newer: int | None = None
+) -> RequestSpec[PageDiff]:
+    """The differences between two versions of a page, by their numbers; by default the current one and the one before."""
+    query = {"url": url, "job": _optional_job(job), "older": older, "newer": newer}
+    return RequestSpec("GET", "/api/pages/diff", decode_one(PageDiff), query)
 
 
 def purge_pages(

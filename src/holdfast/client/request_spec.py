@@ -21,8 +21,10 @@ T = TypeVar("T")
 
 _NOT_IDEMPOTENT: Final = re.compile(
     r"/api/auth/(login|logout|password)|/api/admin/(users|proxies|proxies/[^/]+/test)|/api/frontier/recover"
+    r"|/api/jobs/[^/]+/retry|/api/jobs/plan"
 )
-"""POSTs whose Idempotency-Key the server ignores: they contain passwords, wait for other servers, or count failures."""
+"""POSTs whose Idempotency-Key the server ignores: they contain passwords, wait for other servers, count failures, take many locks or
+change nothing."""
 
 _STARTS_OPERATION: Final = frozenset({"/api/frontier", "/api/admin/pages"})
 """A DELETE of these starts an operation; to repeat it would also delete what was added after the first one."""

@@ -14,6 +14,7 @@ from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
+from holdfast.model.url_reason import CLEARED, FAULT, FAULT_TEXT, ROBOTS_UNAVAILABLE
 from holdfast.proxies.records import PoolState
 
 
@@ -280,20 +281,20 @@ REASONS: Final[dict[str, Reason]] = {
         "crawled with their own domain",
         "it belongs to another domain, and is crawled there",
     ),
-    "robots_unavailable": Reason(
+    ROBOTS_UNAVAILABLE: Reason(
         "waiting for robots.txt",
         "robots.txt could not be fetched, and is asked for again",
         _NO_ROBOTS,
         "robots.txt of {host} could not be fetched",
     ),
-    "fault": Reason(
+    FAULT: Reason(
         "that a fault of Holdfast kept from being crawled",
         "a fault of Holdfast kept it from being crawled",
         _AGAIN,
         "a fault of Holdfast kept {url} from being crawled ({detail})",
         "`.holdfast/logs` says more; please report it.",
     ),
-    "cleared": Reason(
+    CLEARED: Reason(
         "cleared from the queue",
         "it was cleared from the queue by a person",
         _AGAIN,
@@ -320,8 +321,6 @@ _TRAPS: Final[tuple[tuple[re.Pattern[str], str, str | None], ...]] = (
 """The kinds of traps by their details (`politeness/crawler_traps`): the label, with the limit, and the setting that changes it."""
 
 _UNKNOWN: Final = Reason("for an unrecorded reason", "the reason was not recorded")
-_FAULT: Final = "a fault of ours"
-"""The beginning of the reason of a page that failed with an internal error."""
 
 BLOCKED: Final[dict[str, str]] = {
     Event.LOGIN_REQUIRED: "it asks for a login",
@@ -373,7 +372,7 @@ def _trap(detail: str) -> Reason:
 def _parts(reason: str | None) -> tuple[str, str | None]:
     """Split a reason into its first word and its detail."""
     name, _, detail = (reason or "").partition(":")
-    return "fault" if name == _FAULT else name, detail.strip() or None
+    return FAULT if name == FAULT_TEXT else name, detail.strip() or None
 
 
 def in_words(reason: str | None) -> tuple[str, str | None]:

@@ -14,6 +14,7 @@ from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries as domain_lists
 from holdfast.frontier.queries import URLS
 from holdfast.items.queries import ITEMS
+from holdfast.jobs.queries.comparison import CHANGES, FETCHED_PAGES, NEW_PAGES
 from holdfast.jobs.queries.job_domains import JOB_DOMAINS
 from holdfast.jobs.queries.jobs import JOBS
 from holdfast.model.domain_name import canonical_domain
@@ -30,6 +31,9 @@ Row = TypeVar("Row")
 LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "domains": domain_lists.DOMAINS,
     "pages": PAGES,
+    "page changes": CHANGES,
+    "new pages": NEW_PAGES,
+    "fetched pages": FETCHED_PAGES,
     "items": ITEMS,
     "urls": URLS,
     "jobs": JOBS,

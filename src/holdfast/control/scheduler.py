@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.db import crawls, job_queue, jobs, parse_results, sweeper, task_frontier, tasks
+from holdfast.db import audit, crawls, job_queue, jobs, parse_results, sweeper, task_frontier, tasks
 from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.task_frontier import TaskUrl
@@ -21,6 +21,8 @@ from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import UrlRules
 from holdfast.webhooks import queries as webhook_queries
 
+ACTOR: Final = "schedule"
+"""The actor of starts by a schedule, in the audit log."""
 CHUNK: Final = 1_000
 """Tasks that one transaction queues."""
 
@@ -73,7 +75,16 @@ class Scheduler:
         with jobs.alone(connection) as alone:
             for job in jobs.due(connection) if alone else ():
                 if job.idle:
-                    jobs.begins(connection, job.job_id)
+                    with connection.transaction():
+                        jobs.begins(connection, job.job_id)
+                        audit.write(
+                            connection,
+                            actor=ACTOR,
+                            action="start",
+                            kind="job",
+                            object_id=job.job_id,
+                            details={"schedule": job.schedule},
+                        )
                     restore_seeds(
                         connection,
                         job.job_id,

@@ -74,14 +74,9 @@ class Verifier:
                     if self.shared and not (folder / row["archive_segment"]).parent.is_dir():
                         tally.skipped += 1
                     elif problem := _problem(folder, row):
-                        tally.fault(
-                            {
-                                "domain_id": row["domain_id"],
-                                "job_id": row["job_id"],
-                                "url": row["url"],
-                                "problem": problem,
-                            }
-                        )
+                        version = {} if row["number"] is None else {"version": row["number"]}
+                        where = {"domain_id": row["domain_id"], "job_id": row["job_id"], "url": row["url"]}
+                        tally.fault({**where, **version, "problem": problem})
                     if tally.is_time():
                         yield tally.looked_at, None
         yield tally.looked_at, tally.finding()

@@ -28,6 +28,7 @@ from holdfast.db import commit
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.items import Due, PageKey
+from holdfast.db.page_versions import VERSIONS
 from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
 from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
@@ -119,6 +120,7 @@ class BatchWriter:
         flush: Flush,
         defaults: NewDomains,
         proxy_pauses: ProxyPauses,
+        versions: int = VERSIONS,
         archive: Callable[[], ArchiveWriter],
         counters: RunCounters | None = None,
         offer_page: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
@@ -138,6 +140,7 @@ class BatchWriter:
         self._limit = flush.pages or MAX_UNFLUSHED_PAGES
         self._defaults = defaults
         self._proxy_pauses = proxy_pauses
+        self._versions = versions
         self._open_archive = archive
         self._counters = counters or RunCounters()
         self._report = report
@@ -383,6 +386,7 @@ class BatchWriter:
                 lease=self._lease,
                 defaults=self._defaults,
                 proxy_pauses=self._proxy_pauses,
+                versions=self._versions,
                 give_up=self._db.is_closing,
             )
         except Unsettled as problem:

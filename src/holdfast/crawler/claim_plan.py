@@ -17,7 +17,7 @@ from holdfast.db import claims, crawls, jobs, workers
 from holdfast.db.edits import JobVersion
 from holdfast.errors import NotFound
 from holdfast.model.job import Job
-from holdfast.politeness.scope import ScopeRules, compile_rules
+from holdfast.model.scope import ScopeRules, compile_rules
 from holdfast.telemetry.clock import Clock
 
 
@@ -58,6 +58,12 @@ class JobRotation:
                 with suppress(NotFound):  # deleted meanwhile
                     edited = await self._db.call(crawls.get, job_id)
                     self._remember(replace(edited, crawl_id=known.crawl_id))
+
+    async def reload(self, job: Job) -> Job:
+        """Read a job again that was edited meanwhile, and return it with the same crawl as before."""
+        edited = await self._db.call(crawls.get, job.id)
+        self._remember(replace(edited, crawl_id=job.crawl_id))
+        return self._known[job.id][0]
 
     def current(self, job: Job) -> Job:
         """Return the job as it was last read. Before: `next_job` or `job` returned it."""

@@ -25,6 +25,7 @@ from holdfast.model.job import Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import absolute_url
+from holdfast.model.url_reason import FAULT_TEXT, ROBOTS_UNAVAILABLE
 from holdfast.politeness.error_streak import VisitAnswers, is_login_redirect
 from holdfast.politeness.retry import Retry, next_attempt
 
@@ -128,7 +129,7 @@ def _postpone(context: CrawlContext, item: FrontierItem, known: CachedRobots) ->
     if context.robots.postponed > context.worker.settings.worker.window:
         raise VisitOver(wait)
     # Another origin of the domain may be available; so far only this URL waits.
-    reason = "robots_unavailable: asked again later"
+    reason = f"{ROBOTS_UNAVAILABLE}: asked again later"
     context.results.deny(item, Outcome.ROBOTS_DENIED, UrlState.WAITING, reason, retry_in=wait)
 
 
@@ -256,7 +257,7 @@ def _internal_error_row(context: CrawlContext, item: FrontierItem, problem: Exce
     """Return the row of a page that failed with an internal error."""
     attempts = item.attempts + 1
     retry = next_attempt(Outcome.BAD_RESPONSE, attempts, context.worker.settings.politeness, context.worker.rng)
-    reason = f"a fault of ours: {type(problem).__name__}: {problem}"[:500]
+    reason = f"{FAULT_TEXT}: {type(problem).__name__}: {problem}"[:500]
     return UrlOutcome(
         *(context.job.id, item.url_key, item.url, item.depth, Outcome.BAD_RESPONSE, retry.state),
         *(reason, attempts, retry.retry_in),

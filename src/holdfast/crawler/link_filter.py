@@ -6,12 +6,13 @@ were written drops most duplicates before they cost anything; the unique key in 
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.errors import BadUrl
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem
-from holdfast.model.domain_name import canonical_domain, parent_domain
+from holdfast.model.domain_name import Site, SiteCache
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.scope import Denial, ScopeRules, StoredUrlJudge, too_deep_reason
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
 from holdfast.model.visit_report import FrontierGrowth
 from holdfast.politeness.crawler_traps import (
@@ -23,7 +24,6 @@ from holdfast.politeness.crawler_traps import (
     has_numbers,
     trap_reason,
 )
-from holdfast.politeness.scope import ScopeRules, too_deep_reason
 from holdfast.politeness.url_priority import url_priority
 from holdfast.settings import Crawl
 
@@ -39,34 +39,6 @@ _NOFOLLOW_MEMORY_BYTES: Final = 256 * 1024
 _NOT_COUNTED: Final = TemplateCount(over=False, template=None)
 _MAX_STORED_CHARS: Final = 2000
 """Characters of an invalid href that are stored."""
-
-
-class Site(NamedTuple):
-    """The domain of a host, its parent domain and its base URL."""
-
-    domain: str
-    parent: str
-    base_url: str
-
-
-class SiteCache:
-    """Cache of the domains of hosts: a crawl meets the same hosts again and again."""
-
-    def __init__(self, *, registrable: bool, limit: int = 50_000) -> None:
-        self._registrable = registrable
-        self._limit = limit
-        self._known: dict[str, Site] = {}
-
-    def site_of(self, url: str) -> Site:
-        """Return the site of a normalized URL. Raises BadUrl for a host that cannot exist."""
-        origin = url[: url.index("/", 8)]
-        site = self._known.get(origin)
-        if site is None:
-            domain = canonical_domain(url, registrable=self._registrable)
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            site = self._known[origin] = Site(domain, parent_domain(domain), origin)
-        return site
 
 
 class LinkMemoryBudget:
@@ -179,11 +151,14 @@ class LinkFilter:
         this_year: int,
         memory: LinkMemoryBudget,
         templates: Mapping[int, int] | None = None,
+        rules_version: int = 0,
+        in_reach: bool = True,
     ) -> None:
         """Prepare for the links of one visit.
 
         `rules` apply to all links of the job, `own_rules` to URLs of this domain, which may drop more parameters. `templates`: number of
-        known URLs of the job on this domain, by template.
+        known URLs of the job on this domain, by template. `rules_version`: of the job; if it is not 0, URLs that waited are judged by all
+        of its rules. `in_reach`: whether its scope leads from a seed to this domain.
         """
         self._job_id = job_id
         self._site = site
@@ -198,6 +173,11 @@ class LinkFilter:
         self._recent = RecentLinks(memory)
         self._recent_nofollow = RecentLinks(LinkMemoryBudget(_NOFOLLOW_MEMORY_BYTES))
         self._templates = TemplateCounter(limits.template_cap, templates)
+        self._judge: StoredUrlJudge | None = None
+        if rules_version:
+            self._judge = StoredUrlJudge(
+                scope, site, sites, version=rules_version, max_depth=max_depth, in_reach=in_reach
+            )
 
     def find(
         self,
@@ -297,12 +277,18 @@ class LinkFilter:
             return None
         return None if shorter == item.url else self.redirect_target(item, shorter, item.hops)
 
-    def excluded_reason(self, item: FrontierItem) -> str | None:
-        """Return why the job's current patterns exclude a waiting URL; None: they do not. Seeds are never excluded."""
+    def denied_now(self, item: FrontierItem) -> Denial | None:
+        """Return why the job's current rules leave out a waiting URL; None: they do not. Seeds are never left out.
+
+        Rules that were never edited need not be judged again, except for the patterns: a job that is started again leaves them to us.
+        """
         if not item.depth:
+            if self._judge is not None:
+                self._judge.in_reach = True  # a seed that was added during the visit
             return None
-        denial = self._scope.denied_by_pattern(item.url)
-        return None if denial is None else f"{denial.outcome}: {denial.reason}"
+        return (
+            self._scope.denied_by_pattern(item.url) if self._judge is None else self._judge.judge(item.url, item.depth)
+        )
 
     def _nofollow_row(self, base: str, href: str, page_key: bytes, depth: int, why: str) -> DiscoveredUrl | None:
         """Return the row of a nofollow link; None: it is no URL, or out of scope, and would not be followed anyway."""

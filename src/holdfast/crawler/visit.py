@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypedDict
 
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
-from holdfast.crawler.link_filter import LinkFilter, Site
+from holdfast.crawler.link_filter import LinkFilter
 from holdfast.crawler.proxied_fetcher import ProxiedFetcher
 from holdfast.crawler.request_gate import NEVER, Fetcher, RequestGate, RequestSlots, VisitOver
 from holdfast.crawler.robots_cache import RobotsCache
@@ -25,15 +25,16 @@ from holdfast.fetch.site_fetcher import SiteFetcher
 from holdfast.model.activity import DelaySource, Wait, WaitKind
 from holdfast.model.commit_batch import FrontierItem
 from holdfast.model.domain import Claim, Event
+from holdfast.model.domain_name import Site
 from holdfast.model.job import DomainLimits, Job, JobKind
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.request_secrets import OriginHeaders
+from holdfast.model.scope import ScopeRules
 from holdfast.model.visit_report import VisitEnd
 from holdfast.politeness.circuit_breaker import MAX_OPENINGS, STUCK_SECONDS
 from holdfast.politeness.error_streak import ErrorStreak, VisitAnswers
-from holdfast.politeness.scope import ScopeRules
 
 TASK_POLL: Final = 10.0
 """Seconds between two checks whether a task waits for the domain that a job crawls."""
@@ -233,6 +234,8 @@ class Visit:
             this_year=datetime.now(UTC).year,
             memory=context.memory,
             templates=state.templates,
+            rules_version=self.job.rules_version,
+            in_reach=state.in_reach,
         )
 
     def _delay_source(self, state: visit_state.VisitState) -> DelaySource:
@@ -301,8 +304,8 @@ class Visit:
             results.deny(
                 item, Outcome.EXCLUDED, UrlState.DENIED, "excluded: its task was paused, cancelled, or has ended"
             )
-        elif (why_not := self._links.excluded_reason(item)) is not None:
-            results.deny(item, Outcome.EXCLUDED, UrlState.DENIED, why_not)
+        elif (denial := self._links.denied_now(item)) is not None:
+            results.deny(item, denial.outcome, UrlState.DENIED, f"{denial.outcome}: {denial.reason}")
         elif (own := self._links.for_other_domain(item)) is not None:
             where = self._context.sites.site_of(item.url).domain
             results.deny(item, Outcome.OTHER_DOMAIN, UrlState.DENIED, f"other_domain: {where}", found=[own])

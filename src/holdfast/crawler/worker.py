@@ -17,15 +17,16 @@ from holdfast.crawler.claim_plan import ClaimShare, JobRotation
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.extraction import Extraction
 from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
-from holdfast.crawler.link_filter import LinkMemoryBudget, SiteCache
+from holdfast.crawler.link_filter import LinkMemoryBudget
 from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
 from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
-from holdfast.errors import ClaimLost, SettingsError
+from holdfast.errors import ClaimLost, NotFound, SettingsError
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.domain import Claim
+from holdfast.model.domain_name import SiteCache
 from holdfast.model.job import Job
 from holdfast.model.request_secrets import headers_by_origin
 from holdfast.model.visit_report import VisitEnd
@@ -167,6 +168,7 @@ class Worker:
             flush=settings.flush,
             defaults=config.defaults,
             proxy_pauses=proxies.rests,
+            versions=settings.crawl.page_versions,
             archive=lambda: ArchiveWriter(config.archive_folder, name, settings.archive, software=config.agent),
             counters=self._counters,
             offer_page=self._extraction.offer,
@@ -281,7 +283,7 @@ class Worker:
         ids = {claim.domain_id for claim in taken}
         for before in [visit for visit in self._visits if visit.domain_id in ids]:
             before.lose_claim()  # its lease ended unnoticed, and the domain was claimed again
-        states = await self._db.call(visit_state.load, sorted(ids), None if job is None else job.id)
+        states, job = await self._load_states(sorted(ids), job)
         for claim in taken:
             if job is None or claim.domain_id not in states:
                 # Its last request may be unknown: no request to it before a delay has passed.
@@ -303,6 +305,25 @@ class Worker:
             self._visits[visit] = task
             if self._stop.is_set():
                 visit.stop()
+
+    async def _load_states(
+        self, domain_ids: list[int], job: Job | None
+    ) -> tuple[dict[int, visit_state.VisitState], Job | None]:
+        """Return the states of domains that are held now, and the job as it is now.
+
+        A visit that begins after an edit goes by it, so whatever links of older rules are stored, the edit's wake finds them.
+        """
+        while True:
+            edited_scope = job.spec.scope if job is not None and job.rules_version else None
+            states = await self._db.call(
+                visit_state.load, domain_ids, None if job is None else job.id, edited_scope=edited_scope
+            )
+            if job is None or all(state.job_version == job.settings_version for state in states.values()):
+                return states, job
+            try:
+                job = await self._rotation.reload(job)
+            except NotFound:  # deleted meanwhile
+                return states, None
 
     async def _run_visit(self, visit: Visit) -> None:
         try:

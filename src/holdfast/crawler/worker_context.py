@@ -8,12 +8,13 @@ from pathlib import Path
 from holdfast.crawler.batch_writer import BatchWriter
 from holdfast.crawler.db_thread import DbThread
 from holdfast.crawler.leases import Leases
-from holdfast.crawler.link_filter import LinkMemoryBudget, SiteCache
+from holdfast.crawler.link_filter import LinkMemoryBudget
 from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.commit_batch import UrlOutcome
+from holdfast.model.domain_name import SiteCache
 from holdfast.model.url import UrlRules
 from holdfast.parse.page_parser import PageParser
 from holdfast.settings import Settings

@@ -9,9 +9,11 @@ from typing import Final
 
 import psycopg
 
-from holdfast.db import array_params, transitions
+from holdfast.db import array_params, judging, transitions
+from holdfast.db.url_reasons import CODE
 from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Event, Status, status_reason
-from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome
+from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome, UrlState
+from holdfast.model.url_reason import ROBOTS_UNAVAILABLE, codes_of
 
 STARTED_BONUS: Final = 100_000_000
 """Priority bonus of domains that were started: finishing one is worth more than beginning another."""
@@ -31,12 +33,14 @@ REFUSAL_REASONS: Final = frozenset(
     str(outcome) for outcome, treatment in TREATMENT.items() if treatment.event in BLOCKING_EVENTS
 )
 """Reasons of URLs that failed because their server refused them."""
+_ANSWERED: Final = codes_of(UrlState.DONE)
+"""Reasons of URLs that were answered, and can be retried."""
 _STOPPED: Final = (Status.BLOCKED, Status.UNREACHABLE)
 _RETRY_REASON: Final = "a person asked for another attempt"
 RETRY_PAUSE: Final = timedelta(seconds=5)
 """The least time between two attempts on a domain that operators ask for."""
-ROBOTS_UNAVAILABLE: Final = "robots_unavailable"
-"""Reason of URLs that wait for a robots.txt that could not be fetched."""
+ROBOTS_TXT: Final = "robots_txt"
+"""In the reasons of a retry: fetch robots.txt again, whatever it said. No URL has this reason."""
 
 _MARK_RETRIED: Final = """
 UPDATE domains SET retried_at = GREATEST(clock_timestamp(), retried_at + %(pause)s)
@@ -79,6 +83,7 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
     ON CONFLICT (domain_id, job_id) DO UPDATE SET
         discovered = job_domains.discovered + excluded.discovered,
         waiting = job_domains.waiting + excluded.waiting,
+        seeded = NULLIF(job_domains.seeded, false),
         not_before = CASE WHEN excluded.waiting = 0 THEN job_domains.not_before
             ELSE (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, job_domains.yielded_until, now()), now())
                   FROM domains d WHERE d.id = job_domains.domain_id) END,
@@ -96,7 +101,7 @@ FROM per_domain p WHERE d.id = p.domain_id
 RETURNING d.id, p.woken AND d.status = 'exhausted'
 """  # noqa: S608 — composed of the constant above only
 
-# One URL each: for tasks. What changes is counted by what it was.
+# One URL each: for tasks, and for retries of single URLs. What changes is counted by what it was.
 _ONCE_MORE: Final = """
 WITH news AS (
     DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_key IS NOT NULL
@@ -114,7 +119,9 @@ WITH news AS (
            count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
     FROM old GROUP BY domain_id, job_id
 )
-SELECT domain_id, job_id, add_counts(domain_id, job_id, total, -done, -denied, -failed) FROM counts
+SELECT domain_id, job_id, total > 0 AND EXISTS (SELECT FROM crawl_jobs j WHERE j.id = job_id AND j.kind = 'crawl' AND j.deleted_at IS NULL),
+       add_counts(domain_id, job_id, total, -done, -denied, -failed)
+FROM counts
 """
 _NOT_BEFORE_ALLOWED: Final = """
 UPDATE job_domains jd SET
@@ -126,7 +133,8 @@ WHERE jd.domain_id = w.domain_id AND jd.job_id = w.job_id
 
 _AGAIN: Final = """
 SELECT id, domain_id, job_id, again_after FROM domain_wakes
-WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL AND deeper IS NULL ORDER BY id
+WHERE domain_id = ANY(%(ids)s) AND again_after IS NOT NULL AND retry IS NULL AND deeper IS NULL AND NOT by_rules
+ORDER BY id
 """
 # An operator's restart resets a domain's own budget, unless the crawl has a limit over all domains: fetched pages stay counted.
 _RENEW: Final = """
@@ -178,6 +186,10 @@ WITH chunk AS MATERIALIZED (
 SELECT count(*), max(url_key), EXISTS (SELECT FROM counted) FROM chunk
 """
 
+_BY_RULES: Final = """
+SELECT id, domain_id, job_id, again_after FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND by_rules ORDER BY id
+"""
+
 _RETRIES: Final = """
 SELECT id, domain_id, job_id, again_after, retry FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND retry IS NOT NULL
 ORDER BY id
@@ -185,6 +197,10 @@ ORDER BY id
 _EXPIRE_ROBOTS: Final = """
 UPDATE domain_robots r SET expires_at = LEAST(r.expires_at, GREATEST(clock_timestamp(), d.retried_at))
 FROM domains d WHERE d.id = r.domain_id AND d.id = ANY(%(ids)s) AND NOT r.reachable
+"""
+_FETCH_ROBOTS_AGAIN: Final = """
+UPDATE domain_robots r SET expires_at = LEAST(r.expires_at, GREATEST(clock_timestamp(), d.retried_at))
+FROM domains d WHERE d.id = r.domain_id AND d.id = ANY(%(ids)s)
 """
 # The circuit stays as it is where the server answered, if only with an error.
 _CLOSE_CIRCUIT: Final = """
@@ -202,17 +218,21 @@ WHERE d.id = ANY(%(ids)s) AND (d.status = 'unreachable'
 RETURNING d.id
 """
 # Where no page was fetched at all, a seed given without a scheme is tried over https again, too.
-_RETRY: Final = """
+_RETRY: Final = f"""
 WITH chunk AS MATERIALIZED (
-    (SELECT url_key, state FROM url_frontier
+    (SELECT url_key, state FROM url_frontier f
      WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'failed' AND url_key > %(after)s
-       AND split_part(reason, ':', 1) = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
+       AND {CODE} = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
     UNION ALL
-    (SELECT url_key, state FROM url_frontier
+    (SELECT url_key, state FROM url_frontier f
      WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'denied' AND url_key > %(after)s
-       AND %(denied)s AND split_part(reason, ':', 1) = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
+       AND %(denied)s AND {CODE} = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
     UNION ALL
-    (SELECT url_key, state FROM url_frontier
+    (SELECT url_key, state FROM url_frontier f
+     WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'done' AND url_key > %(after)s
+       AND %(done)s AND {CODE} = ANY(%(retry)s) ORDER BY url_key LIMIT %(chunk)s)
+    UNION ALL
+    (SELECT url_key, state FROM url_frontier f
      WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'waiting' AND url_key > %(after)s
        AND not_before > clock_timestamp() AND split_part(reason, ':', 1) = ANY(%(waits)s) ORDER BY url_key LIMIT %(chunk)s)
     UNION ALL
@@ -223,7 +243,7 @@ WITH chunk AS MATERIALIZED (
     ORDER BY url_key LIMIT %(chunk)s
 ), reopened AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL,
-        kind = CASE c.state WHEN 'waiting' THEN f.kind ELSE 'discovery' END
+        kind = CASE c.state WHEN 'waiting' THEN f.kind WHEN 'done' THEN 'refresh' ELSE 'discovery' END
     FROM chunk c WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = c.url_key
     RETURNING c.state AS was
 ), counts AS MATERIALIZED (
@@ -234,7 +254,7 @@ WITH chunk AS MATERIALIZED (
     SELECT add_counts(%(domain)s, %(job)s, total, -done, -denied, -failed) FROM counts WHERE total > 0
 )
 SELECT count(*), max(url_key), EXISTS (SELECT FROM counted) FROM chunk
-"""
+"""  # noqa: S608 — composed of the constant above only
 _NOT_BEFORE_ASKED: Final = """
 UPDATE job_domains jd SET
     not_before = (SELECT until FROM (SELECT GREATEST(d.back_off_until, d.circuit_open_until, d.retried_at) AS until
@@ -280,6 +300,9 @@ def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> se
     _reopen_exhausted(connection, [domain_id for domain_id, woken in counted if woken], "new URLs arrived")
     once_more = connection.execute(_ONCE_MORE, ids).fetchall()
     if once_more:
+        # A task changes no status.
+        woken = [domain_id for domain_id, _, is_woken, _ in once_more if is_woken]
+        _reopen_exhausted(connection, sorted(set(woken)), _RETRY_REASON)
         work = {"domains": [row[0] for row in once_more], "jobs": [row[1] for row in once_more]}
         connection.execute(_NOT_BEFORE_ALLOWED, work)
     return {domain_id for domain_id, _ in counted} | {row[0] for row in once_more}
@@ -289,8 +312,8 @@ def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, ret
     """Fold all wakes of these domains; returns the number of domains that had some.
 
     Before: the domain rows are locked by this transaction. After: no committed wake that this statement could see is left, except
-    a reset with further chunks to process; exhausted domains with new URLs are pending. The caller updates `ready`, and without
-    `retries` calls `fold_retries`.
+    a reset or an edit of rules with further chunks to process; exhausted domains with new URLs are pending. The caller updates `ready`,
+    and without `retries` calls `fold_retries`.
     """
     if not domain_ids:
         return 0
@@ -301,6 +324,9 @@ def fold_wakes(connection: psycopg.Connection, domain_ids: Sequence[int], *, ret
     for wake, domain, job, after, deeper in connection.execute(_DEEPER, {"ids": list(domain_ids)}).fetchall():
         _deepen_chunk(connection, wake, domain, job, after, deeper)
         folded.add(domain)
+    for wake, domain, job, after in connection.execute(_BY_RULES, {"ids": list(domain_ids)}).fetchall():
+        _judge_chunk(connection, wake, domain, job, after)
+        folded.add(domain)
     return len(folded | (fold_retries(connection, domain_ids) if retries else set()))
 
 
@@ -308,24 +334,29 @@ def fold_retries(connection: psycopg.Connection, domain_ids: Sequence[int]) -> s
     """Fold the wakes by which an operator asks for a retry (`jobs/queries/actions`); returns the domains that had some.
 
     Before: the domain rows are locked by this transaction, and all else about their visits is decided. After: failed robots.txt
-    files are due again, waits after failures to reach the server are over, unreachable domains are pending, and URLs that ended
-    for one of the given reasons wait again. A pause that the server asked for stays. The caller updates `ready`.
+    files are due again (with `ROBOTS_TXT` all of them), waits after failures to reach the server are over, unreachable domains are
+    pending, and URLs that ended for one of the given reasons wait again. A pause that the server asked for stays. The caller updates
+    `ready`.
     """
     wakes = connection.execute(_RETRIES, {"ids": list(domain_ids)}).fetchall()
     first = sorted({domain for _, domain, _, after, _ in wakes if not after})
     if first:
-        no_robots = {domain for _, domain, _, _, retry in wakes if str(Outcome.ROBOTS_DENIED) in retry}
+        robots_again = {domain for _, domain, _, _, retry in wakes if ROBOTS_TXT in retry}
+        no_robots = {domain for _, domain, _, _, retry in wakes if str(Outcome.ROBOTS_DENIED) in retry} | robots_again
         logged_in = {domain for _, domain, _, _, retry in wakes if str(Outcome.LOGIN_WALL) in retry}
         parameters = {"ids": first, "network": sorted(NETWORK_REASONS), "no_robots": sorted(no_robots)}
         parameters |= {"logged_in": sorted(logged_in)}
         connection.execute(_CLOSE_CIRCUIT, parameters)
         connection.execute(_EXPIRE_ROBOTS, parameters)
+        if robots_again:
+            connection.execute(_FETCH_ROBOTS_AGAIN, {"ids": sorted(robots_again)})
         again = [row[0] for row in connection.execute(_REACHABLE_AGAIN, parameters)]
         words = status_reason(Event.COOLDOWN_ENDED, _RETRY_REASON)
         transitions.change(connection, again, Status.PENDING, only_from=_STOPPED, reason=words)
     for wake, domain, job, after, retry in wakes:
         key = {"domain": domain, "job": job, "after": after, "chunk": REOPEN_CHUNK, "retry": retry}
-        key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "waits": sorted(NETWORK_REASONS | {ROBOTS_UNAVAILABLE})}
+        key |= {"denied": str(Outcome.ROBOTS_DENIED) in retry, "done": not _ANSWERED.isdisjoint(retry)}
+        key |= {"waits": sorted(NETWORK_REASONS | {ROBOTS_UNAVAILABLE})}
         key |= {"no_https": f"{Outcome.NO_HTTPS}:%" if retry else ""}
         seen, last, woken = connection.execute(_RETRY, key).fetchone() or (0, None, False)
         connection.execute(_NOT_BEFORE_ASKED, key)
@@ -360,6 +391,12 @@ def _deepen_chunk(connection: psycopg.Connection, wake: int, domain: int, job: i
     seen, last, woken = connection.execute(_DEEPEN, parameters).fetchone() or (0, None, False)
     _reopen_exhausted(connection, [domain] if woken else [], "URLs that were too deep are not any more")
     _finish_chunk(connection, wake, seen, last)
+
+
+def _judge_chunk(connection: psycopg.Connection, wake: int, domain: int, job: int, after: bytes) -> None:
+    judged = judging.judge_chunk(connection, domain, job, after, REOPEN_CHUNK)
+    _reopen_exhausted(connection, [domain] if judged.returned else [], "the rules of a job were edited")
+    _finish_chunk(connection, wake, judged.seen, judged.last)
 
 
 def _reopen_exhausted(connection: psycopg.Connection, domain_ids: Sequence[int], why: str) -> None:

@@ -16,7 +16,17 @@ from typing import Final, NamedTuple
 import psycopg
 
 from holdfast import failpoints
-from holdfast.db import array_params, claimable, claims, enqueue, jobs, proxy_usage, task_frontier, url_results
+from holdfast.db import (
+    array_params,
+    claimable,
+    claims,
+    enqueue,
+    jobs,
+    page_versions,
+    proxy_usage,
+    task_frontier,
+    url_results,
+)
 from holdfast.db.commit_check import Connect, GiveUp, never, settled_transaction
 from holdfast.db.connection import first_line
 from holdfast.db.domains import NewDomains
@@ -31,10 +41,11 @@ from holdfast.model.visit_report import DomainProgress, FrontierGrowth
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
 # a time when they were small: a plan that scans one of them must not even be considered, nor a join that keeps what it has read.
 # Hence one plan is good for every batch; the server would make one anew for each flush, as if arrays that it can see were shorter.
-_PLANNER_SETTINGS: Final = (
+_SETTINGS: Final = (
     "SELECT "
     + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan", "material"))
     + ", set_config('plan_cache_mode', 'force_generic_plan', true)"
+    + f", set_config('{page_versions.SETTING}', %(versions)s, true)"
 )
 
 # A budget belongs to the last crawl of the job, which a visit may outlast. What was used without a grant, where the crawl has a limit, is
@@ -71,6 +82,7 @@ ON CONFLICT (domain_id, job_id) DO UPDATE SET
     errors = jd.errors + excluded.errors,
     bytes = jd.bytes + excluded.bytes,
     depth_reached = GREATEST(jd.depth_reached, excluded.depth_reached),
+    seeded = NULLIF(jd.seeded, false),
     crawl_id = COALESCE(excluded.crawl_id, jd.crawl_id),
     budget_used = excluded.budget_used + CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN 0 ELSE jd.budget_used END,
     granted = CASE WHEN excluded.crawl_id IS DISTINCT FROM jd.crawl_id THEN excluded.budget_used
@@ -115,14 +127,15 @@ def commit(
     lease: timedelta,
     defaults: NewDomains,
     proxy_pauses: ProxyPauses = STANDARD,
+    versions: int = page_versions.VERSIONS,
     give_up: GiveUp = never,
 ) -> CommitResult:
-    """Commit a batch: every part whose domain passes the fence.
+    """Commit a batch: every part whose domain passes the fence. `versions`: of a page that are kept beside its last answer.
 
     Before: `connection` is idle, and `worker` has no other such transaction; bytes that the batch points to are on disk. After: for
-    every domain that is not refused, its outcomes, log, pages, found URLs, counters and clocks are in the store once, and its lease
-    is a full one. Raises RolledBack: certainly nothing was written, and the same batch may be committed again. Raises Unsettled: the
-    caller gave up before the server said whether it committed; it must not be committed again.
+    every domain that is not refused, its outcomes, log, pages with their versions, found URLs, counters and clocks are in the store
+    once, and its lease is a full one. Raises RolledBack: certainly nothing was written, and the same batch may be committed again.
+    Raises Unsettled: the caller gave up before the server said whether it committed; it must not be committed again.
     """
     committed = CommitResult()
     try:
@@ -132,7 +145,7 @@ def commit(
         # some batches and not for others, attempts on a URL in two of them could change places.
         batch.update_ages(time.perf_counter())
         with settled_transaction(connection, connect, worker=worker, give_up=give_up):
-            _write(connection, worker, batch, lease, defaults, proxy_pauses, committed)
+            _write(connection, worker, batch, lease, defaults, proxy_pauses, versions, committed)
             failpoints.reach("before_commit")
     # Lost connection, full disk, timeout, deadlock, a proxy that was removed meanwhile: a retry may succeed. Any other error is permanent.
     except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
@@ -150,9 +163,10 @@ def _write(
     lease: timedelta,
     defaults: NewDomains,
     proxy_pauses: ProxyPauses,
+    versions: int,
     committed: CommitResult,
 ) -> None:
-    connection.execute(_PLANNER_SETTINGS)
+    connection.execute(_SETTINGS, {"versions": str(versions)})
     newest = _newest(batch.parts)
     held = claims.fence(connection, worker=worker, held=[(part.domain_id, part.epoch) for part in newest.values()])
     committed.refused = newest.keys() - held

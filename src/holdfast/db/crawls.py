@@ -23,12 +23,12 @@ HEARTBEAT_TIMEOUT: Final = timedelta(minutes=2)
 """A run without a heartbeat for this long is not counted as serving a job."""
 
 _JOB: Final = """
-SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version
+SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version, j.rules_version
 FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 """
 
 _LOCK: Final = """
-SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version, j.state::text
+SELECT j.id, j.name, j.spec, c.id, j.kind::text, j.settings_version, j.rules_version, j.state::text
 FROM crawl_jobs j LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 WHERE j.id = %(job)s AND j.deleted_at IS NULL FOR NO KEY UPDATE OF j
 """
@@ -415,6 +415,6 @@ def _find_job(connection: psycopg.Connection, query: str, key: object) -> Job | 
     return _job_of_row(row) if row else None
 
 
-def _job_of_row(row: tuple[int, str, dict[str, object], int | None, str, int]) -> Job:
-    job_id, name, spec, crawl_id, kind, version = row
-    return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind), version)
+def _job_of_row(row: tuple[int, str, dict[str, object], int | None, str, int, int]) -> Job:
+    job_id, name, spec, crawl_id, kind, *versions = row
+    return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind), *versions)

@@ -9,6 +9,7 @@ from typing import Final
 import psycopg
 
 from holdfast.db import crawls, jobs, rounds
+from holdfast.db.url_reasons import CODE
 from holdfast.errors import NotFound
 from holdfast.model.outcome import Outcome
 
@@ -61,15 +62,15 @@ ORDER BY j.id
 """
 # Traps are counted by kind, as each has a limit of its own: their details without what differs from URL to URL.
 # The example is a URL with its own reason: one text, as a row of two has no minimum before PostgreSQL 18.
-_BY_REASON: Final = """
-SELECT f.state::text AS state, split_part(f.reason, ':', 1) AS reason, count(*) AS urls,
+_BY_REASON: Final = f"""
+SELECT f.state::text AS state, {CODE} AS reason, count(*) AS urls,
        min((f.url || chr(1) || f.reason) COLLATE "C") AS example
 FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
 WHERE jd.job_id = %(job)s AND f.reason IS NOT NULL
-GROUP BY f.state, split_part(f.reason, ':', 1),
+GROUP BY f.state, {CODE},
          CASE WHEN f.reason LIKE 'trap:%%' THEN regexp_replace(f.reason, '[0-9]+|(repeats|parameter|year) .*', '', 'g') END
 ORDER BY urls DESC, reason
-"""
+"""  # noqa: S608 — a constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class ReasonCount:
 
     state: str
     reason: str
-    """The word that the reason begins with: an outcome, mostly."""
+    """The code of the reason (`model/url_reason`): an outcome, mostly."""
     urls: int
     example: str
     """One of them."""

@@ -21,6 +21,7 @@ from holdfast.db import (
     domain_removal,
     domains,
     job_ends,
+    job_rules,
     jobs,
     periodic_locks,
     rounds,
@@ -140,8 +141,8 @@ class SweepResult:
     delayed: int = 0
     runs: int = 0
     jobs: int = 0
-    """Unfinished steps of resumed or deleted jobs and removed domains, domains and crawls that continue in a further round, and jobs that
-    ended."""
+    """Unfinished steps of resumed, edited or deleted jobs and removed domains, domains and crawls that continue in a further round, and
+    jobs that ended."""
     scored: int = 0
     """Domains whose priority changed in the hourly rescoring."""
     faults: list[str] = field(default_factory=list)
@@ -342,10 +343,11 @@ def _rescore_domains(connection: psycopg.Connection, faults: list[str]) -> int:
 
 
 def _continue_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
-    """Continue interrupted resumes and deletions of jobs and removals of domains, a few steps per sweep; returns how many."""
+    """Continue interrupted resumes, edits of rules and deletions of jobs, and removals of domains, some steps a sweep; returns how many."""
     done = 0
     for what, step, ids in (
         ("job", partial(jobs.unpark, wait=False), jobs.parked(connection)),
+        ("job", partial(job_rules.judge_domains, wait=False), job_rules.edited_jobs(connection)),
         ("job", jobs.forget, jobs.graves(connection)),
         ("domain", domain_removal.delete_chunk, domain_removal.tombstones(connection)),
     ):

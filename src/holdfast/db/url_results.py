@@ -1,4 +1,4 @@
-"""Write the outcomes of URLs: frontier, log, pages and texts in one statement.
+"""Write the outcomes of URLs: frontier, log, pages and texts in one statement. A trigger stores the versions that it replaces.
 
 The rule: a URL that does not wait any more is not settled again. Only outcomes whose frontier row really changed are logged, stored
 and counted; the rest of a batch has no effect.
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from holdfast.db import page_versions
 from holdfast.db.array_params import Row, RowType
 from holdfast.model.commit_batch import PageRow, UrlOutcome, VisitPart
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
@@ -94,6 +95,7 @@ _NEW_PAGE: Final = ", ".join(
             f" ELSE excluded.{name} END"
             for name in _VALIDATORS
         ),
+        f"new_in_crawl = {page_versions.STILL_NEW_IN_CRAWL}",
     ]
 )
 
@@ -126,12 +128,14 @@ WITH changed AS (
                            proxy_id, outcome, page_url)
     SELECT domain_id, job_id, epoch, %(run)s, crawled_at, duration_ms, bytes, images_found, status, url_key, proxy_id, outcome, url
     FROM settled WHERE fetched
+), crawl_of AS MATERIALIZED (
+    {page_versions.CRAWLS}
 ), kept AS (
-    INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem,
+    INSERT INTO crawled_pages AS p (domain_id, job_id, url_key, crawled_at, duration_ms, depth, status, outcome, problem, new_in_crawl,
                                     {", ".join(_VALIDATORS + _CONTENT)})
-    SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem,
+    SELECT domain_id, job_id, url_key, crawled_at, duration_ms, depth, page_status, outcome, problem, {page_versions.NEW_IN_CRAWL},
            {", ".join(_VALIDATORS + _CONTENT)}
-    FROM changed WHERE has_row ORDER BY domain_id, job_id, url_key
+    FROM changed JOIN crawl_of USING (job_id) WHERE has_row ORDER BY domain_id, job_id, url_key
     ON CONFLICT (domain_id, job_id, url_key) DO UPDATE SET {_NEW_PAGE}
 ), texts AS (
     INSERT INTO page_texts (domain_id, job_id, url_key, body)
@@ -220,8 +224,8 @@ def settle(connection: psycopg.Connection, parts: Sequence[VisitPart], *, run_id
     """Write the outcomes of these parts; returns the counts of what changed.
 
     Before: every part's domain passed the fence of this transaction; `ROW` is prepared. After (with its commit): each URL that
-    waited is settled or waits for another attempt, and log, pages and texts have what belongs to it; URLs that did not wait are
-    untouched. The caller raises the counters.
+    waited is settled or waits for another attempt, and log, pages, versions and texts have what belongs to it; URLs that did not wait
+    are untouched. The caller raises the counters.
     """
     changes = Changes({}, defaultdict(list))
     if not any(part.outcomes for part in parts):

@@ -164,9 +164,17 @@ STRUCTURE: Final[dict[str, str]] = {
         WHERE requests <> total_requests OR bytes <> total_bytes
     """,
     "I11 every reference to the archive is whole": """
-        SELECT domain_id, job_id, url_key FROM crawled_pages
+        SELECT domain_id, job_id, url_key, number FROM (
+            SELECT domain_id, job_id, url_key, NULL::integer AS number, archive_segment, archive_offset, archive_length, payload_digest
+            FROM crawled_pages
+            UNION ALL SELECT domain_id, job_id, url_key, number, archive_segment, archive_offset, archive_length, payload_digest
+            FROM page_versions) r
         WHERE archive_segment IS NOT NULL AND NOT COALESCE(
             archive_offset >= 0 AND archive_length > 0 AND octet_length(payload_digest) = 32, false)
+    """,
+    "I11 every version of a page belongs to a page": """
+        SELECT v.domain_id, v.job_id, v.url_key, v.number FROM page_versions v WHERE NOT EXISTS (
+            SELECT FROM crawled_pages p WHERE p.domain_id = v.domain_id AND p.job_id = v.job_id AND p.url_key = v.url_key)
     """,
     "I11 every text that is kept belongs to a page": """
         SELECT t.domain_id, t.job_id, t.url_key FROM page_texts t WHERE NOT EXISTS (
@@ -281,10 +289,17 @@ CHECKS: Final = dict(sorted({**STRUCTURE, **LOG}.items(), key=lambda check: int(
 """All of them, in the order of the invariants."""
 
 _REFERENCES: Final = """
-SELECT p.domain_id, p.job_id, p.url_key, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest, f.url
+SELECT p.domain_id, p.job_id, p.url_key, NULL::integer AS number, p.archive_segment, p.archive_offset, p.archive_length,
+       p.payload_digest, f.url
 FROM crawled_pages p LEFT JOIN url_frontier f USING (domain_id, job_id, url_key)
 WHERE (p.domain_id, p.job_id, p.url_key) > (%(domain)s, %(job)s, %(key)s) AND p.archive_segment IS NOT NULL
 ORDER BY p.domain_id, p.job_id, p.url_key LIMIT %(chunk)s
+"""
+_VERSION_REFERENCES: Final = """
+SELECT v.domain_id, v.job_id, v.url_key, v.number, v.archive_segment, v.archive_offset, v.archive_length, v.payload_digest, f.url
+FROM page_versions v LEFT JOIN url_frontier f USING (domain_id, job_id, url_key)
+WHERE (v.domain_id, v.job_id, v.url_key, v.number) > (%(domain)s, %(job)s, %(key)s, %(number)s) AND v.archive_segment IS NOT NULL
+ORDER BY v.domain_id, v.job_id, v.url_key, v.number LIMIT %(chunk)s
 """
 _CHUNK: Final = 1_000
 
@@ -327,16 +342,20 @@ def parameters(*, retries: int) -> dict[str, Any]:
 
 
 def references(connection: psycopg.Connection) -> Iterator[list[dict[str, Any]]]:
-    """Yield all references to the archive with the URLs of their pages, in chunks, each in a short transaction.
+    """Yield all references to the archive with the URLs of their pages, in chunks, each in a short transaction: those of the last
+    answers (`number` is None), then those of the versions before.
 
     No snapshot is needed: a row never refers to bytes that are not written yet, and bytes are never deleted.
     """
-    after: dict[str, Any] = {"domain": 0, "job": 0, "key": b""}
-    while True:
-        with connection.cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(_REFERENCES, after | {"chunk": _CHUNK}).fetchall()
-        if rows:
-            after = {"domain": rows[-1]["domain_id"], "job": rows[-1]["job_id"], "key": rows[-1]["url_key"]}
-            yield rows
-        if len(rows) < _CHUNK:
-            return
+    for query in (_REFERENCES, _VERSION_REFERENCES):
+        after: dict[str, Any] = {"domain": 0, "job": 0, "key": b"", "number": 0}
+        while True:
+            with connection.cursor(row_factory=dict_row) as cursor:
+                rows = cursor.execute(query, after | {"chunk": _CHUNK}).fetchall()
+            if rows:
+                last = rows[-1]
+                after = {"domain": last["domain_id"], "job": last["job_id"], "key": last["url_key"]}
+                after["number"] = last["number"] or 0
+                yield rows
+            if len(rows) < _CHUNK:
+                break

@@ -4,17 +4,18 @@ The rule: times go out and come in as seconds from now, by the database's clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import psycopg
 
-from holdfast.db import claims, proxy_usage, request_secrets
+from holdfast.db import claims, judging, proxy_usage, request_secrets
 from holdfast.db.proxy_usage import MappingRow
 from holdfast.db.rows import by_name
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Status
+from holdfast.model.job import Scope
 from holdfast.model.proxy import ProxyOverrides
 from holdfast.model.request_secrets import SealedSecret
 
@@ -31,7 +32,8 @@ SELECT id AS domain_id, domain, parent_domain, base_url, status, crawl_delay_sec
        CASE WHEN circuit.remembered THEN circuit_successes ELSE 0 END AS circuit_successes,
        CASE WHEN circuit.remembered THEN extract(epoch FROM circuit_open_until - clock_timestamp())::float8 END AS circuit_open_in,
        pace_delay_seconds::float8 AS delay, pace_delay_source AS delay_source, CASE WHEN parser_chosen THEN parser_name END AS parser,
-       strip_params, settings_version
+       strip_params, settings_version,
+       COALESCE((SELECT j.settings_version FROM crawl_jobs j WHERE j.id = %(job)s), 0) AS job_version, true AS in_reach
 FROM domains CROSS JOIN LATERAL (
     SELECT COALESCE(GREATEST(next_request_at, circuit_open_until) > clock_timestamp() - interval '1 hour', true) AS remembered) circuit
 WHERE id = ANY(%(ids)s)
@@ -120,15 +122,26 @@ class VisitState:
     """Raised by every edit; a visit that began under another version ends."""
     secrets: list[SealedSecret] = field(default_factory=list)
     """Headers, cookies and credentials; the job's come after the domain's."""
+    job_version: int = 0
+    """`settings_version` of the job: the visit must not begin under an older one."""
+    in_reach: bool = True
+    """False: the scope of the job was edited and does not lead from a seed to this domain."""
 
 
-def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int | None = None) -> dict[int, VisitState]:
-    """The state of these domains, by id, for a visit of this job.
+def load(
+    connection: psycopg.Connection,
+    domain_ids: Sequence[int],
+    job_id: int | None = None,
+    *,
+    edited_scope: Scope | None = None,
+) -> dict[int, VisitState]:
+    """The state of these domains, by id, for a visit of this job. `edited_scope`: its scope, if its rules were edited.
 
     Before: the caller holds them, so only operators change it meanwhile."""
-    parameters = {"ids": list(domain_ids)}
+    parameters: dict[str, object] = {"ids": list(domain_ids), "job": job_id}
     with connection.cursor(row_factory=_as_state) as cursor:
         states = {state.domain_id: state for state in cursor.execute(_LOAD, parameters)}
+    states = _with_reach(connection, states, job_id, edited_scope)
     for domain_id, url, *facts in connection.execute(_ROBOTS, parameters):
         if domain_id in states:
             states[domain_id].robots[url] = StoredRobots(*facts)
@@ -142,11 +155,21 @@ def load(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int 
         for state in states.values():
             state.secrets.extend(of_job)
     if job_id is not None:
-        wanted = parameters | {"job": job_id, "most": TEMPLATE_LIMIT}
+        wanted = parameters | {"most": TEMPLATE_LIMIT}
         for domain_id, template, urls in connection.execute(_TEMPLATES, wanted):
             if domain_id in states:
                 states[domain_id].templates[template] = urls
     return states
+
+
+def _with_reach(
+    connection: psycopg.Connection, states: dict[int, VisitState], job_id: int | None, scope: Scope | None
+) -> dict[int, VisitState]:
+    """The states, with whether this scope of the job leads from a seed to the domain; None: its rules were never edited."""
+    if job_id is None or scope is None:
+        return states
+    reached = judging.reached(connection, job_id, states, scope)
+    return {domain_id: replace(state, in_reach=domain_id in reached) for domain_id, state in states.items()}
 
 
 def live_settings(connection: psycopg.Connection, domain_id: int) -> LiveSettings:

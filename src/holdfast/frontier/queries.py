@@ -18,8 +18,10 @@ from psycopg.rows import dict_row
 from holdfast.db import claimable, jobs, sweeper, transitions
 from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, Range, SortColumn
 from holdfast.db.rows import select_list
+from holdfast.db.url_reasons import code
 from holdfast.frontier.records import FrontierStats, FrontierUrl, JobFrontier
 from holdfast.model.domain import Event, Status, status_reason
+from holdfast.model.url_reason import CLEARED
 
 COUNTED: Final = 20_000
 """Up to so many waiting URLs are counted one by one; of more, a sample is."""
@@ -52,6 +54,7 @@ URLS: Final = Listing(
         "waiting": "t.state = 'waiting'",
         "failed": "t.state = 'failed'",
         "state": "t.state = %(state)s::frontier_state",
+        "reason": f"t.state <> 'waiting' AND {code('t')} = %(reason)s",
         "kind": "t.kind = %(kind)s::frontier_kind",
         "priority": "t.priority = %(priority)s",
         "due": "t.state = 'waiting' AND (t.not_before IS NULL OR t.not_before <= clock_timestamp())",
@@ -336,7 +339,7 @@ def _clear(connection: psycopg.Connection, domain_ids: Sequence[int], scope: Cle
         "until": scope.until or "infinity",
         "links": scope.links,
     }
-    key |= {"rows": ROWS, "cleared": "cleared: a person took it out"}
+    key |= {"rows": ROWS, "cleared": f"{CLEARED}: a person took it out"}
     with connection.transaction():
         held = {domain_id for domain_id, is_held in connection.execute(_LOCK, key) if is_held}
         if scope.links:

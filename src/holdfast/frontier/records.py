@@ -141,6 +141,45 @@ class Recovered:
 
 
 @record
+class NotRetried:
+    """URLs that were asked for, and are not retried for one reason."""
+
+    reason: str
+    """Its code."""
+    urls: int
+    example: str
+    """One of them."""
+    why: str
+    """What to do instead: the end of a sentence."""
+
+
+@record
+class Retried:
+    """URLs of a job that are retried, or would be."""
+
+    job_id: int
+    job: str
+    dry_run: bool
+    """They are only counted."""
+    urls: int
+    """Up to 100 000."""
+    more: bool
+    """There are more than `urls`."""
+    domains: int
+    """Of these URLs."""
+    by_reason: dict[str, int] = field(default_factory=dict)
+    """These URLs by the code of their reason, the most frequent first."""
+    left_out: list[NotRetried] = field(default_factory=list)
+    """URLs that were named and are not retried."""
+    reopened: bool = False
+    """The job had ended, and workers go on with it."""
+    finished: bool = True
+    """False: there are so many that they follow in chunks after the answer."""
+    notes: list[str] = field(default_factory=list)
+    """What keeps them waiting, each as a sentence with the command that changes it."""
+
+
+@record
 class UrlFilter(ListFilter):
     """Which URLs of the frontier to list; None: all."""
 
@@ -154,6 +193,8 @@ class UrlFilter(ListFilter):
     """Higher comes first: 1 to 3 of links, 3 to 12 of tasks."""
     due: bool | None = None
     """Of waiting URLs: those that could be fetched now, or those that have to wait for a time."""
+    reason: str | None = None
+    """Of URLs that do not wait: the code of the reason, as in the summary of a job (`not_crawled`)."""
 
     def given(self) -> dict[str, object]:
         """Return the filters that are present, by the names of the query. Raises UsageError."""

@@ -1,29 +1,47 @@
-"""The frontier: list, statistics, add, recover, clear.
+"""The frontier: list, statistics, add, retry, recover, clear.
 
 The rule: no URL has a state "in progress" that could be left behind. A URL waits until its outcome is committed; a worker that dies
 leaves claims, which expire.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from holdfast.control.listings import resolve_names
 from holdfast.db import audit, domains, jobs, sweeper
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key, Page, check_page_size
-from holdfast.errors import Refused, UsageError
+from holdfast.errors import BadUrl, Refused, UsageError
 from holdfast.frontier import queries
 from holdfast.frontier.queries import Cleared, ClearScope
-from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, RejectedUrl, UrlFilter
+from holdfast.frontier.records import (
+    AddedUrls,
+    FrontierStats,
+    FrontierUrl,
+    Recovered,
+    RejectedUrl,
+    Retried,
+    UrlFilter,
+)
+from holdfast.frontier.retries import ENDED_JOBS, RetrySelection, retried_codes
+from holdfast.jobs.queries import retries as retry_queries
 from holdfast.jobs.seed_import import ImportProgress, SeedImporter
 from holdfast.model.job import JobState
+from holdfast.model.outcome import UrlState
+from holdfast.model.seed_lines import make_seed
+from holdfast.model.url_reason import check_code, state_of
 
 PRIORITIES: Final = {"high": 3, "medium": 2, "low": 1}
 """Priorities of URLs; seeds have `high`."""
 MAX_URLS: Final = 10_000
 """URLs that are added at once."""
+MAX_RETRIED_URLS: Final = 1_000
+"""URLs that are named for one retry."""
+RETRIED_AT_ONCE: Final = 10_000
+"""A retry of more URLs may be finished after its answer."""
 KIND: Final = "frontier"
 _ENDED: Final = frozenset({JobState.CANCELLED, JobState.FAILED})
 
@@ -57,7 +75,7 @@ class FrontierService:
         """
         check_page_size(limit)
         queries.URLS.order(order).check(after)
-        filters = {} if where is None else where.given()
+        filters = {} if where is None else _with_state(where).given()
         with self.database.session() as connection:
             ids = resolve_names(connection, filters, registrable=self.importer.registrable)
             return queries.page(connection, ids, order=order, after=after, limit=limit)
@@ -96,6 +114,99 @@ class FrontierService:
         loaded = importer.add(urls, note=note)
         rejected = [RejectedUrl(bad.line, bad.problem) for bad in loaded.bad_lines]
         return AddedUrls(loaded.lines, loaded.urls, loaded.domains, loaded.bad, rejected)
+
+    def count_retry(
+        self,
+        job: str | int,
+        *,
+        urls: Sequence[str] = (),
+        reason: str | None = None,
+        state: UrlState | None = None,
+        domain: str | None = None,
+    ) -> Retried:
+        """Count what `retry` would take: exactly up to 100 000 URLs. Nothing is changed. Raises as `retry` does."""
+        with self.database.session() as connection:
+            with connection.transaction():
+                selected = self._select(connection, job, urls, reason, state, domain)
+            return selected.answer(connection, dry_run=True)
+
+    def retry(
+        self,
+        job: str | int,
+        *,
+        actor: str,
+        urls: Sequence[str] = (),
+        reason: str | None = None,
+        state: UrlState | None = None,
+        domain: str | None = None,
+        later: Callable[[Callable[[], object]], None] | None = None,
+        watch: Callable[[int], None] = lambda _: None,
+    ) -> Retried:
+        """Retry URLs of a job that were not crawled: these `urls`, or all of a reason, a state, a domain. Without any of them: all that
+        failed and can be retried.
+
+        After: they wait with attempts 0, or will in a moment where a worker holds their domain; failed robots.txt files are due again and
+        unreachable domains are pending; delays, a pause that a server asked for, and blocks stay. A completed or failed job is reopened.
+        Raises NotFound, UsageError; Refused for a cancelled job, and for a reason that is not retried, with what to do instead. `later` is
+        called with the rest of the work if there are more than 10 000 URLs; None: this call does it. `watch` is called after each chunk
+        with the number of domains so far; if it is killed in between, the rest stays as it was, and another call retries it.
+        """
+        with self.database.session() as connection:
+            with connection.transaction():
+                selected = self._select(connection, job, urls, reason, state, domain)
+                if selected.found.urls:
+                    details = {"urls": selected.found.urls, "reason": reason, "state": state, "domain": domain}
+                    audit.write(
+                        connection, actor=actor, action="retry", kind="job", object_id=selected.job.id, details=details
+                    )
+            ended = jobs.state(connection, selected.job.id) in ENDED_JOBS
+            if later is not None and selected.found.urls > RETRIED_AT_ONCE:
+                later(partial(self._retry_selected, selected, watch))
+                answer = selected.answer(connection, dry_run=False)
+                return replace(answer, reopened=ended, finished=False)
+        reopened = self._retry_selected(selected, watch)
+        with self.database.session() as connection:
+            return replace(selected.answer(connection, dry_run=False), reopened=reopened)
+
+    def _retry_selected(self, selected: RetrySelection, watch: Callable[[int], None]) -> bool:
+        """Retry the URLs of a selection, a chunk of domains at a time; returns whether the job was reopened."""
+        reopened, after, domains_done = False, 0, 0
+        with self.database.session() as connection:
+            while ids := selected.domains_after(connection, after):
+                reopened |= selected.retry_on(connection, ids)
+                after, domains_done = ids[-1], domains_done + len(ids)
+                watch(domains_done)
+        return reopened
+
+    def _select(
+        self,
+        connection: Connection,
+        job: str | int,
+        urls: Sequence[str],
+        reason: str | None,
+        state: UrlState | None,
+        domain: str | None,
+    ) -> RetrySelection:
+        if urls and (reason or state or domain):
+            raise UsageError("Name URLs, or a reason, state or domain: not both.")
+        if len(urls) > MAX_RETRIED_URLS:
+            raise UsageError(
+                f"1 to {MAX_RETRIED_URLS:,} URLs are retried at once, not {len(urls):,}; a reason takes all of its URLs."
+            )
+        job_id = jobs.id_of(connection, job)
+        found, _ = retry_queries.lock_job(connection, job_id)
+        if urls:
+            return RetrySelection.of_urls(connection, found, [self._place(url) for url in urls])
+        domain_id = None if domain is None else domains.id_of(connection, self.importer.canonical(domain))
+        return RetrySelection.of_reasons(connection, found, retried_codes(found.name, reason, state), domain_id)
+
+    def _place(self, url: str) -> tuple[str, str, bytes]:
+        """A URL, its domain and its key. Raises UsageError."""
+        try:
+            seed = make_seed(url, rules=self.importer.rules, registrable=self.importer.registrable)
+        except BadUrl as problem:
+            raise UsageError(str(problem)) from problem
+        return url, seed.domain, seed.url_key
 
     def recover(self, *, actor: str) -> Recovered:
         """Sweep now: release claims that have expired and those of dead workers, count new URLs, complete jobs without work.
@@ -176,6 +287,15 @@ class FrontierService:
             touched = {*total.jobs, *([] if job_id is None else [job_id])}
             ended = [one for one in sorted(touched) if queries.complete_if_done(connection, one)]
         return Clearing(total, ended)
+
+
+def _with_state(where: UrlFilter) -> UrlFilter:
+    """The filter with the state that follows from its reason: of failed URLs there is an index. Raises UsageError."""
+    if where.reason is None:
+        return where
+    check_code(where.reason)
+    failed = where.state is None and state_of(where.reason) is UrlState.FAILED
+    return replace(where, state=UrlState.FAILED) if failed else where
 
 
 def _clearable_jobs(connection: Connection, job_id: int | None) -> list[int]:

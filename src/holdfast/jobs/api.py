@@ -1,4 +1,4 @@
-"""Routes of jobs: list, create, show, edit, summary, state, schedule, secrets, live progress."""
+"""Routes of jobs: list, plan, create, show, edit, summary, comparison, depths, log, state, schedule, secrets, live progress."""
 
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,25 @@ from holdfast.control.parsers import check_known
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import check_names, follow_up
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobDomain, JobFilter, JobPace, JobsChanged
+from holdfast.jobs.queries.log import KEY_TYPES
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobDepths,
+    JobDomain,
+    JobEvent,
+    JobFilter,
+    JobPace,
+    JobsChanged,
+    PageChange,
+    RulesVersion,
+    ScopePreview,
+)
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, Scope
 
@@ -78,8 +96,13 @@ class Spec(Body):
 
 class JobChange(Body):
     """Changes of how a job is crawled. An option that is left out stays as it is; null lifts a limit, or resets an option to its default.
-    Which URLs belong to the job (`scope`, `include`, `exclude`, `strip_params`, `follow`, its seeds) cannot be edited."""
+    `strip_params`, `follow` and its seeds cannot be edited."""
 
+    scope: Scope | None = None
+    """Which links are followed: on the same `host`, the same registrable `domain`, or `any`."""
+    include: _PATTERNS | None = None
+    """Regular expressions, instead of those before; with any of them, only URLs that match one are crawled."""
+    exclude: _PATTERNS | None = None
     max_pages: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
     max_pages_per_domain: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
     rounds: Annotated[int, Field(ge=1, le=INTEGER)] | None = None
@@ -106,6 +129,15 @@ class JobChange(Body):
         return value
 
 
+class ScopeChange(Body):
+    """Changes of the rules of a job. One that is left out stays as it is; null: the default."""
+
+    scope: Scope | None = None
+    include: _PATTERNS | None = None
+    exclude: _PATTERNS | None = None
+    max_depth: Annotated[int, Field(ge=0, le=1000)] | None = None
+
+
 class NewJob(Body):
     """A job to create."""
 
@@ -117,6 +149,18 @@ class NewJob(Body):
     """Crawl it repeatedly: an interval, or five fields of cron in UTC."""
     secrets: SecretFields | None = None
     """Sent to exactly the origins of `urls` (for http, https of the same host, too), and nowhere else."""
+
+
+class PlannedJob(Body):
+    """A job to plan."""
+
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MAX_SEEDS, examples=[["https://example.com/"]])]
+    """Its seeds. An invalid one is left out and reported, unless all are invalid."""
+    name: (
+        Annotated[ShortText, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^/\s][^/]*$", examples=["shop"])] | None
+    ) = None
+    """A name that is taken is refused, as it would be for a new job."""
+    spec: Spec = Field(default_factory=Spec)
 
 
 class Schedule(Body):
@@ -148,12 +192,10 @@ def jobs(
 @router.post("/api/jobs", summary="Make a job", status_code=201)
 def create(body: NewJob, response: Response, services: Services, caller: Caller) -> CreatedJob:
     """Workers start it at once. A name that is taken is refused (409)."""
-    spec = body.spec
-    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
-    if spec.parser is not None:
-        check_known(spec.parser, services.settings.parsing)
+    if body.spec.parser is not None:
+        check_known(body.spec.parser, services.settings.parsing)
     secrets = None if body.secrets is None else body.secrets.to_request_secrets()
-    wanted = CrawlRequest(tuple(body.urls), job=body.name, options={**spec.model_dump(), **lists}, secrets=secrets)
+    wanted = CrawlRequest(tuple(body.urls), job=body.name, options=_options(body.spec), secrets=secrets)
     created = services.jobs(caller).create(services.crawls, wanted, schedule=body.schedule)
     response.headers["Location"] = f"/api/jobs/{created.job.id}"
     return created
@@ -186,6 +228,20 @@ def act_on_all(body: JobsAction, services: Services, caller: Caller, after: Back
     return changed
 
 
+@router.post("/api/jobs/plan", summary="Plan a job before it is made")
+def plan(body: PlannedJob, services: Services, caller: Caller) -> CrawlPlan:
+    """Pages and time of each domain and of all of them, each assumption as a sentence, and invalid seeds by position. Nothing is written or
+    fetched."""
+    wanted = CrawlRequest(tuple(body.urls), job=body.name, options=_options(body.spec))
+    return services.jobs(caller).plan(services.crawls, wanted)
+
+
+def _options(spec: Spec) -> dict[str, Any]:
+    """The fields of a spec, with lists as tuples."""
+    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
+    return {**spec.model_dump(), **lists}
+
+
 @router.get("/api/jobs/{job}", summary="A job", responses=documented(404))
 def show(job: JobName, services: Services, caller: Caller, response: Response) -> Job:
     """By name or id."""
@@ -204,8 +260,10 @@ def edit(
     after: BackgroundTasks,
     if_match: IfMatch = None,
 ) -> EditedJob:
-    """Limits, request rate, parser and other options; running visits apply them within two seconds. A job that stopped at a limit
-    continues the same crawl once it is raised: pages fetched so far count. Headers, cookies and passwords: `PUT …/secrets`."""
+    """Rules, limits, request rate, parser and other options; running visits apply them within two seconds. A job that stopped at a limit
+    continues the same crawl once it is raised: pages fetched so far count. Other rules (`scope`, `include`, `exclude`, `max_depth`) are a
+    new `rules_version`: waiting URLs that do not fit any more are denied, those that were left out and fit now wait, both in a moment
+    (`POST …/scope/preview` counts them, `POST …/scope/undo` takes it back). Headers, cookies and passwords: `PUT …/secrets`."""
     changes = body.model_dump(exclude_unset=True)
     if body.parser is not None:
         check_known(body.parser, services.settings.parsing)
@@ -213,6 +271,36 @@ def edit(
     after.add_task(log_failures(follow_up), services.crawls, edited.id, tuple(changes))
     set_etag(response, edited.version)
     return edited
+
+
+@router.post("/api/jobs/{job}/scope/preview", summary="What other rules would do", responses=documented(404))
+def preview_scope(job: JobName, body: ScopeChange, services: Services, caller: Caller) -> ScopePreview:
+    """Waiting URLs that an edit of the rules would remove, and URLs that it would return. Up to a million waiting URLs are read (`exact`),
+    which takes some seconds; nothing is changed."""
+    return services.jobs(caller).preview_scope(job, body.model_dump(exclude_unset=True))
+
+
+@router.post("/api/jobs/{job}/scope/undo", summary="Undo an edit of a job's rules", responses=documented(404, 412))
+def undo_scope(
+    job: JobName,
+    services: Services,
+    caller: Caller,
+    response: Response,
+    after: BackgroundTasks,
+    if_match: IfMatch = None,
+) -> EditedJob:
+    """Restore the rules that it had before the last edit of them, as a new `rules_version`; repeated, those before that. URLs that the edit
+    removed wait again in a moment; pages that were crawled stay. 409 if there is no edit to undo."""
+    undone = services.jobs(caller).undo_scope(job, parse_if_match(if_match))
+    after.add_task(log_failures(follow_up), services.crawls, undone.id, tuple(undone.changed))
+    set_etag(response, undone.version)
+    return undone
+
+
+@router.get("/api/jobs/{job}/scope/history", summary="The versions of a job's rules", responses=documented(404))
+def scope_history(job: JobName, services: Services, caller: Caller) -> list[RulesVersion]:
+    """The oldest first; the last one is in force."""
+    return services.jobs(caller).scope_history(job)
 
 
 @router.get("/api/jobs/{job}/summary", summary="How a job stands, and why", responses=documented(404))
@@ -243,6 +331,64 @@ def domains(
 ) -> Page[JobDomain]:
     """With the work of the job on each; those with work left come first."""
     found = services.jobs(caller).domains(job, state, after=decode_cursor(cursor, str, int), limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
+
+
+@router.get("/api/jobs/{job}/comparison", summary="What a crawl changed", responses=documented(404))
+def compare(job: JobName, services: Services, caller: Caller) -> Comparison:
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged. A count of 100,000 is
+    a lower bound (`at_least`)."""
+    return services.jobs(caller).compare(job)
+
+
+@router.get("/api/jobs/{job}/comparison/pages", summary="Pages that a crawl changed", responses=documented(404))
+def compared_pages(
+    job: JobName,
+    kind: Annotated[PageChange, Query(description="Which pages.", examples=["changed"])],
+    services: Services,
+    caller: Caller,
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[ComparedPage]:
+    """The pages of one kind of the comparison. A new crawl begins another list."""
+    found = services.jobs(caller).compared_pages(job, kind, cursor=cursor, limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
+
+
+@router.get("/api/jobs/{job}/plan", summary="Plan what a job has left to do", responses=documented(404))
+def plan_existing(
+    job: JobName,
+    services: Services,
+    caller: Caller,
+    again: Annotated[
+        bool, Query(description="All known URLs, as its schedule would, not only those that wait.")
+    ] = False,
+) -> CrawlPlan:
+    """Pages and time of each domain and of all of them, each assumption as a sentence. Nothing is written or fetched."""
+    return services.jobs(caller).plan(services.crawls, CrawlRequest(job=job, again=again))
+
+
+@router.get("/api/jobs/{job}/depths", summary="URLs of a job by depth and state", responses=documented(404))
+def depths(job: JobName, services: Services, caller: Caller) -> JobDepths:
+    """Counted up to 100 000 URLs; of more, estimated from a sample (`estimated`)."""
+    return services.jobs(caller).depths(job)
+
+
+@router.get("/api/jobs/{job}/log", summary="What happened to a job", responses=documented(404))
+def log(
+    job: JobName,
+    request: Request,
+    response: Response,
+    services: Services,
+    caller: Caller,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[JobEvent]:
+    """The newest entry first. Edits, retries, added URLs, pauses, starts by its schedule and crawls are kept as long as the job; other
+    changes of its state and runs of its own workers for a day."""
+    found = services.jobs(caller).events(job, decode_cursor(cursor, *KEY_TYPES), limit)
     return keyset_page(request, response, found.rows, found.next)
 
 

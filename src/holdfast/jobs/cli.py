@@ -1,14 +1,16 @@
-"""`holdfast jobs`: list, show, create, edit, schedule, pause, resume, cancel, delete and watch jobs."""
+"""`holdfast jobs`: list, show, plan, create, edit, log, retry, schedule, pause, resume, cancel, delete, watch and compare jobs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from shlex import quote
 from typing import Annotated, Final, Protocol
 
 import typer
 
+from holdfast import factories
 from holdfast.cli import command_context, job_options, output, secret_options
 from holdfast.cli.crawl import live_job_reader
 from holdfast.cli.help import Command, Group
@@ -16,16 +18,34 @@ from holdfast.cli.output import format_bytes, pluralize
 from holdfast.cli.progress import READ_INTERVAL, ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.frontier.records import Retried
+from holdfast.frontier.service import FrontierService
 from holdfast.jobs.crawls import CrawlRequest
 from holdfast.jobs.edits import ALL_KEYS, follow_up, parse
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, StateChange
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    PageChange,
+    RulesVersion,
+    ScopePreview,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.service import JobService, OnProgress
 from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import JobState
+from holdfast.model.outcome import UrlState
+from holdfast.model.scope import describe_rules
 
 app = typer.Typer(
-    cls=Group, help="Jobs: list, show, create, edit, pause, resume, cancel and delete them.", no_args_is_help=True
+    cls=Group,
+    help="Jobs: list, show, compare, create, edit, pause, resume, cancel and delete them.",
+    no_args_is_help=True,
 )
 
 Which = Annotated[str, typer.Argument(metavar="JOB", help="Its name or its id.")]
@@ -33,6 +53,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _POLL_INTERVAL: Final = 0.5
 """Seconds between two reads of the state of a watched job."""
+
+
+def _valid_texts(texts: list[str] | None) -> list[str] | None:
+    """Check each text, as `command_context.valid_text` does."""
+    for text in texts or ():
+        command_context.valid_text(text)
+    return texts
 
 
 class Jobs(Protocol):
@@ -44,6 +71,10 @@ class Jobs(Protocol):
 
     def summary(self, job: str | int) -> CrawlSummary: ...
 
+    def compare(self, job: str | int) -> Comparison: ...
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]: ...
+
     def schedule(self, job: str | int, when: str | None) -> datetime | None: ...
 
     def pause(self, job: str | int) -> StateChange: ...
@@ -54,6 +85,12 @@ class Jobs(Protocol):
 
     def delete(self, job: str | int, on_progress: OnProgress) -> str: ...
 
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview: ...
+
+    def undo_scope(self, job: str | int) -> EditedJob: ...
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]: ...
+
 
 def _jobs(ctx: typer.Context) -> Jobs:
     context = command_context.get(ctx)
@@ -61,7 +98,11 @@ def _jobs(ctx: typer.Context) -> Jobs:
         from holdfast.cli.remote.jobs import RemoteJobs
 
         return RemoteJobs(context.client)
-    return JobService(context.store(), command_context.actor())
+    return _local(context)
+
+
+def _local(context: command_context.CommandContext) -> JobService:
+    return JobService(context.store(), command_context.actor(), job_options.rule_settings(context))
 
 
 def _create(
@@ -76,9 +117,7 @@ def _create(
         from holdfast.control.parsers import check_known
 
         check_known(parser, context.settings.parsing)
-    return JobService(context.store(), command_context.actor()).create(
-        job_options.crawl_service(context), request, on_progress, schedule
-    )
+    return _local(context).create(job_options.crawl_service(context), request, on_progress, schedule)
 
 
 @app.command("list", cls=Command)
@@ -130,6 +169,72 @@ def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
         output.print_line(output.safe(line))
 
 
+@app.command("compare", cls=Command)
+def compare(
+    ctx: typer.Context,
+    job: Which,
+    kind: Annotated[
+        PageChange | None, typer.Option("--kind", metavar="KIND", help=f"List pages: {', '.join(PageChange)}.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most so many.")] = 100,
+    as_json: output.Json = False,
+) -> None:
+    """Compare the last crawl of a job with the one before: how many pages are new, changed, gone, failed or unchanged.
+
+    `holdfast pages diff URL` shows what changed on one of them. A page that redirects now, or whose server did not answer, keeps its
+    last answer and is in no count.
+
+    Examples:
+        holdfast jobs compare news
+        holdfast jobs compare news --kind changed --limit 20
+        holdfast jobs compare news --kind gone --json
+    """
+    jobs = _jobs(ctx)
+    found = jobs.compare(job)
+    pages = [] if kind is None else jobs.some_compared(job, kind, limit)
+    if as_json:
+        output.print_json(asdict(found) | ({} if kind is None else {"pages": pages}))
+        return
+    if kind is None:
+        output.print_fields(_comparison_fields(found))
+        return
+    rows = [
+        (
+            output.format_time(page.at),
+            _before_and_after(page.status_before, page.status),
+            page.version if page.version is not None else "-",
+            page.url,
+            page.title or "",
+        )
+        for page in pages
+    ]
+    output.print_table(["WHEN", "STATUS", "BEFORE", "URL", "TITLE"], rows, right="BEFORE")
+    total = getattr(found, kind)
+    if len(pages) < total:
+        command_context.say(f"{len(pages):,} of {_at_least(found, kind)} pages; `--limit` shows more.")
+
+
+def _comparison_fields(found: Comparison) -> list[tuple[str, object]]:
+    ended = f", ended {output.format_time(found.ended_at)} UTC" if found.ended_at else ", not ended yet"
+    before = f"{output.format_time(found.previous_started_at)} UTC" if found.previous_started_at else "none: all is new"
+    return [
+        ("Job", found.job),
+        ("Crawl", f"{found.crawl}, begun {output.format_time(found.started_at)} UTC{ended}"),
+        ("Before it", before),
+        *((change.capitalize(), _at_least(found, change)) for change in PageChange),
+    ]
+
+
+def _at_least(found: Comparison, change: PageChange) -> str:
+    """A count; one that is a lower bound with a plus."""
+    return f"{getattr(found, change):,}{'+' if change in found.at_least else ''}"
+
+
+def _before_and_after(before: int | None, after: int | None) -> str:
+    numbers = ["-" if status is None else str(status) for status in (before, after)]
+    return numbers[1] if before in (None, after) else " → ".join(numbers)
+
+
 @app.command("create", cls=Command)
 def create(
     ctx: typer.Context,
@@ -162,12 +267,16 @@ def create(
             metavar="WHEN", help='Crawl it again and again: "6h", or a cron expression, perhaps with a time zone.'
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only plan it: pages, time, what they assume. Nothing is made.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Create a job for running or later workers. `holdfast crawl` creates one and crawls it at once.
 
     Examples:
         holdfast jobs create news https://example.com --max-pages 500
+        holdfast jobs create news --seeds sites.txt --max-pages-per-domain 500 --dry-run
         holdfast jobs create top --seeds tranco.csv.gz --scope domain
         holdfast jobs create prices shop.example --schedule "30 6 * * mon-fri"
     """
@@ -195,6 +304,14 @@ def create(
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)
     if parser is not None and no_archive:
         raise UsageError("--parser reads pages from the archive, so --no-archive cannot be given with it.")
+    if dry_run:
+        planned = _plan(ctx, CrawlRequest(tuple(urls or ()), seeds, name, options))
+        _print_plan(planned, seeds, as_json)
+        if planned.problem:
+            raise HoldfastError(planned.problem)
+        if planned.bad:
+            raise typer.Exit(1)
+        return
     imported = ImportProgress()
 
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
@@ -222,6 +339,117 @@ def create(
         raise typer.Exit(1)
 
 
+def _plan(ctx: typer.Context, request: CrawlRequest) -> CrawlPlan:
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        return RemoteJobs(context.client).plan(request)
+    return JobService(context.store(), command_context.actor()).plan(job_options.crawl_service(context), request)
+
+
+@app.command("plan", cls=Command)
+def plan(
+    ctx: typer.Context,
+    job: Which,
+    again: Annotated[
+        bool, typer.Option("--again", help="Plan all URLs that it knows, as its schedule would crawl them.")
+    ] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Plan what a job has left to do: pages and time of its domains, and what they assume. Nothing is fetched.
+
+    A job that does not exist yet is planned by `holdfast jobs create NAME URL --dry-run`.
+
+    Examples:
+        holdfast jobs plan news
+        holdfast jobs plan news --again --json
+    """
+    _print_plan(_plan(ctx, CrawlRequest(job=job, again=again)), None, as_json)
+
+
+_SHOWN_DOMAINS: Final = 20
+"""Domains of a plan that are printed; --json has a hundred."""
+
+
+def _print_plan(planned: CrawlPlan, file: str | None, as_json: bool) -> None:
+    for line in bad_seeds(planned.bad_seeds, planned.bad, file):
+        command_context.say(line)
+    if as_json:
+        output.print_json(planned)
+        return
+    unknown = f", {pluralize(planned.unknown_domains, 'domain')} unknown" if planned.unknown_domains else ""
+    seconds = "unknown" if planned.seconds is None else _about(planned.seconds)
+    slowest = f" ({planned.slowest_domain} takes longest)" if planned.slowest_domain and planned.domains > 1 else ""
+    output.print_fields(
+        [
+            ("Domains", f"{planned.domains:,}"),
+            ("Pages", f"{planned.pages:,}{unknown}"),
+            ("Time", f"{seconds if planned.complete or planned.seconds is None else f'at least {seconds}'}{slowest}"),
+        ]
+    )
+    output.print_line()
+    rows = [
+        (
+            one.domain,
+            "unknown" if one.pages is None else f"{one.pages:,}",
+            one.pages_from.replace("_", " "),
+            f"{one.delay_seconds:g} s ({one.delay_source})",
+            "unknown" if one.seconds is None else _about(one.seconds),
+        )
+        for one in planned.listed[:_SHOWN_DOMAINS]
+    ]
+    output.print_table(["DOMAIN", "PAGES", "FROM", "DELAY", "TIME"], rows, right="PAGES")
+    if planned.domains > len(rows):
+        output.print_line(f"… and {planned.domains - len(rows):,} more domains")
+    output.print_line()
+    for sentence in planned.assumptions:
+        output.print_line(output.safe(f"- {sentence}"))
+
+
+def _about(seconds: float) -> str:
+    """A time in its two largest units: `3 h 20 min`."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    units = ((1440, "d"), (60, "h"), (1, "min"))
+    parts = []
+    for size, unit in units:
+        count, minutes = divmod(minutes, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+@app.command("log", cls=Command)
+def log(
+    ctx: typer.Context,
+    job: Which,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most N entries.")] = 50,
+    as_json: output.Json = False,
+) -> None:
+    """Show what happened to a job, the newest first: crawls, edits, retries, pauses, starts by its schedule. Times are in UTC.
+
+    Changes that came about by themselves, such as its end, and runs of its own workers are kept for a day; the rest as long as the job.
+
+    Examples:
+        holdfast jobs log news
+        holdfast jobs log news --limit 10 --json
+    """
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        found = RemoteJobs(context.client).events(job, limit)
+    else:
+        found = JobService(context.store(), command_context.actor()).events(job, limit=limit).rows
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [(output.format_time(one.at), one.kind, one.actor or "-", one.text) for one in found]
+    output.print_table(["WHEN (UTC)", "KIND", "WHO", "WHAT"], rows)
+
+
 def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> EditedJob:
     context = command_context.get(ctx)
     if context.remote:
@@ -232,7 +460,7 @@ def _edit(ctx: typer.Context, job: str, changes: dict[str, object]) -> EditedJob
         from holdfast.control.parsers import check_known
 
         check_known(parser, context.settings.parsing)
-    edited = JobService(context.store(), command_context.actor()).edit(job, changes)
+    edited = _local(context).edit(job, changes)
     follow_up(job_options.crawl_service(context), edited.id, tuple(changes))
     return edited
 
@@ -244,25 +472,99 @@ def edit(
     assignments: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE...", help=f"What to set; empty lifts it. Keys: {ALL_KEYS}.")
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many URLs other rules would remove and return.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Change limits, request rate, parser and other options of a job; running visits apply them within two seconds.
+    """Change rules, limits, request rate, parser and other options of a job; running visits apply them within two seconds.
 
-    A job that stopped at a limit continues the same crawl once the limit is raised or lifted: pages fetched so far count. Which URLs
-    belong to a job (scope, include, exclude, seeds) cannot be edited.
+    A job that stopped at a limit continues the same crawl once the limit is raised or lifted: pages fetched so far count.
+
+    The rules are scope (host, domain, any), include, exclude and max_depth. Waiting URLs that do not fit any more are denied, URLs that
+    were left out and fit now wait; pages that were crawled stay. Several patterns: give include= or exclude= once for each; together
+    they replace the ones before. `holdfast jobs undo-scope` takes the last edit of the rules back.
 
     Examples:
         holdfast jobs set news max_pages=5000 delay=2
         holdfast jobs set news max_pages= max_depth=20
         holdfast jobs set shop parser=product refresh=yes
+        holdfast jobs set news scope=domain exclude=/tag/ exclude=/private/
+        holdfast jobs set news include=/blog/ --dry-run
+        holdfast jobs set news exclude=
     """
-    edited = _edit(ctx, job, parse(assignments))
+    changes = parse(assignments)
+    if dry_run:
+        _print_preview(_jobs(ctx).preview_scope(job, changes), as_json)
+        return
+    _print_edit(_edit(ctx, job, changes), as_json)
+
+
+@app.command("undo-scope", cls=Command)
+def undo_scope(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """Take back the last edit of a job's rules (scope, include, exclude, max_depth); repeated, the one before that.
+
+    URLs that the edit removed wait again; pages that were crawled stay. Exit code 5 if there is no edit to undo.
+
+    Examples:
+        holdfast jobs undo-scope news
+    """
+    context = command_context.get(ctx)
+    undone = _jobs(ctx).undo_scope(job)
+    if not context.remote:
+        follow_up(job_options.crawl_service(context), undone.id, tuple(undone.changed))
+    _print_edit(undone, as_json)
+
+
+@app.command("scope-history", cls=Command)
+def scope_history(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
+    """List the versions of a job's rules (scope, include, exclude, max_depth); the last one is in force.
+
+    Examples:
+        holdfast jobs scope-history news
+        holdfast jobs scope-history news --json
+    """
+    versions = _jobs(ctx).scope_history(job)
+    if as_json:
+        output.print_json(versions)
+        return
+    rows = [
+        (
+            one.version,
+            output.format_time(one.at),
+            one.actor or "-",
+            "-" if one.restores is None else f"of version {one.restores}",
+            describe_rules(one.rules),
+        )
+        for one in versions
+    ]
+    output.print_table(["VERSION", "SINCE", "BY", "RESTORED", "RULES"], rows, right="VERSION")
+
+
+def _print_edit(edited: EditedJob, as_json: bool) -> None:
     if as_json:
         identity = {"id": edited.id, "job": edited.name, "version": edited.version}
-        output.print_json(identity | {"changed": edited.changed, "note": edited.note})
+        rules = {"rules_version": edited.rules_version}
+        output.print_json(identity | rules | {"changed": edited.changed, "note": edited.note})
         return
     what = f"changed {', '.join(edited.changed)}" if edited.changed else "it is so already"
     output.print_line(output.safe(f"Job {edited.name}: {what}. {edited.note}"))
+
+
+def _print_preview(preview: ScopePreview, as_json: bool) -> None:
+    if as_json:
+        output.print_json(preview)
+        return
+    about = "" if preview.exact else "about "
+    output.print_line(
+        f"It would remove {about}{pluralize(preview.removes, 'waiting URL')} and return "
+        f"{about}{pluralize(preview.returns, 'URL')} that the rules left out. Nothing was changed."
+    )
+    for what, urls in (("Removed", preview.removed_urls), ("Returned", preview.returned_urls)):
+        for url in urls:
+            output.print_line(output.safe(f"{what}, for example: {url}"))
+    if not preview.exact:
+        output.print_line("The numbers are estimated from a part of its URLs: there are too many to read.")
 
 
 @app.command("schedule", cls=Command)
@@ -294,6 +596,93 @@ def schedule(
         output.print_line("It is not crawled again by itself any more.")
     else:
         output.print_line(f"It is crawled again at {output.format_time(next_run_at)} UTC.")
+
+
+def _count_and_retry(ctx: typer.Context) -> tuple[Callable[..., Retried], Callable[..., Retried]]:
+    """The functions that count and retry URLs: of the database, or of a server."""
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.jobs import RemoteJobs
+
+        remote = RemoteJobs(context.client)
+        return remote.count_retry, remote.retry
+    store = context.store()
+    frontier = FrontierService(store, factories.seed_importer(context.settings, store))
+    return frontier.count_retry, partial(frontier.retry, actor=command_context.actor())
+
+
+@app.command("retry", cls=Command)
+def retry(
+    ctx: typer.Context,
+    job: Which,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", callback=_valid_texts, help="Only this URL; may be given several times."),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            callback=command_context.valid_text,
+            help="Only URLs of this reason, as `jobs show --json` names it: server_error, not_found, robots_denied …",
+        ),
+    ] = None,
+    state: Annotated[
+        UrlState | None, typer.Option(metavar="STATE", help="Only URLs in this state: failed, denied or done.")
+    ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(metavar="DOMAIN", callback=command_context.valid_text, help="Only URLs of this domain."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    yes: Yes = False,
+    as_json: output.Json = False,
+) -> None:
+    """Retry URLs of a job that were not crawled: by default all that failed. They wait again with all their attempts.
+
+    A job that had ended is reopened; running workers go on with it, or `holdfast crawl --job JOB`. Robots.txt, delays, pauses that
+    servers asked for and blocks still hold. URLs out of scope or too deep are not retried: it says what to do instead.
+
+    Examples:
+        holdfast jobs retry news --dry-run
+        holdfast jobs retry news --reason server_error --domain example.com
+        holdfast jobs retry news --url https://example.com/broken --yes
+    """
+    count, act = _count_and_retry(ctx)
+    what = {"urls": url or [], "reason": reason, "state": state, "domain": domain}
+    found = count(job, **what)
+    if not dry_run and found.urls:
+        if not yes:
+            question = f"Retry {_retried_urls(found)} of job {output.safe(found.job)}?"
+            command_context.confirm(question, "Nothing was retried.")
+        found = act(job, **what)
+    if as_json:
+        output.print_json(found)
+        return
+    for line in _retry_lines(found):
+        output.print_line(output.safe(line))
+
+
+def _retried_urls(found: Retried) -> str:
+    urls = f"more than {found.urls:,} URLs" if found.more else pluralize(found.urls, "URL")
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in found.by_reason.items())
+    return f"{urls} on {pluralize(found.domains, 'domain')} ({reasons})" if found.urls else urls
+
+
+def _retry_lines(found: Retried) -> Iterator[str]:
+    """What was retried, or would be, what was left out, and what keeps it waiting."""
+    if not found.urls:
+        yield f"Job {found.job} has no such URL to retry; `holdfast jobs show {quote(found.job)}` lists reasons."
+    elif found.dry_run:
+        yield f"{_retried_urls(found)} would be retried."
+    else:
+        goes_on = f"; the job is open again: workers go on with it, or `holdfast crawl --job {quote(found.job)}`"
+        later = "" if found.finished else "; the server does it in chunks"
+        yield f"Retried {_retried_urls(found)}{goes_on if found.reopened else ''}{later}."
+    for left in found.left_out:
+        more = f" and {left.urls - 1:,} more" if left.urls > 1 else ""
+        yield f"Left out: {left.example}{more} ({left.reason}): {left.why}."
+    yield from found.notes
 
 
 @app.command("pause", cls=Command)
@@ -404,6 +793,7 @@ def _fields(job: Job) -> list[tuple[str, object]]:
         ("Depth", job.depth),
         ("Schedule", schedule),
         ("Options", options or "defaults"),
+        ("Rules", f"version {job.rules_version}" if job.rules_version else "as it was created"),
     ]
     if job.secrets:
         fields.append(("Sends", f"{', '.join(job.secrets)} to the sites of its seeds (values are not shown)"))

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from holdfast.control.request_secrets import SecretSealer
-from holdfast.db import audit, crawls, job_ends, jobs
+from holdfast.db import audit, crawls, job_ends, job_rules, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
 from holdfast.jobs.queries import actions
@@ -35,8 +35,8 @@ from holdfast.jobs.summary import summarize
 from holdfast.model.domain import Seed
 from holdfast.model.job import Job, JobKind, JobSpec, JobState, check_job_name
 from holdfast.model.request_secrets import RequestSecrets
+from holdfast.model.scope import RULES, RuleSettings, compile_rules, describe_rules, rules_of_spec, spec_with_rules
 from holdfast.model.seed_lines import make_seed
-from holdfast.politeness.scope import compile_rules
 
 STDIN: Final = "-"
 
@@ -84,6 +84,8 @@ class StartedCrawl:
     """As in `PreparedJob`."""
     secrets: tuple[str, ...] = ()
     """The names of headers that an earlier command gave to the job, and that are still sent."""
+    edited_rules: str | None = None
+    """The rules of the job, as words, if they were edited since and are not those of this request."""
 
 
 class _Match(NamedTuple):
@@ -145,7 +147,10 @@ class CrawlService:
             # The id that `begin` returned: if nothing is left to do, the sweep of a worker may have finished the crawl by now.
             job = replace(crawls.get(connection, job.id), crawl_id=crawl_id)
             earlier = () if request.secrets else names
-            return StartedCrawl(job, resumed, known, prepared.seeds, tuple(held_back), prepared.unrelated_job, earlier)
+            edited = self._edited_rules(connection, request, job)
+            return StartedCrawl(
+                job, resumed, known, prepared.seeds, tuple(held_back), prepared.unrelated_job, earlier, edited
+            )
 
     def retry(self, job_id: int, *, logged_in: bool = False) -> list[actions.HeldBack]:
         """Try again what failed on the domains of a job, at an operator's request; returns domains whose server asked for a pause.
@@ -183,19 +188,51 @@ class CrawlService:
                     job = self._create(connection, request, seeds, match)
                     self._set_secrets(connection, job, request, seeds)  # before its seeds, which are fetched at once
             else:
-                spec = self._spec(request, job.spec)
-                check_parser(spec)
-                self._set_secrets(connection, job, request, seeds)  # first: if they are refused, the job stays as it is
-                if is_deeper := (depth := self.depth(spec)) > self.depth(job.spec):
-                    actions.raise_depth_limit(connection, job.id, depth)  # before the spec: the same command repeats it
-                crawls.set_spec(connection, job.id, spec)
-                if spec.refresh and not job.spec.refresh:
-                    actions.make_refresh_due(connection, job.id)
-                if is_deeper:  # once more: visits that began before it still apply the old depth
-                    actions.raise_depth_limit(connection, job.id, depth)
+                self._change_spec(connection, job, request, seeds)
             if match.file is not None:
                 seed_queries.know_file(connection, job.id, match.file)
         return PreparedJob(job, known, self._import(job, request, seeds, invalid, on_progress), match.unrelated_job)
+
+    def _change_spec(self, connection: Connection, job: Job, request: CrawlRequest, seeds: list[Seed]) -> None:
+        """Give a known job the options of a request. Its rules are edited, as a new version, where the request names other ones than those
+        that the job was created with."""
+        spec = self._spec(connection, request, job)
+        check_parser(spec)
+        self._set_secrets(connection, job, request, seeds)  # first: if they are refused, the job stays as it is
+        # A job that is found by its seeds has their rules already, except for the depth, which is the request's until it is edited.
+        is_edit = rules_of_spec(spec) != rules_of_spec(job.spec) and bool(_by_name(request) or job.rules_version)
+        is_deeper = not is_edit and (depth := self.depth(spec)) > self.depth(job.spec)
+        if is_deeper:
+            actions.raise_depth_limit(connection, job.id, depth)  # before the spec: the same command repeats it
+        if is_edit:
+            with connection.transaction():
+                locked, _ = crawls.lock(connection, job.id)
+                settings = RuleSettings(self.max_depth, self.importer.registrable)
+                spec = self._spec(connection, request, locked)  # another edit may have come between
+                job_rules.add_version(connection, locked, spec, actor=self.actor, settings=settings)
+        else:
+            crawls.set_spec(connection, job.id, spec)
+        if spec.refresh and not job.spec.refresh:
+            actions.make_refresh_due(connection, job.id)
+        if is_deeper:  # once more: visits that began before it still apply the old depth
+            actions.raise_depth_limit(connection, job.id, depth)
+        while job_rules.judge_domains(connection, job.id) is not None:
+            pass
+
+    def _created_rules(self, connection: Connection, job: Job) -> dict[str, Any]:
+        """The rules that a job was created with."""
+        return job_rules.history(connection, job.id)[0].rules if job.rules_version else rules_of_spec(job.spec)
+
+    def _edited_rules(self, connection: Connection, request: CrawlRequest, job: Job) -> str | None:
+        """The rules of a job, as words, where they are not those that the request names; None: they are."""
+        if not job.rules_version:
+            return None
+        created = self._created_rules(connection, job)
+        asked = rules_of_spec(JobSpec(**(request.options or {})))
+        named = dict(created) if _by_name(request) else {**asked, "max_depth": created["max_depth"]}
+        named |= {name: asked[name] for name in RULES if name in (request.options or {})}
+        present = rules_of_spec(job.spec)
+        return None if present == named else describe_rules(present)
 
     def depth(self, spec: JobSpec) -> int:
         """The number of links to follow from a seed under this spec."""
@@ -316,10 +353,18 @@ class CrawlService:
                 invalid.refuse(str(problem))
         return seeds, invalid
 
-    def _spec(self, request: CrawlRequest, before: JobSpec) -> JobSpec:
-        """A job that is found by its seeds has the options of this request; one that is found by its name keeps the others."""
-        by_name = request.job is not None or not (request.urls or request.seeds_file)
-        return replace(before if by_name else JobSpec(), **(request.options or {}))
+    def _spec(self, connection: Connection, request: CrawlRequest, job: Job) -> JobSpec:
+        """A job that is found by its seeds has the options of this request; one that is found by its name keeps the others.
+
+        Rules that were edited stay, unless the request names other ones than those that the job was created with: the same command
+        continues the job as it is now.
+        """
+        spec = replace(job.spec if _by_name(request) else JobSpec(), **(request.options or {}))
+        if not job.rules_version:
+            return spec
+        asked, created = rules_of_spec(spec), self._created_rules(connection, job)
+        new = {name: asked[name] for name in RULES if name in (request.options or {}) and asked[name] != created[name]}
+        return spec_with_rules(spec, rules_of_spec(job.spec) | new)
 
     def _find(self, connection: Connection, request: CrawlRequest, seeds: list[Seed]) -> _Match:
         if request.job is not None:
@@ -414,6 +459,11 @@ class CrawlService:
                 on_progress(progress)
         progress.add_arguments(arguments)
         return progress
+
+
+def _by_name(request: CrawlRequest) -> bool:
+    """Whether a request names its job (or means the standing one), instead of the seeds by which it is found."""
+    return request.job is not None or not (request.urls or request.seeds_file)
 
 
 def check_parser(spec: JobSpec) -> None:

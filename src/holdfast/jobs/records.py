@@ -30,6 +30,8 @@ class Job:
     spec: dict[str, Any]
     version: int
     """Rises with every edit of the spec or of the secrets; the `ETag` of the job."""
+    rules_version: int
+    """Rises with every edit of its rules: scope, include, exclude and max_depth. 0: they are as it was created."""
     crawl: str | None
     """The crawl that is open: `running` or `stopped`."""
     crawl_started_at: datetime | None
@@ -72,6 +74,36 @@ class EditedJob(Job):
     """The names of the options that are different now."""
     note: str
     """The consequences: whether running visits, or a job that stopped at a limit, go on by it."""
+
+
+@record
+class RulesVersion:
+    """One version of the rules of a job."""
+
+    version: int
+    rules: dict[str, Any]
+    """`scope`, `include`, `exclude` and `max_depth`."""
+    at: datetime
+    actor: str | None
+    """The user who edited it; null: of version 0, as the job was created."""
+    restores: int | None
+    """Not null: an undo made this version, and it has the rules of that one."""
+
+
+@record
+class ScopePreview:
+    """What an edit of a job's rules would do to its URLs."""
+
+    removes: int
+    """URLs that wait and would be denied."""
+    returns: int
+    """URLs that the rules left out and that would wait."""
+    exact: bool
+    """False: estimated from a part of the URLs, because there are too many to read."""
+    removed_urls: list[str]
+    """Some of them."""
+    returned_urls: list[str]
+    """Some of them."""
 
 
 @record
@@ -186,6 +218,59 @@ class StateChange:
     after: JobState
 
 
+class PageChange(StrEnum):
+    """What became of a page in a crawl, compared with the crawl before."""
+
+    NEW = "new"
+    """It was no page before: never fetched, or not found."""
+    CHANGED = "changed"
+    """Its content differs."""
+    GONE = "gone"
+    """It was a page, and is not found (404, 410)."""
+    FAILED = "failed"
+    """It was a page, and answers with an error."""
+    UNCHANGED = "unchanged"
+
+
+@record
+class Comparison:
+    """A job's last crawl compared with the one before: pages by what became of them. A page that redirects now, or whose server did not
+    answer, keeps its last answer and is in no count."""
+
+    job: str
+    crawl: int
+    """The id of the last crawl; it may still be running."""
+    started_at: datetime
+    ended_at: datetime | None
+    previous_started_at: datetime | None
+    """When the crawl before began; null: there is none, and every page is new."""
+    new: int
+    changed: int
+    gone: int
+    failed: int
+    unchanged: int
+    at_least: list[PageChange]
+    """The kinds of which there may be more: so many pages were fetched that not all were counted."""
+
+
+@record
+class ComparedPage:
+    """A page of one kind in the comparison of two crawls."""
+
+    url: str | None
+    domain: str | None
+    change: PageChange
+    title: str | None
+    title_before: str | None
+    status: int | None
+    """Of the last answer."""
+    status_before: int | None
+    at: datetime
+    """When the crawl fetched it."""
+    version: int | None
+    """The number of the version before; null: there is none."""
+
+
 @record
 class JobFilter(ListFilter):
     """Which jobs to list; None: all."""
@@ -280,6 +365,130 @@ class CrawlSummary:
         return 1 if self.ending is Ending.NO_PAGE else 0
 
 
+class PagesFrom(StrEnum):
+    """Where the number of pages of a domain in a plan comes from."""
+
+    LAST_CRAWL = "last_crawl"
+    """URLs that a crawl of the domain knows."""
+    WAITING = "waiting"
+    """URLs of the job that wait."""
+    SEEDS = "seeds"
+    """Links are not followed."""
+    LIMIT = "limit"
+    """A limit that is smaller, or the only number that is known."""
+    UNKNOWN = "unknown"
+
+
+@record
+class DomainPlan:
+    """A domain in the plan of a crawl."""
+
+    domain: str
+    seeds: int
+    pages: int | None
+    """None: unknown."""
+    pages_from: PagesFrom
+    limit: int | None
+    """The smallest limit of pages that applies to it."""
+    delay_seconds: float
+    delay_source: str
+    """What the delay comes from: `robots`, `job`, `learnt`, `domain` or `default`."""
+    concurrency: int
+    seconds_per_page: float
+    """The longer of the delay and the response time divided by the concurrency."""
+    seconds: float | None
+    stopped: bool
+    """It is blocked, unreachable or switched off."""
+
+
+@record
+class CrawlPlan:
+    """The plan of a crawl: pages, time, and what they assume. Nothing was written or fetched for it."""
+
+    job: str | None
+    existing: bool
+    """The job exists; its own options count."""
+    seeds: int
+    bad: int
+    bad_seeds: list[BadLine]
+    """The first ones."""
+    domains: int
+    pages: int
+    """Of all domains whose pages are known or limited."""
+    unknown_domains: int
+    """Domains that are not in `pages` and `seconds`."""
+    complete: bool
+    """No domain is unknown, or a limit over all domains ends the crawl."""
+    seconds: float | None
+    """The longer of the slowest domain and all pages at the measured speed; None: nothing is known."""
+    slowest_domain: str | None
+    slowest_seconds: float | None
+    pages_per_second: float | None
+    """The best minute of the last 7 days; None: nothing was fetched."""
+    listed: list[DomainPlan]
+    """The first 100 domains."""
+    assumptions: list[str]
+    """Each a sentence with its number and the option that changes it."""
+    problem: str | None = None
+    """Why the rest of the seed file could not be read."""
+
+
+@record
+class DepthCount:
+    """URLs of a job at one depth, by state."""
+
+    depth: int
+    """Links from a seed."""
+    waiting: int
+    done: int
+    pages: int
+    """Of `done`: those that are pages, not redirects, missing or of another type."""
+    denied: int
+    failed: int
+
+
+@record
+class JobDepths:
+    """URLs of a job by depth and state."""
+
+    job_id: int
+    job: str
+    estimated: bool
+    """`depths` are estimated from a sample; the totals are exact."""
+    waiting: int
+    done: int
+    denied: int
+    failed: int
+    depths: list[DepthCount]
+    """By depth; depths without URLs are left out."""
+
+
+class JobEventKind(StrEnum):
+    """What an entry of a job's log is about."""
+
+    STATE = "state"
+    """The job began, ended, was paused, resumed, cancelled or reopened."""
+    EDIT = "edit"
+    """Options, schedule or secrets."""
+    URLS = "urls"
+    """URLs were added, cleared or retried."""
+    CRAWL = "crawl"
+    WORKER = "worker"
+
+
+@record
+class JobEvent:
+    """An entry of a job's log: what happened to it."""
+
+    at: datetime
+    kind: JobEventKind
+    text: str
+    """In words, without an end."""
+    actor: str | None
+    """The user or program that did it; None: it came about by itself."""
+    details: dict[str, Any]
+
+
 class JobOptions(TypedDict, total=False):
     """The options of a new job, as the client takes them. One that is left out has the default of the server, or of the domain."""
 
@@ -307,6 +516,9 @@ class JobChanges(TypedDict, total=False):
     """Changes of the options of a job, as the client takes them. One that is left out stays as it is; None removes a limit, or resets an
     option to its default."""
 
+    scope: str | None
+    include: list[str] | None
+    exclude: list[str] | None
     max_pages: int | None
     max_pages_per_domain: int | None
     rounds: int | None
@@ -320,6 +532,15 @@ class JobChanges(TypedDict, total=False):
     allow_private: bool | None
     archive: bool | None
     text: bool | None
+
+
+class ScopeChanges(TypedDict, total=False):
+    """Changes of the rules of a job, as the client takes them for a preview. One that is left out stays as it is; None: the default."""
+
+    scope: str | None
+    include: list[str] | None
+    exclude: list[str] | None
+    max_depth: int | None
 
 
 class Secrets(TypedDict, total=False):

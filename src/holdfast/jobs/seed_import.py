@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -172,14 +172,25 @@ class SeedImporter:
             yield batch
 
 
-def read_seeds(file: BinaryIO, rules: UrlRules, *, registrable: bool) -> Iterator[Seed]:
-    """The seeds of a file (plain or gzip); invalid lines are skipped."""
+def read_seeds(
+    file: BinaryIO, rules: UrlRules, *, registrable: bool, progress: ImportProgress | None = None
+) -> Iterator[Seed]:
+    """The seeds of a file (plain or gzip); invalid lines are skipped, and counted in `progress`."""
     reader = SeedLineParser(rules, registrable)
-    with suppress(Damaged):
-        for line in read_lines(file, ImportProgress()):
-            with suppress(BadUrl):
-                if seed := reader.read(line):
-                    yield seed
+    progress = ImportProgress() if progress is None else progress
+    try:
+        for line in read_lines(file, progress):
+            progress.lines += 1
+            try:
+                seed = reader.read(line)
+            except BadUrl as problem:
+                progress.refuse(str(problem))
+                continue
+            if seed:
+                progress.seeds += 1
+                yield seed
+    except Damaged as problem:
+        progress.stop(problem)
 
 
 def fingerprint(seeds: Iterable[Seed], *extra: str) -> bytes:

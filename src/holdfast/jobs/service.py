@@ -1,40 +1,54 @@
-"""Jobs: list, show, create, edit, schedule, pause, resume, cancel, delete.
+"""Jobs: list, show, compare crawls, plan, create, edit, log, schedule, pause, resume, cancel, delete.
 
 The rule: pausing and cancelling are a state in the database. Workers read it, commit, and release their domains; a crash ends the same way.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.db import audit, crawls, jobs
+from holdfast.db import audit, crawls, job_rules, jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.db.keyset_pagination import Key, Page, check_page_size
+from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
-from holdfast.jobs import edits, live
+from holdfast.jobs import edits, live, log
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
 from holdfast.jobs.live import LiveJob
-from holdfast.jobs.queries import actions, job_domains
+from holdfast.jobs.planner import CrawlPlanner
+from holdfast.jobs.queries import actions, comparison, job_domains
+from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import jobs as queries
+from holdfast.jobs.queries import log as log_queries
+from holdfast.jobs.queries.comparison import ComparedCrawl
 from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
     CrawlSummary,
     CreatedJob,
     EditedJob,
     Job,
+    JobDepths,
     JobDomain,
+    JobEvent,
     JobFilter,
     JobPace,
     JobProgress,
     JobsChanged,
+    PageChange,
+    RulesVersion,
+    ScopePreview,
     StateChange,
 )
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
-from holdfast.model.job import JobAction, JobKind, JobState
+from holdfast.model.cursor import encode_cursor
+from holdfast.model.job import JobAction, JobKind, JobSpec, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
+from holdfast.model.scope import RuleSettings, rules_of_spec
 
 OnProgress = Callable[[int], None]
 """Called with the number of domains that are ready again, or of URLs that are deleted, so far."""
@@ -56,6 +70,8 @@ class JobService:
     database: Database
     actor: str
     """The user or program that acts, for the audit log."""
+    rule_settings: RuleSettings = field(default_factory=RuleSettings)
+    """By which URLs are judged when rules are edited."""
 
     def page(
         self, where: JobFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -116,6 +132,75 @@ class JobService:
         with self.database.session() as connection:
             return summarize_job(connection, crawls.get(connection, _id(connection, job)))
 
+    def compare(self, job: str | int) -> Comparison:
+        """Compare the last crawl of a job with the one before: counts of pages by what became of them. Raises NotFound if it was never
+        crawled. Each count is exact below `comparison.COUNT_LIMIT`."""
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            crawl = _last_crawl(connection, job_id)
+            found = comparison.counts(connection, job_id, crawl)
+        capped = [change for change, count in found.items() if count >= comparison.COUNT_LIMIT]
+        fetched = found[PageChange.NEW] + found[PageChange.CHANGED] + found[PageChange.UNCHANGED]
+        if fetched >= comparison.COUNT_LIMIT and PageChange.UNCHANGED not in capped:
+            capped.append(PageChange.UNCHANGED)
+        return Comparison(
+            crawl.job,
+            crawl.id,
+            crawl.started_at,
+            crawl.ended_at,
+            crawl.previous_started_at,
+            new=found[PageChange.NEW],
+            changed=found[PageChange.CHANGED],
+            gone=found[PageChange.GONE],
+            failed=found[PageChange.FAILED],
+            unchanged=found[PageChange.UNCHANGED],
+            at_least=capped,
+        )
+
+    def compared_pages(
+        self, job: str | int, change: PageChange, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[ComparedPage]:
+        """Return one page of the pages of a kind in `compare`; `cursor` is the `next` of the page before, encoded. Raises UsageError,
+        NotFound."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            crawl = _last_crawl(connection, job_id)
+            return comparison.page(connection, job_id, crawl, change, cursor=cursor, limit=limit)
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]:
+        """Return the first pages of a kind in `compare`, at most `limit`. Raises NotFound."""
+        rows: list[ComparedPage] = []
+        cursor: str | None = None
+        while len(rows) < limit:
+            found = self.compared_pages(job, change, cursor=cursor, limit=min(limit - len(rows), MAX_PAGE))
+            rows += found.rows
+            if found.next is None:
+                break
+            cursor = encode_cursor(found.next)
+        return rows
+
+    def depths(self, job: str | int) -> JobDepths:
+        """Return the URLs of a job by depth and state; of more than 100 000, by a sample. Raises NotFound."""
+        with self.database.session() as connection:
+            return depth_queries.depths(connection, crawls.get(connection, _id(connection, job)))
+
+    def events(self, job: str | int, after: Key | None = None, limit: int = 100) -> Page[JobEvent]:
+        """Return one page of a job's log, the newest entry first: state changes and runs of workers of the last day, edits, retries, starts
+        by its schedule, and all its crawls. `after` is the `next` of the page before. Raises NotFound, UsageError."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            job_id = jobs.id_of(connection, job)
+            found = log_queries.page(connection, job_id, after=after, limit=limit)
+        return Page([log.event(row) for row in found.rows], found.next)
+
+    def plan(self, crawl_service: CrawlService, request: CrawlRequest) -> CrawlPlan:
+        """Plan a crawl before it starts: of a new job, or of an existing one that is named without seeds. Nothing is written.
+
+        Raises UsageError, NotFound, BadUrl; Refused if a new job has the name of another.
+        """
+        return CrawlPlanner(self.database, crawl_service.importer, crawl_service.max_depth).plan(request)
+
     def create(
         self,
         crawl_service: CrawlService,
@@ -160,8 +245,35 @@ class JobService:
         """Change options of a job (`edits.KEYS`), also for running visits; `edits.follow_up` is the second half."""
         with self.database.session() as connection:
             job_id = _id(connection, job)
-            changed, note = edits.edit(connection, job_id, changes, version, actor=self.actor)
+            changed, note = edits.edit(
+                connection, job_id, changes, version, actor=self.actor, settings=self.rule_settings
+            )
             return EditedJob(**asdict(queries.get(connection, job_id)), changed=changed, note=note)
+
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview:
+        """Return what an edit of the rules of a job (scope, include, exclude, max_depth) would do to its URLs. Changes nothing."""
+        with self.database.session() as connection:
+            return edits.preview(connection, _id(connection, job), changes, settings=self.rule_settings)
+
+    def undo_scope(self, job: str | int, version: int | None = None) -> EditedJob:
+        """Restore the rules that a job had before their last edit; `edits.follow_up`, with the names in `changed`, is the second half.
+
+        URLs that the edit removed wait again, pages that were crawled stay. Repeated, it undoes the edit before that.
+        """
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            changed, note = edits.undo(connection, job_id, version, actor=self.actor, settings=self.rule_settings)
+            return EditedJob(**asdict(queries.get(connection, job_id)), changed=changed, note=note)
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]:
+        """Return all versions of the rules of a job, the oldest first; the last one is in force."""
+        with self.database.session() as connection:
+            job_id = _id(connection, job)
+            versions = job_rules.history(connection, job_id)
+            if versions:
+                return [RulesVersion(**asdict(one)) for one in versions]
+            found = queries.get(connection, job_id)
+            return [RulesVersion(0, rules_of_spec(JobSpec.from_json(found.spec)), found.created_at, None, None)]
 
     def set_secrets(self, crawl_service: CrawlService, job_id: int, secrets: RequestSecrets) -> list[str]:
         """Change the headers, cookies and credentials of a job, also for running visits. Returns the names of those that it has.
@@ -283,3 +395,10 @@ def _changed(action: JobAction, found: Sequence[tuple[int, str]], *, more: bool)
 
 def _id(connection: Connection, job: str | int) -> int:
     return job if isinstance(job, int) else jobs.find(connection, job)
+
+
+def _last_crawl(connection: Connection, job_id: int) -> ComparedCrawl:
+    crawl = comparison.last_crawl(connection, job_id)
+    if crawl is None:
+        raise NotFound(f"Job {job_id} was not crawled yet, so there is nothing to compare.")
+    return crawl

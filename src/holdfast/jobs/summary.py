@@ -25,15 +25,12 @@ from holdfast.jobs.queries.progress import WaitCount
 from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
 from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
+from holdfast.model.url_reason import NOT_LEFT_OUT
 from holdfast.stats.records import SILENCE
 from holdfast.stats.service import SHARE
 
 log: Final = logging.getLogger(__name__)
 
-_NOT_LEFT_OUT: Final = frozenset(
-    {Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN}
-)
-"""Reasons of URLs that were crawled, or replaced by another one."""
 _WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP})
 """Reasons whose example states the limit."""
 _RETRIED_AT_ONCE: Final = frozenset({"robots", "unreachable", "attempt", "circuit"})
@@ -148,7 +145,7 @@ def _limit_text(reached: LimitReached) -> str:
 
 def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
     for count in reasons:
-        if count.state != "waiting" and count.reason not in _NOT_LEFT_OUT:
+        if count.state != "waiting" and count.reason not in NOT_LEFT_OUT:
             reason = why_not(count.detail)
             yield NotCrawled(
                 count.reason, reason.label, count.urls, reason.change, count.example, in_words(count.detail)[1]

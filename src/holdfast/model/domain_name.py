@@ -6,7 +6,7 @@ The rule: one server, one name; a text that is not the name of a server is ``Bad
 import re
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import publicsuffixlist
 
@@ -129,3 +129,31 @@ def _read_rules(text: str) -> dict[str, int]:
             name = name[dot + 1 :]
             known.setdefault(name, 0)
     return known
+
+
+class Site(NamedTuple):
+    """The domain of a host, its parent domain and its base URL."""
+
+    domain: str
+    parent: str
+    base_url: str
+
+
+class SiteCache:
+    """Cache of the domains of hosts: a crawl meets the same hosts again and again."""
+
+    def __init__(self, *, registrable: bool, limit: int = 50_000) -> None:
+        self._registrable = registrable
+        self._limit = limit
+        self._known: dict[str, Site] = {}
+
+    def site_of(self, url: str) -> Site:
+        """Return the site of a normalized URL. Raises BadUrl for a host that cannot exist."""
+        origin = url[: url.index("/", 8)]
+        site = self._known.get(origin)
+        if site is None:
+            domain = canonical_domain(url, registrable=self._registrable)
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            site = self._known[origin] = Site(domain, parent_domain(domain), origin)
+        return site

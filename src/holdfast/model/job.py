@@ -150,6 +150,8 @@ class Job:
     kind: JobKind = JobKind.CRAWL
     settings_version: int = 0
     """Incremented with every edit of the spec, its limits or its secrets."""
+    rules_version: int = 0
+    """The version of its rules (scope, include, exclude, max_depth); 0: they are as it was created."""
 
 
 class Limit(StrEnum):

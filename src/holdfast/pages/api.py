@@ -1,26 +1,28 @@
-"""Routes of pages: list, facts of a URL, purge; and of what concerns several nouns: explain, export."""
+"""Routes of pages: list, facts of a URL, its versions and their differences, purge; and of what concerns several nouns: explain, export."""
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from holdfast.api import exports
 from holdfast.api.app_services import Caller, Services
 from holdfast.api.auth import AuthorizedRoute
 from holdfast.api.errors import documented
 from holdfast.api.pagination import DEFAULT_LIMIT, CursorText, Limit, Page, decode_list_cursor, keyset_page
-from holdfast.api.request_types import Confirm, Filter, Since, Until, to_json
+from holdfast.api.request_types import INTEGER, Confirm, Filter, Since, Until, to_json
 from holdfast.api.responses import accepted
 from holdfast.control.explain import UrlStory
 from holdfast.model.outcome import Outcome
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageFacts, PageFilter
+from holdfast.pages.records import CrawledPage, Explanation, PageDiff, PageFacts, PageFilter, PageVersion
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
 
 _Url = Annotated[str, Query(min_length=1, max_length=4096, description="The URL.", examples=["https://example.com/"])]
 _Job = Annotated[Filter, Query(description="Only of this job, by name or id.")]
+_Number = Annotated[int, Field(ge=1, le=INTEGER)]
 _Domain = Annotated[Filter, Query(description="Only of this domain.")]
 
 
@@ -64,6 +66,26 @@ def pages(
 def page(url: _Url, services: Services, job: _Job = None) -> list[PageFacts]:
     """Everything that each job knows of a URL, the newest response first."""
     return services.pages.facts(url, job)
+
+
+@router.get("/api/pages/versions", summary="Versions of a page", responses=documented(404))
+def versions(url: _Url, services: Services, job: _Job = None) -> list[PageVersion]:
+    """The last answer for a URL and those that it replaced because the content changed, the newest first. Without `job`: in the job that
+    answered last."""
+    return services.pages.versions(url, job)
+
+
+@router.get("/api/pages/diff", summary="What changed on a page", responses=documented(404))
+def diff(
+    url: _Url,
+    services: Services,
+    job: _Job = None,
+    older: Annotated[_Number | None, Query(description="The version before `newer`, if left out.")] = None,
+    newer: Annotated[_Number | None, Query(description="The current version, if left out.")] = None,
+) -> PageDiff:
+    """The differences between two versions, by their numbers: facts, and the unified diff of their texts, which are read from the
+    archive on the server's machine."""
+    return services.pages.diff(url, job, older, newer)
 
 
 @router.delete(

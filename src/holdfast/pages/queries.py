@@ -1,4 +1,4 @@
-"""SQL of pages: their list, all facts of one, and their purge. What a crawl fetches is written by `db/url_results`.
+"""SQL of pages: their list, all facts of one, its versions, and their purge. What a crawl fetches is written by `db/url_results`.
 
 The rule: a purged page leaves its URL done and its row in the log, and the purge order is kept: it says why a page that is in the log is
 not stored. The bytes of the page stay in the archive.
@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
 from holdfast.db.rows import by_name, select_list
-from holdfast.pages.records import CrawledPage, PageFacts
+from holdfast.pages.records import CrawledPage, PageFacts, PageVersion, StoredVersion
 
 CHUNK: Final = 5_000
 """Pages that are purged in one transaction."""
@@ -117,6 +117,54 @@ def facts(connection: psycopg.Connection, domain_id: int, url_key: bytes, job_id
         return cursor.execute(_FACTS, key | {"jobs": jobs}).fetchall()
 
 
+# Versions -------------------------------------------------------------------------------------------------------------
+
+_VERSION: Final = {
+    "job": "j.name",
+    "content_hash": "encode(v.content_hash, 'hex')",
+    "payload_digest": "encode(v.payload_digest, 'hex')",
+    "archived": "v.archive_segment IS NOT NULL",
+}
+# The last answer of the job that has one and answered last, or of the job that is asked for, and the versions before it.
+_VERSIONS: Final = f"""
+WITH last AS MATERIALIZED (
+    SELECT c.*, COALESCE((SELECT max(n.number) FROM page_versions n
+                          WHERE n.domain_id = c.domain_id AND n.job_id = c.job_id AND n.url_key = c.url_key), 0) + 1 AS number
+    FROM crawled_pages c WHERE c.domain_id = %(domain)s AND c.url_key = %(key)s AND c.job_id = ANY(%(jobs)s)
+    ORDER BY c.crawled_at DESC, c.job_id LIMIT 1
+)
+SELECT {
+    select_list(
+        PageVersion,
+        "v",
+        **_VERSION,
+        current="true",
+        replaced_at="NULL::timestamptz",
+        change="NULL",
+        crawl="NULL::bigint",
+    )
+}, v.noindex, t.body, v.archive_segment, v.archive_offset, v.archive_length
+FROM last v JOIN crawl_jobs j ON j.id = v.job_id
+LEFT JOIN page_texts t ON t.domain_id = v.domain_id AND t.job_id = v.job_id AND t.url_key = v.url_key
+UNION ALL
+SELECT {select_list(PageVersion, "v", **_VERSION, current="false", crawl="v.crawl_id")},
+       v.noindex, NULL, v.archive_segment, v.archive_offset, v.archive_length
+FROM last l JOIN page_versions v ON v.domain_id = l.domain_id AND v.job_id = l.job_id AND v.url_key = l.url_key
+JOIN crawl_jobs j ON j.id = v.job_id
+ORDER BY number DESC LIMIT %(limit)s
+"""  # noqa: S608 — composed of constants only
+
+
+def versions(
+    connection: psycopg.Connection, domain_id: int, url_key: bytes, job_id: int | None = None, *, limit: int
+) -> list[StoredVersion]:
+    """Return the versions of a URL in a job, the newest first, with the current one; without a job, in the one that answered last."""
+    key = {"domain": domain_id, "key": url_key, "job": job_id}
+    jobs = [row[0] for row in connection.execute(_JOBS, key)]
+    with connection.cursor(row_factory=by_name(StoredVersion, version=PageVersion)) as cursor:
+        return cursor.execute(_VERSIONS, key | {"jobs": jobs, "limit": limit}).fetchall()
+
+
 # Purge ----------------------------------------------------------------------------------------------------------------
 
 # An order that another one covers is not needed any more.
@@ -150,6 +198,8 @@ WITH chunk AS MATERIALIZED (
     RETURNING p.domain_id, p.job_id, p.url_key
 ), texts AS (
     DELETE FROM page_texts t USING gone g WHERE t.domain_id = g.domain_id AND t.job_id = g.job_id AND t.url_key = g.url_key
+), versions AS (
+    DELETE FROM page_versions v USING gone g WHERE v.domain_id = g.domain_id AND v.job_id = g.job_id AND v.url_key = g.url_key
 )
 SELECT count(*) FROM gone
 """
@@ -183,7 +233,7 @@ def order_purge(
 
 
 def purge(connection: psycopg.Connection, order: Purge) -> bool:
-    """Delete a chunk of pages and their texts. Returns whether there may be more.
+    """Delete a chunk of pages with their versions and texts. Returns whether there may be more.
 
     Before: `order_purge` is committed; no transaction is open. After: they are deleted, except those that their domain's holder is
     about to fetch again; frontier, log, counters and archive are unchanged.

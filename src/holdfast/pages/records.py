@@ -173,6 +173,73 @@ class StoredPage:
 
 
 @record
+class PageVersion:
+    """A version of a page: the last answer for a URL (`current`), or an earlier one that another with different content replaced."""
+
+    number: int
+    """Counts up with each version of the URL in this job; the first that is kept may be greater than 1."""
+    current: bool
+    job: str
+    crawled_at: datetime
+    """When this content was answered for the last time."""
+    replaced_at: datetime | None
+    """When the answer that replaced it was fetched; null if it is current."""
+    change: str | None
+    """By what it was replaced: `changed`: by other content; `gone`: by "not found"; `failed`: by an error; `back`: it was "not found", and
+    the URL is a page again. Null if it is current."""
+    crawl: int | None
+    """The id of the crawl that replaced it."""
+    status: int | None
+    outcome: str
+    title: str | None
+    content_type: str | None
+    charset: str | None
+    content_length: int
+    content_hash: str | None
+    """Of its text: versions with the same hash have the same text."""
+    payload_digest: str | None
+    archived: bool
+    """Its bytes are in the archive."""
+
+
+@record
+class StoredVersion:
+    """A version with what its text is read from."""
+
+    version: PageVersion
+    noindex: bool
+    body: bytes | None
+    """Its text, compressed; None: it is not stored."""
+    archive_segment: str | None
+    archive_offset: int | None
+    archive_length: int | None
+
+
+@record
+class FactChange:
+    """A fact in which two versions of a page differ."""
+
+    name: str
+    """`status`, `outcome`, `title`, `content_type`, `charset` or `content_length`."""
+    older: str | int | None
+    newer: str | int | None
+
+
+@record
+class PageDiff:
+    """The differences between two versions of a page."""
+
+    url: str
+    older: PageVersion
+    newer: PageVersion
+    facts: list[FactChange]
+    text: str | None
+    """The unified diff of the visible texts, which are split into lines for it; empty: they are the same; null: `note` says why not."""
+    note: str | None
+    """Why there is no diff of the texts, or that they are compared only in part."""
+
+
+@record
 class LoggedRequest:
     """A row of `export log`, the outcome of one request: the fields are the columns of the file, in their order."""
 

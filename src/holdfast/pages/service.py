@@ -1,23 +1,34 @@
-"""Pages: list, all facts of one, purge."""
+"""Pages: list, all facts of one, its versions and their differences, purge."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast.control.listings import read_page
 from holdfast.db import audit, domains, jobs
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.model.domain_name import canonical_domain
+from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.outcome import PAGES
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import DEFAULT_RULES, UrlRules
 from holdfast.pages import queries
 from holdfast.pages.queries import Purge
-from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
+from holdfast.pages.records import CrawledPage, FactChange, PageDiff, PageFacts, PageFilter, PageVersion, StoredVersion
+from holdfast.pages.text_diff import MAX_TEXT, unified_diff
+from holdfast.pages.texts import Texts, decompress, worker_of
 
 KIND: Final = "pages"
+MAX_VERSIONS: Final = 1_000
+"""Versions of one page that are read, the newest."""
+_NOT_IN_TEXT: Final = (
+    "The texts of both versions are the same; they differ in markup, in the title, or in parts that cannot be read."
+)
+_FACTS: Final = ("status", "outcome", "title", "content_type", "charset", "content_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +38,8 @@ class PageService:
     database: Database
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
+    archive: Path | None = None
+    """The archive that texts of versions are read from; None: no archive."""
 
     def page(
         self, where: PageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -43,6 +56,58 @@ class PageService:
         if not found:
             raise NotFound(f"{seed.url} is not in the frontier; `holdfast explain {seed.url}` may know why.")
         return found
+
+    def versions(self, url: str, job: str | int | None = None) -> list[PageVersion]:
+        """Return the versions of a page in a job, the newest first: the last answer, which is `current`, and those that it replaced.
+        Without a job: in the one that answered last. Raises NotFound."""
+        return [stored.version for stored in self._versions(url, job)[1]]
+
+    def diff(
+        self, url: str, job: str | int | None = None, older: int | None = None, newer: int | None = None
+    ) -> PageDiff:
+        """Return the differences between two versions of a page, by their numbers: facts, and the unified diff of their texts.
+        `newer` None: the current one; `older` None: the one before `newer`. Raises NotFound, UsageError."""
+        address, stored = self._versions(url, job)
+        numbers = [one.version.number for one in stored]
+        if len(numbers) < 2:
+            raise NotFound(f"{address} has one version; another is stored when a crawl finds its content changed.")
+        newest = numbers[0] if newer is None else newer
+        oldest = next((number for number in numbers if number < newest), newest - 1) if older is None else older
+        for number in (oldest, newest):
+            if number not in numbers:
+                raise NotFound(f"{address} has no version {number}; it has {', '.join(map(str, reversed(numbers)))}.")
+        if oldest >= newest:
+            raise UsageError(f"The older version must have the lower number; {oldest} is not before {newest}.")
+        before, after = stored[numbers.index(oldest)], stored[numbers.index(newest)]
+        facts = [(name, getattr(before.version, name), getattr(after.version, name)) for name in _FACTS]
+        text, note = self._text_diff(before, after)
+        changes = [FactChange(name, old, new) for name, old, new in facts if old != new]
+        return PageDiff(address, before.version, after.version, changes, text, note)
+
+    def _versions(self, url: str, job: str | int | None) -> tuple[str, list[StoredVersion]]:
+        """The URL in its canonical form, and its versions. Raises NotFound."""
+        seed = make_seed(url, rules=self.rules, registrable=self.registrable)
+        with self.database.session() as connection:
+            job_id = None if job is None else jobs.id_of(connection, job)
+            domain_id = domains.id_of(connection, seed.domain)
+            found = queries.versions(connection, domain_id, seed.url_key, job_id, limit=MAX_VERSIONS)
+        if not found:
+            raise NotFound(f"{seed.url} has no answer yet; `holdfast explain {seed.url}` may know why.")
+        return seed.url, found
+
+    def _text_diff(self, older: StoredVersion, newer: StoredVersion) -> tuple[str | None, str | None]:
+        """The diff of the texts of two versions; None: there is none. And a note."""
+        with Texts(self.archive) as texts:
+            try:
+                old, new = (_read_text(texts, stored) for stored in (older, newer))
+            except _NoText as problem:
+                return None, str(problem)
+        names = (_title(stored.version) for stored in (older, newer))
+        text = unified_diff(old, new, *names)
+        if max(len(old), len(new)) > MAX_TEXT:
+            return text, f"Only the first {MAX_TEXT:,} characters are compared."
+        same = text or older.version.content_hash == newer.version.content_hash
+        return text, None if same else _NOT_IN_TEXT
 
     def check_purge(
         self,
@@ -95,6 +160,39 @@ class PageService:
 
     def _canonical(self, name: str) -> str:
         return canonical_domain(name, registrable=self.registrable)
+
+
+class _NoText(Exception):
+    """The text of a version is not available; the message says why."""
+
+
+def _read_text(texts: Texts, stored: StoredVersion) -> str:
+    """Return the text of a version; an answer that is not a page has an empty one. Raises _NoText."""
+    version, segment = stored.version, stored.archive_segment
+    which = f"The text of version {version.number}"
+    if version.outcome not in PAGES:
+        return ""
+    if stored.noindex:
+        raise _NoText(f"{which} is not kept: the page asked not to be indexed (noindex).")
+    if stored.body is not None:
+        return decompress(stored.body)
+    if segment is None:
+        raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
+    digest = bytes.fromhex(version.payload_digest or "")
+    ref = ArchiveRef(segment, stored.archive_offset or 0, stored.archive_length or 0, digest)
+    try:
+        return texts.read_archived(ref, version.content_type)
+    except NotFound:
+        raise _NoText(
+            f"{which} is in an archive file of worker {worker_of(segment)} that is not on this machine: compare there, or copy its "
+            "folder into the archive folder here."
+        ) from None
+    except (HoldfastError, OSError):
+        raise _NoText(f"{which} is in an archive file that cannot be read: `holdfast verify` names it.") from None
+
+
+def _title(version: PageVersion) -> str:
+    return f"version {version.number}, {version.crawled_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _check_time(before: datetime | None) -> None:

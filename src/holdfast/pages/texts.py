@@ -95,33 +95,39 @@ class Texts:
         """Return the text of a page; None: it has none, or it is not available here."""
         page = stored.page
         if stored.body is not None:
-            text = zstandard.ZstdDecompressor().decompress(stored.body, max_output_size=_MAX_BYTES)
-            return text.decode("utf-8", "replace")
+            return decompress(stored.body)
         if page.outcome not in PAGES or page.noindex:
             return None
         segment = page.archive_segment
         if segment is None:
             self._missing.not_kept += has_text(page.outcome, page.noindex, page.content_length)
             return None
-        if self._archive is None:
-            self._missing.elsewhere[_worker(segment)] += 1
-            return None
-        offset, length = page.archive_offset or 0, page.archive_length or 0
-        ref = ArchiveRef(segment, offset, length, stored.payload_digest or b"")
+        ref = ArchiveRef(segment, page.archive_offset or 0, page.archive_length or 0, stored.payload_digest or b"")
         try:
-            body = reader.read(self._archive, ref).body
+            return self.read_archived(ref, page.content_type)
         except NotFound:
-            self._missing.elsewhere[_worker(segment)] += 1
-            return None
+            self._missing.elsewhere[worker_of(segment)] += 1
         except (HoldfastError, OSError):
             self._missing.damaged += 1
-            return None
+        return None
+
+    def read_archived(self, ref: ArchiveRef, content_type: str | None) -> str:
+        """Return the text of an archived page. Raises NotFound if its file is not on this machine, HoldfastError or OSError if it cannot
+        be read."""
+        if self._archive is None:
+            raise NotFound("There is no archive on this machine.")
+        body = reader.read(self._archive, ref).body
         from holdfast.parse.page_parser import PageParser
 
         self._parser = self._parser or PageParser(links_per_page=1)
-        return self._runner.run(self._parser.parse(body, content_type=page.content_type)).text
+        return self._runner.run(self._parser.parse(body, content_type=content_type)).text
 
 
-def _worker(segment: str) -> str:
-    """The worker that wrote a segment: its folder."""
+def decompress(body: bytes) -> str:
+    """Return a text as the database stores it."""
+    return zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_BYTES).decode("utf-8", "replace")
+
+
+def worker_of(segment: str) -> str:
+    """Return the worker that wrote a segment: its folder."""
     return segment.partition("/")[0]

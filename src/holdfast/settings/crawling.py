@@ -156,6 +156,13 @@ class Crawl(Group):
         le=ONE_DAY,
         description="How long a visit lasts when another job waits for its domain: they take turns.",
     )
+    page_versions: Count = Field(
+        default=20,
+        ge=0,
+        le=10_000,
+        description="Earlier versions of a page that are kept when its content changes, the newest ones; 0 = none, and then `holdfast "
+        "jobs compare` finds no changes.",
+    )
 
 
 class Worker(Group):

@@ -3,6 +3,8 @@
 import psycopg
 
 from tests.support.api import Api
+from tests.support.crawls import wait_for
+from tests.support.invariants import assert_invariants
 
 JOB = {"name": "shop", "urls": ["https://a.example/"], "spec": {"max_pages": 5}}
 
@@ -31,7 +33,10 @@ def test_what_cannot_be_edited_is_said_in_a_sentence(api: Api) -> None:
     admin = api.admin
     admin.post("/api/jobs", json=JOB)
     for body, says in [
-        ({"scope": "any"}, "scope cannot be edited: it says which URLs belong to the job"),
+        ({"strip_params": ["sid"]}, "strip_params cannot be edited: URLs are stored as it left them"),
+        ({"follow": False}, "follow cannot be edited: links of pages that were fetched without it are not stored"),
+        ({"exclude": ["("]}, "is not a regular expression"),
+        ({"scope": "planet"}, "scope"),
         ({"urls": ["https://b.example/"]}, "urls cannot be edited"),
         ({}, "Say what to change"),
         ({"max_pages": 0}, "max_pages"),
@@ -54,3 +59,49 @@ def test_the_answer_says_what_follows(api: Api) -> None:
     assert client.get("/api/jobs/shop").json()["state"] == "cancelled"
     assert client.patch("/api/jobs/tasks", json={"delay": 1}).status_code == 409
     assert client.patch("/api/jobs/nothing", json={"delay": 1}).status_code == 404
+
+
+def test_the_rules_of_a_job_are_previewed_edited_and_restored(api: Api, connection: psycopg.Connection) -> None:
+    client = api.admin
+    client.post("/api/jobs", json=JOB | {"urls": ["https://a.example/", "https://b.example/"]})
+    connection.execute(
+        "INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth) SELECT d.id, j.id, decode(md5('x'), 'hex'), "
+        "'https://a.example/x', 1 FROM domains d, crawl_jobs j WHERE d.domain = 'a.example' AND j.name = 'shop'"
+    )
+    connection.execute(
+        "SELECT add_counts(d.id, j.id, 1) FROM domains d, crawl_jobs j WHERE d.domain = 'a.example' AND j.name = 'shop'"
+    )
+    rules = {"exclude": ["/x"], "scope": "domain"}
+    seen = client.post("/api/jobs/shop/scope/preview", json=rules)
+    assert seen.json() == {
+        "removes": 1,
+        "returns": 0,
+        "exact": True,
+        "removed_urls": ["https://a.example/x"],
+        "returned_urls": [],
+    }
+    for body, says in [({}, "Only an edit of the rules can be previewed"), ({"max_pages": 3}, "max_pages")]:
+        refused = client.post("/api/jobs/shop/scope/preview", json=body)
+        assert (refused.status_code, says in refused.text) == (422, True)
+    before = client.get("/api/jobs/shop")
+    edited = client.patch("/api/jobs/shop", json=rules, headers={"If-Match": before.headers["ETag"]}).json()
+    assert (edited["changed"], edited["rules_version"]) == (["scope", "exclude"], 1)
+    assert "jobs undo-scope shop" in edited["note"]
+    reason = "SELECT state::text, reason FROM url_frontier WHERE url = 'https://a.example/x'"
+    denied = "excluded: it matches the exclude pattern /x (rules 1)"
+    wait_for(lambda: connection.execute(reason).fetchall() == [("denied", denied)], "the consequence")
+    late = client.post("/api/jobs/shop/scope/undo", headers={"If-Match": before.headers["ETag"]})
+    assert (late.status_code, "was changed since" in late.json()["detail"]) == (412, True)
+    assert connection.execute(reason).fetchall() == [("denied", denied)]
+    undone = client.post("/api/jobs/shop/scope/undo")
+    assert undone.headers["ETag"] == f'"{undone.json()["version"]}"'
+    assert (undone.json()["changed"], undone.json()["rules_version"]) == (["scope", "exclude"], 2)
+    wait_for(lambda: connection.execute(reason).fetchall() == [("waiting", None)], "the return")
+    history = client.get("/api/jobs/shop/scope/history").json()
+    assert [(one["version"], one["restores"], one["rules"]["exclude"]) for one in history] == [
+        (0, None, []),
+        (1, None, ["/x"]),
+        (2, 0, []),
+    ]
+    assert client.post("/api/jobs/shop/scope/undo").status_code == 409
+    assert_invariants(connection)

@@ -5,10 +5,12 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 
+from holdfast.api.app import create_unserved_app, served_routes
 from holdfast.api.permissions import ROUTES
 from holdfast.model.auth import SCOPES, Role, Scope
 from tests.conftest import MakeDatabase
@@ -21,15 +23,27 @@ PUBLIC = {
     "GET /health/ready",
     "GET /api/stats",
     "POST /api/auth/login",
+    "GET /static/{name}",
+    "GET /login",
+    "POST /login",
 }
 """What anybody may, and nothing else."""
-NEVER_BY_KEY = re.compile(r"(POST|GET|DELETE) /api/auth/(logout|password|sessions.*|keys.*)$")
+NEVER_BY_KEY = re.compile(r"(POST|GET|DELETE) (/api/auth/(logout|password|sessions.*|keys.*)|/logout|/account.*)$")
+ENDS_SESSION = ("POST /api/auth/logout", "POST /logout")
+OF_ADMINS = re.compile(r"/(users|audit)\b")
+"""Pages of the dashboard that a user does not see."""
 SCOPE_OF_WRITES = {
     r"/api/(jobs|frontier)|/api/admin/(tasks|batches)": Scope.CRAWL,
     r"/api/admin/domains/\{domain\}/proxies|/api/admin/proxies": Scope.PROXIES,
     r"/api/admin/(domains|priorities)": Scope.DOMAINS,
     r"/api/admin/(users|keys|audit)": Scope.ACCOUNTS,
     r"/api/admin/(pages|claims|runs|webhooks|verify)": Scope.OPERATE,
+    # Forms and pages of the dashboard
+    r"/(users|audit)": Scope.ACCOUNTS,
+    r"/(jobs|tasks|batches)": Scope.CRAWL,
+    r"/domains": Scope.DOMAINS,
+    r"/proxies": Scope.PROXIES,
+    r"/(workers|alerts|webhooks|storage|operations|pages)": Scope.OPERATE,
 }
 
 _numbers = itertools.count(1)
@@ -47,8 +61,10 @@ def _role(route: str) -> Role:
     method, path = route.split()
     if route in PUBLIC:
         return Role.ANONYMOUS
-    if path.startswith("/api/auth/"):
+    if path.startswith(("/api/auth/", "/account", "/logout")):
         return Role.USER
+    if OF_ADMINS.match(path):
+        return Role.ADMIN
     return Role.ADMIN if path.startswith("/api/admin/") or method != "GET" else Role.USER
 
 
@@ -58,7 +74,7 @@ def _scope(route: str) -> Scope | None:
         return None
     if path == "/metrics":
         return Scope.METRICS
-    if method == "GET" and not path.startswith("/api/admin/"):
+    if method == "GET" and not path.startswith("/api/admin/") and not OF_ADMINS.match(path):
         return Scope.READ
     return next(scope for pattern, scope in SCOPE_OF_WRITES.items() if re.match(pattern, path))
 
@@ -77,10 +93,21 @@ class Asker:
     def ask(self, route: str) -> int:
         """The status of an answer. What is asked for does not exist, and bodies are empty: who may pass hears that and changes nothing."""
         method, path = route.split()
-        missing = {"id": "999999", "domain": "nowhere.example", "job": "no-such-job", "name": "nobody", "kind": "pages"}
+        missing = {
+            "id": "999999",
+            "domain": "nowhere.example",
+            "job": "no-such-job",
+            "name": "nobody",
+            "kind": "pages",
+            "view": "overview",
+        }
         for name, value in missing.items():
             path = path.replace(f"{{{name}}}", value)
-        self._line.request(method, path, headers=self._headers)
+        headers, body = self._headers, None
+        if ROUTES[route].is_form:  # its token is a field
+            body = urlencode({"csrf": headers.get("X-CSRF-Token", "")})
+            headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        self._line.request(method, path, body, headers=headers)
         answer = self._line.getresponse()
         if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
             answer.close()  # it never ends: the head is enough
@@ -113,7 +140,7 @@ def _with_session(api: Api, role: Role) -> httpx.Client:
 
 
 def _disabled(api: Api) -> httpx.Client:
-    api.user("boss", Role.ADMIN)
+    api.user(f"boss-{next(_numbers)}", Role.ADMIN)
     client = _with_session(api, Role.ADMIN)
     api.accounts.disable(client.get("/api/auth/me").json()["name"], actor="test")
     return client
@@ -121,7 +148,7 @@ def _disabled(api: Api) -> httpx.Client:
 
 def _revoked(api: Api) -> httpx.Client:
     key, token = api.accounts.create_key(
-        api.user("careless", Role.ADMIN), "test", SCOPES[Role.ADMIN], None, actor="test"
+        api.user(f"careless-{next(_numbers)}", Role.ADMIN), "test", SCOPES[Role.ADMIN], None, actor="test"
     )
     assert api.client(token).get("/api/auth/me").status_code == 200
     api.accounts.revoke_key(key.id, actor="test")
@@ -157,10 +184,11 @@ def _keys() -> Iterator[tuple[str, Scope, bool]]:
 @pytest.mark.parametrize("person", PEOPLE)
 def test_exactly_those_pass_who_may(api: Api, person: str) -> None:
     somebody, may = PEOPLE[person]
-    ends_it = "POST /api/auth/logout"
-    routes = [route for route in ROUTES if route != ends_it] + [ends_it]
-    with closing(Asker(somebody(api))) as asker:
-        wrong = [(route, status) for route in routes if _refused(status := asker.ask(route)) == may(route)]
+    wrong: list[tuple[str, int]] = []
+    others = sorted(set(ROUTES) - set(ENDS_SESSION))
+    for routes in ([*others, ENDS_SESSION[0]], [ENDS_SESSION[1]]):
+        with closing(Asker(somebody(api))) as asker:
+            wrong += [(route, status) for route in routes if _refused(status := asker.ask(route)) == may(route)]
     assert wrong == []
 
 
@@ -181,9 +209,13 @@ def test_a_key_opens_what_its_scopes_say(api: Api, scope: Scope, only: bool) -> 
 def test_the_table_is_what_is_served_and_what_the_requirements_say(api: Api) -> None:
     answer = api.reader.get("/api/openapi.json").json()
     described = {f"{method.upper()} {path}" for path, methods in answer["paths"].items() for method in methods}
-    assert described == set(ROUTES)
+    pages = served_routes(create_unserved_app(), include_in_schema=False)
+    assert described | pages == set(ROUTES)
+    assert not {page for page in pages if page.split()[1].startswith("/api")}, "only pages are not described"
     assert {route: access.role for route, access in ROUTES.items()} == {route: _role(route) for route in ROUTES}
     for route, access in ROUTES.items():
+        if route in pages:
+            continue
         method, path = route.split()
         assert answer["paths"][path][method.lower()]["x-role"] == access.role
 

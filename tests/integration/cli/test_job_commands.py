@@ -145,3 +145,36 @@ def test_no_job_is_called_like_the_id_of_another(news: Cli) -> None:
 )
 def test_the_job_of_the_tasks_is_left_alone(cli: Cli, arguments: tuple[str, ...]) -> None:
     assert "the one of all tasks" in cli(*arguments).refused(5)
+
+
+def test_rules_are_previewed_edited_listed_and_undone(news: Cli, store: Store) -> None:
+    words = ("exclude=/tag/", "exclude=[.]pdf$", "scope=domain")
+    dry = news("jobs", "set", "news", *words, "--dry-run")
+    assert (dry.code, dry.out) == (
+        0,
+        "It would remove 0 waiting URLs and return 0 URLs that the rules left out. Nothing was changed.\n",
+    )
+    assert news("jobs", "set", "news", *words, "--dry-run", "--json").json["exact"] is True
+    assert news("jobs", "set", "news", "delay=2", "--dry-run").code == 2
+    assert re.search(r"^Rules +as it was created$", news("jobs", "show", "news").out, re.MULTILINE)
+    edited = news("jobs", "set", "news", *words)
+    assert edited.out.startswith("Job news: changed scope, exclude. ")
+    assert "`holdfast jobs undo-scope news` takes back the edit of its rules." in edited.out
+    told = news("jobs", "show", "news", "--json").json
+    assert (told["rules_version"], told["spec"]["exclude"], told["spec"]["scope"]) == (
+        1,
+        ["/tag/", "[.]pdf$"],
+        "domain",
+    )
+    assert re.search(r"^Rules +version 1$", news("jobs", "show", "news").out, re.MULTILINE)
+    assert news("jobs", "set", "news", "exclude=", "--json").json["changed"] == ["exclude"]
+    assert news("jobs", "undo-scope", "news").out.startswith("Job news: changed exclude. ")
+    assert news("jobs", "undo-scope", "news", "--json").json["changed"] == ["scope", "exclude"]
+    refused = news("jobs", "undo-scope", "news")
+    assert (refused.code, refused.out) == (5, "")
+    assert refused.err == "Error: The rules of job news are those that it was created with: there is no edit to undo.\n"
+    assert [one["restores"] for one in news("jobs", "scope-history", "news", "--json").json] == [None, None, None, 1, 0]
+    assert "scope=domain exclude=/tag/ exclude=[.]pdf$" in news("jobs", "scope-history", "news").out
+    bad = news("jobs", "set", "news", "scope=planet")
+    assert (bad.code, "must be host, domain, any or empty" in bad.err) == (2, True)
+    assert_invariants(store.connection)

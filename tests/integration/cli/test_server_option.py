@@ -134,6 +134,11 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         said = ask("jobs", "set", name, "max_pages=", "delay=2")
         assert said.out.startswith(f"Job {name}: changed max_pages, delay. Workers go on with what a limit kept")
         assert ask("jobs", "set", name, "delay=2", "--json").json["changed"] == []
+        rules = ("exclude=/a/", "exclude=/b/", "scope=domain")
+        assert ask("jobs", "set", name, *rules, "--dry-run", "--json").json["exact"] is True
+        assert ask("jobs", "set", name, *rules, "--json").json["rules_version"] == 1
+        assert ask("jobs", "undo-scope", name).out.startswith(f"Job {name}: changed scope, exclude. ")
+        assert [one["restores"] for one in ask("jobs", "scope-history", name, "--json").json] == [None, None, 0]
         assert ask("jobs", "schedule", name, "6h").out.startswith("It is crawled again at ")
         assert ask("jobs", "schedule", name, "--off").out == "It is not crawled again by itself any more.\n"
         assert ask("jobs", "pause", name).out == f"Job {name} is paused.\n"
@@ -148,10 +153,25 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         assert shown["waiting"] == shown["summary"]["waiting"] == 3
     assert "far many" in both.shown("jobs", "list")
     both.refused("jobs", "resume", "far")
-    assert "scope cannot be edited" in both.refused("jobs", "set", "far", "scope=any")
+    assert "follow cannot be edited" in both.refused("jobs", "set", "far", "follow=no")
+    both.refused("jobs", "set", "far", "scope=planet")
+    both.refused("jobs", "undo-scope", "nothing")
     both.refused("jobs", "set", "far", "max_pages=0")
     both.refused("jobs", "show", "nothing")
     both.refused("jobs", "create", "far", "https://a.example/")
+    both.refused("jobs", "create", "far", "https://a.example/", "--dry-run")
+    planned = both.same(
+        "jobs", "create", "new", "https://a.example/", "bad://x", "--max-pages-per-domain", "9", "--dry-run"
+    )
+    assert (planned["pages"], planned["bad_seeds"][0]["line"]) == (9, 2)
+    seeds.write_text("a.example\nnot a domain\n")
+    planned = both.same("jobs", "create", "new", "--seeds", str(seeds), "--dry-run")
+    assert (planned["seeds"], [bad["line"] for bad in planned["bad_seeds"]]) == (1, [2])
+    assert both.same("jobs", "plan", "far many", "--again")["existing"]
+    assert both.same("jobs", "retry", "far many", "--dry-run")["urls"] == 0
+    assert "no such URL to retry" in both.shown("jobs", "retry", "far many", "--yes")
+    both.refused("jobs", "retry", "far many", "--reason", "too_deep")
+    assert "scheduled: 6h" in {one["text"] for one in both.same("jobs", "log", "far")}
     both.refused("jobs", "create", "empty")
     both.refused("jobs", "schedule", "far many", "now and then")
     both.refused("jobs", "delete", "default", "--yes")
@@ -160,6 +180,38 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         "near", "far"
     )
     both.refused("jobs", "show", "far")
+
+
+def test_versions_of_pages_and_the_comparison_of_crawls(both: Both, database: Database, store: Store) -> None:
+    both.refused("jobs", "compare", "default")
+    crawl = crawl_a_little(database, store)
+    both.refused("pages", "diff", HOME)
+    store.connection.execute(
+        """INSERT INTO page_versions
+               (domain_id, job_id, url_key, number, crawled_at, replaced_at, crawl_id, change, status, outcome, title, content_length,
+                noindex)
+           SELECT p.domain_id, p.job_id, p.url_key, 1, p.crawled_at - interval '1 day', p.crawled_at, %s, 'changed', 203, 'ok', 'Old', 7,
+                  false
+           FROM crawled_pages p JOIN url_frontier f USING (domain_id, job_id, url_key) WHERE f.url = %s""",
+        (crawl.crawl_id, HOME),
+    )
+    compared = both.same("jobs", "compare", "default", "--kind", "changed")
+    assert (compared["changed"], compared["new"], compared["at_least"]) == (1, 2, [])
+    assert [(page["title_before"], page["status_before"], page["status"]) for page in compared["pages"]] == [
+        ("Old", 203, 200)
+    ]
+    assert "203 → 200" in both.shown("jobs", "compare", "default", "--kind", "changed")
+    assert "none: all is new" in both.shown("jobs", "compare", "default")
+    assert len(both.same("jobs", "compare", "default", "--kind", "new", "--limit", "1")["pages"]) == 1
+    assert [version["current"] for version in both.same("pages", "versions", HOME)] == [True, False]
+    diff = both.same("pages", "diff", HOME, "--job", "default")
+    assert diff["note"] == "The text of version 1 is nowhere: its job was crawled with `--no-archive`."
+    assert {fact["name"] for fact in diff["facts"]} >= {"status", "title", "content_length"}
+    assert "203 → 200" in both.shown("pages", "diff", HOME)
+    both.refused("pages", "diff", HOME, "--older", "5")
+    both.refused("pages", "diff", HOME, "--older", "2", "--newer", "1")
+    both.refused("pages", "versions", "https://nobody.example/")
+    both.refused("jobs", "compare", "nothing")
 
 
 def test_tasks(both: Both, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ COMMANDS = [
         ["jobs", name]
         for name in ("list", "show", "create", "set", "pause", "resume", "cancel", "schedule", "delete", "watch")
     ),
+    *(["jobs", name] for name in ("undo-scope", "scope-history")),
     *(["tasks", name] for name in ("add", "list", "show", "history", "stats", "priority", "pause", "resume", "cancel")),
     *(["tasks", name] for name in ("restart", "restart-parsing", "restart-failed")),
     *(["webhooks", name] for name in ("list", "show", "retry", "secret")),
@@ -298,7 +299,7 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli) -> None:
         "import": ["list"],
         "role": ["ann", "admin"],
         "keys add": ["ann", "ci", "--scope", "read"],
-        **{name: ["7"] for name in ("passwd", "sessions", "revoke")},
+        **{name: ["7"] for name in ("passwd", "sessions", "revoke", "undo-scope", "scope-history")},
         "edit": ["7", "--city", "Bonn"],
         "remove": ["7", "--yes"],
         "advise": ["10", "--domain", "a.example"],

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.control.scheduler import Scheduler
 from holdfast.jobs.crawls import CrawlRequest, PreparedJob
+from holdfast.jobs.edits import follow_up
 from holdfast.jobs.seed_import import fingerprint
 from holdfast.jobs.service import JobService
 from holdfast.model.seed_lines import make_seed
@@ -181,3 +182,52 @@ def test_a_job_without_its_frontier_starts_from_its_seeds_when_its_schedule_does
     importer = crawls.desk.importer
     Scheduler(importer.rules, importer.defaults).tick(crawls.connection)
     assert set(crawls.frontier()) == {"https://a.example/"}
+
+
+# Rules that were edited --------------------------------------------------------------------------------------------
+
+
+def edited(crawls: Crawls, job_id: int, **changes: object) -> None:
+    service = JobService(crawls.database, "ann")
+    service.edit(job_id, changes)
+    follow_up(crawls.desk, job_id, tuple(changes))
+
+
+def test_the_same_command_goes_on_with_an_edited_job_under_its_present_rules(crawls: Crawls) -> None:
+    asked: dict[str, Any] = {"exclude": ("/a",), "max_depth": 4}
+    first = make(crawls, "a.example", **asked)
+    edited(crawls, first.job.id, exclude=["/b"], scope="any", max_depth=2)
+    started = crawls.begin("a.example", **asked)
+    assert (started.job.id, started.known) == (first.job.id, True)
+    assert (started.job.spec.exclude, started.job.spec.scope, started.job.spec.max_depth) == (("/b",), "any", 2)
+    assert started.edited_rules == "scope=any exclude=/b max_depth=2"
+    assert make(crawls, "a.example", exclude=("/b",)).job.id != first.job.id, (
+        "the rules of a command say which job it means"
+    )
+    deeper = crawls.begin("a.example", exclude=("/a",), max_depth=7)
+    assert (deeper.job.spec.max_depth, deeper.job.spec.exclude, deeper.job.rules_version) == (7, ("/b",), 2)
+
+
+def test_a_command_that_names_the_job_edits_its_rules_unless_it_was_created_with_them(crawls: Crawls) -> None:
+    first = crawls.begin("a.example", job="news", exclude=("/a",)).job
+    assert crawls.begin("a.example", job="news", exclude=("/a",)).edited_rules is None
+    again = crawls.begin(job="news", exclude=("/b",))
+    assert (again.job.rules_version, again.job.spec.exclude, again.edited_rules) == (1, ("/b",), None)
+    same = crawls.begin("a.example", job="news", exclude=("/a",))
+    assert (same.job.id, same.job.spec.exclude) == (first.id, ("/b",))
+    assert same.edited_rules == "scope=host exclude=/b"
+    assert crawls.value("SELECT count(*) FROM job_rules WHERE job_id = %s", first.id) == 2
+
+
+def test_the_crawl_says_that_the_scope_was_edited(crawls: Crawls, capfd: pytest.CaptureFixture[str]) -> None:
+    with Pages({"/": html("/a", "/b"), "/a": html(), "/b": html()}) as pages:
+        command = ("crawl", pages.url(host="127.0.0.1"), "--workers", "1")
+        assert crawls.command(*command) == 0
+        (name,) = crawls.rows("SELECT name FROM crawl_jobs WHERE fingerprint IS NOT NULL")[0]
+        assert crawls.command("jobs", "set", name, "exclude=/b") == 0
+        capfd.readouterr()
+        assert crawls.command(*command) == 0
+        told = capfd.readouterr().err
+    undo = f"`holdfast jobs undo-scope {name}` takes the last edit back"
+    assert f"Its scope was edited since (rules version 1): scope=host exclude=/b; {undo}.\n" in told
+    crawls.verify()

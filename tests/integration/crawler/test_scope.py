@@ -199,7 +199,7 @@ def test_again_judges_by_the_patterns_of_today(crawls: Crawls) -> None:
         assert sorted(site.paths()) == ["/", "/", "/a", "/b"]
         assert crawls.frontier(site.url("/b"))[site.url("/b")] == (
             "denied",
-            "excluded: it matches the exclude pattern /b$",
+            "excluded: it matches the exclude pattern /b$ (rules 1)",
         )
     crawls.verify()
 

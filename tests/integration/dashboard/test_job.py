@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_options_are_edited_and_kept_if_one_is_wrong(ada: Browser, store: Store)
     new_job(store, "shop")
     page = ada.get("/jobs/shop/settings")
     assert 'id="field-robots" name="robots" value="yes" checked' in page.text
-    same = {"robots": "yes", "archive": "yes"}
+    same: dict[str, Any] = {"robots": "yes", "archive": "yes"}
     unchanged = ada.send("/jobs/shop/settings", "/jobs/shop/settings", **same)
     assert unchanged.notice == "Nothing was changed: all options are as before."
     done = ada.send("/jobs/shop/settings", "/jobs/shop/settings", **same, max_pages="500", delay="1.5", text="yes")

@@ -1,6 +1,7 @@
 """The list of jobs, actions on many of them, and the form for a new one, on pages."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -216,7 +217,7 @@ def test_a_mistake_keeps_the_form_and_stands_at_its_field(
 ) -> None:
     store.new_job("taken")
     before = store.value("SELECT count(*) FROM crawl_jobs")
-    right = {
+    right: dict[str, Any] = {
         "name": "shop",
         "seeds": "https://kept.example/",
         "scope": "domain",

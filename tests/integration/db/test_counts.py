@@ -35,6 +35,8 @@ def place(store: Store) -> tuple[int, int]:
         """INSERT INTO crawled_pages (domain_id, job_id, crawled_at, url_key, outcome, status)
            SELECT domain_id, job_id, now(), url_key, 'ok', 200 FROM url_frontier WHERE state = 'done'""",
         "INSERT INTO page_texts (domain_id, job_id, url_key, body) SELECT domain_id, job_id, url_key, '' FROM crawled_pages",
+        """INSERT INTO page_versions (domain_id, job_id, url_key, number, crawled_at, replaced_at, content_length, noindex, change, outcome)
+           SELECT domain_id, job_id, url_key, 1, now(), now(), 0, false, 'changed', 'ok' FROM crawled_pages""",
         """INSERT INTO page_parses (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
                                     payload_digest)
            SELECT domain_id, job_id, url_key, 'shop', now(), 'w1/1.warc.gz', 1, 1, '' FROM crawled_pages""",
@@ -88,7 +90,7 @@ def test_urls_are_forgotten_with_all_that_hangs_on_them(connection: psycopg.Conn
     assert counts(connection, place) == ((2, 1, 1, 0, 0, "open"), (2, 1))
     left = connection.execute("SELECT string_agg(url, ' ' ORDER BY url) FROM url_frontier").fetchone()
     assert left == ("https://a.example/2 https://a.example/4",)
-    for table in ("crawled_pages", "page_texts", "page_parses", "items"):
+    for table in ("crawled_pages", "page_texts", "page_versions", "page_parses", "items"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,), table
 
 

@@ -33,7 +33,16 @@ GIVEN: dict[str, dict[str, object]] = {
         "since": datetime.now(UTC) - timedelta(hours=20),
         "until": datetime.now(UTC) - timedelta(hours=4),
     },
-    "urls": {"state": "denied", "kind": "refresh", "priority": 1, "first_domain": 17, "last_domain": 900},
+    "urls": {
+        "state": "denied",
+        "reason": "too_deep",
+        "kind": "refresh",
+        "priority": 1,
+        "first_domain": 17,
+        "last_domain": 900,
+    },
+    "page changes": {"change": "changed"},
+    "fetched pages": {"since": datetime.now(UTC) - timedelta(hours=4)},
     "items": {"parser": "rare", "url_key": b"x" * 16},
     "jobs": {"state": "paused", "prefix": "job-9"},
     "job_domains": {"state": "done"},
@@ -83,10 +92,13 @@ def filled(server: embedded.Server, template: str) -> Iterator[psycopg.Connectio
 
 def values(connection: psycopg.Connection, which: str) -> dict[str, object]:
     """A value for every filter of a list; those that are yes or no have none of their own."""
-    row = connection.execute("SELECT min(d.id), min(j.id) FROM domains d, crawl_jobs j").fetchone()
+    row = connection.execute(
+        "SELECT (SELECT min(id) FROM domains), (SELECT min(id) FROM crawl_jobs), (SELECT max(id) FROM crawls)"
+    ).fetchone()
     assert row
     flags = dict.fromkeys(LISTINGS[which].filters, True)
-    return {**flags, "domain": row[0], "job": row[1], **GIVEN.get(which, {})}
+    crawl = {"crawl": row[2], "unchanged": row[2]}
+    return {**flags, "domain": row[0], "job": row[1], **crawl, **GIVEN.get(which, {})}
 
 
 def cases(connection: psycopg.Connection, which: str, order: str) -> Iterator[dict[str, object]]:
@@ -302,4 +314,4 @@ def test_nothing_is_a_page_too(connection: psycopg.Connection) -> None:
 
 
 def values_of_nothing(name: str) -> object:
-    return {"domain": 1, "job": 1, "state": "done"}.get(name, True)
+    return {"domain": 1, "job": 1, "crawl": 1, "change": 1, "state": "done"}.get(name, True)

@@ -95,6 +95,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I11 every reference to the archive is whole": (
         f"UPDATE crawled_pages SET archive_segment = 's', archive_offset = 0, archive_length = 1 WHERE {PAGE}",
     ),
+    "I11 every version of a page belongs to a page": (
+        f"""INSERT INTO page_versions
+            (domain_id, job_id, url_key, crawled_at, replaced_at, content_length, number, noindex, change, outcome)
+        SELECT domain_id, job_id, 'other', now(), now(), 0, 1, false, 'changed', 'ok' FROM crawled_pages WHERE {PAGE}""",
+    ),
     "I11 a page that was parsed has all items that its parser found": (
         f"""INSERT INTO page_parses SELECT domain_id, job_id, now(), now(), 1, 1, 2, 0, false, url_key, '', 'p', '1', 's'
         FROM crawled_pages WHERE {PAGE}""",

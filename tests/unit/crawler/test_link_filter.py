@@ -2,12 +2,13 @@
 
 import pytest
 
-from holdfast.crawler.link_filter import LinkFilter, LinkMemoryBudget, RecentLinks, Site, SiteCache
+from holdfast.crawler.link_filter import LinkFilter, LinkMemoryBudget, RecentLinks
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem
+from holdfast.model.domain_name import Site, SiteCache
 from holdfast.model.job import JobSpec, Scope
 from holdfast.model.outcome import UrlState
+from holdfast.model.scope import compile_rules
 from holdfast.model.url import UrlRules, url_key
-from holdfast.politeness.scope import compile_rules
 from holdfast.settings import Crawl
 
 HOME = "https://www.example.com/a/b"

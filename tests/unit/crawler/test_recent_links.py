@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.crawler.link_filter import LinkFilter, LinkMemoryBudget, RecentLinks, Site, SiteCache
+from holdfast.crawler.link_filter import LinkFilter, LinkMemoryBudget, RecentLinks
 from holdfast.model.commit_batch import FrontierItem
+from holdfast.model.domain_name import Site, SiteCache
 from holdfast.model.job import JobSpec, Scope
+from holdfast.model.scope import compile_rules
 from holdfast.model.url import UrlRules, resolve, url_key
-from holdfast.politeness.scope import compile_rules
 from holdfast.settings import Crawl
 
 ENOUGH = 1 << 20

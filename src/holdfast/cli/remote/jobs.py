@@ -2,16 +2,33 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, as_sent, refuse, seed_portions
 from holdfast.client import Client
 from holdfast.errors import UsageError
+from holdfast.frontier.records import Retried
 from holdfast.jobs.crawls import CrawlRequest
-from holdfast.jobs.records import CrawlSummary, CreatedJob, EditedJob, Job, JobChanges, JobOptions, StateChange
+from holdfast.jobs.records import (
+    ComparedPage,
+    Comparison,
+    CrawlPlan,
+    CrawlSummary,
+    CreatedJob,
+    EditedJob,
+    Job,
+    JobChanges,
+    JobEvent,
+    JobOptions,
+    PageChange,
+    RulesVersion,
+    ScopeChanges,
+    ScopePreview,
+    StateChange,
+)
 from holdfast.jobs.seed_import import ImportProgress, open_seeds
 from holdfast.jobs.service import OnProgress
 
@@ -34,6 +51,14 @@ class RemoteJobs:
         """Return how a job stands."""
         return self.client.job_summary(job)
 
+    def compare(self, job: str | int) -> Comparison:
+        """Compare the last crawl of a job with the one before."""
+        return self.client.comparison(job)
+
+    def some_compared(self, job: str | int, change: PageChange, limit: int) -> list[ComparedPage]:
+        """Return the first pages of a kind in that comparison."""
+        return list(islice(self.client.compared_pages(job, str(change)), limit))
+
     def create(
         self, request: CrawlRequest, on_progress: Callable[[ImportProgress], None], schedule: str | None = None
     ) -> CreatedJob:
@@ -55,6 +80,31 @@ class RemoteJobs:
         assert job is not None  # noqa: S101 — there is a last portion
         return _created(job, progress)
 
+    def plan(self, request: CrawlRequest) -> CrawlPlan:
+        """Plan a new job, or an existing one that is named without seeds. Seeds of a file are read here, and must fit into one request."""
+        if not request.urls and request.seeds_file is None:
+            return self.client.job_plan(request.job or "", again=request.again)
+        seeds: Portion = [(0 if request.seeds_file else number, url) for number, url in enumerate(request.urls, 1)]
+        progress = ImportProgress()
+        if request.seeds_file is not None:
+            file, _, _ = open_seeds(request.seeds_file)
+            with closing(file):
+                portions = list(islice(seed_portions(file, progress), 2))
+            if any(portions[1:]):
+                raise UsageError(
+                    "So many seeds are planned only where the database is: run this command there, without --server."
+                )
+            seeds += [seed for portion in portions for seed in portion]
+        plan = self.client.plan_job(
+            [url for _, url in seeds], name=request.job, **cast("JobOptions", request.options or {})
+        )
+        refuse(progress, [(seeds[bad.line - 1][0], bad.problem) for bad in plan.bad_seeds])
+        return replace(plan, bad=progress.bad, bad_seeds=progress.bad_lines)
+
+    def events(self, job: str | int, limit: int) -> list[JobEvent]:
+        """Return the newest entries of a job's log."""
+        return list(islice(self.client.job_log(job), limit))
+
     def schedule(self, job: str | int, when: str | None) -> datetime | None:
         """Schedule a job; None: no longer. Returns the time of the next crawl."""
         return self.client.schedule(job, when).next_run_at
@@ -62,6 +112,26 @@ class RemoteJobs:
     def edit(self, job: str | int, changes: Mapping[str, object]) -> EditedJob:
         """Change options of a job; the server applies the consequences."""
         return self.client.edit_job(job, **cast("JobChanges", dict(changes)))
+
+    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview:
+        """Return what an edit of the rules of a job would do to its URLs."""
+        return self.client.preview_scope(job, **cast("ScopeChanges", dict(changes)))
+
+    def undo_scope(self, job: str | int) -> EditedJob:
+        """Restore the rules that a job had before their last edit; the server applies the consequences."""
+        return self.client.undo_scope(job)
+
+    def scope_history(self, job: str | int) -> list[RulesVersion]:
+        """Return all versions of the rules of a job."""
+        return self.client.scope_history(job)
+
+    def count_retry(self, job: str | int, **what: Any) -> Retried:
+        """Count the URLs that `retry` would take."""
+        return self.client.retry_urls(job, **what, dry_run=True)
+
+    def retry(self, job: str | int, **what: Any) -> Retried:
+        """Retry URLs of a job."""
+        return self.client.retry_urls(job, **what)
 
     def pause(self, job: str | int) -> StateChange:
         """Pause a job."""

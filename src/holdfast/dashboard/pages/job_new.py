@@ -25,8 +25,8 @@ from holdfast.jobs.api import MAX_SEEDS, Spec
 from holdfast.jobs.crawls import CrawlRequest, check_parser
 from holdfast.model.job import JobSpec, check_job_name
 from holdfast.model.schedule import parse
+from holdfast.model.scope import compile_rules
 from holdfast.parse.plugin_registry import discover
-from holdfast.politeness.scope import compile_rules
 
 router = page_router()
 

@@ -62,7 +62,10 @@ def password(context: Context, request: Request, services: Services) -> Response
     form = read_form(request)
     if form.raw("new") != form.raw("repeat"):
         raise UsageError("The two new passwords differ; nothing was changed.")
-    set_own_password(form.raw("old"), form.raw("new"), request, services, context.caller)
+    try:
+        set_own_password(form.required("old", "Present password"), form.raw("new"), request, services, context.caller)
+    except Unauthenticated:
+        raise UsageError("The present password is wrong; nothing was changed.") from None
     return context.redirect("/login", "The password is changed, and all your sessions have ended. Log in again.")
 
 

@@ -84,6 +84,13 @@ WHERE jd.domain_id = ANY(%(ids)s) AND jd.job_id <> %(job)s AND jd.state = 'open'
   AND j.state <> 'cancelled'
 ORDER BY 1, 2
 """
+_RETRY_URLS: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_key, priority, hops)
+SELECT f.domain_id, f.job_id, 0, f.url_key, f.priority, f.hops
+FROM unnest(%(domains)s::bigint[], %(keys)s::bytea[]) AS t(domain_id, url_key)
+JOIN url_frontier f ON f.domain_id = t.domain_id AND f.job_id = %(job)s AND f.url_key = t.url_key
+WHERE f.state <> 'waiting' ORDER BY f.domain_id, f.url_key
+"""
 _HELD_BACK: Final = """
 SELECT domain, back_off_until FROM domains WHERE id = ANY(%(ids)s) AND back_off_until > clock_timestamp() + %(pause)s
 ORDER BY back_off_until DESC, domain LIMIT %(limit)s
@@ -244,7 +251,8 @@ def retry(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_
     }
     ids = [row[0] for row in connection.execute(_RETRIED, parameters).fetchall()]
     for first in range(0, len(ids), CHUNK):
-        _retry(connection, ids[first : first + CHUNK], job_id, reasons)
+        with connection.transaction():
+            wake_for_retry(connection, ids[first : first + CHUNK], job_id, reasons)
     found = connection.execute(_HELD_BACK, {"ids": ids, "pause": claimable.RETRY_PAUSE, "limit": _MAX_HELD_BACK})
     return [HeldBack(*row) for row in found]
 
@@ -255,14 +263,30 @@ def wants_login(connection: psycopg.Connection, job_id: int) -> bool:
     return bool(row and row[0])
 
 
-def _retry(connection: psycopg.Connection, domain_ids: Sequence[int], job_id: int, reasons: Collection[str]) -> None:
-    with connection.transaction():
-        rows = connection.execute(_LOCK_DOMAINS, {"ids": list(domain_ids)}).fetchall()
-        ids = [row[0] for row in rows]
-        free = [domain_id for domain_id, is_free in rows if is_free]
-        claimable.mark_retried(connection, ids)
-        connection.execute(_RETRY, {"ids": ids, "job": job_id, "causes": sorted(reasons)})
-        claimable.fold_wakes(connection, free)
-        claimable.update_ready(connection, free)
-        if len(free) < len(ids):
-            listen_notify.notify(connection, job_id)
+def wake_for_retry(
+    connection: psycopg.Connection,
+    domain_ids: Sequence[int],
+    job_id: int,
+    reasons: Collection[str],
+    *,
+    keys: Sequence[tuple[int, bytes]] = (),
+) -> None:
+    """Ask for a retry of a job's URLs on these domains: of those that ended for one of these reasons, and of single ones, by domain and
+    key.
+
+    Before: the caller's transaction has locked no domain with a higher id. After (with its commit): each of the domains that is not
+    removed has a wake for it, folded already where no worker holds the domain.
+    """
+    rows = connection.execute(_LOCK_DOMAINS, {"ids": list(domain_ids)}).fetchall()
+    ids = [row[0] for row in rows]
+    free = [domain_id for domain_id, is_free in rows if is_free]
+    claimable.mark_retried(connection, ids)
+    connection.execute(_RETRY, {"ids": ids, "job": job_id, "causes": sorted(reasons)})
+    if keys:
+        own = [key for key in keys if key[0] in ids]
+        parameters = {"job": job_id, "domains": [key[0] for key in own], "keys": [key[1] for key in own]}
+        connection.execute(_RETRY_URLS, parameters)
+    claimable.fold_wakes(connection, free)
+    claimable.update_ready(connection, free)
+    if len(free) < len(ids):
+        listen_notify.notify(connection, job_id)

@@ -14,7 +14,7 @@ from holdfast.model.job import JobState
 
 _JOBS: Final = """
 SELECT j.id, j.name, j.kind::text, j.state::text, j.created_at, j.updated_at, j.completed_at, j.state_reason, j.schedule, j.next_run_at,
-       j.spec, j.settings_version AS version,
+       j.spec, j.settings_version AS version, j.rules_version,
        c.state::text AS crawl, c.started_at AS crawl_started_at, c.max_pages,
        COALESCE(w.pages, 0) AS pages, COALESCE(w.errors, 0) AS errors, COALESCE(w.bytes, 0) AS bytes,
        COALESCE(w.domains, 0) AS domains, COALESCE(w.ready, 0) AS ready, COALESCE(w.spent, 0) AS spent, COALESCE(w.done, 0) AS done,

@@ -1,0 +1,31 @@
+-- A URL is (of_domains[n], of_jobs[n], keys[n]).
+CREATE OR REPLACE FUNCTION forget_urls(of_domains bigint[], of_jobs bigint[], keys bytea[]) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    forgotten bigint;
+BEGIN
+    WITH urls AS (SELECT * FROM unnest(of_domains, of_jobs, keys) AS u(domain_id, job_id, url_key)), deleted AS (
+        DELETE FROM url_frontier f USING urls u WHERE f.domain_id = u.domain_id AND f.job_id = u.job_id AND f.url_key = u.url_key
+        RETURNING f.domain_id, f.job_id, f.state
+    ), counts AS (
+        SELECT domain_id, job_id, count(*) AS urls, count(*) FILTER (WHERE state = 'waiting') AS waiting,
+               count(*) FILTER (WHERE state = 'done') AS done, count(*) FILTER (WHERE state = 'denied') AS denied,
+               count(*) FILTER (WHERE state = 'failed') AS failed
+        FROM deleted GROUP BY domain_id, job_id
+    ), counted AS MATERIALIZED (
+        SELECT urls, add_counts(domain_id, job_id, -waiting, -done, -denied, -failed) FROM counts ORDER BY domain_id, job_id
+    )
+    SELECT COALESCE(sum(urls), 0) INTO forgotten FROM counted;
+    DELETE FROM crawled_pages p USING unnest(of_domains, of_jobs, keys) AS u(domain_id, job_id, url_key)
+    WHERE p.domain_id = u.domain_id AND p.job_id = u.job_id AND p.url_key = u.url_key;
+    DELETE FROM page_texts t USING unnest(of_domains, of_jobs, keys) AS u(domain_id, job_id, url_key)
+    WHERE t.domain_id = u.domain_id AND t.job_id = u.job_id AND t.url_key = u.url_key;
+    RETURN forgotten;
+END
+$$;
+COMMENT ON FUNCTION forget_urls IS
+    'Delete URLs with their pages, texts, parses and items, and adjust the counts; how many URLs there were. Before: the domain rows are locked.';
+
+DROP TRIGGER crawled_pages_replaced ON crawled_pages;
+DROP FUNCTION page_is_replaced, content_differs, is_page;
+ALTER TABLE crawled_pages DROP COLUMN new_in_crawl;
+DROP TABLE page_versions;

@@ -1,0 +1,307 @@
+"""The plan of a crawl before it starts: pages and time of each domain and of all of them, with every assumption as a sentence.
+
+The rule: nothing is written, nothing is fetched. A request to a domain starts when its delay has passed and a request slot is free, so a
+page takes the longer of the delay in force and the response time divided by the concurrency. A crawl takes as long as its slowest domain,
+or as all pages take at the speed that was measured here, whichever is longer. What is not known is said, never guessed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.db import crawls, jobs
+from holdfast.db.connection import Connection, Database
+from holdfast.db.domains import NewDomains
+from holdfast.errors import BadUrl, Refused, UsageError
+from holdfast.jobs.crawls import CrawlRequest, check_parser
+from holdfast.jobs.queries import plan as queries
+from holdfast.jobs.queries.plan import KnownDomain
+from holdfast.jobs.records import CrawlPlan, DomainPlan, PagesFrom
+from holdfast.jobs.seed_import import ImportProgress, SeedImporter, open_seeds, read_seeds
+from holdfast.model.activity import DelaySource
+from holdfast.model.domain import Seed
+from holdfast.model.job import DomainLimits, Job, JobKind, JobSpec, Limit, Scope
+from holdfast.model.scope import compile_rules
+from holdfast.model.seed_lines import make_seed
+
+LISTED: Final = 100
+"""Domains that are listed one by one."""
+ASSUMED_RESPONSE: Final = 0.5
+"""Seconds that a response is assumed to take where none was measured."""
+_STOPPED: Final = ("blocked", "unreachable")
+_OPTIONS: Final = {
+    Limit.MAX_PAGES_PER_DOMAIN: "`--max-pages-per-domain`",
+    Limit.ROUNDS: "`--rounds` times `domains.max_pages_per_run`",
+    Limit.DOMAIN_BUDGET: "`holdfast domains set DOMAIN budget=`",
+    Limit.MAX_PAGES: "`--max-pages`",
+}
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Sums over all domains."""
+
+    domains: int = 0
+    pages: int = 0
+    unknown: int = 0
+    stopped: int = 0
+    by_source: Counter[PagesFrom] = field(default_factory=Counter)
+    pages_by_source: Counter[PagesFrom] = field(default_factory=Counter)
+    limits: Counter[str] = field(default_factory=Counter)
+    """Domains whose pages are a limit, by its sentence."""
+    by_delay: Counter[str] = field(default_factory=Counter)
+    without_response: int = 0
+    slowest: DomainPlan | None = None
+    listed: list[DomainPlan] = field(default_factory=list)
+
+    def add(self, plan: DomainPlan, limit: str | None, *, measured: bool) -> None:
+        self.domains += 1
+        self.by_source[plan.pages_from] += 1
+        self.by_delay[plan.delay_source] += 1
+        self.without_response += not measured
+        self.stopped += plan.stopped
+        if len(self.listed) < LISTED:
+            self.listed.append(plan)
+        if plan.pages is None or plan.seconds is None:
+            self.unknown += 1
+            return
+        self.pages += plan.pages
+        self.pages_by_source[plan.pages_from] += plan.pages
+        if limit is not None and plan.pages_from is PagesFrom.LIMIT:
+            self.limits[limit] += 1
+        if self.slowest is None or plan.seconds > (self.slowest.seconds or 0.0):
+            self.slowest = plan
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlPlanner:
+    """Plans crawls of one database."""
+
+    database: Database
+    importer: SeedImporter
+    """Its rules of URLs and its defaults of new domains are those of the plan."""
+    max_depth: int = 10
+    """Of a job without one of its own."""
+
+    def plan(self, request: CrawlRequest) -> CrawlPlan:
+        """Plan the crawl of a new job, or of an existing one that is named without seeds. Raises UsageError, NotFound, BadUrl; Refused if a
+        new job has the name of another."""
+        spec = JobSpec(**(request.options or {}))
+        compile_rules(spec)
+        check_parser(spec)
+        with self.database.session() as connection, connection.transaction():
+            queries.read_only(connection)
+            if not request.urls and request.seeds_file is None:
+                if request.job is None:
+                    raise UsageError("Name what to plan: URLs, a file of seeds, or a job.")
+                return self._plan_existing(
+                    connection, crawls.get(connection, jobs.find(connection, request.job)), request
+                )
+            if request.job is not None and crawls.find(connection, name=request.job) is not None:
+                raise Refused(f"There is a job called {request.job!r} already; without seeds it is planned as it is.")
+            return self._plan_new(connection, request, spec)
+
+    def _plan_new(self, connection: Connection, request: CrawlRequest, spec: JobSpec) -> CrawlPlan:
+        progress = ImportProgress()
+        seeds = Counter(seed.domain for seed in self._seeds(request, progress))
+        if not seeds and progress.bad:
+            raise BadUrl(f"{progress.bad_lines[0].problem} Write it as https://example.com/path.")
+        known = queries.by_name(connection, list(seeds))
+        totals = _Totals()
+        only_seeds = not spec.follow or self._depth(spec) == 0
+        for name, count in seeds.items():
+            found = known.get(name)
+            pages = count if only_seeds else found.known if found and found.known else None
+            source = PagesFrom.SEEDS if only_seeds else PagesFrom.LAST_CRAWL
+            self._add(totals, spec, name, count, found, pages, source)
+        return self._answer(connection, request.job, totals, spec, progress, existing=False, again=False)
+
+    def _plan_existing(self, connection: Connection, job: Job, request: CrawlRequest) -> CrawlPlan:
+        if job.kind is JobKind.TASKS:
+            raise Refused(f"Job {job.name} is the one of all tasks, each of which is one page.")
+        totals, again = _Totals(), request.again
+        for found in queries.of_job(connection, job.id):
+            pages, source = (found.known, PagesFrom.LAST_CRAWL) if again else (found.waiting, PagesFrom.WAITING)
+            self._add(totals, job.spec, found.domain, 0, found, pages, source)
+        return self._answer(connection, job.name, totals, job.spec, ImportProgress(), existing=True, again=again)
+
+    def _add(
+        self,
+        totals: _Totals,
+        spec: JobSpec,
+        name: str,
+        seeds: int,
+        found: KnownDomain | None,
+        pages: int | None,
+        source: PagesFrom,
+    ) -> None:
+        limits = _limits(spec, found, self.importer.defaults)
+        limit, limited_by = limits.limit, limits.limited_by
+        if spec.max_pages is not None and (limit is None or spec.max_pages < limit):
+            limit, limited_by = spec.max_pages, Limit.MAX_PAGES
+        if pages is None:
+            source = PagesFrom.UNKNOWN
+        if limit is not None and (pages is None or limit < pages):
+            pages, source = limit, PagesFrom.LIMIT
+        delay, delay_source = _delay(spec, found, self.importer.defaults)
+        own = self.importer.defaults.max_concurrent_requests if found is None else found.max_concurrent_requests
+        concurrency = spec.concurrency or own
+        measured = found is not None and found.response_ms is not None
+        response = found.response_ms / 1000 if found and found.response_ms is not None else ASSUMED_RESPONSE
+        per_page = max(delay, response / concurrency)
+        plan = DomainPlan(
+            domain=name,
+            seeds=seeds,
+            pages=pages,
+            pages_from=source,
+            limit=limit,
+            delay_seconds=delay,
+            delay_source=delay_source,
+            concurrency=concurrency,
+            seconds_per_page=round(per_page, 3),
+            seconds=None if pages is None else round(pages * per_page, 1),
+            stopped=found is not None and (found.status in _STOPPED or not found.is_active),
+        )
+        words = None if limited_by is None else f"{limit:,} pages ({_OPTIONS[limited_by]})"
+        totals.add(plan, words, measured=measured)
+
+    def _answer(
+        self,
+        connection: Connection,
+        job: str | None,
+        totals: _Totals,
+        spec: JobSpec,
+        progress: ImportProgress,
+        *,
+        existing: bool,
+        again: bool,
+    ) -> CrawlPlan:
+        pages = totals.pages if spec.max_pages is None else min(totals.pages, spec.max_pages)
+        speed = queries.best_minute(connection)
+        by_domain = totals.slowest.seconds if totals.slowest else None
+        by_speed = None if speed is None else round(pages / speed, 1)
+        complete = totals.unknown == 0 or spec.max_pages is not None
+        return CrawlPlan(
+            job=job,
+            existing=existing,
+            seeds=progress.seeds,
+            bad=progress.bad,
+            bad_seeds=progress.bad_lines,
+            domains=totals.domains,
+            pages=pages,
+            unknown_domains=totals.unknown,
+            complete=complete,
+            seconds=max((one for one in (by_domain, by_speed) if one is not None), default=None),
+            slowest_domain=totals.slowest.domain if totals.slowest else None,
+            slowest_seconds=by_domain,
+            pages_per_second=None if speed is None else round(speed, 2),
+            listed=totals.listed,
+            assumptions=list(_assumptions(totals, spec, speed, self.importer.defaults, existing=existing, again=again)),
+            problem=progress.stopped,
+        )
+
+    def _seeds(self, request: CrawlRequest, progress: ImportProgress) -> Iterator[Seed]:
+        """The seeds of a request; `progress` counts them and the invalid ones."""
+        rules, registrable = self.importer.rules, self.importer.registrable
+        arguments = ImportProgress()
+        for text in request.urls:
+            arguments.lines += 1
+            try:
+                yield make_seed(text, rules=rules, registrable=registrable)
+            except BadUrl as problem:
+                arguments.refuse(str(problem))
+            else:
+                arguments.seeds += 1
+        if request.seeds_file is None:
+            progress.lines, progress.seeds, progress.bad = arguments.lines, arguments.seeds, arguments.bad
+            progress.bad_lines += arguments.bad_lines
+            return
+        stream, _, _ = open_seeds(request.seeds_file)
+        with stream:
+            yield from read_seeds(stream, rules, registrable=registrable, progress=progress)
+        progress.add_arguments(arguments)
+
+    def _depth(self, spec: JobSpec) -> int:
+        return self.max_depth if spec.max_depth is None else spec.max_depth
+
+
+def _limits(spec: JobSpec, found: KnownDomain | None, defaults: NewDomains) -> DomainLimits:
+    share = defaults.max_pages_per_run if found is None else found.max_pages_per_run or defaults.max_pages_per_run
+    return DomainLimits.of(
+        share=share,
+        max_pages_per_domain=spec.max_pages_per_domain,
+        rounds=spec.rounds,
+        domain_budget=found.max_pages_per_run if found is not None and found.max_pages_is_limit else None,
+    )
+
+
+def _delay(spec: JobSpec, found: KnownDomain | None, defaults: NewDomains) -> tuple[float, DelaySource]:
+    """The delay in force, and where it comes from: of the job, else of the domain; a longer one of robots.txt or of a slow server."""
+    own = defaults.crawl_delay if found is None else found.crawl_delay_seconds
+    source = DelaySource.DEFAULT if own == defaults.crawl_delay else DelaySource.DOMAIN
+    if spec.delay is not None:
+        own, source = spec.delay, DelaySource.JOB
+    if found is not None and found.pace_delay_seconds is not None and found.pace_delay_seconds > own:
+        slower = {DelaySource.LEARNT, DelaySource.ROBOTS} if spec.robots else {DelaySource.LEARNT}
+        if found.pace_delay_source in slower:
+            return found.pace_delay_seconds, DelaySource(found.pace_delay_source)
+    return own, source
+
+
+def _assumptions(
+    totals: _Totals, spec: JobSpec, speed: float | None, defaults: NewDomains, *, existing: bool, again: bool
+) -> Iterable[str]:
+    """What a plan assumes, each a sentence with its number and the option that changes it."""
+    sources, pages = totals.by_source, totals.pages_by_source
+    if count := sources[PagesFrom.LAST_CRAWL]:
+        where = "All known URLs are fetched again" if again else "As many pages as the last crawl knew"
+        yield f"{where}: {pages[PagesFrom.LAST_CRAWL]:,} on {_domains(count)}; new links are not counted."
+    if count := sources[PagesFrom.WAITING]:
+        yield f"Only URLs that wait now are counted: {pages[PagesFrom.WAITING]:,} on {_domains(count)}; `--again` plans all known URLs."
+    if count := sources[PagesFrom.SEEDS]:
+        yield f"Links are not followed (`--max-depth`): only the seeds are fetched, {pages[PagesFrom.SEEDS]:,} on {_domains(count)}."
+    for limit, count in totals.limits.most_common(3):
+        yield f"{_domains(count)} {_reach(count)} a limit of {limit}."
+    if totals.unknown:
+        yield (
+            f"{_domains(totals.unknown)} without a known number of pages and without a limit: not in the totals; "
+            "`--max-pages-per-domain N` sets one."
+        )
+    if spec.max_pages is not None:
+        yield f"The crawl ends after {spec.max_pages:,} pages over all domains (`--max-pages`)."
+    for source, count in totals.by_delay.most_common():
+        yield f"{_domains(count)}: {_DELAYS[DelaySource(source)].format(default=defaults.crawl_delay, job=spec.delay)}."
+    if totals.without_response:
+        yield (
+            f"{_domains(totals.without_response)}: no response time was measured yet, {ASSUMED_RESPONSE} s is assumed, with up to "
+            f"{spec.concurrency or defaults.max_concurrent_requests} requests at a time (`--concurrency`)."
+        )
+    if speed is None:
+        yield "No page was fetched here within 7 days, so no speed was measured: only delays and responses count."
+    else:
+        yield f"All domains together are fetched at up to {speed:,.1f} pages/s, the best minute of 7 days (`--workers`)."
+    if totals.stopped:
+        yield (
+            f"{_domains(totals.stopped)} blocked, unreachable or switched off: counted as if open; `holdfast domains info DOMAIN` says "
+            "until when."
+        )
+    if not existing and spec.follow and spec.scope is not Scope.HOST:
+        yield f"Only the domains of the seeds are planned; with `--scope {spec.scope}` links may lead to more."
+
+
+_DELAYS: Final = {
+    DelaySource.DEFAULT: "the default delay of {default} s between requests (`--delay`)",
+    DelaySource.DOMAIN: "the delay that was set for the domain (`holdfast domains set DOMAIN delay=`, `--delay`)",
+    DelaySource.JOB: "a delay of {job} s between requests (`--delay`)",
+    DelaySource.ROBOTS: "the delay that robots.txt demands (`politeness.max_crawl_delay`, `--no-robots`)",
+    DelaySource.LEARNT: "the longer delay that slow responses led to in the last visit (`politeness` settings)",
+}
+
+
+def _domains(count: int) -> str:
+    return "1 domain" if count == 1 else f"{count:,} domains"
+
+
+def _reach(count: int) -> str:
+    return "reaches" if count == 1 else "reach"
