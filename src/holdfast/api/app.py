@@ -47,6 +47,8 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.job",
     "holdfast.dashboard.pages.job_settings",
     "holdfast.dashboard.pages.job_urls",
+    "holdfast.dashboard.pages.job_scope",
+    "holdfast.dashboard.pages.job_history",
 )
 """The modules with a `router` whose paths are written in full."""
 

@@ -244,6 +244,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /jobs/actions": _UNKEYED_CRAWL_FORM,
     "GET /jobs/new": _CRAWL,
     "POST /jobs/new": _UNKEYED_CRAWL_FORM,
+    "POST /jobs/plan": _UNKEYED_CRAWL_FORM,
     "GET /jobs/{job}": _READ,
     "GET /jobs/{job}/domains": _READ,
     "POST /jobs/{job}/pause": _CRAWL_FORM,
@@ -259,6 +260,14 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /jobs/{job}/schedule": _CRAWL_FORM,
     "POST /jobs/{job}/secrets": _UNKEYED_CRAWL_FORM,
     "GET /jobs/{job}/urls": _READ,
+    "POST /jobs/{job}/retry": _UNKEYED_CRAWL_FORM,
+    "GET /jobs/{job}/retry": _CRAWL,
+    "GET /jobs/{job}/scope": _READ,
+    "POST /jobs/{job}/scope/preview": _UNKEYED_CRAWL_FORM,
+    "POST /jobs/{job}/scope": _CRAWL_FORM,
+    "POST /jobs/{job}/scope/undo": _CRAWL_FORM,
+    "GET /jobs/{job}/compare": _READ,
+    "GET /jobs/{job}/log": _READ,
     # The dashboard: domains
     # The dashboard: workers and claims
     # The dashboard: pages, items, products

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
-from holdfast.api.forms import Form
+from holdfast.api.forms import Form, check_model
 from holdfast.api.request_types import Body, SecretFields
 from holdfast.errors import BadUrl, HoldfastError, UsageError
 from holdfast.jobs.records import Job
@@ -61,14 +59,11 @@ class Problems:
 
     def model(self, kind: type[Model], values: Mapping[str, Any]) -> Model | None:
         """Return a body of the API with these values; None: some are wrong, and noted at their fields."""
-        try:
-            return kind.model_validate(values)
-        except ValidationError as problem:
-            for one in problem.errors():
-                name = next((str(part) for part in one["loc"] if str(part) in LABELS), str((one["loc"] or ("",))[0]))
-                what = str(one["msg"]).removeprefix("Value error, ").removesuffix(".")
-                self.found.setdefault(name, f"“{LABELS.get(name, name)}”: {what[:1].lower()}{what[1:]}.")
-            return None
+        body, wrong = check_model(kind, values)
+        for name, what in wrong:
+            label = LABELS.get(name) or SECRETS.get(name, name)
+            self.found.setdefault(name, f"“{label}”: {what[:1].lower()}{what[1:]}.")
+        return body
 
     @property
     def first(self) -> str | None:

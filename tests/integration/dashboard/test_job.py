@@ -59,6 +59,7 @@ def test_a_job_shows_figures_reasons_waits_domains_and_options(ada: Browser, dat
         assert left.label in page.words
     assert "no worker is running" in page.words
     assert "example.com" in page.words
+    assert 'id="depths"' in page.text
     assert "Fetch pages again when a refresh is due" in page.words
     for kind in ("csv", "jsonl", "parquet"):
         assert ada.client.get(f"/api/exports/pages?job=default&format={kind}").status_code == 200
@@ -178,7 +179,7 @@ def test_options_are_edited_and_kept_if_one_is_wrong(ada: Browser, store: Store)
     assert done.notice.startswith("Changed: max_pages, delay, text. ")
     spec = ada.api.services.jobs(LOCAL_ADMIN).show("shop").spec
     assert (spec["max_pages"], spec["delay"], spec["text"], spec["robots"]) == (500, 1.5, True, True)
-    wrong = ada.send("/jobs/shop/settings", "/jobs/shop/settings", **same, max_pages="9", delay="fast", max_depth="7")
+    wrong = ada.send("/jobs/shop/settings", "/jobs/shop/settings", **same, max_pages="9", delay="fast", rounds="7")
     assert (wrong.status, wrong.notice) == (422, "“Delay” must be a number of seconds, such as 0.5.")
     assert 'id="problem-delay"' in wrong.text
     assert 'value="7"' in wrong.text

@@ -46,6 +46,7 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "waits": list(dict.fromkeys(waits)),
         "causes": live.causes,
         "summary": services.job_summaries.latest(job.id),
+        "depths": service.depths(job.id),
         "domains": service.domains(job.id, limit=_DOMAINS).rows,
         "more_domains": job.domains > _DOMAINS,
     }

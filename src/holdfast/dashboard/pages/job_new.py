@@ -1,5 +1,7 @@
-"""The form for a new job."""
+"""The form for a new job, and its plan before it starts."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import Request, Response
@@ -23,6 +25,7 @@ from holdfast.dashboard.text import plural
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.api import MAX_SEEDS, Spec
 from holdfast.jobs.crawls import CrawlRequest, check_parser
+from holdfast.jobs.records import CrawlPlan
 from holdfast.model.job import JobSpec, check_job_name
 from holdfast.model.schedule import parse
 from holdfast.model.scope import compile_rules
@@ -65,6 +68,20 @@ def create_job(context: Context, request: Request) -> Response:
         job_path(created.job),
         f"Job {created.job.name} is created with {plural(created.seeds, 'seed')}.{left_out}",
     )
+
+
+@router.post("/jobs/plan")
+def plan_job(context: Context, request: Request) -> Response:
+    """Show the plan of the job above the form, which stays filled in."""
+    problems = Problems()
+    wanted, seeds, values = _read(context, request, problems)
+    plan = None
+    if not problems.found:
+        try:
+            plan = context.services.jobs(context.caller).plan(context.services.crawls, replace(wanted, secrets=None))
+        except HoldfastError as problem:
+            problems.found["name" if "job called" in str(problem) else ""] = str(problem)
+    return _form(context, values, problems, status=200 if plan else 422, plan=plan, bad_lines=seeds.bad)
 
 
 def _read(context: PageContext, request: Request, problems: Problems) -> tuple[CrawlRequest, SeedLines, dict[str, Any]]:
@@ -111,7 +128,13 @@ def _check_seeds(seeds: SeedLines) -> None:
 
 
 def _form(
-    context: PageContext, values: dict[str, Any], problems: Problems, *, status: int = 200, **more: Any
+    context: PageContext,
+    values: dict[str, Any],
+    problems: Problems,
+    *,
+    status: int = 200,
+    plan: CrawlPlan | None = None,
+    bad_lines: Sequence[str] = (),
 ) -> Response:
     notice = None if problems.first is None else Notice("problem", problems.first)
     return context.page(
@@ -121,10 +144,10 @@ def _form(
         values=values,
         problems=problems.found,
         flags=FLAGS,
-        scopes=SCOPES,
         max_seeds=MAX_SEEDS,
+        plan=plan,
+        bad_lines=bad_lines,
         **option_choices(context),
-        **more,
     )
 
 
@@ -132,6 +155,7 @@ def option_choices(context: PageContext) -> dict[str, Any]:
     """Return what the fields of a job offer, and the defaults that they name."""
     settings = context.services.settings
     return {
+        "scopes": SCOPES,
         "parsers": sorted(discover(settings.parsing.folder).sources),
         "default_depth": settings.crawl.max_depth,
         "share": settings.domains.max_pages_per_run,
