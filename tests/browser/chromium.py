@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, ViewportSize, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -49,13 +49,19 @@ class Visitor:
     @classmethod
     def at(cls, browser: Browser, origin: str, **options: Any) -> "Visitor":
         """A new visitor of this origin."""
-        viewport = {"width": 1280, "height": 900}
+        viewport: ViewportSize = options.pop("viewport", {"width": 1280, "height": 900})
         made = cls(origin, browser.new_context(viewport=viewport, timezone_id="Europe/Berlin", **options))
-        made.context.on("request", lambda request: made.requests.append(request))  # noqa: PLW0108 — Playwright marks it
+        made.context.on(
+            "request", lambda request: made.requests.append(request)
+        )  # a method of a list cannot be marked by Playwright
         made.context.on("weberror", lambda error: made.problems.append(f"script: {error.error}"))
         made.context.on("console", lambda message: made._heard(message.type, message.text))
-        made.context.on("dialog", lambda dialog: made.problems.append(f"dialog: {dialog.message}") or dialog.dismiss())
+        made.context.on("dialog", made._asked)
         return made
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _heard(self, kind: str, text: str) -> None:
         if "Content Security Policy" in text or "Refused to" in text:

@@ -38,7 +38,7 @@ def crawls(
     only_ours(monkeypatch, tmp_path, database)
     made = Crawls(database, connection, tmp_path)
     made.set(
-        web={name: MANY for name in ("anonymous_limit", "user_limit", "admin_limit", "seed_limit")},
+        web=dict.fromkeys(("anonymous_limit", "user_limit", "admin_limit", "seed_limit"), MANY),
         fetch={"allow_private": True},
     )
     return made

@@ -70,14 +70,14 @@ class Browser:
         target = f"{path}?{urlencode(query)}" if query else path
         return self._loaded(self.client.get(target, follow_redirects=True))
 
-    def send(self, page: str, target: str, **fields: Any) -> Loaded:
+    def send(self, page: str, target: str, follow: Any = True, **fields: Any) -> Loaded:
         """Load a page, fill in its form for `target`, send it and follow the redirect."""
         hidden = self.get(page).fields(target)
-        return self.post(target, **{**hidden, **fields})
+        return self.post(target, follow, **{**hidden, **fields})
 
-    def post(self, target: str, **fields: Any) -> Loaded:
+    def post(self, target: str, follow: Any = True, **fields: Any) -> Loaded:
         """Send a form as it is, whether a page has it or not."""
-        return self._loaded(self.client.post(target, data=fields, follow_redirects=True))
+        return self._loaded(self.client.post(target, data=fields, follow_redirects=follow))
 
     def forge(self, target: str, **fields: Any) -> Loaded:
         """Send a form that no page has, with the session's own CSRF token."""

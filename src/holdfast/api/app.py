@@ -56,6 +56,13 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.audit",
     "holdfast.dashboard.pages.domains",
     "holdfast.dashboard.pages.workers",
+    "holdfast.dashboard.pages.jobs",
+    "holdfast.dashboard.pages.job_new",
+    "holdfast.dashboard.pages.job",
+    "holdfast.dashboard.pages.job_settings",
+    "holdfast.dashboard.pages.job_urls",
+    "holdfast.dashboard.pages.job_scope",
+    "holdfast.dashboard.pages.job_history",
 )
 """The modules with a `router` whose paths are written in full."""
 

@@ -113,6 +113,18 @@ def query_form(request: Request) -> Form:
     return form
 
 
+def check_model(kind: type[Model], values: Mapping[str, Any]) -> tuple[Model | None, list[tuple[str, str]]]:
+    """Return a body of the API with these values, and what is wrong with each field; None: something is."""
+    try:
+        return kind.model_validate(values), []
+    except ValidationError as problem:
+        found = [
+            (str((one["loc"] or ("",))[0]), str(one["msg"]).removeprefix("Value error, ").removesuffix("."))
+            for one in problem.errors()
+        ]
+        return None, found
+
+
 def read_form(request: Request) -> Form:
     """Parse the form in the body of a request. Before: the body has been read. Raises UsageError."""
     known = getattr(request.state, "form", None)

@@ -67,6 +67,7 @@ _OPERATE: Final = RoutePolicy(Role.ADMIN, Scope.OPERATE)
 _ACCOUNTS: Final = RoutePolicy(Role.ADMIN, Scope.ACCOUNTS)
 _STREAM: Final = RoutePolicy(Role.USER, Scope.READ, LimitedBy.UNCOUNTED)
 _OWN_FORM: Final = RoutePolicy(Role.USER, None, is_form=True)
+_UNKEYED_CRAWL_FORM: Final = RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False, is_form=True)
 _SECRET_FORM: Final = RoutePolicy(Role.USER, None, takes_idempotency_key=False, is_form=True)
 _CRAWL_FORM: Final = RoutePolicy(Role.ADMIN, Scope.CRAWL, is_form=True)
 _DOMAINS_FORM: Final = RoutePolicy(Role.ADMIN, Scope.DOMAINS, is_form=True)
@@ -119,6 +120,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # Jobs
     "GET /api/jobs": _READ,
     "POST /api/jobs": _CRAWL,
+    "POST /api/jobs/actions": RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False),
     "POST /api/jobs/plan": RoutePolicy(Role.ADMIN, Scope.CRAWL, takes_idempotency_key=False),
     "GET /api/jobs/{job}": _READ,
     "PATCH /api/jobs/{job}": _CRAWL,
@@ -131,6 +133,9 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/jobs/{job}/plan": _READ,
     "GET /api/jobs/{job}/depths": _READ,
     "GET /api/jobs/{job}/log": _READ,
+    "GET /api/jobs/{job}/pace": _READ,
+    "GET /api/jobs/{job}/domains": _READ,
+    "POST /api/jobs/{job}/again": _CRAWL,
     "DELETE /api/jobs/{job}": _CRAWL,
     "POST /api/jobs/{job}/pause": _CRAWL,
     "POST /api/jobs/{job}/resume": _CRAWL,
@@ -247,6 +252,34 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: overview
     "GET /overview": _READ,
     # The dashboard: jobs
+    "GET /jobs": _READ,
+    "POST /jobs/actions": _UNKEYED_CRAWL_FORM,
+    "GET /jobs/new": _CRAWL,
+    "POST /jobs/new": _UNKEYED_CRAWL_FORM,
+    "POST /jobs/plan": _UNKEYED_CRAWL_FORM,
+    "GET /jobs/{job}": _READ,
+    "GET /jobs/{job}/domains": _READ,
+    "POST /jobs/{job}/pause": _CRAWL_FORM,
+    "POST /jobs/{job}/resume": _CRAWL_FORM,
+    "GET /jobs/{job}/cancel": _CRAWL,
+    "POST /jobs/{job}/cancel": _CRAWL_FORM,
+    "GET /jobs/{job}/again": _CRAWL,
+    "POST /jobs/{job}/again": _CRAWL_FORM,
+    "GET /jobs/{job}/delete": _CRAWL,
+    "POST /jobs/{job}/delete": _CRAWL_FORM,
+    "GET /jobs/{job}/settings": _READ,
+    "POST /jobs/{job}/settings": _UNKEYED_CRAWL_FORM,
+    "POST /jobs/{job}/schedule": _CRAWL_FORM,
+    "POST /jobs/{job}/secrets": _UNKEYED_CRAWL_FORM,
+    "GET /jobs/{job}/urls": _READ,
+    "POST /jobs/{job}/retry": _UNKEYED_CRAWL_FORM,
+    "GET /jobs/{job}/retry": _CRAWL,
+    "GET /jobs/{job}/scope": _READ,
+    "POST /jobs/{job}/scope/preview": _UNKEYED_CRAWL_FORM,
+    "POST /jobs/{job}/scope": _CRAWL_FORM,
+    "POST /jobs/{job}/scope/undo": _CRAWL_FORM,
+    "GET /jobs/{job}/compare": _READ,
+    "GET /jobs/{job}/log": _READ,
     # The dashboard: domains
     "GET /domains": _READ,
     "POST /domains": _DOMAINS_FORM,

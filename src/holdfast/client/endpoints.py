@@ -51,9 +51,12 @@ from holdfast.jobs.records import (
     Job,
     JobChanges,
     JobDepths,
+    JobDomain,
     JobEvent,
     JobOptions,
+    JobPace,
     JobProgress,
+    JobsChanged,
     NewJob,
     RulesVersion,
     ScopeChanges,
@@ -263,6 +266,34 @@ def job(job: JobRef) -> RequestSpec[Job]:
 def job_summary(job: JobRef) -> RequestSpec[CrawlSummary]:
     """How a job stands: URLs that were not crawled by reason, waits, and the next step. The server reads all URLs of the job for it."""
     return RequestSpec("GET", format_path("/api/jobs/{}/summary", _job_segment(job)), decode_one(CrawlSummary))
+
+
+def job_pace(job: JobRef) -> RequestSpec[JobPace]:
+    """How fast a job is crawled at this moment, and when it would be done at that rate."""
+    return RequestSpec("GET", format_path("/api/jobs/{}/pace", _job_segment(job)), decode_one(JobPace))
+
+
+def job_domains(job: JobRef, *, state: str | None = None) -> ListSpec[JobDomain]:
+    """The domains of a job with its work on each; `state`: `open`, `parked`, `spent` or `done`."""
+    return ListSpec(format_path("/api/jobs/{}/domains", _job_segment(job)), JobDomain, {"state": state})
+
+
+def act_on_jobs(
+    action: str,
+    *,
+    state: str | None = None,
+    prefix: str | None = None,
+    scheduled: bool | None = None,
+    dry_run: bool = False,
+) -> RequestSpec[JobsChanged]:
+    """Pause, resume or cancel all jobs that match, 500 at a time; `dry_run` only says which."""
+    body = {"action": action, "state": state, "prefix": prefix, "scheduled": scheduled, "dry_run": dry_run}
+    return RequestSpec("POST", "/api/jobs/actions", decode_one(JobsChanged), body=body)
+
+
+def crawl_again(job: JobRef) -> RequestSpec[Job]:
+    """Crawl a job again: all its pages are fetched anew, in a new crawl."""
+    return RequestSpec("POST", format_path("/api/jobs/{}/again", _job_segment(job)), decode_one(Job))
 
 
 def comparison(job: JobRef) -> RequestSpec[Comparison]:

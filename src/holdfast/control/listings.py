@@ -15,6 +15,7 @@ from holdfast.domains import queries as domain_lists
 from holdfast.frontier.queries import URLS
 from holdfast.items.queries import ITEMS
 from holdfast.jobs.queries.comparison import CHANGES, FETCHED_PAGES, NEW_PAGES
+from holdfast.jobs.queries.job_domains import JOB_DOMAINS
 from holdfast.jobs.queries.jobs import JOBS
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.list_filter import ListFilter
@@ -36,6 +37,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "items": ITEMS,
     "urls": URLS,
     "jobs": JOBS,
+    "job_domains": JOB_DOMAINS,
     "runs": run_lists.RUNS,
     "workers": run_lists.WORKERS,
     "claims": run_lists.CLAIMS,

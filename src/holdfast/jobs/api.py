@@ -40,18 +40,21 @@ from holdfast.jobs.records import (
     EditedJob,
     Job,
     JobDepths,
+    JobDomain,
     JobEvent,
     JobFilter,
+    JobPace,
+    JobsChanged,
     PageChange,
     RulesVersion,
     ScopePreview,
 )
 from holdfast.model.cursor import decode_cursor
-from holdfast.model.job import MAX_NAME_LENGTH, JobState, Scope
+from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, Scope
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 
-_MAX_SEEDS = 10_000
+MAX_SEEDS = 10_000
 _PATTERNS = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)]
 
 
@@ -139,7 +142,7 @@ class NewJob(Body):
     """A job to create."""
 
     name: Annotated[ShortText, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^/\s][^/]*$", examples=["shop"])]
-    urls: Annotated[list[Text], Field(min_length=1, max_length=_MAX_SEEDS, examples=[["https://example.com/"]])]
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MAX_SEEDS, examples=[["https://example.com/"]])]
     """Its seeds. An invalid one is left out and reported, unless all are invalid."""
     spec: Spec = Field(default_factory=Spec)
     schedule: Annotated[Text, Field(max_length=200, examples=["6h", "0 3 * * *"])] | None = None
@@ -151,7 +154,7 @@ class NewJob(Body):
 class PlannedJob(Body):
     """A job to plan."""
 
-    urls: Annotated[list[Text], Field(min_length=1, max_length=_MAX_SEEDS, examples=[["https://example.com/"]])]
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MAX_SEEDS, examples=[["https://example.com/"]])]
     """Its seeds. An invalid one is left out and reported, unless all are invalid."""
     name: (
         Annotated[ShortText, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^/\s][^/]*$", examples=["shop"])] | None
@@ -196,6 +199,33 @@ def create(body: NewJob, response: Response, services: Services, caller: Caller)
     created = services.jobs(caller).create(services.crawls, wanted, schedule=body.schedule)
     response.headers["Location"] = f"/api/jobs/{created.job.id}"
     return created
+
+
+class JobsAction(Body):
+    """An action on all jobs that match a filter; fields that are left out match all jobs."""
+
+    action: JobAction
+    state: JobState | None = None
+    prefix: Annotated[Text, Field(max_length=MAX_NAME_LENGTH)] | None = None
+    """What their names begin with."""
+    scheduled: Literal[True] | None = None
+    """Only those with a schedule."""
+    dry_run: bool = False
+    """Only say which jobs it would change."""
+
+
+@router.post("/api/jobs/actions", summary="Pause, resume or cancel all jobs that match")
+def act_on_all(body: JobsAction, services: Services, caller: Caller, after: BackgroundTasks) -> JobsChanged:
+    """500 at a time, oldest first; `more` says that the same request changes further ones. The job of all tasks is left out."""
+    where = JobFilter(body.state, body.prefix, body.scheduled)
+    service = services.jobs(caller)
+    if body.dry_run:
+        return service.matching(where, body.action)
+    changed, ids = service.act_on_all(where, body.action)
+    if body.action is JobAction.RESUME:
+        for job_id in ids:
+            after.add_task(log_failures(service.finish_resume), job_id)
+    return changed
 
 
 @router.post("/api/jobs/plan", summary="Plan a job before it is made")
@@ -278,6 +308,30 @@ def summary(job: JobName, services: Services, caller: Caller) -> CrawlSummary:
     """URLs that were not crawled by reason, each with the option that changes it; waits and their ends; the next step. It reads all URLs
     of the job (about a second for a million of them), so it may be some seconds old (`now`), and one is computed at a time (429)."""
     return services.job_summaries.of(services.jobs(caller).id_of(job))
+
+
+@router.get("/api/jobs/{job}/pace", summary="How fast a job is crawled", responses=documented(404))
+def pace(job: JobName, services: Services, caller: Caller) -> JobPace:
+    """Pages per second of the last minute, and when it would be done at that rate."""
+    return services.jobs(caller).pace(job)
+
+
+@router.get("/api/jobs/{job}/domains", summary="Domains of a job", responses=documented(404))
+def domains(
+    job: JobName,
+    services: Services,
+    caller: Caller,
+    request: Request,
+    response: Response,
+    state: Annotated[
+        Literal["open", "parked", "spent", "done"] | None, Query(description="Only where the work is in this state.")
+    ] = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[JobDomain]:
+    """With the work of the job on each; those with work left come first."""
+    found = services.jobs(caller).domains(job, state, after=decode_cursor(cursor, str, int), limit=limit)
+    return keyset_page(request, response, found.rows, found.next)
 
 
 @router.get("/api/jobs/{job}/comparison", summary="What a crawl changed", responses=documented(404))
@@ -366,6 +420,16 @@ def cancel(job: JobName, services: Services, caller: Caller) -> Job:
     """It ends where it is. What it found stays."""
     service = services.jobs(caller)
     return service.show(service.cancel(job).job_id)
+
+
+@router.post("/api/jobs/{job}/again", summary="Crawl a job again", status_code=202, responses=documented(404))
+def again(job: JobName, services: Services, caller: Caller, after: BackgroundTasks) -> Job:
+    """All its pages are fetched again in a new crawl with new limits, as its schedule would. One that ended or was cancelled begins
+    again; one that is paused is refused (409)."""
+    service = services.jobs(caller)
+    found = service.begin_again(job)
+    after.add_task(log_failures(service.finish_again), services.crawls, found.id)
+    return found
 
 
 @router.put("/api/jobs/{job}/schedule", summary="Crawl a job again and again", responses=documented(404))

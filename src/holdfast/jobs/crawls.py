@@ -160,6 +160,14 @@ class CrawlService:
         with self.database.session() as connection:
             return actions.retry(connection, job_id, crawls.get(connection, job_id).spec, logged_in=logged_in)
 
+    def restart(self, job_id: int) -> None:
+        """Let workers fetch all pages of a job again, in a new crawl with new budgets, as its schedule would. Idempotent."""
+        with self.database.session() as connection:
+            job = crawls.get(connection, job_id)
+        self._restore_seeds(job)
+        with self.database.session() as connection:
+            crawls.restart(connection, job_id)
+
     def prepare(
         self, request: CrawlRequest, on_progress: Callable[[ImportProgress], None] = lambda _: None
     ) -> PreparedJob:

@@ -16,13 +16,15 @@ from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import JobFigures
-from holdfast.jobs.records import Job, JobProgress
+from holdfast.jobs.records import Job, JobPace, JobProgress
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.stats.records import SILENCE
 
 CAUSES_SPAN: Final = timedelta(minutes=1)
-"""For this long after an error, errors are counted by cause."""
+"""For this long after an error, errors are counted by cause; the rate of a job is measured over it, too."""
+_SHORTEST_SPAN: Final = timedelta(seconds=5)
+"""A rate is measured over at least this long."""
 MAX_HELD: Final = 3
 """Domains that are named because another job holds them."""
 RUNNABLE: Final = ("pending", "processing")
@@ -136,6 +138,50 @@ def progress(database: Database, jobs: Sequence[Job]) -> dict[int, JobProgress]:
             texts = [wait.what if wait.change is None else f"{wait.what}; {wait.change}" for wait in waits]
             found[job.id] = JobProgress(**asdict(job), requests=requests, waits=texts)
         return found
+
+
+def live_with_pace(connection: Connection, job_id: int) -> tuple[LiveJob, JobPace]:
+    """The present state of a job and its pace, read once; NotFound if it was deleted."""
+    figures = queries.figures(connection, job_id, silence=SILENCE)
+    causes = queries.causes(connection, job_id, CAUSES_SPAN) if figures.errors else {}
+    activities = workers.activities(connection, silence=SILENCE)
+    return _live_job(connection, figures, activities, causes), _pace(connection, figures)
+
+
+def pace(connection: Connection, job_id: int) -> JobPace:
+    """How fast a job is crawled at this moment, and when it would be done at that rate; NotFound if it was deleted."""
+    return _pace(connection, queries.figures(connection, job_id, silence=SILENCE))
+
+
+def _pace(connection: Connection, figures: JobFigures) -> JobPace:
+    span = CAUSES_SPAN
+    if figures.started_at is not None:
+        span = min(span, max(figures.now - figures.started_at, _SHORTEST_SPAN))
+    pages, urls = queries.logged(connection, figures.job_id, span)
+    return estimate(figures, pages, urls, span.total_seconds())
+
+
+def estimate(figures: JobFigures, pages: int, urls: int, seconds: float) -> JobPace:
+    """The pace of a job with these figures, of which the log has so many pages and URLs within these seconds."""
+    left, limited = figures.waiting, ""
+    if figures.max_pages is not None and figures.max_pages - figures.pages < left:
+        left = max(0, figures.max_pages - figures.pages)
+        limited = f" The crawl ends at {figures.max_pages:,} pages (max_pages), {left:,} from now."
+    rate = urls / seconds
+    now = f"{figures.waiting:,} URLs wait."
+    seconds_left = None
+    if figures.state == "paused":
+        basis = f"{now} The job is paused."
+    elif figures.state not in RUNNABLE or not left:
+        basis = "Nothing waits to be fetched." if not left else f"{now} The job is {figures.state}."
+    elif not urls:
+        basis = f"{now} Nothing was fetched in the last {seconds:.0f} s, so the time left is not known."
+    else:
+        seconds_left = left / rate
+        basis = (
+            f"{now} {rate:,.1f} URLs/s in the last {seconds:.0f} s.{limited} Links that are found meanwhile add to it."
+        )
+    return JobPace(round(pages / seconds, 2), round(rate, 2), round(seconds, 1), left, seconds_left, basis)
 
 
 def live_wait(wait: VisitWait) -> LiveWait:

@@ -2,10 +2,11 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from holdfast.errors import UsageError
-from holdfast.model.job import JobState
+from holdfast.model.domain import Status
+from holdfast.model.job import JobAction, JobState
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.record import record
 
@@ -113,6 +114,69 @@ class JobProgress(Job):
     """In flight, of all workers."""
     waits: list[str]
     """Why domains of it wait at this moment, and what the job as a whole waits for; at most a few."""
+
+
+@record
+class JobPace:
+    """How fast a job is crawled at this moment, and when it would be done at that rate."""
+
+    pages_per_second: float
+    urls_per_second: float
+    """URLs that got an outcome, of any kind: pages, redirects, errors."""
+    seconds: float
+    """The span that both are measured over: the last minute, or the time since the crawl began."""
+    urls_left: int
+    """URLs that wait, or as many as the page limit of the crawl lets it fetch."""
+    seconds_left: float | None
+    """null: nothing is left, or it is not known."""
+    basis: str
+    """What the estimate is based on, or why there is none, as sentences."""
+
+
+@record
+class JobDomain:
+    """A domain of a job, with the work of the job on it."""
+
+    domain: str
+    status: Status
+    """Of the domain."""
+    status_reason: str | None
+    claimed_by: str | None
+    """The worker that holds the domain, for this job or another one."""
+    state: str
+    """Of the work: `open`, `parked` (the job was paused), `spent` (a limit was reached, or its share of this round) or `done`."""
+    ready: bool
+    """A worker could take it now."""
+    not_before: datetime | None
+    limit_reached: str | None
+    """The limit that was reached: `max_pages_per_domain`, `rounds` or `domain_budget`."""
+    discovered: int
+    """URLs; likewise the four below."""
+    waiting: int
+    done: int
+    denied: int
+    failed: int
+    pages: int
+    errors: int
+    bytes: int
+    depth: int
+    """The deepest that was fetched."""
+
+
+DOMAIN_STATES: Final = ("open", "parked", "spent", "done")
+"""The states of a job's work on a domain, in the order in which domains are listed."""
+
+
+@record
+class JobsChanged:
+    """The jobs that an action on all jobs of a filter changed, or would change."""
+
+    action: JobAction
+    jobs: int
+    names: list[str]
+    """The first ones."""
+    more: bool
+    """Further jobs match: so many are changed at once; the same call again changes the next ones."""
 
 
 @record

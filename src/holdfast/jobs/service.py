@@ -3,10 +3,11 @@
 The rule: pausing and cancelling are a state in the database. Workers read it, commit, and release their domains; a crash ends the same way.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from holdfast.db import audit, crawls, job_rules, jobs
 from holdfast.db.connection import Connection, Database
@@ -14,8 +15,9 @@ from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs import edits, live, log
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
+from holdfast.jobs.live import LiveJob
 from holdfast.jobs.planner import CrawlPlanner
-from holdfast.jobs.queries import actions, comparison
+from holdfast.jobs.queries import actions, comparison, job_domains
 from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import jobs as queries
 from holdfast.jobs.queries import log as log_queries
@@ -29,9 +31,12 @@ from holdfast.jobs.records import (
     EditedJob,
     Job,
     JobDepths,
+    JobDomain,
     JobEvent,
     JobFilter,
+    JobPace,
     JobProgress,
+    JobsChanged,
     PageChange,
     RulesVersion,
     ScopePreview,
@@ -40,7 +45,7 @@ from holdfast.jobs.records import (
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
 from holdfast.model.cursor import encode_cursor
-from holdfast.model.job import JobAction, JobSpec
+from holdfast.model.job import JobAction, JobKind, JobSpec, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
 from holdfast.model.scope import RuleSettings, rules_of_spec
@@ -51,6 +56,11 @@ OnProgress = Callable[[int], None]
 
 def _ignore(_: int) -> None:
     """Ignore progress."""
+
+
+MAX_AT_ONCE: Final = 500
+"""Jobs that one action on all jobs of a filter changes."""
+_NAMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,25 @@ class JobService:
     def progress(self, job_ids: Collection[int]) -> dict[int, JobProgress]:
         """Return those of these jobs that exist, with their requests in flight and waits at this moment."""
         return live.progress(self.database, self.some(job_ids))
+
+    def pace(self, job: str | int) -> JobPace:
+        """Return how fast a job is crawled at this moment, and when it would be done at that rate. Raises NotFound."""
+        with self.database.session() as connection:
+            return live.pace(connection, _id(connection, job))
+
+    def live(self, job: str | int) -> tuple[LiveJob, JobPace]:
+        """Return the present state of a job, whichever process crawls it: figures, requests in flight, every wait; and its pace."""
+        with self.database.session() as connection:
+            return live.live_with_pace(connection, _id(connection, job))
+
+    def domains(
+        self, job: str | int, state: str | None = None, *, after: Key | None = None, limit: int = 100
+    ) -> Page[JobDomain]:
+        """Return one page of the domains of a job, those with work left first; `state` is one of `DOMAIN_STATES`. Raises UsageError,
+        NotFound."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            return job_domains.page(connection, _id(connection, job), state, after=after, limit=limit)
 
     def id_of(self, job: str | int) -> int:
         """Return the id of a job. Raises NotFound."""
@@ -264,6 +293,44 @@ class JobService:
             crawl_service.retry(job_id, logged_in=True)
         return names
 
+    def begin_again(self, job: str | int) -> Job:
+        """The first half of starting a job again, which is short: refuse what cannot be started, and note who did it.
+
+        `finish_again` is the second half.
+        """
+        with self.database.session() as connection, connection.transaction():
+            found, state = crawls.lock(connection, _id(connection, job))
+            if found.kind is JobKind.TASKS:
+                raise Refused(f"Job {found.name} is the one of all tasks; restart tasks instead.")
+            if state is JobState.PAUSED:
+                raise Refused(f"Job {found.name} is paused; resume it first.")
+            self._record(connection, "again", found.id, {"name": found.name, "before": state})
+        return self.show(found.id)
+
+    def finish_again(self, crawl_service: CrawlService, job_id: int) -> None:
+        """Let all pages of a job be fetched again, in a new crawl. Takes longer the more domains there are; idempotent."""
+        crawl_service.restart(job_id)
+
+    def matching(self, where: JobFilter, action: JobAction) -> JobsChanged:
+        """Return which jobs `act_on_all` would change. Raises UsageError."""
+        found = self._matching(where, action)
+        return _changed(action, found[:MAX_AT_ONCE], more=len(found) > MAX_AT_ONCE)
+
+    def act_on_all(self, where: JobFilter, action: JobAction) -> tuple[JobsChanged, list[int]]:
+        """Pause, resume or cancel the jobs of a filter, `MAX_AT_ONCE` of them; returns what was changed, and the ids. For each job that
+        is resumed `finish_resume` is the second half."""
+        found = self._matching(where, action)
+        changed: list[tuple[int, str]] = []
+        for job_id, name in found[:MAX_AT_ONCE]:
+            with suppress(NotFound, Refused):  # it was changed or deleted since
+                change = self._act(job_id, action)
+                changed += [(job_id, name)] if change.after is not change.before else []
+        return _changed(action, changed, more=len(found) > MAX_AT_ONCE), [job_id for job_id, _ in changed]
+
+    def _matching(self, where: JobFilter, action: JobAction) -> list[tuple[int, str]]:
+        with self.database.session() as connection:
+            return actions.matching(connection, where, action, limit=MAX_AT_ONCE + 1)
+
     def pause(self, job: str | int) -> StateChange:
         """Pause a job: within two seconds nothing of it is fetched any more. `resume` continues where it was."""
         return self._act(job, JobAction.PAUSE)
@@ -321,6 +388,10 @@ class JobService:
             while (done := step(connection, job_id)) is not None:
                 total += done
                 on_progress(total)
+
+
+def _changed(action: JobAction, found: Sequence[tuple[int, str]], *, more: bool) -> JobsChanged:
+    return JobsChanged(action, len(found), [name for _, name in found[:_NAMES]], more)
 
 
 def _id(connection: Connection, job: str | int) -> int:

@@ -4,6 +4,7 @@ The rule: every ending names its cause, its numbers, and the option or command t
 `crawl`, for `--json`, for `jobs show` and for the API; `lines` renders it as text.
 """
 
+import logging
 import re
 import threading
 import time
@@ -18,7 +19,7 @@ from holdfast.db import crawls, explain, job_ends, jobs
 from holdfast.db.connection import Connection
 from holdfast.db.crawls import LimitReached
 from holdfast.db.job_ends import ReasonCount
-from holdfast.errors import TooMany
+from holdfast.errors import HoldfastError, TooMany
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import WaitCount
 from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
@@ -27,6 +28,8 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.url_reason import NOT_LEFT_OUT
 from holdfast.stats.records import SILENCE
 from holdfast.stats.service import SHARE
+
+log: Final = logging.getLogger(__name__)
 
 _WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP})
 """Reasons whose example states the limit."""
@@ -306,6 +309,8 @@ class SummaryCache:
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: dict[int, tuple[float, CrawlSummary]] = {}
+        self._running: dict[int, threading.Thread] = {}
+        """Threads that compute a summary for `latest`, by job."""
 
     def of(self, job_id: int) -> CrawlSummary:
         """The summary of a job, at most a moment old; its `now` says when it was computed. Raises TooMany while
@@ -329,6 +334,27 @@ class SummaryCache:
             return made
         finally:
             self._lock.release()
+
+    def latest(self, job_id: int, wait: float = 0.2) -> CrawlSummary | None:
+        """The last summary of a job that is known, for pages that must not wait; None: the first one is being computed.
+
+        One that is too old is computed again in a thread. A call waits for that for at most `wait` seconds.
+        """
+        if (found := self._fresh(job_id)) is None:
+            running = self._running.get(job_id)
+            if running is None or not running.is_alive():
+                running = self._running[job_id] = threading.Thread(target=self._renew, args=(job_id,), daemon=True)
+                running.start()
+            running.join(wait)
+        return found or self._entries.get(job_id, (0.0, None))[1]
+
+    def _renew(self, job_id: int) -> None:
+        try:
+            self.of(job_id)
+        except HoldfastError as problem:
+            log.info("no summary of job %d: %s", job_id, problem)
+        finally:
+            self._running.pop(job_id, None)
 
     def _fresh(self, job_id: int) -> CrawlSummary | None:
         expires, found = self._entries.get(job_id, (0.0, None))

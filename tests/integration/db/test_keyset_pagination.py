@@ -47,6 +47,7 @@ GIVEN: dict[str, dict[str, object]] = {
     "fetched pages": {"since": datetime.now(UTC) - timedelta(hours=4)},
     "items": {"parser": "rare", "url_key": b"x" * 16, "position": 3},
     "jobs": {"state": "paused", "prefix": "job-9"},
+    "job_domains": {"state": "done"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},
     "workers": {"name": "crawler-8"},
     "claims": {"worker": "crawler-8"},
@@ -315,4 +316,4 @@ def test_nothing_is_a_page_too(connection: psycopg.Connection) -> None:
 
 
 def values_of_nothing(name: str) -> object:
-    return 1 if name in {"domain", "job", "crawl", "change"} else True
+    return {"domain": 1, "job": 1, "crawl": 1, "change": 1, "state": "done"}.get(name, True)

@@ -62,3 +62,28 @@ def test_what_goes_wrong_is_not_kept() -> None:
     with pytest.raises(OSError, match="away"):
         summaries.of(1)
     assert summaries.of(1).job == "a"
+
+
+def test_a_page_gets_the_last_summary_and_never_waits_for_a_new_one() -> None:
+    now, go_on, made = [0.0], threading.Event(), list[int]()
+
+    def make(job_id: int) -> CrawlSummary:
+        made.append(job_id)
+        assert go_on.wait(30)
+        now[0] += 1.0
+        return summary(f"{job_id} {len(made)}")
+
+    summaries = SummaryCache(make, clock=lambda: now[0])
+    assert summaries.latest(1, wait=0.01) is None
+    assert summaries.latest(1, wait=0.01) is None
+    go_on.set()
+    first = summaries.latest(1, wait=30)
+    assert first is not None
+    assert (first.job, made) == ("1 1", [1])  # one thread for all who asked
+    go_on.clear()
+    now[0] += 60.0
+    assert summaries.latest(1, wait=0.01) is first  # too old, but better than nothing
+    go_on.set()
+    second = summaries.latest(1, wait=30)
+    assert second is not None
+    assert second.job == "1 2"

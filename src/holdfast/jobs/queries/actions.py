@@ -16,7 +16,7 @@ import psycopg
 
 from holdfast.db import claimable, crawls, jobs, listen_notify, request_secrets
 from holdfast.errors import NotFound, Refused
-from holdfast.jobs.records import StateChange
+from holdfast.jobs.records import JobFilter, StateChange
 from holdfast.model.job import JobAction, JobKind, JobSpec, JobState, state_after
 from holdfast.model.outcome import Outcome
 
@@ -103,6 +103,13 @@ SELECT EXISTS (SELECT FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
                WHERE jd.job_id = %(job)s AND jd.failed > 0 AND f.state = 'failed' AND f.reason LIKE %(wall)s)
 """
 
+# The job of all tasks is left out: it never ends, and its page is another one.
+_MATCHING: Final = """
+SELECT id, name FROM crawl_jobs WHERE deleted_at IS NULL AND kind = 'crawl' AND state::text = ANY(%(states)s)
+  AND (%(prefix)s::text IS NULL OR starts_with(name, %(prefix)s)) AND (%(scheduled)s::boolean IS NULL OR schedule IS NOT NULL)
+ORDER BY id LIMIT %(limit)s
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
@@ -116,6 +123,18 @@ def is_named(connection: psycopg.Connection, name: str) -> bool:
     """Whether there is a job of exactly this name."""
     row = connection.execute("SELECT EXISTS (SELECT FROM crawl_jobs WHERE name = %s)", (name,)).fetchone()
     return bool(row and row[0])
+
+
+def matching(
+    connection: psycopg.Connection, where: JobFilter, action: JobAction, *, limit: int
+) -> list[tuple[int, str]]:
+    """The jobs of a filter that an action would change, by id: ids and names."""
+    given = where.given()
+    states = [
+        state for state in JobState if state_after(action, state) not in (None, state) and where.state in (None, state)
+    ]
+    values = {"states": states, "prefix": given.get("prefix"), "scheduled": given.get("scheduled"), "limit": limit}
+    return connection.execute(_MATCHING, values).fetchall()
 
 
 def was_paused(connection: psycopg.Connection, job_id: int, since: datetime) -> bool:

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import class_row, dict_row
 
 from holdfast.errors import NotFound
-from holdfast.model.outcome import TREATMENT
+from holdfast.model.outcome import PAGES, TREATMENT
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 _JOB: Final = """
@@ -47,6 +47,10 @@ WHERE jd.job_id = %(job)s AND jd.state = 'open' AND jd.waiting > 0 AND d.claimed
 _CAUSES: Final = """
 SELECT outcome, count(*) FROM crawl_log WHERE crawled_at > now() - %(span)s AND job_id = %(job)s AND outcome = ANY(%(errors)s)
 GROUP BY outcome ORDER BY count(*) DESC, outcome
+"""
+_PACE: Final = """
+SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)), count(*) FROM crawl_log
+WHERE crawled_at > now() - %(span)s AND job_id = %(job)s
 """
 _CRAWL: Final = """
 SELECT c.state::text, c.started_at, c.max_pages, c.pages_granted,
@@ -278,6 +282,13 @@ def causes(connection: psycopg.Connection, job_id: int, span: timedelta) -> dict
     """Outcomes of the job's requests that failed within the last `span`, the most frequent first."""
     parameters = {"job": job_id, "span": span, "errors": _ERRORS}
     return dict(connection.execute(_CAUSES, parameters).fetchall())
+
+
+def logged(connection: psycopg.Connection, job_id: int, span: timedelta) -> tuple[int, int]:
+    """The pages, and the outcomes of any kind, that the log has of a job within the last `span`."""
+    row = connection.execute(_PACE, {"job": job_id, "span": span, "pages": sorted(PAGES)}).fetchone()
+    assert row is not None  # noqa: S101 — an aggregate answers with a row
+    return row[0], row[1]
 
 
 def waits(connection: psycopg.Connection, job_id: int) -> list[WaitCount]:

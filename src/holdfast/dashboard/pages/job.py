@@ -1,0 +1,203 @@
+"""One job: how it stands, live; its domains; pause, resume, cancel, crawl again, delete."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import BackgroundTasks, Request, Response
+
+from holdfast.api.app_services import AppServices
+from holdfast.api.forms import read_form
+from holdfast.api.pagination import CursorText
+from holdfast.api.request_types import Filter, JobName
+from holdfast.api.responses import log_failures
+from holdfast.dashboard.job_fields import FLAGS, LABELS, LINES, job_path
+from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.rendering import Context, PageContext
+from holdfast.dashboard.route import page_router
+from holdfast.dashboard.text import plural
+from holdfast.errors import UsageError
+from holdfast.jobs.records import DOMAIN_STATES, Job
+from holdfast.model.auth import LOCAL_ADMIN
+from holdfast.model.cursor import decode_cursor
+from holdfast.model.job import JobSpec
+
+router = page_router()
+
+_DOMAINS: Final = 10
+"""Domains on the page of a job."""
+_ROWS: Final = 50
+_FETCHING: Final = 5
+"""Requests in flight that are listed."""
+
+
+def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the regions of the page show. Raises NotFound."""
+    service = services.jobs(LOCAL_ADMIN)
+    job = service.show(int(parameters["id"]))
+    live, pace = service.live(job.id)
+    waits = [wait.text(live.figures.now) for wait in live.waits]
+    return {
+        "job": job,
+        "address": job_path(job),
+        "figures": live.figures,
+        "pace": pace,
+        "requests": live.requests,
+        "fetching": live.fetching[:_FETCHING],
+        "waits": list(dict.fromkeys(waits)),
+        "causes": live.causes,
+        "summary": services.job_summaries.latest(job.id),
+        "depths": service.depths(job.id),
+        "domains": service.domains(job.id, limit=_DOMAINS).rows,
+        "more_domains": job.domains > _DOMAINS,
+    }
+
+
+VIEW: Final = live_view(
+    "job",
+    read,
+    {
+        "job-head": "jobs/_head.html",
+        "job-figures": "jobs/_figures.html",
+        "job-now": "jobs/_now.html",
+    },
+)
+
+
+@router.get("/jobs/{job}")
+def job_page(job: JobName, context: Context) -> Response:
+    """How a job stands."""
+    found = job_of(context, job)
+    parameters = {"id": str(found.id)}
+    values = read(context.services, parameters)
+    return context.page(
+        "jobs/job.html",
+        **{**values, **tab(values["job"], "")},
+        live=VIEW.address(parameters),
+        options=options_of(found),
+    )
+
+
+@router.get("/jobs/{job}/domains")
+def job_domains(job: JobName, context: Context, state: Filter = None, cursor: CursorText = None) -> Response:
+    """The domains of a job."""
+    found = job_of(context, job)
+    page = context.services.jobs(context.caller).domains(
+        found.id, state or None, after=decode_cursor(cursor, str, int), limit=_ROWS
+    )
+    return context.page(
+        "jobs/domains.html",
+        **tab(found, "domains"),
+        domains=page.rows,
+        states=DOMAIN_STATES,
+        state=state or "",
+        next_page=context.next_page(page.next),
+        first_page=context.with_query(cursor=None) if cursor else "",
+    )
+
+
+@router.post("/jobs/{job}/pause")
+def pause(job: JobName, context: Context) -> Response:
+    """Pause it."""
+    change = context.services.jobs(context.caller).pause(job)
+    return _back(context, job, f"Job {change.name} is paused: within two seconds nothing of it is fetched any more.")
+
+
+@router.post("/jobs/{job}/resume")
+def resume(job: JobName, context: Context, after: BackgroundTasks) -> Response:
+    """Resume it."""
+    service = context.services.jobs(context.caller)
+    change = service.begin_resume(job)
+    after.add_task(log_failures(service.finish_resume), change.job_id)
+    return _back(context, job, f"Job {change.name} goes on where it was.")
+
+
+@router.get("/jobs/{job}/cancel")
+def cancel_page(job: JobName, context: Context) -> Response:
+    """The page that asks whether to cancel it."""
+    return context.page("jobs/cancel.html", **tab(job_of(context, job), ""))
+
+
+@router.post("/jobs/{job}/cancel")
+def cancel(job: JobName, context: Context) -> Response:
+    """Cancel it."""
+    service = context.services.jobs(context.caller)
+    change = service.cancel(job)
+    pages = service.show(change.job_id).pages
+    return _back(
+        context, job, f"Job {change.name} is cancelled. Its {plural(pages, 'page')} stay; “Crawl again” starts it anew."
+    )
+
+
+@router.get("/jobs/{job}/again")
+def again_page(job: JobName, context: Context) -> Response:
+    """The page that asks whether to crawl it again."""
+    return context.page("jobs/again.html", **tab(job_of(context, job), ""))
+
+
+@router.post("/jobs/{job}/again")
+def again(job: JobName, context: Context, after: BackgroundTasks) -> Response:
+    """Crawl all of it again."""
+    service = context.services.jobs(context.caller)
+    found = service.begin_again(job)
+    after.add_task(log_failures(service.finish_again), context.services.crawls, found.id)
+    return _back(
+        context, job, f"Job {found.name} is crawled again: {plural(found.pages, 'page')} of before are fetched anew."
+    )
+
+
+@router.get("/jobs/{job}/delete")
+def delete_page(job: JobName, context: Context) -> Response:
+    """The page that asks whether to delete it."""
+    return context.page("jobs/delete.html", **tab(job_of(context, job), ""))
+
+
+@router.post("/jobs/{job}/delete")
+def delete(job: JobName, context: Context, request: Request, after: BackgroundTasks) -> Response:
+    """Delete it, if its name was typed."""
+    service = context.services.jobs(context.caller)
+    found = service.show(job)
+    if read_form(request).text("name") != found.name:
+        raise UsageError(f"Type the name of the job, {found.name}, to delete it.")
+    job_id, name = service.begin_delete(found.id)
+    after.add_task(log_failures(service.finish_delete), job_id)
+    return context.redirect(
+        "/jobs",
+        f"Job {name} is deleted with {plural(found.discovered, 'URL')} and its pages; the archive keeps the responses.",
+    )
+
+
+def job_of(context: PageContext, job: str) -> Job:
+    """Return the job of a page, by its name or id. Raises NotFound."""
+    return context.services.jobs(context.caller).show(job)
+
+
+def tab(job: Job, current: str) -> dict[str, Any]:
+    """Return what all pages of a job need: the job, its address, and which of its tabs this is."""
+    return {"job": job, "address": job_path(job), "tab": current}
+
+
+def options_of(job: Job) -> list[tuple[str, str]]:
+    """Return the options in force, as labels and values; those that the settings or the domain decide say so."""
+    spec = JobSpec.from_json(job.spec)
+    unset = {
+        **dict.fromkeys(("max_pages", "max_pages_per_domain", "rounds"), "no limit"),
+        "max_depth": "as the settings say (crawl.max_depth)",
+        **dict.fromkeys(("delay", "concurrency", "user_agent", "parser"), "as the domain says"),
+    }
+    shown = []
+    for name, label in LABELS.items():
+        value = getattr(spec, name)
+        if name in FLAGS:
+            text = "yes" if value else "no"
+        elif name in LINES:
+            text = ", ".join(value) or "none"
+        elif value is None:
+            text = unset[name]
+        else:
+            text = f"{value:,}" if isinstance(value, int) else f"{value:g} s" if name == "delay" else str(value)
+        shown.append((label, text))
+    return shown
+
+
+def _back(context: PageContext, job: str, done: str) -> Response:
+    return context.redirect(job_path(job_of(context, job)), done)
