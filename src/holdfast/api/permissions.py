@@ -251,11 +251,9 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /domains/{domain}/unblock": _DOMAINS_FORM,
     "POST /domains/{domain}/active": _DOMAINS_FORM,
     "POST /domains/{domain}/settings": _DOMAINS_FORM,
-    "GET /domains/{domain}/reset": _DOMAINS,
+    "GET /domains/{domain}/reset": _READ,
     "POST /domains/{domain}/reset": _DOMAINS_FORM,
-    "GET /domains/{domain}/release": _OPERATE,
-    "POST /domains/{domain}/release": _OPERATE_FORM,
-    "GET /domains/{domain}/remove": _DOMAINS,
+    "GET /domains/{domain}/remove": _READ,
     "POST /domains/{domain}/remove": _DOMAINS_FORM,
     # The dashboard: workers and claims
     "GET /workers": _READ,
@@ -263,8 +261,10 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /workers/close-silent-runs": _OPERATE_FORM,
     "GET /workers/runs": _READ,
     "GET /workers/claims": _READ,
+    "GET /workers/claims/release": _READ,
+    "POST /workers/claims/release": _OPERATE_FORM,
     "GET /workers/{name}": _READ,
-    "GET /workers/{name}/release": _OPERATE,
+    "GET /workers/{name}/release": _READ,
     "POST /workers/{name}/release": _OPERATE_FORM,
     # The dashboard: pages, items, products
     # The dashboard: tasks
