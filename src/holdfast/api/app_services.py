@@ -39,9 +39,11 @@ from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
-from holdfast.stats.service import StatsService
+from holdfast.stats.service import Cached, StatsService
 from holdfast.storage.service import StorageService
+from holdfast.tasks.records import TaskCount
 from holdfast.tasks.service import TaskService
+from holdfast.webhooks.records import Outbox
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.service import WorkerService
 
@@ -255,6 +257,16 @@ class AppServices:
             factories.new_domains(settings),
             registrable=settings.domains.registrable,
         )
+
+    @cached_property
+    def task_counts(self) -> Cached[list[TaskCount]]:
+        """Tasks by status, cached for two seconds: all tasks are counted."""
+        return Cached(self.tasks.stats, seconds=2.0)
+
+    @cached_property
+    def outbox_counts(self) -> Cached[Outbox]:
+        """The outbox of webhooks in numbers, cached for two seconds: all messages are counted."""
+        return Cached(self.webhooks.stats, seconds=2.0)
 
     @cached_property
     def products(self) -> ProductService:

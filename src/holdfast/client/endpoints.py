@@ -62,7 +62,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageDiff, PageFacts, PageVersion
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -82,6 +82,7 @@ from holdfast.tasks.records import (
     AskedTask,
     Batch,
     Bulk,
+    FailedTasks,
     RestartedTasks,
     Task,
     TaskArguments,
@@ -522,6 +523,14 @@ def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedP
     return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
 
 
+def count_pages(
+    *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None
+) -> RequestSpec[PageCount]:
+    """How many pages `purge_pages` would delete: exactly up to 100,000."""
+    query = {"job": _optional_job(job), "domain": domain, "before": before}
+    return RequestSpec("GET", "/api/pages/count", decode_one(PageCount), query)
+
+
 def purge_pages(
     *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None, everything: bool = False
 ) -> RequestSpec[Operation]:
@@ -532,10 +541,16 @@ def purge_pages(
 
 
 def items(
-    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+    *,
+    url: str | None = None,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    parser: str | None = None,
+    position: int | None = None,
 ) -> ListSpec[Item]:
-    """Items that parsers found on the pages of crawls."""
-    return ListSpec("/api/items", Item, {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser})
+    """Items that parsers found on the pages of crawls; `position` on their page, from 0."""
+    filters = {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser, "position": position}
+    return ListSpec("/api/items", Item, filters)
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:
@@ -813,6 +828,14 @@ def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec
     return RequestSpec("POST", path, decode_one(TaskRestart), body={"reset_retry_count": reset_retry_count})
 
 
+def count_failed(
+    *, domain: str | None = None, batch: str | None = None, failed_after: datetime | None = None
+) -> RequestSpec[FailedTasks]:
+    """How many tasks `restart_failed` would restart with these filters."""
+    filters = {"domain": domain, "batch": batch, "failed_after": failed_after}
+    return RequestSpec("GET", "/api/tasks/failed/count", decode_one(FailedTasks), filters)
+
+
 def restart_failed(
     *,
     domain: str | None = None,
@@ -916,6 +939,11 @@ def proxies(
 def proxy(proxy: int) -> RequestSpec[Proxy]:
     """One proxy."""
     return RequestSpec("GET", format_path("/api/proxies/{}", proxy), decode_one(Proxy))
+
+
+def proxy_pools(proxy: int) -> ListSpec[ProxyMapping]:
+    """The pools that a proxy is in, by domain."""
+    return ListSpec(format_path("/api/proxies/{}/domains", proxy), ProxyMapping, {})
 
 
 def add_proxy(**proxy: Unpack[NewProxy]) -> RequestSpec[Proxy]:

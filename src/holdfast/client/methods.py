@@ -122,6 +122,7 @@ class ClientMethods:
     page_versions = RequestMethod(endpoints.page_versions)
     page_diff = RequestMethod(endpoints.page_diff)
     page_source = RequestMethod(endpoints.page_source)
+    count_pages = RequestMethod(endpoints.count_pages)
     purge_pages = RequestMethod(endpoints.purge_pages)
     explain = RequestMethod(endpoints.explain)
     domain = RequestMethod(endpoints.domain)
@@ -150,6 +151,7 @@ class ClientMethods:
     create_tasks = RequestMethod(endpoints.create_tasks)
     restart_task = RequestMethod(endpoints.restart_task)
     restart_parsing = RequestMethod(endpoints.restart_parsing)
+    count_failed = RequestMethod(endpoints.count_failed)
     restart_failed = RequestMethod(endpoints.restart_failed)
     pause_task = RequestMethod(endpoints.pause_task)
     resume_task = RequestMethod(endpoints.resume_task)
@@ -204,6 +206,7 @@ class ClientMethods:
     pools_health = IteratorMethod(endpoints.pools_health)
     proxy_costs = IteratorMethod(endpoints.proxy_costs)
     pool = IteratorMethod(endpoints.pool)
+    proxy_pools = IteratorMethod(endpoints.proxy_pools)
 
     # Streams of events
 
