@@ -331,19 +331,6 @@ def test_a_reset_says_what_it_does_and_does_it(operator: PageReader, database: D
     assert_invariants(store.connection)
 
 
-def test_a_claim_is_released_after_a_page_says_whose(operator: PageReader, store: Store) -> None:
-    store.seed("a.example/", "b.example/")
-    store.claim("w1", 2)
-    page = "/domains/a.example/release"
-    assert f'href="{page}"' in operator.get("/domains/a.example")
-    assert "Takes a.example away from worker w1" in operator.text(page)
-    assert "a.example was taken away from its worker." in operator.send(page, page)
-    assert (store.row("a.example")["claimed_by"], store.row("b.example")["claimed_by"]) == (None, "w1")
-    assert "No worker holds a.example." in operator.text(page)
-    assert f'href="{page}"' not in operator.get("/domains/a.example")
-    assert_invariants(store.connection)
-
-
 def test_a_domain_is_removed_with_what_the_page_says(operator: PageReader, database: Database, store: Store) -> None:
     crawl_a_little(database, store)
     urls = store.value(
@@ -370,8 +357,9 @@ def test_a_user_may_look_and_change_nothing(viewer: PageReader, store: Store) ->
     store.become("a.example", Status.BLOCKED)
     page = viewer.get("/domains") + viewer.get("/domains/a.example")
     assert 'action="/domains' not in page.replace('<form class="filters" action="/domains" method="get"', "")
-    for path in ("/domains/a.example/reset", "/domains/a.example/release", "/domains/a.example/remove"):
-        assert viewer.get(path, 403)
+    for path in ("/domains/a.example/reset", "/domains/a.example/remove"):
+        assert "Only an administrator may do this." in viewer.text(path)
+        assert '<form action="/domains' not in viewer.get(path)
     fields = {"csrf": viewer.csrf(), "domain": "b.example", "action": "reset", "on": "no", "crawl_delay_seconds": "1"}
     for action in ("/domains", "/domains/bulk", *(f"/domains/a.example/{what}" for what in FORMS)):
         assert viewer.post(action, fields).status_code == 403, action
@@ -380,7 +368,7 @@ def test_a_user_may_look_and_change_nothing(viewer: PageReader, store: Store) ->
     assert store.value("SELECT count(*) FROM audit_log WHERE object_kind = 'domain'") == 0
 
 
-FORMS = ("unblock", "active", "settings", "reset", "release", "remove")
+FORMS = ("unblock", "active", "settings", "reset", "remove")
 
 
 def test_a_form_without_its_token_is_refused(operator: PageReader, store: Store) -> None:

@@ -120,6 +120,19 @@ def test_the_claims_of_a_worker_are_released_after_a_page_says_how_many(operator
     assert_invariants(at_work.connection)
 
 
+def test_the_claim_on_one_domain_is_released_after_a_page_says_whose(operator: PageReader, store: Store) -> None:
+    store.seed("a.example/", "b.example/")
+    store.claim("w1", 2)
+    page = "/workers/claims/release?domain=a.example"
+    assert f'href="{page}"' in operator.get("/domains/a.example")
+    assert "Takes a.example away from worker w1" in operator.text(page)
+    assert "a.example was taken away from its worker." in operator.send(page, "/workers/claims/release")
+    assert (store.row("a.example")["claimed_by"], store.row("b.example")["claimed_by"]) == (None, "w1")
+    assert "No worker holds a.example." in operator.text(page)
+    assert f'href="{page}"' not in operator.get("/domains/a.example")
+    assert_invariants(store.connection)
+
+
 def test_expired_claims_are_released(operator: PageReader, at_work: Store) -> None:
     ids = at_work.connection.execute("SELECT min(id) FROM domains WHERE claimed_by IS NOT NULL GROUP BY claimed_by")
     at_work.expire(*(row[0] for row in ids.fetchall()))
@@ -145,8 +158,14 @@ def test_silent_runs_are_closed(operator: PageReader, at_work: Store) -> None:
 
 def test_a_user_may_look_and_release_nothing(viewer: PageReader, at_work: Store) -> None:
     assert "Upkeep" not in viewer.text("/workers")
-    assert viewer.get("/workers/w-alive/release", 403)
-    fields = {"csrf": viewer.csrf(), "minutes": "1"}
-    for action in ("/workers/release-expired", "/workers/close-silent-runs", "/workers/w-alive/release"):
+    assert "Only an administrator may do this." in viewer.text("/workers/w-alive/release")
+    assert '<form action="/workers' not in viewer.get("/workers/w-alive/release")
+    fields = {"csrf": viewer.csrf(), "minutes": "1", "domain": "a.example"}
+    for action in (
+        "/workers/release-expired",
+        "/workers/close-silent-runs",
+        "/workers/claims/release",
+        "/workers/w-alive/release",
+    ):
         assert viewer.post(action, fields).status_code == 403, action
     assert at_work.value("SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL") == 3

@@ -372,21 +372,6 @@ def reset(domain: DomainName, context: Context, request: Request) -> Response:
     return context.redirect(_path(done.domain), f"{done.domain} was {done.was} and is reset{held}; {waits}.")
 
 
-@router.get("/domains/{domain}/release")
-def confirm_release(domain: DomainName, context: Context) -> Response:
-    """What the release of a domain's claim would do."""
-    return context.page("domains/release.html", facts=context.services.domains.info(domain).facts)
-
-
-@router.post("/domains/{domain}/release")
-def release(domain: DomainName, context: Context) -> Response:
-    """Take a domain away from the worker that holds it."""
-    name = context.services.domains.canonical(domain)
-    released = context.services.workers.release(force=True, worker=None, domain=name, actor=context.caller.name)
-    done = f"{name} was taken away from its worker." if released else f"No worker holds {name}; nothing was released."
-    return context.redirect(_path(name), done)
-
-
 @router.get("/domains/{domain}/remove")
 def confirm_removal(domain: DomainName, context: Context) -> Response:
     """What a removal would delete."""

@@ -44,8 +44,8 @@ def read_list(services: AppServices, parameters: Parameters) -> Mapping[str, Any
         "workers": found.rows,
         "next_key": found.next,
         "activities": {one.name: _activity(one) for one in found.rows},
-        "stats": services.live_stats.snapshot(),
-        "expired": sum(one.expired for one in services.workers.releasable(force=False, worker=None)),
+        "stats": services.stats.snapshot(),
+        "expired": sum(one.expired for one in found.rows),
         "is_filtered": alive is not None or bool(parameters.get("cursor")),
     }
 
@@ -136,6 +136,21 @@ def claims(
         next_page=context.next_page(found.next),
         first_page=context.with_query(cursor=None) if cursor else "",
     )
+
+
+@router.get("/workers/claims/release")
+def confirm_release_of_domain(context: Context, domain: Annotated[str, Query(max_length=255)]) -> Response:
+    """What the release of the claim on one domain would do."""
+    return context.page("workers/release_domain.html", facts=context.services.domains.info(domain).facts)
+
+
+@router.post("/workers/claims/release")
+def release_domain(context: Context, request: Request) -> Response:
+    """Take a domain away from the worker that holds it."""
+    name = context.services.domains.canonical(read_form(request).required("domain", "Domain"))
+    released = context.services.workers.release(force=True, worker=None, domain=name, actor=context.caller.name)
+    done = f"{name} was taken away from its worker." if released else f"No worker holds {name}; nothing was released."
+    return context.redirect(f"/domains/{quote(name, safe='')}", done)
 
 
 # One worker
