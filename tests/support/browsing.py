@@ -37,6 +37,12 @@ class Loaded:
         found = re.search(r'<div class="notice (?:done|problem)"[^>]*>(.*?)</div>', self.text, re.DOTALL)
         return html.unescape(found[1]) if found else ""
 
+    @property
+    def next(self) -> str | None:
+        """The address of the next page of its list; None: this is the last one."""
+        found = re.search(r'<a[^>]* href="([^"]+)" rel="next">', self.text)
+        return html.unescape(found[1]) if found else None
+
     def forms(self) -> list[str]:
         """The targets of all its forms that are sent by POST."""
         return re.findall(r'<form action="([^"]+)" method="post"', self.text)

@@ -49,8 +49,13 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.webhooks",
     "holdfast.dashboard.pages.operations",
     "holdfast.dashboard.pages.storage",
+    "holdfast.dashboard.pages.pages",
+    "holdfast.dashboard.pages.items",
+    "holdfast.dashboard.pages.products",
     "holdfast.dashboard.pages.users",
     "holdfast.dashboard.pages.audit",
+    "holdfast.dashboard.pages.domains",
+    "holdfast.dashboard.pages.workers",
 )
 """The modules with a `router` whose paths are written in full."""
 
@@ -88,6 +93,7 @@ def create_unserved_app() -> FastAPI:
     auth.install(app)
     html_pages.install(app)
     openapi.install(app)
+    import_module("holdfast.dashboard.route").install(app)
     for module in ROUTERS:
         router = import_module(module).router
         assert isinstance(router, APIRouter)  # noqa: S101 — every module has one

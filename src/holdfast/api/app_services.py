@@ -244,6 +244,7 @@ class AppServices:
             factories.new_domains(settings),
             factories.secret_sealer(settings),
             settings.parsing,
+            factories.user_agent(settings),
         )
 
     @cached_property

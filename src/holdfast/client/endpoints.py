@@ -33,6 +33,7 @@ from holdfast.domains.records import (
     DomainFacts,
     DomainReset,
     MaintenanceWindow,
+    MatchingDomains,
     RobotsFile,
     Tenure,
     Transition,
@@ -61,7 +62,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageDiff, PageFacts, PageVersion
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -522,6 +523,14 @@ def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedP
     return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
 
 
+def count_pages(
+    *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None
+) -> RequestSpec[PageCount]:
+    """How many pages `purge_pages` would delete: exactly up to 100,000."""
+    query = {"job": _optional_job(job), "domain": domain, "before": before}
+    return RequestSpec("GET", "/api/pages/count", decode_one(PageCount), query)
+
+
 def purge_pages(
     *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None, everything: bool = False
 ) -> RequestSpec[Operation]:
@@ -532,10 +541,16 @@ def purge_pages(
 
 
 def items(
-    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+    *,
+    url: str | None = None,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    parser: str | None = None,
+    position: int | None = None,
 ) -> ListSpec[Item]:
-    """Items that parsers found on the pages of crawls."""
-    return ListSpec("/api/items", Item, {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser})
+    """Items that parsers found on the pages of crawls; `position` on their page, from 0."""
+    filters = {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser, "position": position}
+    return ListSpec("/api/items", Item, filters)
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:
@@ -605,6 +620,56 @@ def unblock_domain(domain: str, *, reason: str | None = None) -> RequestSpec[Dom
     """Unblock a blocked or unreachable domain; only URLs that wait, were refused or could not be reached are crawled."""
     body = None if reason is None else {"reason": reason}
     return RequestSpec("POST", format_path("/api/admin/domains/{}/unblock", domain), decode_one(DomainReset), body=body)
+
+
+def count_matching_domains(
+    action: str,
+    *,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[MatchingDomains]:
+    """Count the domains that `change_matching_domains` would change: `reset`, `unblock`, `switch-off` or `switch-on`."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    return RequestSpec("POST", "/api/admin/domains/bulk/count", decode_one(MatchingDomains), body=body)
+
+
+def change_matching_domains(
+    action: str,
+    *,
+    reason: str | None = None,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[Operation]:
+    """Reset, unblock or switch all domains that match the filters, in the background; `wait` for the operation. Without a filter
+    `all_domains` must be True."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    body |= {} if reason is None else {"reason": reason}
+    return RequestSpec("POST", "/api/admin/domains/bulk", decode_one(Operation), body=body)
+
+
+def _bulk(
+    action: str,
+    status: str | None,
+    active: bool | None,
+    claimed: bool | None,
+    worker: str | None,
+    name: str | None,
+    parent: str | None,
+    all_domains: bool,
+) -> dict[str, Any]:
+    filters = {"status": status, "active": active, "claimed": claimed, "worker": worker, "name": name, "parent": parent}
+    given = {field: value for field, value in filters.items() if value is not None}
+    return {"action": action, **given, "all_domains": all_domains}
 
 
 def remove_domain(domain: str) -> RequestSpec[None]:
@@ -683,6 +748,11 @@ def storage() -> RequestSpec[StorageReport]:
 def workers(*, alive: bool | None = None) -> ListSpec[Worker]:
     """Workers, by name."""
     return ListSpec("/api/workers", Worker, {"alive": alive})
+
+
+def worker(name: str) -> RequestSpec[Worker]:
+    """A worker by its name: its state, its activity, and its figures."""
+    return RequestSpec("GET", format_path("/api/workers/{}", name), decode_one(Worker))
 
 
 def verify(*, archive: bool = True) -> RequestSpec[Operation]:

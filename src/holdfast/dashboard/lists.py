@@ -30,6 +30,8 @@ class ShownList(Generic[Row]):
     """Why there are no rows: a filter that is wrong."""
     is_filtered: bool = False
     """Whether the list may have rows that the filters leave out."""
+    scanned: int | None = None
+    """How many rows a search without an index has looked at, if it goes on with the next page."""
 
 
 def read_list(context: PageContext, read: Callable[[Form], Page[Row]]) -> ShownList[Row]:
@@ -41,7 +43,7 @@ def read_list(context: PageContext, read: Callable[[Form], Page[Row]]) -> ShownL
         found = read(query_form(context.request))
     except (UsageError, NotFound) as problem:
         return ShownList([], None, first, Notice("problem", str(problem)), is_filtered=True)
-    return ShownList(found.rows, context.next_page(found.next), first, None, is_filtered)
+    return ShownList(found.rows, context.next_page(found.next), first, None, is_filtered, found.scanned)
 
 
 def id_page(rows: list[Row], limit: int = ROWS) -> Page[Row]:

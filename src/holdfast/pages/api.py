@@ -16,7 +16,16 @@ from holdfast.api.responses import accepted
 from holdfast.control.explain import UrlStory
 from holdfast.model.outcome import Outcome
 from holdfast.operations.records import Operation
-from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageDiff, PageFacts, PageFilter, PageVersion
+from holdfast.pages.records import (
+    ArchivedPage,
+    CrawledPage,
+    Explanation,
+    PageCount,
+    PageDiff,
+    PageFacts,
+    PageFilter,
+    PageVersion,
+)
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
 
@@ -111,6 +120,17 @@ def source(url: _Url, services: Services, job: _Job = None) -> ArchivedPage:
     """The newest archived response for a URL: status line, headers, body as text, visible text and links. Always JSON: no page of
     the web is ever sent as HTML. If the response is not archived on this machine, `missing` says why."""
     return services.pages.source(url, job)
+
+
+@router.get("/api/pages/count", summary="How many pages a purge would delete", responses=documented(404))
+def count(
+    services: Services,
+    job: _Job = None,
+    domain: _Domain = None,
+    before: Annotated[Until, Query(description="Only what was fetched before this time.")] = None,
+) -> PageCount:
+    """Exactly up to 100,000."""
+    return services.pages.count_purge(job, domain, before)
 
 
 @router.delete(

@@ -13,10 +13,12 @@ import psycopg
 
 from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
 from holdfast.db.rows import by_name, select_list
-from holdfast.pages.records import CrawledPage, PageFacts, PageVersion, StoredVersion
+from holdfast.pages.records import CrawledPage, PageCount, PageFacts, PageVersion, StoredVersion
 
 CHUNK: Final = 5_000
 """Pages that are purged in one transaction."""
+COUNTED: Final = 100_000
+"""Pages up to which the extent of a purge is counted."""
 _PROBLEM: Final = "COALESCE({page}.problem, CASE WHEN f.state = 'failed' THEN f.reason END)"
 
 _UP: Final = (SortColumn("t.domain_id", int), SortColumn("t.job_id", int), SortColumn("t.url_key", bytes))
@@ -221,6 +223,22 @@ WITH chunk AS MATERIALIZED (
 )
 SELECT count(*) FROM gone
 """
+
+
+_COUNT: Final = (
+    "SELECT count(*) FROM (SELECT FROM crawled_pages WHERE crawled_at < %(before)s {wanted} LIMIT %(limit)s) few"
+)
+
+
+def count_purge(
+    connection: psycopg.Connection, *, job_id: int | None, domain_id: int | None, before: datetime
+) -> PageCount:
+    """Count the pages that a purge would delete: exactly up to `COUNTED`."""
+    wanted = " ".join(_ONLY[name] for name, value in (("job", job_id), ("domain", domain_id)) if value)
+    values = {"before": before, "job": job_id, "domain": domain_id, "limit": COUNTED + 1}
+    row = connection.execute(_COUNT.format(wanted=wanted), values, prepare=False).fetchone()
+    count = 0 if row is None else row[0]
+    return PageCount(min(count, COUNTED), count > COUNTED)
 
 
 @dataclass(slots=True)

@@ -154,6 +154,16 @@ class ArchivedPage:
 
 
 @record
+class PageCount:
+    """How many pages a purge would delete."""
+
+    pages: int
+    """Up to 100,000."""
+    more: bool
+    """There are more than `pages`."""
+
+
+@record
 class LastResponse:
     """The last response for a URL, as `explain` shows it."""
 

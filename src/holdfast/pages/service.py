@@ -21,6 +21,7 @@ from holdfast.pages.records import (
     ArchivedPage,
     CrawledPage,
     FactChange,
+    PageCount,
     PageDiff,
     PageFacts,
     PageFilter,
@@ -172,6 +173,17 @@ class PageService:
                 domains.id_of(connection, name)
             now = jobs.now(connection)
         return {"job": job_id, "domain": name, "before": min(before or now, now).isoformat()}
+
+    def count_purge(
+        self, job: str | int | None = None, domain: str | None = None, before: datetime | None = None
+    ) -> PageCount:
+        """Count the pages that `purge` would delete: exactly up to 100 000. Raises NotFound, UsageError."""
+        _check_time(before)
+        with self.database.session() as connection:
+            job_id = None if job is None else jobs.id_of(connection, job)
+            domain_id = None if domain is None else domains.id_of(connection, self._canonical(domain))
+            until = before or jobs.now(connection)
+            return queries.count_purge(connection, job_id=job_id, domain_id=domain_id, before=until)
 
     def purge(
         self,

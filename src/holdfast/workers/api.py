@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from holdfast.api.app_services import Caller, Services
@@ -17,7 +17,7 @@ from holdfast.api.pagination import (
     decode_list_cursor,
     keyset_page,
 )
-from holdfast.api.request_types import Body, Filter, Id, Text
+from holdfast.api.request_types import Body, Filter, Id, ShortText, Text
 from holdfast.workers.records import (
     Claim,
     ClaimFilter,
@@ -132,3 +132,9 @@ def workers(
     after = decode_list_cursor("workers", "name", cursor)
     found = services.workers.page(WorkerFilter(alive), after=after, limit=limit)
     return keyset_page(request, response, found.rows, found.next)
+
+
+@router.get("/api/workers/{name}", summary="A worker", responses=documented(404))
+def worker(name: Annotated[ShortText, Path(description="The name of the worker.")], services: Services) -> Worker:
+    """By its name: its state, its activity, and its figures."""
+    return services.workers.show(name)

@@ -65,6 +65,15 @@ class WorkerService:
         filters = (where or WorkerFilter()).given()
         return self._page(queries.WORKERS, filters, "name", after, limit, {"silence": silence})
 
+    def show(self, name: str, *, silence: timedelta = workers.DEAD_AFTER) -> Worker:
+        """Return one worker by its name. Raises NotFound, UsageError."""
+        filters = WorkerFilter(name=name).given()
+        found = self._page(queries.WORKERS, filters, "name", None, 1, {"silence": silence}).rows
+        if not found:
+            raise NotFound(f"There is no worker called {name!r}.")
+        worker: Worker = found[0]
+        return worker
+
     def runs(self, where: RunFilter | None = None, *, after: Key | None = None, limit: int = 100) -> Page[Run]:
         """Return one page of runs, newest first. Raises UsageError, NotFound."""
         return self._page(queries.RUNS, (where or RunFilter()).given(), "newest", after, limit)

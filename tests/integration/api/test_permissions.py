@@ -41,6 +41,7 @@ SCOPE_OF_WRITES = {
     # Forms and pages of the dashboard
     r"/(users|audit)": Scope.ACCOUNTS,
     r"/(jobs|tasks|batches)": Scope.CRAWL,
+    r"/pages/(task|seed|retry)": Scope.CRAWL,
     r"/domains": Scope.DOMAINS,
     r"/proxies": Scope.PROXIES,
     r"/(workers|alerts|webhooks|storage|operations|pages)": Scope.OPERATE,

@@ -45,7 +45,7 @@ GIVEN: dict[str, dict[str, object]] = {
     },
     "page changes": {"change": "changed"},
     "fetched pages": {"since": datetime.now(UTC) - timedelta(hours=4)},
-    "items": {"parser": "rare", "url_key": b"x" * 16},
+    "items": {"parser": "rare", "url_key": b"x" * 16, "position": 3},
     "jobs": {"state": "paused", "prefix": "job-9"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},
     "workers": {"name": "crawler-8"},
