@@ -126,6 +126,14 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
+def commands(value: str | None) -> Markup:
+    """Return a sentence of ours with what stands between backticks as `<code>`: commands, options, settings."""
+    parts = str(clean(value)).split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
+
+
 def state_class(state: object) -> str:
     """Return the CSS class of the badge of a state."""
     return f"state-{re.sub('[^a-z0-9]+', '-', str(escape(str(state).lower())))}"
