@@ -104,6 +104,8 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         Case("pages", pages, PageFilter(outcome=Outcome.TIMEOUT), "outcome, none has it"),
         Case("pages", pages, PageFilter(content_type="application/pdf"), "type, rare"),
         Case("pages", pages, PageFilter(content_hash="00" * 32), "hash, none has it"),
+        Case("pages", pages, PageFilter(title="keeping places"), "title, most of all"),
+        Case("pages", pages, PageFilter(title="nowhere"), "title, none has it"),
         Case("pages", pages, PageFilter(until=long_ago), "until 40 days ago"),
         Case("pages", pages, PageFilter(domain=big, status=500, since=long_ago), "domain, status, since"),
         Case("urls", ("key",)),

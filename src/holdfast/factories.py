@@ -12,6 +12,7 @@ from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.embedded.watchdog import Watchdog
+from holdfast.errors import UsageError
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.crawler.worker_context import WorkerConfig
     from holdfast.jobs.seed_import import SeedImporter
     from holdfast.operations.handlers import OperationHandlers
+    from holdfast.pages.service import PageService
+    from holdfast.storage.service import StorageService
 
 
 CHILD_WAIT_SECONDS: Final = 10.0
@@ -111,6 +114,15 @@ def log_folder(settings: Settings) -> Path:
     return settings.data / "logs"
 
 
+def storage_service(settings: Settings, db: Database) -> "StorageService":
+    """The service of the storage report, with the folders of this machine."""
+    from holdfast.db.embedded import layout
+    from holdfast.storage.service import StorageService
+
+    cluster = None if settings.database_url is not None else layout.home_of(layout.resolved(settings.data))
+    return StorageService(db, settings.data, cluster)
+
+
 def worker_config(
     settings: Settings, db: Database, name: str, job_id: int | None, parser_file: Path | None = None
 ) -> "WorkerConfig":
@@ -181,6 +193,18 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
         ),
     )
+
+
+def page_service(settings: Settings, db: Database) -> "PageService":
+    """The service of pages, which reads the archive of this machine. A data folder of another user is not read."""
+    from holdfast.pages.service import PageService
+    from holdfast.pages.source import SourceReader
+
+    try:
+        archive = archive_folder(settings)
+    except UsageError:
+        archive = None
+    return PageService(db, url_rules(settings), settings.domains.registrable, SourceReader(archive))
 
 
 def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":

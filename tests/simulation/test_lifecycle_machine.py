@@ -40,6 +40,7 @@ TABLES = [
     "claim_log",
     "crawl_log",
     "crawled_pages",
+    "page_versions",
     "url_frontier",
     "domain_transitions",
     "domains",

@@ -37,6 +37,12 @@ class Loaded:
         found = re.search(r'<div class="notice (?:done|problem)"[^>]*>(.*?)</div>', self.text, re.DOTALL)
         return html.unescape(found[1]) if found else ""
 
+    @property
+    def next(self) -> str | None:
+        """The address of the next page of its list; None: this is the last one."""
+        found = re.search(r'<a[^>]* href="([^"]+)" rel="next">', self.text)
+        return html.unescape(found[1]) if found else None
+
     def forms(self) -> list[str]:
         """The targets of all its forms that are sent by POST."""
         return re.findall(r'<form action="([^"]+)" method="post"', self.text)
@@ -64,14 +70,14 @@ class Browser:
         target = f"{path}?{urlencode(query)}" if query else path
         return self._loaded(self.client.get(target, follow_redirects=True))
 
-    def send(self, page: str, target: str, follow: bool = True, **fields: Any) -> Loaded:
+    def send(self, page: str, target: str, **fields: Any) -> Loaded:
         """Load a page, fill in its form for `target`, send it and follow the redirect."""
         hidden = self.get(page).fields(target)
-        return self.post(target, follow, **{**hidden, **fields})
+        return self.post(target, **{**hidden, **fields})
 
-    def post(self, target: str, follow: bool = True, **fields: Any) -> Loaded:
+    def post(self, target: str, **fields: Any) -> Loaded:
         """Send a form as it is, whether a page has it or not."""
-        return self._loaded(self.client.post(target, data=fields, follow_redirects=follow))
+        return self._loaded(self.client.post(target, data=fields, follow_redirects=True))
 
     def forge(self, target: str, **fields: Any) -> Loaded:
         """Send a form that no page has, with the session's own CSRF token."""

@@ -1,6 +1,6 @@
 """Users, their API keys and sessions, and the authenticated caller; without secrets, but for a password or token that was just created."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.model.auth import Role, Scope
 from holdfast.model.record import record
@@ -19,6 +19,11 @@ class User:
     version: int
     password_changed_at: datetime
     last_login_at: datetime | None
+
+    @property
+    def has_first_password(self) -> bool:
+        """Whether the password is still the one that the account was made with."""
+        return self.password_changed_at < self.created_at + timedelta(seconds=1)
 
     @property
     def is_active_admin(self) -> bool:

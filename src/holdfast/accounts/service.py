@@ -290,7 +290,15 @@ def _session_principal(found: SessionHolder | None, token: str) -> Principal | N
     if found is None:
         return None
     role, csrf = Role(found.role), tokens.csrf(token)
-    return Principal(found.name, role, found.user_id, via="session", grant_id=found.session_id, csrf=csrf)
+    return Principal(
+        found.name,
+        role,
+        found.user_id,
+        via="session",
+        grant_id=found.session_id,
+        csrf=csrf,
+        first_password=found.first_password,
+    )
 
 
 def _key_principal(found: KeyHolder | None) -> Principal | None:

@@ -1,23 +1,26 @@
-"""`holdfast alerts`: active and resolved alerts."""
+"""`holdfast alerts`: active and resolved alerts in words; acknowledge one."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.alerts.records import Alert
+from holdfast.alerts.sentences import describe
 from holdfast.alerts.service import AlertService
 from holdfast.cli import command_context, option_types, output
-from holdfast.cli.help import Command
+from holdfast.cli.command_context import actor
+from holdfast.cli.help import Command, CommandGroup
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.monitoring import RemoteAlerts
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the program."""
-    app.command("alerts", cls=Command)(alerts)
+_LAST_ID = 2**63 - 1
+
+app = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 
 
+@app.callback()
 def alerts(
     ctx: typer.Context,
     every: Annotated[bool, typer.Option("--all", help="Also resolved alerts.")] = False,
@@ -30,7 +33,10 @@ def alerts(
     Examples:
         holdfast alerts
         holdfast alerts --all --json
+        holdfast alerts acknowledge 7
     """
+    if ctx.invoked_subcommand is not None:
+        return
     found = _alerts(ctx).list(active=None if every else True, before=before, limit=limit)
     last = found[-1].id if len(found) == limit else None
     if as_json:
@@ -44,18 +50,40 @@ def alerts(
             one.id,
             one.kind,
             one.subject or "-",
-            one.state,
+            _state(one),
             f"{one.value:,.3g}",
             output.format_time(one.since),
             _until(one),
         )
         for one in found
     ]
-    notes = {number: _details(one) for number, one in enumerate(found) if one.details}
+    notes = {number: _note(one) for number, one in enumerate(found)}
     columns = ["ID", "ALERT", "ABOUT", "STATE", "VALUE", "SINCE (UTC)", "UNTIL (UTC)"]
     output.print_table(columns, rows, notes, right="ID VALUE")
     if last:
         command_context.say(f"More rows: --before {last}.")
+
+
+@app.command("acknowledge", cls=Command)
+def acknowledge(
+    ctx: typer.Context,
+    alert: Annotated[int, typer.Argument(metavar="ID", min=1, max=_LAST_ID, help="The alert.")],
+    as_json: output.Json = False,
+) -> None:
+    """Acknowledge an alert that fires: `holdfast alerts` then shows who knows of it. It fires until its cause is gone.
+
+    Examples:
+        holdfast alerts acknowledge 7
+        holdfast alerts acknowledge 7 --json
+    """
+    found = _alerts(ctx).acknowledge(alert, actor=actor())
+    if as_json:
+        output.print_json(found)
+        return
+    when = output.format_time(found.acknowledged_at)
+    output.print_line(
+        f"Alert {found.id} is acknowledged by {output.safe(found.acknowledged_by or '')} since {when} UTC."
+    )
 
 
 def _alerts(ctx: typer.Context) -> "AlertService | RemoteAlerts":
@@ -71,12 +99,16 @@ def _until(one: Alert) -> str:
     return output.format_time(one.resolved_at)
 
 
-def _details(one: Alert) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {_detail(value)}" for name, value in sorted(one.details.items()))
+def _state(one: Alert) -> str:
+    return "acknowledged" if one.state == "firing" and one.acknowledged_at is not None else one.state
 
 
-def _detail(value: object) -> object:
-    """A detail as text: causes with their number of requests."""
-    if not isinstance(value, list):
-        return value
-    return "; ".join(f"{one['cause'].replace('_', ' ')} {one['requests']}" for one in value) or "none"
+def _note(one: Alert) -> str:
+    """The alert in words; of one that fires also who knows of it, and the next step."""
+    text = describe(one)
+    if one.state != "firing":
+        return text.cause
+    known = ""
+    if one.acknowledged_at is not None:
+        known = f" Acknowledged by {one.acknowledged_by} at {output.format_time(one.acknowledged_at)} UTC."
+    return f"{text.cause}{known} {text.next_step}"

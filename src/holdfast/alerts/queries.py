@@ -15,6 +15,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from holdfast.alerts.records import Alert
+from holdfast.errors import NotFound
 
 KEPT: Final = timedelta(days=90)
 """How long resolved alerts are kept."""
@@ -73,9 +74,13 @@ FROM alerts a LEFT JOIN webhook_endpoints e ON e.url = %(url)s AND e.disabled_at
 """
 _READ: Final = """
 SELECT id, kind, subject, CASE WHEN resolved_at IS NULL THEN 'firing' ELSE 'resolved' END AS state, value, since, last_seen_at, resolved_at,
-       details FROM alerts
+       details, acknowledged_at, acknowledged_by FROM alerts
 """
 _ACTIVE: Final = {None: "", True: " AND resolved_at IS NULL", False: " AND resolved_at IS NOT NULL"}
+_ACKNOWLEDGE: Final = """
+UPDATE alerts SET acknowledged_at = clock_timestamp(), acknowledged_by = %(actor)s
+WHERE id = %(id)s AND resolved_at IS NULL AND acknowledged_at IS NULL
+"""
 _TRIM: Final = """
 DELETE FROM alerts WHERE id IN (
     SELECT id FROM alerts WHERE resolved_at < statement_timestamp() - %(kept)s::interval LIMIT %(chunk)s)
@@ -199,6 +204,20 @@ def list_alerts(
     query = f"{_READ} WHERE id < %(before)s{_ACTIVE[active]} ORDER BY id DESC LIMIT %(limit)s"
     with connection.cursor(row_factory=class_row(Alert)) as cursor:
         return cursor.execute(query, {"before": _NEWEST if before is None else before, "limit": limit}).fetchall()
+
+
+def get(connection: psycopg.Connection, alert_id: int) -> Alert:
+    """Return one alert. Raises NotFound."""
+    with connection.cursor(row_factory=class_row(Alert)) as cursor:
+        found = cursor.execute(f"{_READ} WHERE id = %(id)s", {"id": alert_id}).fetchone()
+    if found is None:
+        raise NotFound(f"There is no alert {alert_id}; resolved ones are kept for {KEPT.days} days.")
+    return found
+
+
+def acknowledge(connection: psycopg.Connection, alert_id: int, *, actor: str) -> bool:
+    """Mark an alert as acknowledged by `actor`; False: it does not fire, or it was acknowledged before. It still fires."""
+    return connection.execute(_ACKNOWLEDGE, {"id": alert_id, "actor": actor}).rowcount == 1
 
 
 def trim(connection: psycopg.Connection, *, chunk: int = 1_000) -> int:

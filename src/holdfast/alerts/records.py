@@ -1,14 +1,30 @@
-"""Alerts."""
+"""Alerts, and the kinds of them."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from holdfast.model.record import record
 
 
+class Kind(StrEnum):
+    """The kind of an alert."""
+
+    ERROR_RATE = "error_rate"
+    """In each of the last minutes too many requests were errors; the value is their share over all of them."""
+    BACKLOG = "backlog"
+    """The frontier grows too fast; the value is its growth per minute."""
+    WORKER_SILENT = "worker_silent"
+    """A worker that holds domains, or has a running run, sends no heartbeats; the value is the seconds since the last one."""
+    FEW_PROXIES = "few_proxies"
+    """A domain that uses its pool has too few active proxies; the value is their number."""
+    PROXIES_FAIL = "proxies_fail"
+    """The proxies of a domain fail too often; the value is the share of requests."""
+
+
 @record
 class Alert:
-    """A problem that exists now (firing), or existed (resolved)."""
+    """A problem that exists now (firing), or existed (resolved). `alerts/sentences` says it in words."""
 
     id: int
     kind: str
@@ -21,3 +37,7 @@ class Alert:
     last_seen_at: datetime
     resolved_at: datetime | None
     details: dict[str, Any]
+    acknowledged_at: datetime | None = None
+    """When an operator acknowledged it; null: no operator has. It fires until its cause is gone."""
+    acknowledged_by: str | None = None
+    """The name of that operator."""

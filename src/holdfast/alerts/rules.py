@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from typing import Final, Self
 
 from holdfast.alerts import queries
 from holdfast.alerts.queries import Changed, Finding, Minute
+from holdfast.alerts.records import Kind
 from holdfast.db import job_queue, periodic_locks
 from holdfast.db.connection import Connection
 from holdfast.model.outcome import TREATMENT, Outcome
@@ -34,21 +34,6 @@ _ERRORS: Final = frozenset(
 )
 """All responses with a status of 4xx or 5xx, and requests without a usable response. A missing page is no error of its domain; but a
 crawl with only missing pages needs an operator."""
-
-
-class Kind(StrEnum):
-    """The kind of an alert."""
-
-    ERROR_RATE = "error_rate"
-    """In each of the last minutes too many requests were errors; the value is their share over all of them."""
-    BACKLOG = "backlog"
-    """The frontier grows too fast; the value is its growth per minute."""
-    WORKER_SILENT = "worker_silent"
-    """A worker that holds domains, or has a running run, sends no heartbeats; the value is the seconds since the last one."""
-    FEW_PROXIES = "few_proxies"
-    """A domain that uses its pool has too few active proxies; the value is their number."""
-    PROXIES_FAIL = "proxies_fail"
-    """The proxies of a domain fail too often; the value is the share of requests."""
 
 
 OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT)

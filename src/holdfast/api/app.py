@@ -38,6 +38,7 @@ ROUTERS: Final = (
     "holdfast.proxies.api.pools",
     "holdfast.webhooks.api",
     "holdfast.workers.api",
+    "holdfast.storage.api",
     "holdfast.operations.api",
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",
@@ -49,6 +50,19 @@ ROUTERS: Final = (
     "holdfast.dashboard.pages.job_urls",
     "holdfast.dashboard.pages.job_scope",
     "holdfast.dashboard.pages.job_history",
+    "holdfast.dashboard.pages.tasks",
+    "holdfast.dashboard.pages.proxies",
+    "holdfast.dashboard.pages.alerts",
+    "holdfast.dashboard.pages.webhooks",
+    "holdfast.dashboard.pages.operations",
+    "holdfast.dashboard.pages.storage",
+    "holdfast.dashboard.pages.pages",
+    "holdfast.dashboard.pages.items",
+    "holdfast.dashboard.pages.products",
+    "holdfast.dashboard.pages.users",
+    "holdfast.dashboard.pages.audit",
+    "holdfast.dashboard.pages.domains",
+    "holdfast.dashboard.pages.workers",
 )
 """The modules with a `router` whose paths are written in full."""
 
@@ -86,6 +100,7 @@ def create_unserved_app() -> FastAPI:
     auth.install(app)
     html_pages.install(app)
     openapi.install(app)
+    import_module("holdfast.dashboard.route").install(app)
     for module in ROUTERS:
         router = import_module(module).router
         assert isinstance(router, APIRouter)  # noqa: S101 — every module has one

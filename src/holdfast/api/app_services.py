@@ -39,8 +39,11 @@ from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
-from holdfast.stats.service import StatsService
+from holdfast.stats.service import Cached, StatsService
+from holdfast.storage.service import StorageService
+from holdfast.tasks.records import TaskCount
 from holdfast.tasks.service import TaskService
+from holdfast.webhooks.records import Outbox
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.service import WorkerService
 
@@ -211,9 +214,7 @@ class AppServices:
     @cached_property
     def pages(self) -> PageService:
         """Single pages."""
-        settings = self.settings
-        rules, archive = factories.url_rules(settings), factories.archive_folder(settings)
-        return PageService(self.database, rules, settings.domains.registrable, archive)
+        return factories.page_service(self.settings, self.database)
 
     @cached_property
     def items(self) -> ItemService:
@@ -243,6 +244,7 @@ class AppServices:
             factories.new_domains(settings),
             factories.secret_sealer(settings),
             settings.parsing,
+            factories.user_agent(settings),
         )
 
     @cached_property
@@ -255,6 +257,16 @@ class AppServices:
             factories.new_domains(settings),
             registrable=settings.domains.registrable,
         )
+
+    @cached_property
+    def task_counts(self) -> Cached[list[TaskCount]]:
+        """Tasks by status, cached for two seconds: all tasks are counted."""
+        return Cached(self.tasks.stats, seconds=2.0)
+
+    @cached_property
+    def outbox_counts(self) -> Cached[Outbox]:
+        """The outbox of webhooks in numbers, cached for two seconds: all messages are counted."""
+        return Cached(self.webhooks.stats, seconds=2.0)
 
     @cached_property
     def products(self) -> ProductService:
@@ -277,9 +289,14 @@ class AppServices:
         return WebhookService(self.database)
 
     @cached_property
+    def storage(self) -> StorageService:
+        """The storage report, cached for a minute."""
+        return factories.storage_service(self.settings, self.database)
+
+    @cached_property
     def workers(self) -> WorkerService:
         """Workers, runs and claims."""
-        return WorkerService(self.database)
+        return WorkerService(self.database, self.settings.domains.registrable)
 
 
 # Both are coroutines, as FastAPI would run a plain function in another thread than the request.

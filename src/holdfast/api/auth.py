@@ -251,7 +251,8 @@ async def count_unmatched(request: Request) -> None:
 
     def count() -> None:
         with services.database.one_connection():
-            request.state.rate_limit_statuses = [_authenticate_and_count(services, credentials_of(request))[1]]
+            caller, status = _authenticate_and_count(services, credentials_of(request))
+            request.state.caller, request.state.rate_limit_statuses = caller, [status]
 
     _reject_if_known_over_limit(services, _UNMATCHED, request)
     with suppress(StoreUnavailable):

@@ -5,8 +5,10 @@ left empty counts as absent. An uploaded file counts as one more text of its fie
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -25,6 +27,7 @@ _MULTIPART: Final = "multipart/form-data"
 _ON: Final = frozenset({"on", "yes", "true", "1"})
 
 Model = TypeVar("Model", bound=BaseModel)
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Form:
@@ -68,6 +71,26 @@ class Form:
             raise UsageError(f"“{label}” must be a whole number.")
         return int(value)
 
+    def choice(self, name: str, label: str, kind: type[Choice]) -> Choice | None:
+        """Return the value of a field that is one of an enumeration; None if it is empty. Raises UsageError."""
+        value = self.text(name)
+        if value is not None and value not in list(kind):
+            raise UsageError(f"“{label}” must be one of: {', '.join(kind)}.")
+        return None if value is None else kind(value)
+
+    def moment(self, name: str, label: str) -> datetime | None:
+        """Return the value of a field as a time; one without a time zone is in UTC. None if it is empty. Raises UsageError."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            at = None
+        if at is None or not 1970 <= at.year <= 9998:
+            raise UsageError(f"“{label}” must be a time from 1970 to 9998, such as 2031-12-24T18:00.")
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
     def flag(self, name: str) -> bool:
         """Return whether a checkbox is ticked."""
         return self.raw(name).lower() in _ON
@@ -95,6 +118,13 @@ def check_model(kind: type[Model], values: Mapping[str, Any]) -> tuple[Model | N
         return None, found
 
 
+def query_form(request: Request) -> Form:
+    """Return the parameters of a page as the fields of a form, such as the filters of a list. Raises UsageError."""
+    form = Form(list(request.query_params.multi_items()))
+    _check_storable(form)
+    return form
+
+
 def read_form(request: Request) -> Form:
     """Parse the form in the body of a request. Before: the body has been read. Raises UsageError."""
     known = getattr(request.state, "form", None)
@@ -109,10 +139,14 @@ def read_form(request: Request) -> Form:
         form = Form(list(_multipart(media_type, body)))
     else:
         raise UsageError("The body must be a form of the dashboard.")
-    if not all(is_storable_text(name) and is_storable_text(value) for name, value in form.fields):
-        raise UsageError("A form must be text without NUL characters.")
+    _check_storable(form)
     request.state.form = form
     return form
+
+
+def _check_storable(form: Form) -> None:
+    if not all(is_storable_text(name) and is_storable_text(value) for name, value in form.fields):
+        raise UsageError("A form must be text without NUL characters.")
 
 
 def _url_encoded(body: bytes) -> list[tuple[str, str]]:

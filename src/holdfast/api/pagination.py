@@ -38,6 +38,11 @@ class Page(BaseModel, Generic[Row]):
         description="The cursor of the next page, also in the `Link` header; null: this is the last one. A page may be short, or "
         "empty, and not be the last one.",
     )
+    scanned: int | None = Field(
+        default=None,
+        description="How many rows were looked at, if the page ends there although it is not full: no index has the filter, and "
+        "`next` goes on after them. null: the page is full, or the last one.",
+    )
 
 
 def decode_list_cursor(listing: str, order: str, cursor: str | None) -> tuple[object, ...] | None:
@@ -62,11 +67,13 @@ def id_page(request: Request, response: Response, rows: Sequence[Row], limit: in
     return keyset_page(request, response, rows, None if last is None else (last.id,))
 
 
-def keyset_page(request: Request, response: Response, rows: Sequence[Row], key: Key | None) -> Page[Row]:
+def keyset_page(
+    request: Request, response: Response, rows: Sequence[Row], key: Key | None, scanned: int | None = None
+) -> Page[Row]:
     """A page whose next page starts after `key`; None: it is the last one."""
     cursor = None if key is None else encode_cursor(key)
     add_link_header(request, response, cursor)
-    return Page(items=list(rows), next=cursor)
+    return Page(items=list(rows), next=cursor, scanned=scanned)
 
 
 def add_link_header(request: Request, response: Response, cursor: str | None) -> None:

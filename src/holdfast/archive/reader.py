@@ -39,6 +39,8 @@ class StoredResponse:
     url: str
     fetched_at: datetime
     status: int
+    status_line: str
+    """Such as "HTTP/1.1 200 OK"."""
     headers: dict[str, str]
     """As in `FetchResult`; headers that do not describe the decoded body are prefixed with x-archive-orig-."""
     body: bytes
@@ -70,11 +72,13 @@ def read(folder: Path, ref: ArchiveRef) -> StoredResponse:
             body = _original(folder, record, ref.payload_digest).payload
         if hashlib.sha256(body).digest() != ref.payload_digest:
             raise ValueError("its body is not the one that is asked for")  # noqa: TRY301 — one message format for all of them
-        status, headers = parse_head(record.block.partition(b"\r\n\r\n")[0])
+        head = record.block.partition(b"\r\n\r\n")[0]
+        status, headers = parse_head(head)
         return StoredResponse(
             url=record.fields["warc-target-uri"],
             fetched_at=datetime.fromisoformat(record.fields["warc-date"]),
             status=status,
+            status_line=head.partition(b"\r\n")[0].decode("latin-1"),
             headers=headers,
             body=body,
             cut="warc-truncated" in record.fields,

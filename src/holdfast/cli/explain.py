@@ -1,7 +1,6 @@
 """`holdfast explain`: the history and the state of a URL or a domain."""
 
-from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -9,21 +8,12 @@ from holdfast import factories
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize
-from holdfast.control.explain import DomainStory, Explainer, RobotsFile, RobotsRuling, UrlInJob, UrlStory
+from holdfast.control.explain import DomainStory, Explainer, RobotsFile, UrlStory
+from holdfast.control.explain_lines import job_lines, robots_line, url_lines
 from holdfast.control.explain_text import describe_wait
-from holdfast.db.rows import names_of
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.seed_lines import make_seed
-from holdfast.pages.records import LastResponse
-
-_SHOWN_TOGETHER: Final = frozenset(
-    {
-        *("crawled_at", "status", "outcome", "content_type", "content_length", "content_hash"),
-        *("archive_segment", "archive_offset", "archive_length"),
-    }
-)
-"""Fields of the last response that are in a line with others, or not shown; every other field has a line of its own."""
 
 
 def register(app: typer.Typer) -> None:
@@ -81,17 +71,12 @@ def _story(context: command_context.CommandContext, what: str, *, is_url: bool) 
 
 
 def _print_url(story: UrlStory) -> None:
-    without = ", ".join(f"{parameter.name} (`{parameter.rule}`)" for parameter in story.dropped)
-    text = f"{story.asked}, which is crawled as the URL above" + (f", without {without}" if without else "")
-    asked = [("Given", text)] if story.asked else []
-    output.print_fields([("URL", story.url), *asked, ("Domain", f"{story.domain} ({story.status})")])
+    output.print_fields(url_lines(story))
     for entry in story.entries:
         output.print_line()
-        output.print_fields(_entry_fields(entry, story.now))
+        output.print_fields(job_lines(entry, story.now))
     output.print_line()
-    ignored = [entry.job for entry in story.entries if not entry.robots]
-    note = f"; ignored by {', '.join(ignored)}" if ignored else ""
-    output.print_fields([("Robots", _robots_ruling(story.robots) + note)])
+    output.print_fields([robots_line(story)])
     if story.attempts:
         output.print_line("\nRequests, newest first")
         rows: list[tuple[object, ...]] = [
@@ -110,49 +95,6 @@ def _print_url(story: UrlStory) -> None:
         if all(attempt.proxy is None for attempt in story.attempts):
             columns, rows = columns[:-1], [row[:-1] for row in rows]
         output.print_table(columns, rows, right="STATUS TOOK PROXY")
-
-
-def _entry_fields(entry: UrlInJob, now: datetime) -> list[tuple[str, object]]:
-    row = entry.row
-    fields: list[tuple[str, object]] = [
-        ("Job", f"{entry.job} ({row.job_state})"),
-        ("State", f"{entry.state}: {entry.why}."),
-    ]
-    if entry.detail:
-        fields.append(("Detail", entry.detail))
-    if entry.change:
-        fields.append(("Changed by", entry.change))
-    fields += [("Waits for" if not number else "", describe_wait(wait, now)) for number, wait in enumerate(entry.waits)]
-    if entry.ahead:
-        fields.append(("Before it", f"{entry.ahead:,}{' or more' if entry.ahead >= 10_000 else ''} URLs of its domain"))
-    source = "a seed" if entry.from_seed and not entry.came_from else "a link on"
-    met = f"{output.format_time(row.discovered_at)} UTC, depth {row.depth}, priority {row.priority}"
-    fields.append(("Discovered", f"{met}, {source if not entry.came_from else source + ' ' + entry.came_from[0]}"))
-    fields += [("", f"from {url}") for url in entry.came_from[1:]]
-    if entry.came_from:
-        fields.append(("", "which is a seed" if entry.from_seed else "and so on"))
-    if entry.page:
-        fields += _page_fields(entry.page)
-    return fields
-
-
-def _page_fields(page: LastResponse) -> list[tuple[str, object]]:
-    text = f"{output.format_time(page.crawled_at)} UTC, {page.outcome}, status {page.status}, {page.content_length:,} bytes"
-    fields: list[tuple[str, object]] = [("Last answer", text + (f", {page.content_type}" if page.content_type else ""))]
-    others = ((name, getattr(page, name)) for name in names_of(LastResponse) if name not in _SHOWN_TOGETHER)
-    fields += [(name.removeprefix("content_").replace("_", " ").capitalize(), value) for name, value in others if value]
-    if page.archive_segment:
-        fields.append(("Archive", f"{page.archive_segment}, {page.archive_length:,} bytes at {page.archive_offset:,}"))
-    return fields
-
-
-def _robots_ruling(ruling: RobotsRuling) -> str:
-    if ruling.allowed is None:
-        return f"{ruling.url} was not fetched yet"
-    text = "allows it" if ruling.allowed else "denies it"
-    line = f" by {ruling.line!r}" if ruling.line else ""
-    missing = "" if ruling.reachable else f"; the last fetch failed ({ruling.problem or 'no answer'})"
-    return f"{ruling.url} of {output.format_time(ruling.fetched_at)} UTC {text} for {ruling.agent}{line}{missing}"
 
 
 def _print_domain(story: DomainStory) -> None:

@@ -123,6 +123,15 @@ class Group(TyperGroup):
         return _hide_types(super().get_params(ctx))
 
 
+class CommandGroup(Group):
+    """A group that is a command, too: its help is the docstring of its callback."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.help = format_docstring(self.help or "")
+        _describe_ranges(self.params)
+
+
 class SectionedGroup(Group):
     """The root group: its help shows the commands in sections, a short line each, then the global options."""
 

@@ -33,6 +33,7 @@ from holdfast.domains.records import (
     DomainFacts,
     DomainReset,
     MaintenanceWindow,
+    MatchingDomains,
     RobotsFile,
     Tenure,
     Transition,
@@ -64,7 +65,7 @@ from holdfast.jobs.records import (
 )
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageDiff, PageFacts, PageVersion
+from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageDiff, PageFacts, PageVersion
 from holdfast.products.records import Price, Product
 from holdfast.proxies.records import (
     Assignment,
@@ -78,11 +79,13 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
-from holdfast.stats.records import Outlook, Stats, TimeSeries
+from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
+from holdfast.storage.records import StorageReport
 from holdfast.tasks.records import (
     AskedTask,
     Batch,
     Bulk,
+    FailedTasks,
     RestartedTasks,
     Task,
     TaskArguments,
@@ -204,9 +207,19 @@ def timeseries(
     )
 
 
+def recent_errors(*, minutes: int = 15) -> RequestSpec[list[ErrorCause]]:
+    """The errors of the last minutes (1 to 60) by outcome, the most frequent first."""
+    return RequestSpec("GET", "/api/stats/errors", decode_list(ErrorCause), {"minutes": minutes})
+
+
 def alerts(*, active: bool | None = None) -> ListSpec[Alert]:
     """Alerts, the newest first."""
     return ListSpec("/api/alerts", Alert, {"active": active})
+
+
+def acknowledge_alert(alert: int) -> RequestSpec[Alert]:
+    """Acknowledge an alert that fires. It still fires until its cause is gone."""
+    return RequestSpec("POST", format_path("/api/admin/alerts/{}/acknowledge", alert), decode_one(Alert))
 
 
 def deliveries(
@@ -503,14 +516,18 @@ def pages(
     outcome: str | None = None,
     content_type: str | None = None,
     content_hash: str | None = None,
+    url_prefix: str | None = None,
+    title: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     order: str = "newest",
 ) -> ListSpec[CrawledPage]:
-    """The last response for each URL. The order is `newest`, `oldest` or `key`."""
+    """The last response for each URL; those whose URLs begin with `url_prefix`, or with these words in the title. The order is
+    `newest`, `oldest` or `key`."""
     answer = {"status": status, "status_class": status_class, "outcome": outcome}
     content = {"content_type": content_type, "content_hash": content_hash, "since": since, "until": until}
-    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, "order": order}
+    search = {"url_prefix": url_prefix, "title": title}
+    filters = {"domain": domain, "job": _optional_job(job), **answer, **content, **search, "order": order}
     return ListSpec("/api/pages", CrawledPage, filters)
 
 
@@ -532,6 +549,19 @@ def page_diff(
     return RequestSpec("GET", "/api/pages/diff", decode_one(PageDiff), query)
 
 
+def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedPage]:
+    """The newest archived response for a URL: headers, body, text and links; `missing` says why there is none."""
+    return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
+
+
+def count_pages(
+    *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None
+) -> RequestSpec[PageCount]:
+    """How many pages `purge_pages` would delete: exactly up to 100,000."""
+    query = {"job": _optional_job(job), "domain": domain, "before": before}
+    return RequestSpec("GET", "/api/pages/count", decode_one(PageCount), query)
+
+
 def purge_pages(
     *, job: JobRef | None = None, domain: str | None = None, before: datetime | None = None, everything: bool = False
 ) -> RequestSpec[Operation]:
@@ -542,10 +572,16 @@ def purge_pages(
 
 
 def items(
-    *, url: str | None = None, domain: str | None = None, job: JobRef | None = None, parser: str | None = None
+    *,
+    url: str | None = None,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    parser: str | None = None,
+    position: int | None = None,
 ) -> ListSpec[Item]:
-    """Items that parsers found on the pages of crawls."""
-    return ListSpec("/api/items", Item, {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser})
+    """Items that parsers found on the pages of crawls; `position` on their page, from 0."""
+    filters = {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser, "position": position}
+    return ListSpec("/api/items", Item, filters)
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:
@@ -617,6 +653,56 @@ def unblock_domain(domain: str, *, reason: str | None = None) -> RequestSpec[Dom
     return RequestSpec("POST", format_path("/api/admin/domains/{}/unblock", domain), decode_one(DomainReset), body=body)
 
 
+def count_matching_domains(
+    action: str,
+    *,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[MatchingDomains]:
+    """Count the domains that `change_matching_domains` would change: `reset`, `unblock`, `switch-off` or `switch-on`."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    return RequestSpec("POST", "/api/admin/domains/bulk/count", decode_one(MatchingDomains), body=body)
+
+
+def change_matching_domains(
+    action: str,
+    *,
+    reason: str | None = None,
+    status: str | None = None,
+    active: bool | None = None,
+    claimed: bool | None = None,
+    worker: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    all_domains: bool = False,
+) -> RequestSpec[Operation]:
+    """Reset, unblock or switch all domains that match the filters, in the background; `wait` for the operation. Without a filter
+    `all_domains` must be True."""
+    body = _bulk(action, status, active, claimed, worker, name, parent, all_domains)
+    body |= {} if reason is None else {"reason": reason}
+    return RequestSpec("POST", "/api/admin/domains/bulk", decode_one(Operation), body=body)
+
+
+def _bulk(
+    action: str,
+    status: str | None,
+    active: bool | None,
+    claimed: bool | None,
+    worker: str | None,
+    name: str | None,
+    parent: str | None,
+    all_domains: bool,
+) -> dict[str, Any]:
+    filters = {"status": status, "active": active, "claimed": claimed, "worker": worker, "name": name, "parent": parent}
+    given = {field: value for field, value in filters.items() if value is not None}
+    return {"action": action, **given, "all_domains": all_domains}
+
+
 def remove_domain(domain: str) -> RequestSpec[None]:
     """Remove a domain with its URLs and pages; the log keeps what was fetched from it."""
     return RequestSpec("DELETE", format_path("/api/admin/domains/{}", domain), no_body)
@@ -653,9 +739,11 @@ def claim_summary() -> RequestSpec[ClaimSummary]:
     return RequestSpec("GET", "/api/claims/summary", decode_one(ClaimSummary))
 
 
-def release_claims(*, force: bool = False, worker: str | None = None, all_active: bool = False) -> RequestSpec[int]:
-    """Release claims that have expired, or with `force` those of a worker or of all. Returns how many."""
-    body = {"force": force, "worker": worker, "all_active": all_active}
+def release_claims(
+    *, force: bool = False, worker: str | None = None, domain: str | None = None, all_active: bool = False
+) -> RequestSpec[int]:
+    """Release claims that have expired, or with `force` those of a worker, on a domain, or all. Returns how many."""
+    body = {"force": force, "worker": worker, "domain": domain, "all_active": all_active}
 
     def count(response: httpx.Response) -> int:
         return read(ReleasedClaims, document(response)).claims
@@ -683,9 +771,19 @@ def close_silent_runs(*, older_than_minutes: int = 60) -> RequestSpec[list[int]]
     return RequestSpec("POST", "/api/admin/runs/cleanup", ids, body=body)
 
 
+def storage() -> RequestSpec[StorageReport]:
+    """What the database of the server, its archive and its logs take, and how much room is left."""
+    return RequestSpec("GET", "/api/storage", decode_one(StorageReport))
+
+
 def workers(*, alive: bool | None = None) -> ListSpec[Worker]:
     """Workers, by name."""
     return ListSpec("/api/workers", Worker, {"alive": alive})
+
+
+def worker(name: str) -> RequestSpec[Worker]:
+    """A worker by its name: its state, its activity, and its figures."""
+    return RequestSpec("GET", format_path("/api/workers/{}", name), decode_one(Worker))
 
 
 def verify(*, archive: bool = True) -> RequestSpec[Operation]:
@@ -759,6 +857,14 @@ def restart_parsing(task: int, *, reset_retry_count: bool = True) -> RequestSpec
     """Parse a task's page again, from the archive."""
     path = format_path("/api/admin/tasks/{}/restart-parsing", task)
     return RequestSpec("POST", path, decode_one(TaskRestart), body={"reset_retry_count": reset_retry_count})
+
+
+def count_failed(
+    *, domain: str | None = None, batch: str | None = None, failed_after: datetime | None = None
+) -> RequestSpec[FailedTasks]:
+    """How many tasks `restart_failed` would restart with these filters."""
+    filters = {"domain": domain, "batch": batch, "failed_after": failed_after}
+    return RequestSpec("GET", "/api/tasks/failed/count", decode_one(FailedTasks), filters)
 
 
 def restart_failed(
@@ -864,6 +970,11 @@ def proxies(
 def proxy(proxy: int) -> RequestSpec[Proxy]:
     """One proxy."""
     return RequestSpec("GET", format_path("/api/proxies/{}", proxy), decode_one(Proxy))
+
+
+def proxy_pools(proxy: int) -> ListSpec[ProxyMapping]:
+    """The pools that a proxy is in, by domain."""
+    return ListSpec(format_path("/api/proxies/{}/domains", proxy), ProxyMapping, {})
 
 
 def add_proxy(**proxy: Unpack[NewProxy]) -> RequestSpec[Proxy]:

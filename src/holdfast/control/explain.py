@@ -216,14 +216,20 @@ class Explainer:
         domain_ids = {row["domain_id"] for row in explain.elsewhere(connection, key)}
         return [row for domain_id in sorted(domain_ids) for row in explain.of_url(connection, domain_id, key)]
 
+    def work(self, text: str) -> list[DomainWork]:
+        """Return the work of each job on a domain, and what it waits for; unlike `domain`, quick on a domain of any size. Raises
+        NotFound."""
+        with self.database.session() as connection:
+            domain = self._domain(connection, text)
+            robots = explain.robots_of(connection, domain["id"])
+            return self._work(connection, domain, robots, _moment(connection, domain))
+
     def domain(self, text: str) -> DomainStory:
         """Explain a domain. Raises NotFound."""
         with self.database.session() as connection:
-            domain = asdict(domain_queries.get(connection, canonical_domain(text, registrable=self.registrable)))
+            domain = self._domain(connection, text)
             robots = explain.robots_of(connection, domain["id"])
             moment = _moment(connection, domain)
-            work = explain.of_domain(connection, domain["id"])
-            pool = self._pool(connection, domain["id"])
             return DomainStory(
                 now=moment["now"],
                 domain=domain["domain"],
@@ -233,14 +239,27 @@ class Explainer:
                 first_seen_at=domain["first_seen_at"],
                 held_by=domain["claimed_by"],
                 held_until=domain["claim_expires_at"],
-                work=[
-                    DomainWork(**row, waits=waits(domain, row, robots, moment, pool=pool) if row["waiting"] else [])
-                    for row in work
-                ],
+                work=self._work(connection, domain, robots, moment),
                 robots=[RobotsFile(**row) for row in robots],
                 outcomes=explain.outcomes_of(connection, domain["id"]),
                 reasons=explain.reasons_of(connection, domain["id"]),
             )
+
+    def _domain(self, connection: Connection, text: str) -> dict[str, Any]:
+        return asdict(domain_queries.get(connection, canonical_domain(text, registrable=self.registrable)))
+
+    def _work(
+        self,
+        connection: Connection,
+        domain: dict[str, Any],
+        robots: list[dict[str, Any]],
+        moment: dict[str, Any],
+    ) -> list[DomainWork]:
+        pool = self._pool(connection, domain["id"])
+        return [
+            DomainWork(**row, waits=waits(domain, row, robots, moment, pool=pool) if row["waiting"] else [])
+            for row in explain.of_domain(connection, domain["id"])
+        ]
 
     def _pool(self, connection: Connection, domain_id: int) -> PoolState:
         return proxy_pools.pool_state(connection, domain_id, default=self.use, direct=self.direct)

@@ -121,6 +121,7 @@ def environment() -> Environment:
         "duration": text.duration,
         "time": text.time,
         "words": text.words,
+        "plain": text.plain,
         "commands": text.commands,
         "state_class": text.state_class,
         "link_target": text.link_target,

@@ -6,9 +6,9 @@ The rule: a browser never gets JSON. A page without a session shows the login fo
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from holdfast.api import errors as problems
 from holdfast.api.auth import AuthorizedRoute, Handler
 from holdfast.api.forms import Form
+from holdfast.api.html_pages import wants_html
 from holdfast.dashboard import rendering
 from holdfast.dashboard.rendering import BACK_FIELD, HEADERS, PageContext, local_path, page_response
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated
@@ -42,6 +43,21 @@ class DashboardRoute(AuthorizedRoute):
         return handle
 
 
+def install(app: FastAPI) -> None:
+    """Show a page to a browser that asks for an address without a route; all other requests get the problem."""
+    for status in (404, 405):
+        app.add_exception_handler(status, _for_browsers(app.exception_handlers[status]))
+
+
+def _for_browsers(handler: Any) -> Any:
+    async def respond(request: Request, problem: Exception) -> Response:
+        response: Response = await handler(request, problem)
+        is_page = wants_html(request) and not request.url.path.startswith("/api/")
+        return error_page(request, problem) if is_page and response.status_code in {404, 405} else response
+
+    return respond
+
+
 def page_router() -> APIRouter:
     """A router for pages; they are not part of the API's document."""
     return APIRouter(route_class=DashboardRoute, include_in_schema=False, default_response_class=HTMLResponse)
@@ -53,6 +69,8 @@ def error_page(request: Request, problem: Exception) -> Response:
     headers: Mapping[str, str] = {}
     if isinstance(problem, HTTPException):
         status, detail = problem.status_code, problems.http_detail(request, problem)
+        if status == 404:
+            detail = f"There is no page at {request.url.path[:200]}."
         title = problems.BY_STATUS.get(status, ("", "It cannot be done"))[1]
     elif isinstance(problem, RequestValidationError):
         found = problem.errors()[0]

@@ -126,11 +126,24 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
+def plain(value: object) -> str:
+    """Return a value of JSON in words: `yes`, `no`, the items of a list after one another."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(plain, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{words(str(name))} {plain(one)}" for name, one in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def commands(value: str | None) -> Markup:
-    """Return a sentence of ours with what stands between backticks as `<code>`: commands, options, settings."""
+    """Return a sentence whose commands, written between backticks, are `<code>` elements."""
     parts = str(clean(value)).split("`")
     return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)
     )
 
 

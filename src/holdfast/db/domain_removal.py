@@ -120,6 +120,16 @@ def remove(connection: psycopg.Connection, domain: str) -> Removed:
     return found
 
 
+def problem(connection: psycopg.Connection, domain: str) -> str | None:
+    """Why a domain cannot be removed now; None: it can. Raises NotFound. After: its row is not locked any more."""
+    try:
+        with connection.transaction():
+            _check(connection, domain)
+    except Refused as refused:
+        return str(refused)
+    return None
+
+
 def tombstones(connection: psycopg.Connection) -> list[int]:
     """Ids of domains that were removed a while ago and whose rows still exist, at most `MAX_TOMBSTONES`."""
     return [row[0] for row in connection.execute(_TOMBSTONES, {"age": TOMBSTONE_AGE, "limit": MAX_TOMBSTONES})]

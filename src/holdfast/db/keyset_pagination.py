@@ -53,6 +53,8 @@ class Page(Generic[Row]):
     rows: list[Row]
     next: Key | None
     """The key after which the next page begins; None: this is the last one."""
+    scanned: int | None = None
+    """How many rows were looked at, if the page ends there although it is not full; None: it is full, or the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Listing(Generic[Row]):
             # Never prepared: the best index depends on the values.
             statement = self._sorted(chosen, found, filters.keys() - found, after)
             with connection.cursor(row_factory=self._scanned(chosen)) as cursor:
-                return _page(cursor.execute(statement, values, prepare=False).fetchall(), limit)
+                return _page(cursor.execute(statement, values, prepare=False).fetchall(), limit, self.scan_limit)
         seen: list[_ScannedRow[Row]] = []
         for statement in self._index_walks(chosen, plan, after):
             values["limit"] = limit + 1 - len(seen)
@@ -207,7 +209,7 @@ class Listing(Generic[Row]):
             )
             if len(seen) > limit or (seen and seen[-1].last):
                 break
-        return _page(seen, limit)
+        return _page(seen, limit, self.scan_limit)
 
     def records(
         self,
@@ -222,7 +224,7 @@ class Listing(Generic[Row]):
         """Of a list of ids: a page of the records that `read` returns for them. Ids without a record are left out."""
         found = self.page(connection, given, order=order, after=after, limit=limit)
         by_id = read(connection, found.rows)
-        return Page([by_id[one] for one in found.rows if one in by_id], found.next)
+        return Page([by_id[one] for one in found.rows if one in by_id], found.next, found.scanned)
 
     def order(self, name: str) -> Order:
         """The order of that name. Raises UsageError if there is none."""
@@ -348,12 +350,14 @@ def only_id(id: int) -> int:  # noqa: A002 — as the column
     return id
 
 
-def _page(seen: Sequence[_ScannedRow[Row]], limit: int) -> Page[Row]:
+def _page(seen: Sequence[_ScannedRow[Row]], limit: int, scan_limit: int) -> Page[Row]:
     fitting = [row for row in seen if row.fits]
     rows = [row.build() for row in fitting[:limit]]
     if len(fitting) > limit:
         return Page(rows, fitting[limit - 1].key)
-    return Page(rows, seen[-1].key if seen and seen[-1].last else None)
+    if seen and seen[-1].last:
+        return Page(rows, seen[-1].key, scan_limit)
+    return Page(rows, None)
 
 
 def check_page_size(limit: int) -> None:

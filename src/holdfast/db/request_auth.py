@@ -29,7 +29,8 @@ WITH found AS MATERIALIZED (
 """
 _FOUND_SESSION: Final = f"""
 WITH found AS MATERIALIZED (
-    SELECT s.id, s.user_id, u.name, u.role::text, s.last_used_at < statement_timestamp() - interval '1 minute' AS stale
+    SELECT s.id, s.user_id, u.name, u.role::text, u.password_changed_at < u.created_at + interval '1 s' AS first_password,
+           s.last_used_at < statement_timestamp() - interval '1 minute' AS stale
     FROM sessions s JOIN users u ON u.id = s.user_id
     WHERE s.token_hash = %(hash)s AND {LIVE_SESSION} AND u.disabled_at IS NULL
 ), mine AS MATERIALIZED (
@@ -39,7 +40,7 @@ WITH found AS MATERIALIZED (
 )
 """  # noqa: S608 — a constant
 _FIND_KEY: Final = f"{_FOUND_KEY} SELECT id, user_id, name, role, key_name, scopes FROM found"  # noqa: S608 — a constant
-_FIND_SESSION: Final = f"{_FOUND_SESSION} SELECT id, user_id, name, role FROM found"  # noqa: S608 — a constant
+_FIND_SESSION: Final = f"{_FOUND_SESSION} SELECT id, user_id, name, role, first_password FROM found"  # noqa: S608 — a constant
 
 # A caller who is not found has no role, and is counted by the address.
 _COUNTED: Final = f"""
@@ -57,7 +58,7 @@ _AUTHENTICATE_KEY: Final = f"""
 {_FOUND_KEY} SELECT r.allowed, r.used, r.oldest, f.id, f.user_id, f.name, f.role, f.key_name, f.scopes {_COUNTED}
 """
 _AUTHENTICATE_SESSION: Final = f"""
-{_FOUND_SESSION} SELECT r.allowed, r.used, r.oldest, f.id, f.user_id, f.name, f.role {_COUNTED}
+{_FOUND_SESSION} SELECT r.allowed, r.used, r.oldest, f.id, f.user_id, f.name, f.role, f.first_password {_COUNTED}
 """
 
 
@@ -79,6 +80,8 @@ class SessionHolder(NamedTuple):
     user_id: int
     name: str
     role: str
+    first_password: bool
+    """The password is still the one that the account was made with."""
 
 
 class RateLimits(NamedTuple):

@@ -4,7 +4,7 @@ The rule: a trigger counts in `stats_fresh` what a transaction writes into the l
 everything counts once, and a figure is the sum of folded and fresh counts, read by one statement.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,11 +13,12 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from holdfast.db import periodic_locks
+from holdfast.db.planner_hints import fetch_with_settings
 from holdfast.db.rows import by_name
 from holdfast.errors import StoreError
 from holdfast.model.histograms import FETCH_MS
 from holdfast.model.outcome import PAGES, TREATMENT
-from holdfast.stats.records import Host
+from holdfast.stats.records import ErrorCause, Host
 
 KEPT: Final = timedelta(days=7)
 """How long minutes are kept. Days are kept without limit."""
@@ -188,6 +189,28 @@ ORDER BY l.pages DESC, l.requests DESC, d.domain
 """
 
 
+# The counts say when each cause was last met, within ten seconds or a minute: only that much of the log is read for its URL.
+_ERRORS: Final = """
+WITH counted AS MATERIALIZED (
+    SELECT outcome, sum(n)::bigint AS count, COALESCE(max(at) FILTER (WHERE fresh), max(at)) AS first,
+           CASE WHEN bool_or(fresh) THEN interval '10 seconds' ELSE interval '1 minute' END AS width
+    FROM (
+        SELECT at, o.outcome, o.n::bigint AS n, false AS fresh
+        FROM stats_minute CROSS JOIN LATERAL jsonb_each_text(outcomes) AS o(outcome, n)
+        WHERE at > now() - %(span)s::interval - interval '1 minute'
+        UNION ALL
+        SELECT at, label, n, true FROM stats_fresh
+        WHERE kind = 'fetch' AND at > now() - %(span)s::interval - interval '10 seconds'
+    ) s WHERE outcome = ANY(%(causes)s) GROUP BY outcome
+)
+SELECT c.outcome, c.count, l.crawled_at AS last_at, l.page_url AS example_url, d.domain FROM counted c
+CROSS JOIN LATERAL (
+    SELECT crawled_at, page_url, domain_id FROM crawl_log
+    WHERE crawled_at >= c.first AND crawled_at < c.first + c.width AND outcome = c.outcome ORDER BY crawled_at DESC LIMIT 1) l
+LEFT JOIN domains d ON d.id = l.domain_id ORDER BY c.count DESC, c.outcome
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """The result of a fold."""
@@ -291,3 +314,11 @@ def hosts(connection: psycopg.Connection, *, span: timedelta, limit: int) -> lis
     """Return the domains with the greatest numbers of pages in the last `span`. Reads the log of that time."""
     with connection.cursor(row_factory=by_name(Host)) as cursor:
         return cursor.execute(_HOSTS, {**_KINDS, "span": span, "limit": limit}).fetchall()
+
+
+def recent_errors(connection: psycopg.Connection, *, span: timedelta, causes: Collection[str]) -> list[ErrorCause]:
+    """Count the requests of the last `span`, in whole minutes, that ended with one of `causes`, the most frequent first. Of the log only
+    the last moments of each cause are read."""
+    values = {"span": span, "causes": sorted(causes)}
+    settings = {"max_parallel_workers_per_gather": "0"}
+    return fetch_with_settings(connection, settings, _ERRORS, values, row_factory=by_name(ErrorCause))

@@ -55,7 +55,7 @@ ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE SKIP LOCKED
 _FORCED: Final = """
 SELECT id FROM domains
 WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)
-  AND id > %(after)s AND id <> ALL(%(aside)s)
+  AND (%(domain)s::bigint IS NULL OR id = %(domain)s) AND id > %(after)s AND id <> ALL(%(aside)s)
 ORDER BY id LIMIT %(chunk)s FOR NO KEY UPDATE
 """
 _ABANDONED: Final = """
@@ -177,15 +177,30 @@ def release_expired(connection: psycopg.Connection, *, actor: str | None = None)
     return _raise_faults(freed + _free_dead_workers(connection, faults, actor, wait=True), faults)
 
 
-def force_release(connection: psycopg.Connection, *, worker: str | None, actor: str | None = None) -> int:
-    """Revoke all claims of `worker`, or of all workers (None), running or not; returns how many. `actor`: for the audit log.
+def force_release(
+    connection: psycopg.Connection,
+    *,
+    worker: str | None,
+    domain_id: int | None = None,
+    subject: str | None = None,
+    actor: str | None = None,
+) -> int:
+    """Revoke all claims of `worker` or on one domain, or with neither those of all workers, running or not; returns how many.
+    `actor` and `subject`, what was named: for the audit log.
 
     After: none of them is held and their work is ready; late writes of the old holders are fenced off. Raises StoreError with those
     that could not be freed; the rest are.
     """
     faults: list[str] = []
     return _raise_faults(
-        _in_chunks(connection, _FORCED, _revoke("forced", actor, worker), faults, {"worker": worker}, wait=True),
+        _in_chunks(
+            connection,
+            _FORCED,
+            _revoke("forced", actor, subject or worker),
+            faults,
+            {"worker": worker, "domain": domain_id},
+            wait=True,
+        ),
         faults,
     )
 
@@ -363,7 +378,7 @@ def _continue_jobs(connection: psycopg.Connection, faults: list[str]) -> int:
     return done + job_ends.finish_idle(connection)
 
 
-def _revoke(why: str, actor: str | None = None, worker: str | None = None) -> _Apply:
+def _revoke(why: str, actor: str | None = None, subject: str | None = None) -> _Apply:
     def apply(connection: psycopg.Connection, ids: Sequence[int]) -> None:
         # A dead worker has not released anything: its epoch ends at once, not with the next claim.
         connection.execute(_TAKE_AWAY, {"ids": list(ids), "why": why, "step": int(why == "silent")})
@@ -373,7 +388,7 @@ def _revoke(why: str, actor: str | None = None, worker: str | None = None) -> _A
         if actor is not None and ids:
             details = {"why": why, "claims": len(ids), "from_domain": ids[0], "to_domain": ids[-1]}
             audit.write(
-                connection, actor=actor, action="release", kind="claims", object_id=worker or "*", details=details
+                connection, actor=actor, action="release", kind="claims", object_id=subject or "*", details=details
             )
 
     return apply

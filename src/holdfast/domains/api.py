@@ -17,6 +17,7 @@ from holdfast.api.request_types import (
     Filter,
     IfMatch,
     SecretFields,
+    ShortText,
     Text,
     parse_if_match,
     set_etag,
@@ -25,10 +26,12 @@ from holdfast.api.request_types import Domain as DomainName
 from holdfast.api.responses import accepted, log_failures
 from holdfast.domains.records import (
     Domain,
+    DomainAction,
     DomainFacts,
     DomainFilter,
     DomainReset,
     MaintenanceWindow,
+    MatchingDomains,
     RobotsFile,
     Tenure,
     Transition,
@@ -37,6 +40,7 @@ from holdfast.domains.records import (
 from holdfast.domains.service import ALIASES, KEYS, parse_assignments
 from holdfast.errors import UsageError
 from holdfast.model.domain import Status
+from holdfast.operations.handlers import CHANGE_DOMAINS
 from holdfast.operations.records import Operation
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["domains"])
@@ -102,6 +106,46 @@ class Reset(Body):
     """The reason of a reset."""
 
     reason: Annotated[Text, Field(max_length=200, examples=["the site was moved"])] = "by the API"
+
+
+class MatchingFilter(Body):
+    """An action, and the filter of the domains that it changes."""
+
+    action: DomainAction
+    """`reset`: as one domain is reset; `unblock`: blocked and unreachable ones; `switch-off`, `switch-on`: whether they are crawled."""
+    status: Status | None = None
+    active: bool | None = None
+    claimed: bool | None = None
+    """Only those that a worker holds, or that none holds."""
+    worker: ShortText | None = None
+    """Only those that this worker holds."""
+    name: ShortText | None = None
+    """The beginning of the name."""
+    parent: ShortText | None = None
+    """Only sub-domains of this registrable domain."""
+    all_domains: bool = False
+    """All domains are meant. It must be said if there is no filter."""
+
+    def where(self) -> DomainFilter:
+        """The filter. Raises UsageError if there is none and `all_domains` is not set."""
+        where = DomainFilter(self.status, self.active, self.claimed, self.worker, self.name, self.parent)
+        if not (where.given() or self.all_domains):
+            raise UsageError("Give a filter, such as `status`; `all_domains` applies it to all domains.")
+        return where
+
+
+class BulkAction(MatchingFilter):
+    """An action on all domains that match a filter."""
+
+    reason: Annotated[Text, Field(max_length=200)] = "by the API"
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the operation."""
+        self.where()
+        chosen = self.model_dump(
+            include={"status", "active", "claimed", "worker", "name", "parent"}, exclude_none=True, mode="json"
+        )
+        return {"action": str(self.action), "reason": self.reason, "filter": chosen}
 
 
 class Window(Body):
@@ -231,6 +275,19 @@ def unblock(domain: DomainName, services: Services, caller: Caller, body: Reset 
     """From blocked or unreachable: the cool-down and the number of blocks are forgotten, and URLs that wait, were refused or could not be
     reached are crawled, not all pages. A domain that is neither is refused (409)."""
     return services.domains.unblock(domain, (body or Reset()).reason, actor=caller.name)
+
+
+@router.post("/api/admin/domains/bulk/count", summary="Count the domains that a bulk action changes")
+def count_matching(body: MatchingFilter, services: Services) -> MatchingDomains:
+    """Those that match the filter and are not in the requested state already. Nothing is changed."""
+    return services.domains.count_matching(body.action, body.where())
+
+
+@router.post("/api/admin/domains/bulk", summary="Change all domains that match a filter", status_code=202)
+def change_matching(body: BulkAction, services: Services, caller: Caller, response: Response) -> Operation:
+    """In the background, one domain after the other; domains that are found meanwhile stay as they are."""
+    arguments = body.arguments()
+    return accepted(response, services.operations.ask(CHANGE_DOMAINS, arguments, actor=caller.name))
 
 
 @router.post("/api/admin/priorities", summary="Recalculate the priorities of all domains", status_code=202)

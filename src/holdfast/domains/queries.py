@@ -14,7 +14,7 @@ from psycopg import sql
 
 from holdfast.db import budget, claimable, domains, jobs, transitions
 from holdfast.db.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
-from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
+from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, Range, SortColumn
 from holdfast.db.rows import by_name
 from holdfast.domains.records import (
     Domain,
@@ -22,8 +22,8 @@ from holdfast.domains.records import (
     DomainSettings,
     DomainWork,
     MaintenanceWindow,
-    RobotsFile,
     StatusChange,
+    StoredRobots,
     Tenure,
     Transition,
 )
@@ -65,6 +65,7 @@ SELECT j.name AS job, j.state::text AS job_state, job_wants_refresh(j) AS refres
        jd.discovered, jd.waiting, jd.done, jd.denied, jd.failed
 FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id WHERE jd.domain_id = %(id)s ORDER BY j.id
 """
+_PAGES_OF: Final = "SELECT COALESCE(sum(LEAST(pages, done)), 0) FROM job_domains WHERE domain_id = %(id)s"
 _TRANSITIONS: Final = """
 SELECT at, from_status::text, to_status::text, reason, worker FROM domain_transitions
 WHERE domain_id = %(id)s ORDER BY version DESC LIMIT %(limit)s
@@ -123,6 +124,11 @@ _NAME: Final = SortColumn("t.domain", str)
 _ID: Final = SortColumn("t.id", int)
 _ID_DOWN: Final = SortColumn("t.id", int, descending=True)
 
+
+def _name(name: str) -> str:
+    return name
+
+
 DOMAINS: Final = Listing(
     "domains",
     _LISTED,
@@ -155,6 +161,23 @@ DOMAINS: Final = Listing(
     selective=frozenset({"status", "inactive", "held", "worker", "prefix", "parent", "sub", "windows"}),
 )
 """The list of domains."""
+MATCHING: Final = Listing(
+    "domains",
+    "t.domain AS name",
+    _name,
+    {
+        **DOMAINS.filters,
+        "stopped": "t.status IN ('blocked', 'unreachable')",
+        "known_at": "t.first_seen_at <= %(known_at)s::timestamptz",
+        "not_retried_since": "(t.retried_at IS NULL OR t.retried_at < %(not_retried_since)s::timestamptz)",
+    },
+    {"oldest": DOMAINS.orders["oldest"]},
+    condition=DOMAINS.condition,
+    selective=DOMAINS.selective | {"stopped"},
+)
+"""The names of the domains that an action changes, the oldest first."""
+COUNT_LIMIT: Final = 100_000
+"""Domains that are looked at to count those that a filter matches."""
 TRANSITIONS: Final = Listing(
     "domain_transitions",
     "t.version, t.at, t.from_status::text, t.to_status::text, t.reason, t.worker, t.claim_epoch AS epoch",
@@ -206,7 +229,7 @@ _as_columns: Final = by_name(DomainColumns)
 _as_work: Final = by_name(DomainWork)
 _as_change: Final = by_name(StatusChange)
 _as_tenure: Final = by_name(Tenure)
-_as_robots: Final = by_name(RobotsFile, origin=_origin)
+_as_robots: Final = by_name(StoredRobots, origin=_origin)
 
 
 def get(connection: psycopg.Connection, domain: str) -> DomainColumns:
@@ -238,6 +261,35 @@ def by_yield(connection: psycopg.Connection, *, limit: int) -> list[DomainColumn
         return cursor.execute(query, {"limit": limit}).fetchall()
 
 
+def count_matching(connection: psycopg.Connection, filters: Mapping[str, object]) -> tuple[int, int, bool]:
+    """Count the domains that match filters of `MATCHING`, and those of them that are held; the last value is False if there are more
+    domains than `COUNT_LIMIT` to look at."""
+    found = filters.keys() & MATCHING.selective
+    where = " AND ".join([MATCHING.condition, *(f"({MATCHING.filters[name]})" for name in sorted(found))])
+    fits = " AND ".join(["true", *(f"({MATCHING.filters[name]})" for name in sorted(filters.keys() - found))])
+    query = f"""
+        SELECT count(*) FILTER (WHERE fits), count(*) FILTER (WHERE fits AND held), count(*) <= {COUNT_LIMIT} FROM (
+            SELECT ({fits}) IS TRUE AS fits, t.claimed_by IS NOT NULL AS held FROM domains t WHERE {where} LIMIT {COUNT_LIMIT + 1}) seen
+    """  # noqa: S608 — constants
+    row = connection.execute(query.encode(), filters, prepare=False).fetchone()
+    assert row is not None  # noqa: S101 — an aggregate answers with a row
+    domains_found, held, exact = row
+    return (domains_found if exact else min(domains_found, COUNT_LIMIT)), held, exact
+
+
+def matching(
+    connection: psycopg.Connection, filters: Mapping[str, object], *, after: Key | None, limit: int
+) -> Page[str]:
+    """Return one page of the names of domains that match filters of `MATCHING`, the oldest first."""
+    return MATCHING.page(connection, filters, order="oldest", after=after, limit=limit)
+
+
+def pages_of(connection: psycopg.Connection, domain_id: int) -> int:
+    """Return how many pages the jobs of a domain have, at most."""
+    row = connection.execute(_PAGES_OF, {"id": domain_id}).fetchone()
+    return int(row[0]) if row else 0
+
+
 def work_of(connection: psycopg.Connection, domain_id: int) -> list[DomainWork]:
     """Return the work of each job on a domain."""
     with connection.cursor(row_factory=_as_work) as cursor:
@@ -256,7 +308,7 @@ def tenures_of(connection: psycopg.Connection, domain_id: int, *, limit: int = 1
         return cursor.execute(_TENURES, {"id": domain_id, "limit": limit}).fetchall()
 
 
-def robots_of(connection: psycopg.Connection, domain_id: int) -> list[RobotsFile]:
+def robots_of(connection: psycopg.Connection, domain_id: int) -> list[StoredRobots]:
     """Return the robots.txt of each origin of a domain that was requested."""
     with connection.cursor(row_factory=_as_robots) as cursor:
         return cursor.execute(_ROBOTS, {"id": domain_id}).fetchall()
@@ -269,9 +321,15 @@ def add(connection: psycopg.Connection, seed: Seed, *, defaults: NewDomains) -> 
 
 
 def edit(
-    connection: psycopg.Connection, domain: str, changes: Mapping[str, object], *, version: int | None = None
+    connection: psycopg.Connection,
+    domain: str,
+    changes: Mapping[str, object],
+    *,
+    version: int | None = None,
+    settings_version: int | None = None,
 ) -> DomainColumns:
-    """Change a domain's configuration, and return the domain. With `version` only if it was not changed since that version, else Changed.
+    """Change a domain's configuration, and return the domain. With `version` only if it was not changed since that version, else Changed;
+    with `settings_version` only if no operator has edited it since that one, whatever its status did.
 
     After: the columns are changed and `version` is one higher; a domain switched off is not ready, one switched on may be. Waits that
     followed from its former settings are over. With the commit a worker that holds it is notified, and begins its visit anew.
@@ -280,12 +338,14 @@ def edit(
     assert not unknown, unknown  # noqa: S101 — names come from the service, never from outside
     with connection.transaction():
         row = connection.execute(
-            "SELECT id, version FROM domains WHERE domain = %s FOR NO KEY UPDATE", (domain,)
+            "SELECT id, version, settings_version FROM domains WHERE domain = %s FOR NO KEY UPDATE", (domain,)
         ).fetchone()
         if row is None:
             return get(connection, domain)
         if version is not None and row[1] != version:
             raise Changed(f"{domain} was changed meanwhile (version {row[1]}, not {version}); look at it again.")
+        if settings_version is not None and row[2] != settings_version:
+            raise Changed(f"The settings of {domain} were changed meanwhile; look at them again.")
         if _BUDGET in changes:  # a number that a person sets is a limit; the default is the size of a share
             changes = {**changes, "max_pages_is_limit": changes[_BUDGET] is not None}
         if _PARSER in changes:  # a parser that a person sets also parses the pages of crawls, not only those of tasks

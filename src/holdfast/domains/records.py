@@ -1,7 +1,8 @@
 """Domains: as they are listed, with all their columns, their history, their maintenance windows, and the filters of their lists."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TypedDict
 
 from holdfast.model.domain import Status
@@ -194,8 +195,45 @@ class DomainReset:
     """URLs that wait to be crawled."""
 
 
+class DomainAction(StrEnum):
+    """What is done to all domains that a filter matches."""
+
+    RESET = "reset"
+    UNBLOCK = "unblock"
+    """Only blocked and unreachable ones."""
+    SWITCH_OFF = "switch-off"
+    SWITCH_ON = "switch-on"
+
+
 @record
-class RobotsFile:
+class MatchingDomains:
+    """How many domains an action on a filter changes."""
+
+    action: DomainAction
+    domains: int
+    held: int
+    """Of these, domains that a worker holds."""
+    exact: bool
+    """False: there are more, which were not counted."""
+
+
+@record
+class RemovalPreview:
+    """What the removal of a domain deletes."""
+
+    domain: str
+    urls: int
+    """URLs of all jobs."""
+    pages: int
+    """Pages of all jobs, at most; the archive keeps their responses."""
+    jobs: int
+    """Jobs that have work there."""
+    problem: str | None
+    """Why it cannot be removed now."""
+
+
+@record
+class StoredRobots:
     """The robots.txt of an origin, as it was fetched last."""
 
     url: str
@@ -211,6 +249,22 @@ class RobotsFile:
     fresh_until: datetime | None
     fresh: bool
     """Whether it need not be fetched again yet."""
+
+
+@record
+class RobotsFile(StoredRobots):
+    """The robots.txt of an origin, as it was fetched last, and what counts for us in it."""
+
+    agent: str = ""
+    """The name by which we look for our group in it: the product token of our user agent."""
+    group: str | None = None
+    """The group that counts for us, in lower case: ours, or `*`; null: there is none, so everything is allowed."""
+    applied_lines: list[int] = field(default_factory=list)
+    """The numbers of the lines of that group, from 1."""
+    crawl_delay_seconds: float | None = None
+    """The delay that it asks us for, before `politeness.max_crawl_delay` limits it."""
+    sitemaps: list[str] = field(default_factory=list)
+    """The sitemaps that it names, as written."""
 
 
 @record

@@ -1,9 +1,10 @@
 """Domains: list, show, configure, reset, unblock, remove, recalculate priorities."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.control.parsers import check_known
@@ -15,18 +16,22 @@ from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries
 from holdfast.domains.records import (
     Domain,
+    DomainAction,
     DomainColumns,
     DomainDetails,
     DomainFacts,
     DomainFilter,
     DomainReset,
     MaintenanceWindow,
+    MatchingDomains,
+    RemovalPreview,
     RobotsFile,
+    StoredRobots,
     Tenure,
     Transition,
     WindowFilter,
 )
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.activity import DelaySource
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
@@ -36,12 +41,17 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.model.request_secrets import RequestSecrets, check_user_agent, domain_origins
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import check_parameter_names
+from holdfast.politeness.robots_txt import PRODUCT, Robots, product_token
 from holdfast.settings import Parsing
 
 KIND: Final = "domain"
 _DEFAULTS: Final = NewDomains()
 _DAY: Final = 86_400
+_CHUNK: Final = 500
+"""Domains that are looked up at once to change them."""
 _MAX_PARAMETERS: Final = 100
+_MAX_SITEMAPS: Final = 100
+"""Sitemaps of a robots.txt that are shown."""
 _WORDS: Final = {
     "yes": True,
     "true": True,
@@ -64,6 +74,15 @@ class AddedDomain:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedDomains:
+    """The result of `change_matching`."""
+
+    changed: int
+    skipped: int
+    """Domains that were removed, or no longer fitted the action, when their turn came."""
+
+
+@dataclass(frozen=True, slots=True)
 class DomainService:
     """The domains of one database."""
 
@@ -75,6 +94,8 @@ class DomainService:
     """Seals secrets; needed to set any."""
     parsing: Parsing | None = None
     """Where parsers are found; None: the name of a parser is not checked."""
+    user_agent: str = PRODUCT
+    """The user agent of domains without an own one."""
 
     # Lists. In each, `after` is the `next` of the page before.
 
@@ -150,9 +171,12 @@ class DomainService:
         return DomainDetails(**asdict(found), secrets=secrets, delay_in_force_seconds=delay, delay_source=source)
 
     def robots(self, name: str) -> list[RobotsFile]:
-        """Return the robots.txt of each origin of a domain that was requested. Raises NotFound."""
+        """Return the robots.txt of each origin of a domain that was requested, with the lines that count for our user agent. Raises
+        NotFound."""
         with self.database.session() as connection:
-            return queries.robots_of(connection, domains.id_of(connection, self.canonical(name)))
+            found = queries.get(connection, self.canonical(name))
+            agent = product_token(found.user_agent or self.user_agent)
+            return [_with_applied_lines(file, agent) for file in queries.robots_of(connection, found.id)]
 
     def add(
         self,
@@ -175,6 +199,15 @@ class DomainService:
                     details = self._set_secrets(connection, row, secrets, plain_http=plain_http)
                 self._record(connection, actor, "add", seed.domain, {**(changes or {}), **details})
         return AddedDomain(seed.domain, created)
+
+    def preview_removal(self, name: str) -> RemovalPreview:
+        """Count what `remove` would delete, and say whether it would be refused now. Raises NotFound."""
+        with self.database.session() as connection:
+            found = queries.get(connection, self.canonical(name))
+            work = queries.work_of(connection, found.id)
+            pages = queries.pages_of(connection, found.id)
+            problem = domain_removal.problem(connection, found.domain)
+        return RemovalPreview(found.domain, sum(one.discovered for one in work), pages, len(work), problem)
 
     def remove(self, name: str, *, actor: str) -> domain_removal.Removed:
         """Remove a domain, which is quick: no query finds it any more. `forget` deletes its rows. Raises Refused while it is in use.
@@ -224,6 +257,61 @@ class DomainService:
         waiting = sum(work.waiting for work in queries.work_of(connection, before.id))
         return DomainReset(before.domain, before.status, was_held_by, waiting)
 
+    # Many domains
+
+    def count_matching(self, action: DomainAction, where: DomainFilter) -> MatchingDomains:
+        """Count the domains that `change_matching` would change, up to `queries.COUNT_LIMIT`. Raises UsageError."""
+        with self.database.session() as connection:
+            count, held, exact = queries.count_matching(connection, _matching(action, where))
+        return MatchingDomains(action, count, held, exact)
+
+    def change_matching(
+        self,
+        action: DomainAction,
+        where: DomainFilter,
+        why: str,
+        *,
+        actor: str,
+        known_at: datetime | None = None,
+        again: bool = False,
+        watch: Callable[[int], None] = lambda _: None,
+    ) -> ChangedDomains:
+        """Apply an action to every domain that matches a filter, each in a transaction of its own. Raises UsageError.
+
+        Domains that were found after `known_at` stay as they are. `again`: this call repeats one that was interrupted, so domains that
+        were reset or unblocked since `known_at` are left out. `watch` is called with the number of domains so far.
+        """
+        filters = _matching(action, where)
+        if known_at is not None:
+            filters["known_at"] = known_at
+            if again and action is DomainAction.RESET:
+                filters["not_retried_since"] = known_at
+        changed = skipped = 0
+        after: Key | None = None
+        while True:
+            with self.database.session() as connection:
+                found = queries.matching(connection, filters, after=after, limit=_CHUNK)
+            for name in found.rows:
+                try:
+                    self._apply(action, name, why, actor=actor)
+                    changed += 1
+                except (NotFound, Refused):  # it was removed or changed meanwhile
+                    skipped += 1
+                watch(changed)
+            if found.next is None:
+                return ChangedDomains(changed, skipped)
+            after = found.next
+
+    def _apply(self, action: DomainAction, name: str, why: str, *, actor: str) -> None:
+        if action is DomainAction.RESET:
+            self.reset(name, why, actor=actor)
+        elif action is DomainAction.UNBLOCK:
+            self.unblock(name, why, actor=actor)
+        else:
+            self.configure(name, {"is_active": action is DomainAction.SWITCH_ON}, actor=actor)
+
+    # Configuration
+
     def configure(
         self,
         name: str,
@@ -231,17 +319,21 @@ class DomainService:
         version: int | None = None,
         *,
         actor: str,
+        settings_version: int | None = None,
         secrets: RequestSecrets | None = None,
         plain_http: bool = False,
     ) -> DomainDetails:
         """Change columns of a domain's configuration (see `parse_assignments`) and the secrets that are sent to it; returns the domain.
-        With `version` only if it was not changed since that version, else Changed.
+        With `version` only if it was not changed since that version, else Changed; with `settings_version` only if no operator has edited
+        it since that one.
 
         `plain_http`: the secrets are sent over http, too. After: a worker that visits the domain applies it within two seconds.
         """
         self._check(self.canonical(name), changes)
         with self.database.session() as connection, connection.transaction():
-            after = queries.edit(connection, self.canonical(name), changes, version=version)
+            after = queries.edit(
+                connection, self.canonical(name), changes, version=version, settings_version=settings_version
+            )
             details = self._set_secrets(connection, after, secrets, plain_http=plain_http)
             self._record(connection, actor, "edit", after.domain, {**changes, **details})
             return self._details(connection, after)
@@ -288,6 +380,33 @@ class DomainService:
             for key, value in details.items()
         }
         audit.write(connection, actor=actor, action=action, kind=KIND, object_id=domain, details=values)
+
+
+def _matching(action: DomainAction, where: DomainFilter) -> dict[str, object]:
+    """The filters of the domains that an action changes: those that match, and are not in the requested state already."""
+    needed: dict[DomainAction, dict[str, object]] = {
+        DomainAction.RESET: {},
+        DomainAction.UNBLOCK: {"stopped": True},
+        DomainAction.SWITCH_OFF: {"active": True},
+        DomainAction.SWITCH_ON: {"inactive": True},
+    }
+    return {**where.given(), **needed[action]}
+
+
+def _with_applied_lines(file: StoredRobots, agent: str) -> RobotsFile:
+    """Add which lines of a robots.txt count for an agent."""
+    if file.content is None:
+        return RobotsFile(**asdict(file), agent=agent)
+    robots = Robots(file.content, max_crawl_delay=math.inf)
+    applied = robots.applied_lines(agent)
+    return RobotsFile(
+        **asdict(file),
+        agent=agent,
+        group=applied.group,
+        applied_lines=list(applied.numbers),
+        crawl_delay_seconds=robots.crawl_delay(agent),
+        sitemaps=list(robots.sitemaps()[:_MAX_SITEMAPS]),
+    )
 
 
 def parse_assignments(words: Sequence[str]) -> dict[str, object]:

@@ -37,6 +37,7 @@ ITEMS: Final = Listing(
         "url_key": Equals("t.url_key", "%(url_key)s::bytea"),
         "job": Equals("t.job_id", "%(job)s::bigint"),
         "parser": "t.parser = %(parser)s",
+        "position": "t.position = %(position)s",
     },
     {"key": Order(_KEY, (("domain", "url_key"), ("domain",), ()))},
     joins="""

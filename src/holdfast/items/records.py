@@ -1,8 +1,10 @@
 """Items that parsers found on pages of crawls, counts of parsed pages, and the filter of the list."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from holdfast.errors import UsageError
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.record import record
 
@@ -47,3 +49,13 @@ class ItemFilter(ListFilter):
     job: str | int | None = None
     """By name or id."""
     parser: str | None = None
+    position: int | None = None
+    """On its page, from 0."""
+
+    def given(self) -> dict[str, object]:
+        """Return the filters that are present, by the names of the query. Raises UsageError."""
+        if self.position is None:
+            return ListFilter.given(self)
+        if not 0 <= self.position < 2**31:
+            raise UsageError(f"No item has the position {self.position}: the first one of a page is 0.")
+        return {**ListFilter.given(replace(self, position=None)), "position": self.position}

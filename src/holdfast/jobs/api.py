@@ -336,7 +336,7 @@ def domains(
 
 @router.get("/api/jobs/{job}/comparison", summary="What a crawl changed", responses=documented(404))
 def compare(job: JobName, services: Services, caller: Caller) -> Comparison:
-    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged. A count of 100,000 is
+    """The last crawl of a job compared with the one before: pages that are new, changed, gone, failed or unchanged. A count of 10,000 is
     a lower bound (`at_least`)."""
     return services.jobs(caller).compare(job)
 

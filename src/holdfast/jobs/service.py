@@ -141,8 +141,9 @@ class JobService:
             found = comparison.counts(connection, job_id, crawl)
         capped = [change for change, count in found.items() if count >= comparison.COUNT_LIMIT]
         fetched = found[PageChange.NEW] + found[PageChange.CHANGED] + found[PageChange.UNCHANGED]
-        if fetched >= comparison.COUNT_LIMIT and PageChange.UNCHANGED not in capped:
-            capped.append(PageChange.UNCHANGED)
+        rest = PageChange.UNCHANGED if crawl.previous_started_at else PageChange.NEW
+        if fetched >= comparison.COUNT_LIMIT and rest not in capped:
+            capped.append(rest)
         return Comparison(
             crawl.job,
             crawl.id,

@@ -67,6 +67,8 @@ class Principal:
     """The id of the session or the key."""
     csrf: str | None = None
     """The CSRF token of a session, which a request that changes something must repeat."""
+    first_password: bool = False
+    """Of a session: whether the password is still the one that the account was made with."""
 
 
 ANONYMOUS: Final = Principal("anonymous", Role.ANONYMOUS)

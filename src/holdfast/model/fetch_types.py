@@ -7,6 +7,7 @@ no NUL, no lone surrogate.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyFault, ProxyRoute, ProxyUse
@@ -98,6 +99,15 @@ class FetchResult:
     """The use of a proxy by a page's request, once the answer is settled."""
 
 
+class Anchor(NamedTuple):
+    """A link of a page, with its text."""
+
+    href: str
+    """As written, without white space around it."""
+    text: str
+    rel: str
+
+
 @dataclass(slots=True)
 class ParsedPage:
     """The content of a page: text, links, metadata."""
@@ -137,6 +147,10 @@ class ParsedPage:
     """The page has little content except a test for humans."""
     problem: str | None = None
     """Why the page could be read only in part (the parser died, was stopped, or could not handle the page)."""
+    anchors: list[Anchor] = field(default_factory=list)
+    """Links with their texts, in page order, also repeated ones and rel=nofollow. Only if they are asked for: a crawl needs none."""
+    anchors_cut: int = 0
+    """Anchors beyond the limit of a page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Handlers of operations: verify, recalculate priorities, restart a batch, clear the frontier, purge pages.
+"""Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge pages.
 
 The rule: a handler may run twice, and reports its progress often enough that it can be stopped.
 """
@@ -11,14 +11,17 @@ from typing import Any, Final
 
 from holdfast.control.verify import Verifier
 from holdfast.db.verify import Finding
+from holdfast.domains.records import DomainAction, DomainFilter
 from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
+from holdfast.model.domain import Status
 from holdfast.operations.service import AGAIN, ASKED_AT, Handler, Report, argument
 from holdfast.pages.service import PageService
 from holdfast.tasks.service import TaskService
 
 VERIFY: Final = "verify"
 PRIORITIES: Final = "recalculate-priorities"
+CHANGE_DOMAINS: Final = "change-domains"
 RESTART_BATCH: Final = "restart-batch"
 CLEAR: Final = "clear-frontier"
 PURGE: Final = "purge-pages"
@@ -43,6 +46,7 @@ class OperationHandlers:
         return {
             VERIFY: self.verify,
             PRIORITIES: self.recalculate,
+            CHANGE_DOMAINS: self.change_domains,
             RESTART_BATCH: self.restart_batch,
             CLEAR: self.clear,
             PURGE: self.purge,
@@ -71,6 +75,22 @@ class OperationHandlers:
         for seen, changed, total in self.domains.recalculate():
             report({"domains": seen, "of": total, "changed": changed})
         return {"domains": seen, "changed": changed}
+
+    def change_domains(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Reset, unblock or switch all domains that match a filter."""
+        where = {**arguments["filter"]}
+        if "status" in where:
+            where["status"] = Status(where["status"])
+        done = self.domains.change_matching(
+            DomainAction(argument(arguments, "action")),
+            DomainFilter(**where),
+            argument(arguments, "reason"),
+            actor=actor,
+            known_at=datetime.fromisoformat(argument(arguments, ASKED_AT)),
+            again=bool(arguments.get(AGAIN)),
+            watch=lambda changed: report({"domains": changed}),
+        )
+        return {"domains": done.changed, "skipped": done.skipped}
 
     def restart_batch(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
         """Restart all tasks of a batch that are not under way."""

@@ -1,4 +1,4 @@
-"""Routes of pages: list, facts of a URL, its versions and their differences, purge; and of what concerns several nouns: explain, export."""
+"""Routes of pages: list and search, facts, versions and archived source of a URL, purge; and of several nouns: explain, export."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,16 @@ from holdfast.api.responses import accepted
 from holdfast.control.explain import UrlStory
 from holdfast.model.outcome import Outcome
 from holdfast.operations.records import Operation
-from holdfast.pages.records import CrawledPage, Explanation, PageDiff, PageFacts, PageFilter, PageVersion
+from holdfast.pages.records import (
+    ArchivedPage,
+    CrawledPage,
+    Explanation,
+    PageCount,
+    PageDiff,
+    PageFacts,
+    PageFilter,
+    PageVersion,
+)
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["pages"])
 
@@ -40,13 +49,29 @@ def pages(
     content_hash: Annotated[
         str | None, Query(pattern="^([0-9a-fA-F]{2}){1,64}$", description="Only pages that say the same.")
     ] = None,
+    url_prefix: Annotated[
+        Filter,
+        Query(
+            description="What the URL begins with: a host, and perhaps the beginning of a path. Without a scheme both "
+            "http and https are meant.",
+            examples=["https://example.com/news/"],
+        ),
+    ] = None,
+    title: Annotated[
+        Filter,
+        Query(
+            description='Words of the title, in any order; `"two words"` in quotes next to each other, `-word` absent.',
+            examples=["annual report -draft"],
+        ),
+    ] = None,
     since: Since = None,
     until: Until = None,
     order: Literal["newest", "oldest", "key"] = "newest",
     cursor: CursorText = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[CrawledPage]:
-    """The last response for each URL, by default the newest first."""
+    """The last response for each URL, by default the newest first. A search by title or URL prefix looks at no more than 10,000
+    pages at once: `scanned` says so, and `next` goes on."""
     where = PageFilter(
         domain=domain,
         job=job,
@@ -55,11 +80,13 @@ def pages(
         outcome=outcome,
         content_type=content_type or None,
         content_hash=content_hash,
+        url_prefix=url_prefix or None,
+        title=title or None,
         since=since,
         until=until,
     )
     found = services.pages.page(where, order=order, after=decode_list_cursor("pages", order, cursor), limit=limit)
-    return keyset_page(request, response, found.rows, found.next)
+    return keyset_page(request, response, found.rows, found.next, found.scanned)
 
 
 @router.get("/api/pages/page", summary="A page", responses=documented(404))
@@ -86,6 +113,24 @@ def diff(
     """The differences between two versions, by their numbers: facts, and the unified diff of their texts, which are read from the
     archive on the server's machine."""
     return services.pages.diff(url, job, older, newer)
+
+
+@router.get("/api/pages/source", summary="The archived source of a page", responses=documented(404))
+def source(url: _Url, services: Services, job: _Job = None) -> ArchivedPage:
+    """The newest archived response for a URL: status line, headers, body as text, visible text and links. Always JSON: no page of
+    the web is ever sent as HTML. If the response is not archived on this machine, `missing` says why."""
+    return services.pages.source(url, job)
+
+
+@router.get("/api/pages/count", summary="How many pages a purge would delete", responses=documented(404))
+def count(
+    services: Services,
+    job: _Job = None,
+    domain: _Domain = None,
+    before: Annotated[Until, Query(description="Only what was fetched before this time.")] = None,
+) -> PageCount:
+    """Exactly up to 100,000."""
+    return services.pages.count_purge(job, domain, before)
 
 
 @router.delete(

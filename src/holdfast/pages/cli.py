@@ -9,7 +9,6 @@ from holdfast.cli import command_context, output
 from holdfast.cli.help import Command, Group
 from holdfast.model.seed_lines import make_seed
 from holdfast.pages.records import FactChange, PageDiff, PageVersion
-from holdfast.pages.service import PageService
 
 app = typer.Typer(cls=Group, help="Pages: their versions, and what changed.", no_args_is_help=True)
 
@@ -39,7 +38,7 @@ def _pages(ctx: typer.Context, url: str) -> Pages:
         from holdfast.cli.remote.pages import RemotePages
 
         return RemotePages(context.client)
-    return PageService(context.store(), rules, registrable, factories.archive_folder(settings))
+    return factories.page_service(settings, context.store())
 
 
 @app.command("versions", cls=Command)

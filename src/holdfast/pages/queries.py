@@ -13,10 +13,12 @@ import psycopg
 
 from holdfast.db.keyset_pagination import Equals, Listing, Order, Range, SortColumn
 from holdfast.db.rows import by_name, select_list
-from holdfast.pages.records import CrawledPage, PageFacts, PageVersion, StoredVersion
+from holdfast.pages.records import CrawledPage, PageCount, PageFacts, PageVersion, StoredVersion
 
 CHUNK: Final = 5_000
 """Pages that are purged in one transaction."""
+COUNTED: Final = 100_000
+"""Pages up to which the extent of a purge is counted."""
 _PROBLEM: Final = "COALESCE({page}.problem, CASE WHEN f.state = 'failed' THEN f.reason END)"
 
 _UP: Final = (SortColumn("t.domain_id", int), SortColumn("t.job_id", int), SortColumn("t.url_key", bytes))
@@ -43,6 +45,10 @@ PAGES: Final = Listing(
         "outcome": "t.outcome = %(outcome)s",
         "content_type": "starts_with(t.content_type, %(content_type)s)",
         "content_hash": "t.content_hash = %(content_hash)s::bytea",
+        # A scalar subselect: for EXISTS the planner might read the whole frontier first.
+        "url_prefix": """(SELECT u.url ^@ ANY(%(url_prefix)s::text[]) FROM url_frontier u
+            WHERE u.domain_id = t.domain_id AND u.job_id = t.job_id AND u.url_key = t.url_key)""",
+        "title": "to_tsvector('simple', t.title) @@ websearch_to_tsquery('simple', %(title)s)",
         "since": Range("t.crawled_at", at_least="%(since)s::timestamptz"),
         "until": Range("t.crawled_at", below="%(until)s::timestamptz"),
     },
@@ -165,6 +171,20 @@ def versions(
         return cursor.execute(_VERSIONS, key | {"jobs": jobs, "limit": limit}).fetchall()
 
 
+# Texts ----------------------------------------------------------------------------------------------------------------
+
+_TEXT: Final = """
+SELECT t.body FROM page_texts t JOIN crawl_jobs j ON j.id = t.job_id
+WHERE t.domain_id = %(domain)s AND t.url_key = %(key)s AND j.name = %(job)s AND j.deleted_at IS NULL
+"""
+
+
+def stored_text(connection: psycopg.Connection, domain_id: int, url_key: bytes, job: str) -> bytes | None:
+    """Return the stored text of a page, compressed by zstd; None: it is not stored."""
+    row = connection.execute(_TEXT, {"domain": domain_id, "key": url_key, "job": job}).fetchone()
+    return None if row is None else row[0]
+
+
 # Purge ----------------------------------------------------------------------------------------------------------------
 
 # An order that another one covers is not needed any more.
@@ -203,6 +223,22 @@ WITH chunk AS MATERIALIZED (
 )
 SELECT count(*) FROM gone
 """
+
+
+_COUNT: Final = (
+    "SELECT count(*) FROM (SELECT FROM crawled_pages WHERE crawled_at < %(before)s {wanted} LIMIT %(limit)s) few"
+)
+
+
+def count_purge(
+    connection: psycopg.Connection, *, job_id: int | None, domain_id: int | None, before: datetime
+) -> PageCount:
+    """Count the pages that a purge would delete: exactly up to `COUNTED`."""
+    wanted = " ".join(_ONLY[name] for name, value in (("job", job_id), ("domain", domain_id)) if value)
+    values = {"before": before, "job": job_id, "domain": domain_id, "limit": COUNTED + 1}
+    row = connection.execute(_COUNT.format(wanted=wanted), values, prepare=False).fetchone()
+    count = 0 if row is None else row[0]
+    return PageCount(min(count, COUNTED), count > COUNTED)
 
 
 @dataclass(slots=True)

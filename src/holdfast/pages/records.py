@@ -1,4 +1,5 @@
-"""Pages: the last response for each URL, what an export and `explain` show of it, the log of requests, and the filter of the list.
+"""Pages: the last response for each URL, what an export and `explain` show of it, its archived source, the log of requests, and the
+filter of the list.
 
 The rule: a column of `crawled_pages` that people see is a field of these records. Queries, exports, the API, the client and `explain` take
 their columns from here.
@@ -98,6 +99,68 @@ class PageFacts:
     """Errors in a row of its domain."""
     content_language: str | None = None
     """From `<html lang>`, else from the header `Content-Language`; in lower case."""
+
+
+@record
+class PageLink:
+    """A link on a page."""
+
+    url: str
+    """Absolute."""
+    text: str
+    """Visible text of the link, at most 200 characters."""
+    rel: str
+    """As the page writes it, such as `nofollow`; empty: none."""
+
+
+@record
+class ArchivedPage:
+    """The archived response for a URL: what the server sent, and what the page says. Where a part is null, a sentence says why."""
+
+    url: str
+    domain: str
+    job: str
+    state: str
+    """Of the URL: `waiting`, `done`, `denied` or `failed`."""
+    fetched_at: datetime | None
+    """When the response was fetched; null: `missing` says why."""
+    status_line: str | None
+    """Such as `HTTP/1.1 200 OK`."""
+    headers: dict[str, str]
+    """By name in lower case. Those that do not describe the decoded body begin with `x-archive-orig-`."""
+    content_type: str | None
+    charset: str | None
+    """The encoding by which the body was decoded."""
+    body: str | None
+    """The body as text, at most 1,000,000 characters. It is what a server sent: never show it as HTML."""
+    body_bytes: int | None
+    """Length of the decoded body as it is archived."""
+    truncated: bool
+    """Body or text are longer than they are here."""
+    incomplete: bool
+    """The body was longer than the crawl reads, and only its beginning is archived."""
+    missing: str | None
+    """Why there is no archived response, or no body; null: both are here."""
+    text: str | None
+    """Visible text of the page, at most 1,000,000 characters."""
+    text_missing: str | None
+    """Why there is no text; null: it is here."""
+    links: list[PageLink]
+    """Links with a visible or invisible text, in page order, at most 1,000."""
+    links_left_out: int
+    """Links beyond that number."""
+    problem: str | None
+    """Why the page could be read only in part; null: it was read as a whole."""
+
+
+@record
+class PageCount:
+    """How many pages a purge would delete."""
+
+    pages: int
+    """Up to 100,000."""
+    more: bool
+    """There are more than `pages`."""
 
 
 @record
@@ -273,6 +336,10 @@ class PageFilter(ListFilter):
     """What it begins with."""
     content_hash: str | None = None
     """In hexadecimal digits: pages with the same text."""
+    url_prefix: str | None = None
+    """What the URL begins with: a host, and perhaps the beginning of a path. Without a scheme both http and https are meant."""
+    title: str | None = None
+    """Words of the title, in any order; `"two words"` in quotes next to each other, `-word` absent."""
     since: datetime | None = None
     until: datetime | None = None
     """Before then."""

@@ -1,9 +1,8 @@
-"""Pages: list, all facts of one, its versions and their differences, purge."""
+"""Pages: list and search, all facts of one, its versions and their differences, its archived source, purge."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.control.listings import read_page
@@ -15,10 +14,21 @@ from holdfast.model.domain_name import canonical_domain
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import PAGES
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.url import DEFAULT_RULES, UrlRules
+from holdfast.model.url import DEFAULT_RULES, UrlRules, with_http
 from holdfast.pages import queries
 from holdfast.pages.queries import Purge
-from holdfast.pages.records import CrawledPage, FactChange, PageDiff, PageFacts, PageFilter, PageVersion, StoredVersion
+from holdfast.pages.records import (
+    ArchivedPage,
+    CrawledPage,
+    FactChange,
+    PageCount,
+    PageDiff,
+    PageFacts,
+    PageFilter,
+    PageVersion,
+    StoredVersion,
+)
+from holdfast.pages.source import SourceReader, archive_ref
 from holdfast.pages.text_diff import MAX_TEXT, unified_diff
 from holdfast.pages.texts import Texts, decompress, worker_of
 
@@ -38,14 +48,33 @@ class PageService:
     database: Database
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
-    archive: Path | None = None
-    """The archive that texts of versions are read from; None: no archive."""
+    sources: SourceReader = field(default_factory=lambda: SourceReader(None))
+    """Reads archived pages of this machine."""
 
     def page(
         self, where: PageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
     ) -> Page[CrawledPage]:
-        """Return one page of the list of last responses; `after` is the `next` of the page before. Raises UsageError, NotFound."""
-        return read_page(self.database, queries.PAGES, where, order, after, limit, registrable=self.registrable)
+        """Return one page of the list of last responses; `after` is the `next` of the page before. Raises UsageError, NotFound.
+
+        A search by title or URL prefix looks at 10,000 pages at most, since no index has them (ADR 0064): `scanned` of the result says so.
+        """
+        filters = (where or PageFilter()).given()
+        if "url_prefix" in filters:
+            filters |= self._prefix_filters(str(filters["url_prefix"]), filters.get("domain"))
+        return read_page(self.database, queries.PAGES, filters, order, after, limit, registrable=self.registrable)
+
+    def _prefix_filters(self, prefix: str, domain: object) -> dict[str, object]:
+        """Return the filters of a URL prefix: the domain of its host, and the beginnings of URLs as they are stored."""
+        as_stored = replace(
+            self.rules, tracking_parameters=(), session_parameters=(), strip_trailing_slash=False, sort_query=False
+        )
+        seed = make_seed(prefix, rules=as_stored, registrable=self.registrable)
+        if domain is not None and self._canonical(str(domain)) != seed.domain:
+            raise UsageError(
+                f"No URL of {domain} begins with {seed.url}, which is of {seed.domain}: leave one of them out."
+            )
+        beginnings = [seed.url, with_http(seed.url)] if seed.guessed else [seed.url]
+        return {"domain": seed.domain, "url_prefix": beginnings}
 
     def facts(self, url: str, job: str | int | None = None) -> list[PageFacts]:
         """Return what each job, or one, knows of a URL, the newest response first. Raises NotFound if none has discovered it."""
@@ -97,7 +126,7 @@ class PageService:
 
     def _text_diff(self, older: StoredVersion, newer: StoredVersion) -> tuple[str | None, str | None]:
         """The diff of the texts of two versions; None: there is none. And a note."""
-        with Texts(self.archive) as texts:
+        with Texts(self.sources.archive) as texts:
             try:
                 old, new = (_read_text(texts, stored) for stored in (older, newer))
             except _NoText as problem:
@@ -108,6 +137,21 @@ class PageService:
             return text, f"Only the first {MAX_TEXT:,} characters are compared."
         same = text or older.version.content_hash == newer.version.content_hash
         return text, None if same else _NOT_IN_TEXT
+
+    def source(self, url: str, job: str | int | None = None, *, version: ArchiveRef | None = None) -> ArchivedPage:
+        """Return the archived response for a URL, with its text and links: the newest one, or the one at `version`, the archive
+        reference of another response for that URL. Raises NotFound if no job has discovered the URL.
+
+        Where the bytes are not on this machine, or there are none, `missing` of the result says why.
+        """
+        found = self.facts(url, job)
+        page = next((one for one in found if version is not None or one.archive_segment is not None), found[0])
+        text = None
+        if page.has_text and version is None:
+            with self.database.session() as connection:
+                domain_id = domains.id_of(connection, page.domain)
+                text = queries.stored_text(connection, domain_id, bytes.fromhex(page.url_key), page.job)
+        return self.sources.read(page, version or archive_ref(page), text)
 
     def check_purge(
         self,
@@ -129,6 +173,17 @@ class PageService:
                 domains.id_of(connection, name)
             now = jobs.now(connection)
         return {"job": job_id, "domain": name, "before": min(before or now, now).isoformat()}
+
+    def count_purge(
+        self, job: str | int | None = None, domain: str | None = None, before: datetime | None = None
+    ) -> PageCount:
+        """Count the pages that `purge` would delete: exactly up to 100 000. Raises NotFound, UsageError."""
+        _check_time(before)
+        with self.database.session() as connection:
+            job_id = None if job is None else jobs.id_of(connection, job)
+            domain_id = None if domain is None else domains.id_of(connection, self._canonical(domain))
+            until = before or jobs.now(connection)
+            return queries.count_purge(connection, job_id=job_id, domain_id=domain_id, before=until)
 
     def purge(
         self,

@@ -11,7 +11,7 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from holdfast.model.fetch_types import ParsedPage
+from holdfast.model.fetch_types import Anchor, ParsedPage
 from holdfast.parse import charset
 from holdfast.parse.html_tokens import (
     NON_SPACE_WHITESPACE,
@@ -29,6 +29,8 @@ from holdfast.parse.html_tokens import (
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
+MAX_ANCHOR_TEXT: Final = 200
+"""Characters of the text of a link."""
 MAX_LOGIN_TEXT: Final = 1000
 """Characters: a page with at least as much text is no login page, even if it has a password field."""
 MAX_CAPTCHA_TEXT: Final = 500
@@ -41,6 +43,8 @@ _CAPTCHA: Final = re.compile(
     re.IGNORECASE,
 )
 """Markers of captchas: Google, hCaptcha, Cloudflare (two), DataDome, Imperva, HUMAN, Arkose, GeeTest, Amazon (two)."""
+_MAX_ANCHOR_TEXTS: Final = 4_000_000
+"""Characters that are read for the texts of all links of a page."""
 _WITHOUT_EVENTS: Final = 1
 """LexborDocumentOptions.WO_EVENTS: Lexbor does not copy elements within the tree (`selectedcontent`)."""
 _SVG_PARENTS: Final = frozenset({"svg", "symbol", "g", "path", "a", "use"})
@@ -86,9 +90,14 @@ def is_plain_text(content_type: str | None) -> bool:
 
 
 def parse_page(
-    body: bytes, *, content_type: str | None, x_robots_tag: str | None = None, links_per_page: int = 1000
+    body: bytes,
+    *,
+    content_type: str | None,
+    x_robots_tag: str | None = None,
+    links_per_page: int = 1000,
+    anchors: bool = False,
 ) -> ParsedPage:
-    """Parse a page: HTML, or plain text by its content type. URLs are as written, not resolved."""
+    """Parse a page: HTML, or plain text by its content type. URLs are as written, not resolved. `anchors`: also the texts of links."""
     encoded = charset.detect(body, content_type)
     if is_plain_text(content_type):
         text = collapse_whitespace(charset.decode(body[encoded.bom_length :], encoded.name))
@@ -97,7 +106,7 @@ def parse_page(
         markup = body[encoded.bom_length :] if encoded.bom_length else body
         if encoded.name != charset.UTF8:
             markup = charset.decode(markup, encoded.name).encode("utf-8", "replace")
-        parsed = parse_html(markup, links_per_page=links_per_page)
+        parsed = parse_html(markup, links_per_page=links_per_page, anchors=anchors)
         if not parsed.text:
             parsed.content_hash = content_hash(None, "", body)
     parsed.charset = encoded.name
@@ -118,7 +127,7 @@ def _elements(tree: LexborHTMLParser) -> dict[str, list[LexborNode]]:
     return found
 
 
-def parse_html(body: bytes, *, links_per_page: int) -> ParsedPage:
+def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False) -> ParsedPage:
     """Parse HTML. `body` is UTF-8; invalid bytes are replaced. The caller adds the charset and the directives of X-Robots-Tag."""
     tree = LexborHTMLParser(body, options=_WITHOUT_EVENTS)
     elements = _elements(tree)
@@ -129,6 +138,8 @@ def parse_html(body: bytes, *, links_per_page: int) -> ParsedPage:
     parsed.content_language = ((tree.root and tree.root.attributes.get("lang")) or "").strip() or None
     parsed.base = _base(elements["base"])
     links = _read_links(elements["a"], parsed, links_per_page)
+    if anchors:
+        _read_anchors(elements["a"], parsed, links_per_page)
     _read_link_elements(elements["link"], parsed)
     frames = _frames(elements["frame"], elements["script"], refreshes)
     parsed.frames = frames[:links_per_page]
@@ -234,6 +245,24 @@ def _read_links(nodes: Nodes, parsed: ParsedPage, limit: int) -> Links:
     parsed.links, parsed.links_cut, parsed.links_next = links.kept, links.cut, links.next
     parsed.links_nofollow = links.nofollow[:limit]
     return links
+
+
+def _read_anchors(nodes: Nodes, parsed: ParsedPage, limit: int) -> None:
+    """Read links with their texts. Links in links would make reading all texts quadratic: after `_MAX_ANCHOR_TEXTS` characters further
+    links have none."""
+    left = _MAX_ANCHOR_TEXTS
+    for node in nodes:
+        attributes = node.attributes
+        href = clean_href(attributes.get("href"))
+        if href is None:
+            continue
+        if len(parsed.anchors) == limit:
+            parsed.anchors_cut += 1
+            continue
+        text = node.text(separator=" ") if left > 0 else ""
+        left -= len(text)
+        rel = (attributes.get("rel") or "")[:MAX_ANCHOR_TEXT]
+        parsed.anchors.append(Anchor(href, collapse_whitespace(text)[:MAX_ANCHOR_TEXT], collapse_whitespace(rel)))
 
 
 def _frames(frames: Nodes, invisible: Nodes, refreshes: list[str | None]) -> list[str]:

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from holdfast.model.fetch_types import ParsedPage
+from holdfast.model.fetch_types import Anchor, ParsedPage
 from holdfast.parse.framing import frame, read_frame
 from holdfast.parse.html import parse_page
 
@@ -46,7 +46,8 @@ def as_json(parsed: ParsedPage) -> dict[str, Any]:
 
 def from_json(reply: dict[str, Any]) -> ParsedPage:
     """Decode a parsed page from the pipe."""
-    return ParsedPage(**reply | {"content_hash": bytes.fromhex(reply["content_hash"])})
+    anchors = [Anchor(*one) for one in reply["anchors"]]
+    return ParsedPage(**reply | {"content_hash": bytes.fromhex(reply["content_hash"]), "anchors": anchors})
 
 
 def _send(stream: IO[bytes], message: dict[str, Any]) -> None:

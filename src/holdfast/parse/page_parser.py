@@ -152,15 +152,20 @@ class PageParser:
         content_type: str | None,
         x_robots_tag: str | None = None,
         before_waiting: Callable[[], None] | None = None,
+        anchors: bool = False,
     ) -> ParsedPage:
-        """Parse a page. If only the fallback scan could read it, `problem` of the result says why.
+        """Parse a page. If only the fallback scan could read it, `problem` of the result says why. `anchors`: also the texts of links.
 
         A safe page is parsed at once; `before_waiting` is called before the call waits for a child process.
         """
         assess = risk_check.assess(body)
         if assess is risk_check.Risk.SAFE:
             return parse_page(
-                body, content_type=content_type, x_robots_tag=x_robots_tag, links_per_page=self._links_per_page
+                body,
+                content_type=content_type,
+                x_robots_tag=x_robots_tag,
+                links_per_page=self._links_per_page,
+                anchors=anchors,
             )
         if before_waiting is not None:
             before_waiting()
@@ -168,6 +173,7 @@ class PageParser:
             "content_type": content_type,
             "x_robots_tag": x_robots_tag,
             "links_per_page": self._links_per_page,
+            "anchors": anchors,
         }
         reply = await self.processes[assess].parse(body, request)
         if isinstance(reply, ParsedPage):

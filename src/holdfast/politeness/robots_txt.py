@@ -230,9 +230,19 @@ class Decision(NamedTuple):
     line: str | None = None
 
 
+class AppliedLines(NamedTuple):
+    """The lines of a robots.txt that count for an agent."""
+
+    group: str | None
+    """The name of the group that counts: that of the agent in lower case, or `*`; None: there is no group for it."""
+    numbers: tuple[int, ...]
+    """Its lines, from 1: names, rules and delays of the group, without sitemaps, which count for all agents."""
+
+
 class _Group(NamedTuple):
     rules: Rules
     delay: float | None
+    applied: AppliedLines
 
 
 class Robots:
@@ -274,6 +284,10 @@ class Robots:
         """Seconds between two requests, at most `max_crawl_delay`; None: not specified."""
         delay = self._group(agent).delay
         return None if delay is None else min(delay, self._max_delay)
+
+    def applied_lines(self, agent: str) -> AppliedLines:
+        """The lines that count for `agent`, to show them."""
+        return self._group(agent).applied
 
     def sitemaps(self) -> tuple[str, ...]:
         """The sitemap URLs as written, in order, without duplicates; they belong to no group."""
@@ -417,6 +431,7 @@ def _parse_group(text: str, agent: str) -> _Group:
     """The group of `agent`, or else that of *. Groups with the same name are merged; rules before the first group are ignored."""
     groups: dict[bool, list[Rule]] = {True: [], False: []}
     delays: dict[bool, float] = {}
+    lines: dict[bool, list[int]] = {True: [], False: []}
     found_ours = ours = wildcard = in_rules = False
     for number, key, value in _lines(text):
         if key == _AGENT:
@@ -425,17 +440,23 @@ def _parse_group(text: str, agent: str) -> _Group:
             name = _TOKEN.match(value)
             if value[:2].rstrip() == "*":
                 wildcard = True
+                lines[False].append(number)
             elif name and name[0].lower() == agent:
                 ours = found_ours = True
+                lines[True].append(number)
         elif key in (_ALLOW, _DISALLOW):
             in_rules = True
             rules = _with_index_folder(Rule(key == _ALLOW, value, number))
             for mine in _LISTS[ours, wildcard]:
                 groups[mine].extend(rules)
+                lines[mine].append(number)
         elif key == _DELAY and (seconds := _NUMBER.fullmatch(value)):
             for mine in _LISTS[ours, wildcard]:
                 delays.setdefault(mine, float(seconds[0]))
-    return _Group(Rules(groups[found_ours]), delays.get(found_ours))
+                lines[mine].append(number)
+    applied = lines[found_ours]
+    name_shown = agent if found_ours else "*" if applied else None
+    return _Group(Rules(groups[found_ours]), delays.get(found_ours), AppliedLines(name_shown, tuple(applied)))
 
 
 def _with_index_folder(rule: Rule) -> list[Rule]:

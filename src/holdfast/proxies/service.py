@@ -285,6 +285,12 @@ class ProxyService:
         with self.database.session() as connection:
             return pools.listing(connection, name)
 
+    def pools_of(self, proxy_id: int, *, after: str = "", limit: int = 100) -> list[ProxyMapping]:
+        """Return the pools that a proxy is in, by domain; `after` is the last domain of the page before. Raises NotFound."""
+        check_page_size(limit)
+        with self.database.session() as connection:
+            return pools.pools_of(connection, proxy_id, after=after, limit=limit)
+
     def next(self, domain: str) -> NextProxy:
         """Return the proxy that the next request to a domain would go through, as far as the database knows, and the reason."""
         name = self.canonical(domain)

@@ -1,4 +1,4 @@
-"""Routes of statistics: current figures, what is due next, time series, Prometheus metrics, live events."""
+"""Routes of statistics: current figures, errors by cause, what is due next, time series, Prometheus metrics, live events."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -19,7 +19,7 @@ from holdfast.api.request_types import Filter, Since, Until
 from holdfast.db.events import Kind
 from holdfast.stats import metrics
 from holdfast.stats.metrics import Family
-from holdfast.stats.records import Outlook, Stats, TimeSeries
+from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
 from holdfast.stats.service import parse_step
 from holdfast.tasks.records import TaskCount
 
@@ -54,6 +54,15 @@ def timeseries(
     width = parse_step(step)
     begin = since if since is not None else services.stats.snapshot().at - max(_HOUR, 24 * width)
     return TimeSeries(step=width, points=services.stats.timeseries(begin, until, width))
+
+
+@router.get("/api/stats/errors", summary="Errors by cause")
+def errors(
+    services: Services,
+    minutes: Annotated[int, Query(ge=1, le=60, description="Of the last minutes.")] = 15,
+) -> list[ErrorCause]:
+    """The errors of the last minutes by outcome, the most frequent first, each with the URL of the last one."""
+    return services.stats.recent_errors(timedelta(minutes=minutes))
 
 
 @router.get("/api/stats/tasks", summary="Tasks by status")

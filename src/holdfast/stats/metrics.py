@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Final, Literal
 
 from holdfast import __version__
-from holdfast.alerts.rules import Kind as AlertKind
+from holdfast.alerts.records import Kind as AlertKind
 from holdfast.db import stats
 from holdfast.db.connection import Database
 from holdfast.model.domain import Status

@@ -99,6 +99,20 @@ class Host:
 
 
 @record
+class ErrorCause:
+    """Requests of the last minutes that ended with the same error."""
+
+    outcome: str
+    count: int
+    last_at: datetime
+    """When the last of them ended."""
+    example_url: str
+    """The URL of the last of them."""
+    domain: str | None
+    """The domain of that URL; null: it was removed."""
+
+
+@record
 class Due:
     """An event that time alone brings about."""
 

@@ -21,7 +21,7 @@ from holdfast.model.job import JobState
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
 from holdfast.model.task import TaskStatus
 from holdfast.stats import queries
-from holdfast.stats.records import RATE_SPAN, SILENCE, Due, Host, Outlook, Overview, Point, Stats
+from holdfast.stats.records import RATE_SPAN, SILENCE, Due, ErrorCause, Host, Outlook, Overview, Point, Stats
 from holdfast.workers import queries as worker_queries
 
 MAX_POINTS: Final = 2000
@@ -36,6 +36,9 @@ SHARE: Final = 10
 """A value is cached for at least ten times as long as it took to compute: at a million domains the figures take half a second."""
 ERRORS: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 """Outcomes that are errors of their domains."""
+ERROR_CAUSES: Final = ERRORS | {Outcome.NOT_FOUND}
+"""Outcomes that are shown as errors: a missing page is no error of its domain, but an operator looks for it."""
+MAX_ERROR_SPAN: Final = timedelta(hours=1)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_STEP: Final = timedelta(days=366)
@@ -100,7 +103,9 @@ class StatsService:
     def __init__(self, database: Database, *, silence: timedelta = SILENCE, fresh_for: float = FRESH_FOR) -> None:
         self._database = database
         self._silence = silence
+        self._fresh_for = fresh_for
         self._snapshot = Cached(self._look, seconds=fresh_for)
+        self._errors: dict[timedelta, Cached[list[ErrorCause]]] = {}
 
     def snapshot(self) -> Stats:
         """Return the current figures, at most a second old."""
@@ -174,6 +179,22 @@ class StatsService:
             raise UsageError(f"A list gives 1 to {MAX_HOSTS} at once, not {limit}.")
         with self._database.session() as connection:
             return stats.hosts(connection, span=span, limit=limit)
+
+    def recent_errors(self, span: timedelta = 15 * MINUTE) -> list[ErrorCause]:
+        """Return the errors of the last `span` by outcome, the most frequent first: whole minutes, at most an hour.
+
+        They are cached like the current figures, each span by itself. Raises UsageError.
+        """
+        if not MINUTE <= span <= MAX_ERROR_SPAN or span % MINUTE:
+            raise UsageError("Errors are listed for the last 1 to 60 whole minutes.")
+        cached = self._errors.get(span)
+        if cached is None:
+            cached = self._errors.setdefault(span, Cached(lambda: self._read_errors(span), seconds=self._fresh_for))
+        return cached.get()
+
+    def _read_errors(self, span: timedelta) -> list[ErrorCause]:
+        with self._database.session() as connection:
+            return stats.recent_errors(connection, span=span, causes=ERROR_CAUSES)
 
     def outlook(self) -> Outlook:
         """Return what is due next, and what waits for an operator or a sweep. It is not cached."""

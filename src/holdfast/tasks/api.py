@@ -36,6 +36,7 @@ from holdfast.tasks.records import (
     Batch,
     BatchFilter,
     Bulk,
+    FailedTasks,
     RestartedTasks,
     Task,
     TaskCrawl,
@@ -211,6 +212,17 @@ def restart_failed(services: Services, caller: Caller, body: RestartFailed | Non
         since=body.failed_after,
         limit=body.limit,
     )
+
+
+@router.get("/api/tasks/failed/count", summary="How many failed tasks can be restarted", responses=documented(404))
+def count_failed(
+    services: Services,
+    domain: Filter = None,
+    batch: Annotated[Filter, Query(description="By name.")] = None,
+    failed_after: Annotated[Moment | None, Query(description="Those that failed then or later.")] = None,
+) -> FailedTasks:
+    """What a restart of failed tasks with the same filters would restart. Of many, the first are counted."""
+    return services.tasks.count_failed(domain=domain, batch=batch, since=failed_after)
 
 
 @router.post("/api/admin/tasks/{id}/restart", summary="Crawl a task again", responses=documented(404))

@@ -23,6 +23,7 @@ from holdfast.model.domain import Seed
 from holdfast.model.task import OPERATIONS, RESTARTABLE, Operation, OperationVerdict, TaskStatus
 from holdfast.tasks.records import (
     Batch,
+    FailedTasks,
     RestartedTask,
     RestartedTasks,
     Task,
@@ -37,6 +38,8 @@ TRIES: Final = 20
 """Attempts to restart a chunk whose URLs became live meanwhile."""
 MAX_LISTED: Final = 1_000
 """Restarted tasks that a result names."""
+MAX_COUNTED: Final = 10_000
+"""Failed tasks that are looked at to count what a restart would restart."""
 KIND: Final = "task"
 """The kind of tasks in the audit log."""
 COUNTED: Final = 100_000
@@ -189,6 +192,16 @@ WITH chunk AS MATERIALIZED (
 )
 SELECT (SELECT max(id) FROM chunk), (SELECT count(*) FROM chunk), count(*), min(id), max(id),
        array_agg(id ORDER BY id), array_agg(url ORDER BY id) FROM started
+"""  # noqa: S608 — a constant
+_COUNT_FAILED: Final = f"""
+WITH chunk AS MATERIALIZED (
+    SELECT t.id, t.url_hash FROM crawl_tasks t WHERE t.status = 'failed'{{where}} ORDER BY t.id LIMIT %(limit)s
+)
+SELECT count(*) FILTER (
+           WHERE NOT EXISTS (SELECT FROM crawl_tasks n WHERE n.url_hash = c.url_hash AND n.id > c.id)
+             AND NOT EXISTS (SELECT FROM crawl_tasks l WHERE l.url_hash = c.url_hash AND l.id <> c.id AND l.{IS_LIVE})),
+       count(*) < %(limit)s
+FROM chunk c
 """  # noqa: S608 — a constant
 _FILTERS: Final = {
     "domain_id": " AND t.domain_id = %(domain_id)s",
@@ -525,6 +538,15 @@ def restart_failed(
     """
     entry = {"actor": actor, "action": "restart_failed", "kind": KIND, "object_id": "*"}
     return _restart_many(connection, {TaskStatus.FAILED}, where, entry=entry, limit=limit, on_progress=on_progress)
+
+
+def count_failed(connection: psycopg.Connection, where: RestartFilter, *, limit: int = MAX_COUNTED) -> FailedTasks:
+    """Return how many tasks `restart_failed` would restart, among the first `limit` that failed."""
+    filters = {name: getattr(where, name) for name in _FILTERS if getattr(where, name) is not None}
+    query = _COUNT_FAILED.format(where="".join(_FILTERS[name] for name in filters))
+    row = connection.execute(query, {**filters, "limit": limit}).fetchone()
+    assert row is not None  # noqa: S101 — a count answers with a row
+    return FailedTasks(*row)
 
 
 def restart_batch(

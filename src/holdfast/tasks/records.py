@@ -235,6 +235,15 @@ class RestartedTasks:
 
 
 @record
+class FailedTasks:
+    """How many tasks a restart of failed tasks would restart."""
+
+    tasks: int
+    exact: bool
+    """False: there may be more; only the first failed tasks were looked at."""
+
+
+@record
 class Batch:
     """Tasks that belong together, by a name."""
 

@@ -27,6 +27,7 @@ from holdfast.tasks.records import (
     Batch,
     BatchFilter,
     Bulk,
+    FailedTasks,
     RestartedTasks,
     Task,
     TaskCount,
@@ -231,6 +232,15 @@ class TaskService:
                 domains.check_id(connection, domain_id)
             where = RestartFilter(domain_id, _batch_id(connection, batch), since)
             return queries.restart_failed(connection, where, actor=_actor(actor), limit=limit, on_progress=on_progress)
+
+    def count_failed(
+        self, *, domain: str | None = None, batch: str | None = None, since: datetime | None = None
+    ) -> FailedTasks:
+        """Return how many tasks `restart_failed` would restart with these filters. Raises NotFound."""
+        check_time(since)
+        with self.database.session() as connection:
+            domain_id = None if domain is None else domains.id_of(connection, self._canonical(domain))
+            return queries.count_failed(connection, RestartFilter(domain_id, _batch_id(connection, batch), since))
 
     def restart_batch(
         self,

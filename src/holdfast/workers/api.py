@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from holdfast.api.app_services import Caller, Services
@@ -17,7 +17,7 @@ from holdfast.api.pagination import (
     decode_list_cursor,
     keyset_page,
 )
-from holdfast.api.request_types import Body, Filter, Id, Text
+from holdfast.api.request_types import Body, Filter, Id, ShortText, Text
 from holdfast.workers.records import (
     Claim,
     ClaimFilter,
@@ -41,6 +41,8 @@ class Release(Body):
     """Also those that have not; their workers are fenced off."""
     worker: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
     """Only those of this worker; with `force` only."""
+    domain: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
+    """Only the one on this domain; with `force` only."""
     all_active: bool = False
     """Those of all workers; with `force` only."""
 
@@ -74,12 +76,15 @@ def summary(services: Services) -> ClaimSummary:
     return services.workers.summary()
 
 
-@router.post("/api/admin/claims/release", summary="Release claims")
+@router.post("/api/admin/claims/release", summary="Release claims", responses=documented(404))
 def release(services: Services, caller: Caller, body: Release | None = None) -> ReleasedClaims:
-    """Expired ones and those of dead workers, or with `force` those of a worker or of all."""
+    """Expired ones and those of dead workers, or with `force` those of a worker, on a domain, or all."""
     options = body or Release()
-    check_target(force=options.force, worker=options.worker, all_active=options.all_active)
-    return ReleasedClaims(services.workers.release(force=options.force, worker=options.worker, actor=caller.name))
+    check_target(force=options.force, worker=options.worker, all_active=options.all_active, domain=options.domain)
+    released = services.workers.release(
+        force=options.force, worker=options.worker, domain=options.domain, actor=caller.name
+    )
+    return ReleasedClaims(released)
 
 
 @router.get("/api/runs", summary="Runs", responses=documented(404))
@@ -127,3 +132,9 @@ def workers(
     after = decode_list_cursor("workers", "name", cursor)
     found = services.workers.page(WorkerFilter(alive), after=after, limit=limit)
     return keyset_page(request, response, found.rows, found.next)
+
+
+@router.get("/api/workers/{name}", summary="A worker", responses=documented(404))
+def worker(name: Annotated[ShortText, Path(description="The name of the worker.")], services: Services) -> Worker:
+    """By its name: its state, its activity, and its figures."""
+    return services.workers.show(name)

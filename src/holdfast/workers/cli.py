@@ -23,9 +23,9 @@ class Workers(Protocol):
 
     def summary(self) -> ClaimSummary: ...
 
-    def releasable(self, *, force: bool, worker: str | None) -> list[WorkerClaims]: ...
+    def releasable(self, *, force: bool, worker: str | None, domain: str | None) -> list[WorkerClaims]: ...
 
-    def release(self, *, force: bool, worker: str | None, actor: str) -> int: ...
+    def release(self, *, force: bool, worker: str | None, domain: str | None, actor: str) -> int: ...
 
     def silent_runs(self, older_than: timedelta) -> list[Run]: ...
 
@@ -45,7 +45,7 @@ def _workers(ctx: typer.Context) -> Workers:
         from holdfast.cli.remote.domains import RemoteWorkers
 
         return RemoteWorkers(context.client)
-    return WorkerService(context.store())
+    return WorkerService(context.store(), context.settings.domains.registrable)
 
 
 def claims(ctx: typer.Context, as_json: output.Json = False) -> None:
@@ -88,11 +88,20 @@ def release_stuck_claims(
             help="The claims of this worker (with --force).",
         ),
     ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            "--domain",
+            metavar="NAME",
+            callback=command_context.valid_text,
+            help="The claim on this domain (with --force).",
+        ),
+    ] = None,
     all_active: Annotated[bool, typer.Option("--all-active", help="The claims of all workers (with --force).")] = False,
     yes: Yes = False,
     as_json: output.Json = False,
 ) -> None:
-    """Free claims that are stuck: expired ones and those of dead workers, or with --force those of any worker.
+    """Free claims that are stuck: expired ones and those of dead workers, or with --force those of any worker or on any domain.
 
     A worker is dead when it sent no heartbeat for 120 s and the database server has ended its session; any running worker frees its
     claims by itself within 150 s. A frozen process keeps its claims until their leases end, or until --force takes them away. A worker
@@ -101,20 +110,24 @@ def release_stuck_claims(
     Examples:
         holdfast release-stuck-claims
         holdfast release-stuck-claims --force --worker-id crawler-7 --dry-run
+        holdfast release-stuck-claims --force --domain example.com
         holdfast release-stuck-claims --force --all-active --yes
     """
-    check_target(force=force, worker=worker_id, all_active=all_active)
+    check_target(force=force, worker=worker_id, all_active=all_active, domain=domain)
     workers = _workers(ctx)
-    targets = workers.releasable(force=force, worker=worker_id)
+    targets = workers.releasable(force=force, worker=worker_id, domain=domain)
     count = sum(row.claims if force else row.expired for row in targets)
     what = pluralize(count, "claim" if force else "stuck claim")
-    whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {pluralize(len(targets), 'worker')}"
+    if domain is not None:
+        whose = f"of worker {output.safe(targets[0].worker)} on {output.safe(domain)}"
+    else:
+        whose = f"of worker {output.safe(worker_id)}" if worker_id else f"of {pluralize(len(targets), 'worker')}"
     if dry_run:
         _answer(as_json, f"Would release {what} {whose}.", released=0, would_release=count, workers=targets)
         return
     if force and count and not yes:
         command_context.confirm(f"Release {what} {whose}?", "Nothing was released.")
-    released = workers.release(force=force, worker=worker_id, actor=actor())
+    released = workers.release(force=force, worker=worker_id, domain=domain, actor=actor())
     _answer(
         as_json,
         f"Released {pluralize(released, 'claim' if force else 'stuck claim')}.",

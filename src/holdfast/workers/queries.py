@@ -116,6 +116,10 @@ SELECT claimed_by AS worker, count(*) AS claims, count(*) FILTER (WHERE claim_ex
 FROM domains WHERE claimed_by IS NOT NULL AND (%(worker)s::text IS NULL OR claimed_by = %(worker)s)
 GROUP BY claimed_by ORDER BY claimed_by
 """
+_ON_DOMAIN: Final = """
+SELECT claimed_by AS worker, 1 AS claims, (claim_expires_at <= clock_timestamp())::int AS expired, claim_expires_at AS earliest_expiry
+FROM domains WHERE id = %(domain)s AND claimed_by IS NOT NULL
+"""
 _EXPIRED: Final = """
 SELECT domain, claimed_by AS worker, claim_epoch AS epoch, claim_expires_at AS expires_at FROM domains
 WHERE claimed_by IS NOT NULL AND claim_expires_at <= clock_timestamp() ORDER BY claim_expires_at LIMIT %(limit)s
@@ -157,6 +161,12 @@ def claims_by_worker(connection: psycopg.Connection, worker: str | None = None) 
     """Count claims by worker, expired ones also separately."""
     with connection.cursor(row_factory=_as_worker_claims) as cursor:
         return cursor.execute(_BY_WORKER, {"worker": worker}).fetchall()
+
+
+def claims_on_domain(connection: psycopg.Connection, domain_id: int) -> list[WorkerClaims]:
+    """Return the worker that holds this domain, with this one claim; empty: none does."""
+    with connection.cursor(row_factory=_as_worker_claims) as cursor:
+        return cursor.execute(_ON_DOMAIN, {"domain": domain_id}).fetchall()
 
 
 def expired_claims(connection: psycopg.Connection, *, limit: int) -> list[ExpiredClaim]:

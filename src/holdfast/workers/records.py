@@ -143,6 +143,8 @@ class WorkerFilter(ListFilter):
     """Which workers to list; None: all."""
 
     alive: bool | None = None
+    name: str | None = None
+    """The whole name."""
 
     def given(self) -> dict[str, object]:
         filters = ListFilter.given(self)

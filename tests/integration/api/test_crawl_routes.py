@@ -15,6 +15,7 @@ import pytest
 from holdfast import factories
 from holdfast.api import exports
 from holdfast.db.connection import Database
+from holdfast.model.domain import Status
 from holdfast.operations.service import OperationRunner
 from tests.support.api import Api, Shared
 from tests.support.crawls import wait_for
@@ -336,6 +337,40 @@ def test_long_work_is_done_by_a_background(api: Api, database: Database) -> None
     assert len(verified["result"]["checks"]) > 20
     assert (scored["state"], scored["result"]["domains"] >= 4) == ("done", True)
     assert client.get("/api/operations/999999").status_code == 404
+
+
+def test_all_domains_that_match_are_changed_by_a_background(api: Api, database: Database, store: Store) -> None:
+    store.seed("a.example/", "b.example/", "c.example/")
+    store.become("a.example", Status.BLOCKED)
+    store.become("b.example", Status.BLOCKED)
+    client = api.admin
+    body = {"action": "unblock", "name": "a"}
+    counted = client.post("/api/admin/domains/bulk/count", json=body)
+    assert counted.json() == {"action": "unblock", "domains": 1, "held": 0, "exact": True}
+    asked = client.post("/api/admin/domains/bulk", json={**body, "reason": "let in"})
+    assert (asked.status_code, asked.json()["kind"]) == (202, "change-domains")
+    _operate(api, database)
+    done = client.get(asked.headers["Location"]).json()
+    assert (done["state"], done["result"]) == ("done", {"domains": 1, "skipped": 0})
+    assert (store.status("a.example"), store.status("b.example")) == (Status.PENDING, Status.BLOCKED)
+    for status, changed in (("pending", 2), ("blocked", 1)):
+        client.post("/api/admin/domains/bulk", json={"action": "switch-off", "status": status})
+        _operate(api, database)
+        assert client.get("/api/operations").json()["items"][0]["result"]["domains"] == changed
+    everything = client.post("/api/admin/domains/bulk", json={"action": "reset"})
+    assert (everything.status_code, "`all_domains` applies it to all" in everything.json()["detail"]) == (422, True)
+    assert client.post("/api/admin/domains/bulk/count", json={"action": "reset", "all_domains": True}).json()[
+        "domains"
+    ] == 3  # fmt: skip
+    assert api.reader.post("/api/admin/domains/bulk", json=body).status_code == 403
+
+
+def test_a_worker_is_shown_by_its_name(api: Api, database: Database) -> None:
+    furnish(database)
+    found = api.reader.get("/api/workers/w1")
+    assert (found.status_code, found.json()["name"], found.json()["status"]) == (200, "w1", "idle")
+    unknown = api.reader.get("/api/workers/w9")
+    assert (unknown.status_code, "no worker called 'w9'" in unknown.json()["detail"]) == (404, True)
 
 
 def test_figures(api: Api, database: Database) -> None:

@@ -51,7 +51,7 @@ def test_urls_of_a_reason_are_listed_and_retried(crawled: Api, store: Store) -> 
     assert (done["urls"], done["dry_run"], done["finished"]) == (1, False, True)
     assert store.value("SELECT state::text FROM url_frontier WHERE url LIKE '%%/gone'") == "waiting"
     refused = client.post("/api/jobs/default/retry", json={"reason": "out_of_scope"})
-    assert (refused.status_code, "scope of a job cannot be edited" in refused.json()["detail"]) == (409, True)
+    assert (refused.status_code, "holdfast jobs set default scope=" in refused.json()["detail"]) == (409, True)
     by_name = client.post("/api/jobs/default/retry", json={"urls": ["https://example.com/private/x"]}).json()
     assert by_name["by_reason"] == {"robots_denied": 1}
     assert client.post("/api/jobs/default/retry", json={"urls": ["x"] * 1_001}).status_code == 422

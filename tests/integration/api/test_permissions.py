@@ -37,10 +37,11 @@ SCOPE_OF_WRITES = {
     r"/api/admin/domains/\{domain\}/proxies|/api/admin/proxies": Scope.PROXIES,
     r"/api/admin/(domains|priorities)": Scope.DOMAINS,
     r"/api/admin/(users|keys|audit)": Scope.ACCOUNTS,
-    r"/api/admin/(pages|claims|runs|webhooks|verify)": Scope.OPERATE,
+    r"/api/admin/(alerts|pages|claims|runs|webhooks|verify)": Scope.OPERATE,
     # Forms and pages of the dashboard
     r"/(users|audit)": Scope.ACCOUNTS,
     r"/(jobs|tasks|batches)": Scope.CRAWL,
+    r"/pages/(task|seed|retry)": Scope.CRAWL,
     r"/domains": Scope.DOMAINS,
     r"/proxies": Scope.PROXIES,
     r"/(workers|alerts|webhooks|storage|operations|pages)": Scope.OPERATE,

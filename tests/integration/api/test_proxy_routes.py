@@ -295,3 +295,19 @@ def test_what_is_not_there(api: Api) -> None:
     for odd in ("0", "-1", str(BEYOND), "x"):
         assert client.get(f"/api/proxies/{odd}").status_code == 422
         assert client.delete(f"/api/admin/proxies/{odd}").status_code == 422
+
+
+def test_the_pools_that_a_proxy_is_in(api: Api, store: Store) -> None:
+    store.seed("a.example", "b.example", "c.example")
+    pools = Pools(store)
+    one, two = pools.add(2)
+    for domain in ("b.example", "a.example"):
+        pools.assign(domain, one)
+    pools.used("c.example", one, requests=1)
+    client = api.reader
+    first = client.get(f"/api/proxies/{one}/domains?limit=1")
+    assert [item["domain"] for item in first.json()["items"]] == ["a.example"]
+    second = client.get(first.links["next"]["url"])
+    assert [item["domain"] for item in second.json()["items"]] == ["b.example"], "it is used, but not in that pool"
+    assert client.get(f"/api/proxies/{two}/domains").json()["items"] == []
+    assert client.get("/api/proxies/815/domains").status_code == 404

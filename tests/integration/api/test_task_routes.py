@@ -393,3 +393,20 @@ def test_a_user_and_a_key_of_the_longest_names(api: Api, tasks: Tasks) -> None:
     answer = api.client(token).post("/api/admin/tasks", json={"url": "a.example/x"})
     assert answer.status_code == 201, answer.text
     assert answer.json()["created_by"] == f"{'u' * 64} (key {'k' * 30}"
+
+
+def test_failed_tasks_are_counted_before_they_are_restarted(api: Api, tasks: Tasks) -> None:
+    client = api.reader
+    nothing = client.get("/api/tasks/failed/count").json()
+    assert nothing == {"tasks": 0, "exact": True}
+    tasks.failed("a.example/1")
+    tasks.failed("a.example/2")
+    tasks.failed("b.example/1")
+    made_up_for = tasks.failed("b.example/2")
+    tasks.one("b.example/2")
+    assert client.get("/api/tasks/failed/count").json() == {"tasks": 3, "exact": True}, f"not {made_up_for}"
+    assert client.get("/api/tasks/failed/count?domain=a.example").json()["tasks"] == 2
+    assert client.get("/api/tasks/failed/count?failed_after=2090-01-01T00:00:00Z").json()["tasks"] == 0
+    assert client.get("/api/tasks/failed/count?domain=unknown.example").status_code == 404
+    assert client.get("/api/tasks/failed/count?batch=unknown").status_code == 404
+    assert api.admin.post("/api/admin/tasks/restart-failed").json()["restarted"] == 3

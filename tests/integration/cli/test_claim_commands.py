@@ -10,6 +10,8 @@ from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 
 FORCE = ["release-stuck-claims", "--force"]
+NO_TARGET = "--force needs a target: --worker-id ID, --domain NAME or --all-active."
+TWO_TARGETS = "Give one of --worker-id, --domain and --all-active, not several."
 NOBODY_TO_ASK = "There is no terminal to ask on; --yes confirms."
 
 
@@ -94,6 +96,24 @@ def test_a_dead_workers_claims_are_released_and_its_writes_fenced_off(cli: Cli, 
     assert_invariants(store.connection)
 
 
+def test_the_claim_on_one_domain_is_released(cli: Cli, store: Store) -> None:
+    store.domains(3)
+    claim, other = store.claim("w1", 2)
+    named = [*FORCE, "--domain", claim.domain.upper()]
+    assert cli(*named, "--dry-run").out == f"Would release 1 claim of worker w1 on {claim.domain.upper()}.\n"
+    answer = cli(*named, stdin="n\n")
+    assert answer.err == f"Release 1 claim of worker w1 on {claim.domain.upper()}? [y/N] Error: Nothing was released.\n"
+    assert len(_holders(store)) == 2
+    assert cli(*named, "--yes").out == "Released 1 claim.\n"
+    assert not store.flush(claim, "w1", pages_crawled=1), "its writes are fenced off"
+    assert store.flush(other, "w1", pages_crawled=1)
+    row = store.connection.execute("SELECT action, object_kind, object_id, details ->> 'why' FROM audit_log").fetchall()
+    assert row == [("release", "claims", claim.domain, "forced")]
+    assert cli(*named, "--yes").refused(4) == f"No worker holds {claim.domain.upper()}."
+    assert "nowhere.example" in cli(*FORCE, "--domain", "nowhere.example", "--yes").refused(4)
+    assert_invariants(store.connection)
+
+
 def test_all_active_claims_are_released(cli: Cli, held: Store) -> None:
     preview = cli(*FORCE, "--all-active", "--dry-run", "--json").json
     assert (preview["released"], preview["would_release"], len(preview["workers"])) == (0, 3, 2)
@@ -132,10 +152,16 @@ def test_force_asks(cli: Cli, held: Store) -> None:
             ["--worker-id", "x"],
             "--worker-id requires --force; without it only claims that expired or whose worker is dead are released.",
         ),
-        (["--force"], "--force needs a target: --worker-id ID or --all-active."),
-        (["--force", "--yes"], "--force needs a target: --worker-id ID or --all-active."),
-        (["--force", "--all-active", "--worker-id", "x"], "Give either --worker-id or --all-active, not both."),
-        (["--force", "--all-active", "--worker-id", ""], "Give either --worker-id or --all-active, not both."),
+        (
+            ["--domain", "a.example"],
+            "--domain requires --force; without it only claims that expired or whose worker is dead are released.",
+        ),
+        (["--force"], NO_TARGET),
+        (["--force", "--yes"], NO_TARGET),
+        (["--force", "--all-active", "--worker-id", "x"], TWO_TARGETS),
+        (["--force", "--all-active", "--worker-id", ""], TWO_TARGETS),
+        (["--force", "--all-active", "--domain", "a.example"], TWO_TARGETS),
+        (["--force", "--worker-id", "x", "--domain", "a.example"], TWO_TARGETS),
     ],
 )
 def test_what_cannot_be_meant_is_refused_without_a_database(bare_cli: Cli, options: list[str], sentence: str) -> None:

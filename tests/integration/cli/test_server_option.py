@@ -377,7 +377,7 @@ def test_stuck_claims_silent_runs_and_priorities(
     both: Both, database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.domains(3)
-    first, *_ = store.claim("w1", 3)
+    first, second, _ = store.claim("w1", 3)
     store.expire(first.domain_id)
     runs.begin(store.connection, worker="w1")
     store.connection.execute("UPDATE crawl_runs SET heartbeat_at = now() - interval '1 day'")
@@ -386,9 +386,13 @@ def test_stuck_claims_silent_runs_and_priorities(
     both.shown("release-stuck-claims", "--force", "--all-active", "--dry-run")
     assert both.same("cleanup-stale-runs", "--dry-run")["would_mark"]
     both.refused("release-stuck-claims", "--force", "--worker-id", "nobody", "--yes")
+    both.refused("release-stuck-claims", "--force", "--domain", "nowhere.example", "--yes")
+    assert both.same("release-stuck-claims", "--force", "--domain", first.domain, "--dry-run")["would_release"] == 1
     both.refused("release-stuck-claims", "--force")
     assert both.far("release-stuck-claims").out == "Released 1 stuck claim.\n"
-    assert both.far("release-stuck-claims", "--force", "--all-active", "--yes").out == "Released 2 claims.\n"
+    assert both.far("release-stuck-claims", "--force", "--domain", second.domain, "--yes").out == "Released 1 claim.\n"
+    both.refused("release-stuck-claims", "--force", "--domain", second.domain, "--yes")
+    assert both.far("release-stuck-claims", "--force", "--all-active", "--yes").out == "Released 1 claim.\n"
     assert both.far("cleanup-stale-runs", "--yes").out.endswith("Marked 1 run as failed.\n")
     assert store.value("SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL") == 0
     operator = OperationRunner(database, factories.operation_handlers(settings(tmp_path), database).by_kind())
@@ -445,6 +449,12 @@ def test_stats_and_alerts(both: Both, database: Database, store: Store, connecti
     assert (alert["kind"], alert["value"]) == ("backlog", 1.5)
     assert both.same("alerts", "--all", "--before", "1")["alerts"] == []
     assert "backlog" in both.shown("alerts")
+    known = both.far("alerts", "acknowledge", str(alert["id"]), "--json").json
+    assert (known["state"], known["acknowledged_by"] is not None) == ("firing", True)
+    assert both.same("alerts")["alerts"] == [known]
+    assert "acknowledged" in both.shown("alerts")
+    both.refused("alerts", "acknowledge", "999")
+    assert both.same("storage", but=("at", "database_bytes", "notes", "volumes"))["tables"]
 
 
 def test_audit(both: Both, connection: psycopg.Connection) -> None:

@@ -58,7 +58,7 @@ def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
     answer = cli("alerts")
     assert (answer.code, answer.err) == (0, "")
     assert re.search(r"1  worker_silent  w\\x1b1  firing +180  \d{4}-\d\d-\d\d \d\d:\d\d  -$", answer.out, re.MULTILINE)
-    assert "└─ domains 2, host h1" in answer.out
+    assert "└─ Worker w\\x1b1 on h1 sent no heartbeat for 3m and holds 2 domains." in answer.out
     assert "backlog" not in answer.out
     assert re.search(r"2  backlog +- +resolved +0\.123  ", cli("alerts", "--all").out)
     told = cli("alerts", "--all", "--limit", "1", "--json").json
@@ -68,3 +68,19 @@ def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
     since = datetime.fromisoformat(first["since"])
     assert abs(datetime.now(UTC) - since) < timedelta(hours=1)
     assert cli("alerts", "--all", "--limit", "1").err == "More rows: --before 2.\n"
+
+
+def test_an_alert_is_acknowledged(cli: Cli, connection: psycopg.Connection) -> None:
+    with connection.transaction():
+        queries.settle(connection, [Finding("backlog", "", 0.2)], kinds=["backlog"], tell=None)
+    answer = cli("alerts", "acknowledge", "1")
+    assert (answer.code, answer.err) == (0, "")
+    assert re.fullmatch(r"Alert 1 is acknowledged by cli:\S+ since \d{4}-\d\d-\d\d \d\d:\d\d UTC\.\n", answer.out)
+    told = cli("alerts", "acknowledge", "1", "--json").json
+    assert (told["id"], told["state"], told["acknowledged_by"][:4]) == (1, "firing", "cli:")
+    shown = cli("alerts").out
+    assert re.search(r"1  backlog  - +acknowledged +0\.2  ", shown)
+    assert "Acknowledged by cli:" in shown
+    assert cli("alerts", "acknowledge", "2").refused(4).startswith("There is no alert 2;")
+    assert "It must be at least 1." in cli("alerts", "acknowledge", "0").refused(2)
+    assert "holdfast alerts --all --json" in cli("alerts", "--help").out

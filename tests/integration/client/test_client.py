@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 import holdfast
 from holdfast import Client, factories
+from holdfast.alerts import queries as alerts
 from holdfast.client import request_spec
 from holdfast.client.decoding import read
 from holdfast.client.sse import Event
@@ -26,7 +27,7 @@ from holdfast.model.domain import Status
 from holdfast.model.task import TaskStatus
 from holdfast.operations.service import OperationRunner
 from tests.support.api import Api, settings
-from tests.support.crawled import HOME, NASTY, crawl_a_little
+from tests.support.crawled import HOME, NASTY, TEXT, crawl_a_little
 from tests.support.factories import Store
 from tests.support.shop import Shop, product
 from tests.support.tasks import Tasks
@@ -175,6 +176,52 @@ def test_what_was_crawled(client: Client, database: Database, store: Store, tmp_
     with pytest.raises(holdfast.NotFound):
         client.export("pages", tmp_path / "none.csv", job="nothing")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["pages.parquet"]
+
+
+def test_pages_are_searched_and_their_source_is_read(
+    api: Api, client: Client, database: Database, store: Store
+) -> None:
+    crawl_a_little(database, store)
+    assert {page.url for page in client.pages(url_prefix=f"{HOME}a")} == {f"{HOME}a", f"{HOME}a/b"}
+    assert [page.url for page in client.pages(title="quoted")] == [HOME]
+    with pytest.raises(holdfast.NotFound):
+        list(client.pages(url_prefix="https://nowhere.example/"))
+    source = client.page_source(HOME)
+    assert (source.text, source.body, source.links) == (TEXT, None, [])
+    assert source.missing is not None
+    answer = api.reader.get(
+        "/api/pages/source", params={"url": HOME, "job": "default"}, headers={"Accept": "text/html"}
+    )
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+    with pytest.raises(holdfast.NotFound):
+        client.page_source(f"{HOME}nowhere")
+
+
+def test_what_operators_look_at(client: Client, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    assert {cause.outcome for cause in client.recent_errors(minutes=5)} == {"not_found", "timeout"}
+    with pytest.raises(holdfast.UsageError):
+        client.recent_errors(minutes=61)
+    assert "crawled_pages" in {table.name for table in client.storage().tables}
+    with store.connection.transaction():
+        alerts.settle(store.connection, [alerts.Finding("backlog", "", 0.2)], kinds=["backlog"], tell=None)
+    (alert,) = client.alerts(active=True)
+    known = client.acknowledge_alert(alert.id)
+    assert (known.id, known.state, known.acknowledged_at is not None) == (alert.id, "firing", True)
+    with store.connection.transaction():
+        alerts.settle(store.connection, [], kinds=["backlog"], tell=None)
+        alerts.settle(store.connection, [alerts.Finding("backlog", "", 0.2)], kinds=["backlog"], tell=None)
+        alerts.settle(store.connection, [], kinds=["backlog"], tell=None)
+    with pytest.raises(holdfast.Refused, match="is resolved"):
+        client.acknowledge_alert(next(iter(client.alerts())).id)
+    store.seed("held.example")
+    claim = store.claim_one("w2")
+    assert client.release_claims(force=True, domain=claim.domain) == 1
+    assert client.release_claims(force=True, domain=claim.domain) == 0
+    with pytest.raises(holdfast.UsageError, match="--domain requires --force"):
+        client.release_claims(domain=claim.domain)
+    with pytest.raises(holdfast.NotFound):
+        client.release_claims(force=True, domain="nowhere.example")
 
 
 def test_the_frontier_is_recovered_and_cleared_and_pages_are_purged(

@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.alerts import queries as alerts
 from holdfast.alerts.queries import Finding
-from holdfast.alerts.records import Alert
-from holdfast.alerts.rules import Kind, Rules
+from holdfast.alerts.records import Alert, Kind
+from holdfast.alerts.rules import Rules
 from holdfast.alerts.service import AlertService
 from holdfast.control.maintenance import Maintenance
 from holdfast.db import periodic_locks, runs, stats
 from holdfast.db.connection import Database
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings, Webhook, Worker
@@ -389,3 +389,46 @@ def test_alerts_that_are_over_age_out(connection: psycopg.Connection, service: A
     assert Maintenance().trim(connection) == 1
     assert {one.subject for one in service.list()} == {"new", "on"}
     assert Maintenance().trim(connection) == 0, "somebody did it a moment ago"
+
+
+# Acknowledged -----------------------------------------------------------------------------------------------------------
+
+
+def raised(connection: psycopg.Connection, *findings: Finding) -> None:
+    with connection.transaction():
+        alerts.settle(connection, findings, kinds=[Kind.BACKLOG], tell=None)
+
+
+def test_an_acknowledged_alert_still_fires_and_a_new_one_is_not_acknowledged(
+    service: AlertService, connection: psycopg.Connection
+) -> None:
+    raised(connection, Finding(Kind.BACKLOG, "", 0.2))
+    (first,) = service.list(active=True)
+    assert (first.acknowledged_at, first.acknowledged_by) == (None, None)
+    known = service.acknowledge(first.id, actor="ann")
+    assert (known.state, known.acknowledged_by) == ("firing", "ann")
+    assert known.acknowledged_at is not None
+    assert service.list(active=True) == [known]
+    assert service.acknowledge(first.id, actor="bob") == known, "the first operator stays"
+    rows = connection.execute("SELECT actor, action, object_kind, object_id, details FROM audit_log").fetchall()
+    assert rows == [("ann", "acknowledge", "alert", str(first.id), {"kind": "backlog", "subject": ""})]
+    raised(connection, Finding(Kind.BACKLOG, "", 0.3))
+    (same,) = service.list(active=True)
+    assert (same.id, same.value, same.acknowledged_by) == (first.id, 0.3, "ann")
+    raised(connection)
+    (over,) = service.list(active=False)
+    assert (over.state, over.acknowledged_by) == ("resolved", "ann")
+    raised(connection, Finding(Kind.BACKLOG, "", 0.4))
+    (again,) = service.list(active=True)
+    assert (again.id != first.id, again.acknowledged_at) == (True, None)
+
+
+def test_only_an_alert_that_fires_is_acknowledged(service: AlertService, connection: psycopg.Connection) -> None:
+    with pytest.raises(NotFound, match="There is no alert 7; resolved ones are kept for 90 days"):
+        service.acknowledge(7, actor="ann")
+    raised(connection, Finding(Kind.BACKLOG, "", 0.2))
+    (first,) = service.list()
+    raised(connection)
+    with pytest.raises(Refused, match=f"Alert {first.id} is resolved"):
+        service.acknowledge(first.id, actor="ann")
+    assert connection.execute("SELECT count(*) FROM audit_log").fetchone() == (0,)

@@ -1,6 +1,6 @@
 """Domains as people handle them: made known, configured with a version, removed bit by bit while others go on."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import psycopg
 import pytest
@@ -8,8 +8,11 @@ import pytest
 from holdfast.db import audit, domain_removal, domains, jobs, seed_insert, sweeper
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
+from holdfast.domains import queries
+from holdfast.domains.records import DomainAction, DomainFilter
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.errors import BadUrl, Changed, NotFound, Refused
+from holdfast.model.domain import Status
 from holdfast.model.outcome import Outcome
 from holdfast.model.url import url_key
 from holdfast.tasks import queries as task_queries
@@ -104,9 +107,103 @@ def test_robots_txt_is_shown_origin_by_origin(service: DomainService, database: 
     assert secure.content is not None
     assert "Disallow: /private" in secure.content
     assert secure.fetched_at is not None
+    assert (secure.agent, secure.group) == ("Holdfast", "*")
+    lines = secure.content.splitlines()
+    assert [lines[number - 1].partition(":")[0] for number in secure.applied_lines][:2] == ["User-agent", "Disallow"]
+    assert (plain.agent, plain.group, plain.applied_lines) == ("Holdfast", None, [])
+    service.configure("example.com", parse_assignments(["user_agent=Lamp/2"]), actor=WHO)
+    assert service.robots(HOME)[1].agent == "Lamp"
     assert service.robots("other.example") == []
     with pytest.raises(NotFound):
         service.robots("nobody.example")
+
+
+# Many at once ---------------------------------------------------------------------------------------------------------
+
+
+def stopped(store: Store) -> None:
+    """Three domains of one parent, two of them stopped, and one of another."""
+    store.seed("a.shop.example", "b.shop.example", "c.shop.example", "other.example")
+    store.become("a.shop.example", Status.BLOCKED)
+    store.become("b.shop.example", Status.UNREACHABLE)
+
+
+def test_all_that_match_are_unblocked_and_no_others(service: DomainService, store: Store) -> None:
+    stopped(store)
+    store.become("other.example", Status.BLOCKED)
+    where = DomainFilter(parent="shop.example")
+    found = service.count_matching(DomainAction.UNBLOCK, where)
+    assert (found.domains, found.held, found.exact) == (2, 0, True)
+    seen: list[int] = []
+    done = service.change_matching(DomainAction.UNBLOCK, where, "moved", actor=WHO, watch=seen.append)
+    assert (done.changed, done.skipped, seen) == (2, 0, [1, 2])
+    assert [store.status(f"{name}.shop.example") for name in "abc"] == [Status.PENDING] * 3
+    assert store.status("other.example") == Status.BLOCKED
+    assert sorted(actions(store.connection)) == [("unblock", "a.shop.example"), ("unblock", "b.shop.example")]
+    assert service.count_matching(DomainAction.UNBLOCK, where).domains == 0
+    assert_invariants(store.connection)
+
+
+def test_all_that_match_are_switched_off_and_on(service: DomainService, store: Store) -> None:
+    stopped(store)
+    where = DomainFilter(name="b.")
+    assert service.change_matching(DomainAction.SWITCH_OFF, where, "", actor=WHO).changed == 1
+    assert not store.row("b.shop.example")["is_active"]
+    assert store.row("a.shop.example")["is_active"]
+    assert service.count_matching(DomainAction.SWITCH_OFF, DomainFilter()).domains == 3
+    assert service.change_matching(DomainAction.SWITCH_ON, DomainFilter(), "", actor=WHO).changed == 1
+    assert store.row("b.shop.example")["is_active"]
+    assert_invariants(store.connection)
+
+
+def test_a_reset_of_many_takes_held_ones_away_and_is_not_repeated(service: DomainService, store: Store) -> None:
+    store.domains(3)
+    held = store.claim_one("w1")
+    found = service.count_matching(DomainAction.RESET, DomainFilter())
+    assert (found.domains, found.held) == (3, 1)
+    asked = store.value("SELECT clock_timestamp()")
+    assert isinstance(asked, datetime)
+    store.seed("later.example")
+    first = service.change_matching(DomainAction.RESET, DomainFilter(), "again", actor=WHO, known_at=asked)
+    assert (first.changed, store.row(held.domain)["claimed_by"]) == (3, None)
+    again = service.change_matching(DomainAction.RESET, DomainFilter(), "again", actor=WHO, known_at=asked, again=True)
+    assert again.changed == 0, "these were reset before it was interrupted, and the new one was not meant"
+    assert [action for action, _ in actions(store.connection)] == ["reset"] * 3
+    assert_invariants(store.connection)
+
+
+def test_a_count_of_very_many_domains_ends(
+    service: DomainService, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.domains(5)
+    monkeypatch.setattr(queries, "COUNT_LIMIT", 3)
+    found = service.count_matching(DomainAction.RESET, DomainFilter())
+    assert (found.domains, found.exact) == (3, False)
+
+
+def test_settings_edited_by_another_person_are_not_overwritten(service: DomainService, store: Store) -> None:
+    store.seed("a.example")
+    version = service.info("a.example").facts.settings_version
+    store.become("a.example", Status.BLOCKED)
+    service.configure("a.example", parse_assignments(["delay=2"]), actor=WHO, settings_version=version)
+    with pytest.raises(Changed, match=r"The settings of a\.example were changed meanwhile"):
+        service.configure("a.example", parse_assignments(["delay=9"]), actor=WHO, settings_version=version)
+    assert store.row("a.example")["crawl_delay_seconds"] == 2
+
+
+def test_what_a_removal_would_delete_is_counted(service: DomainService, database: Database, store: Store) -> None:
+    crawl_a_little(database, store)
+    found = service.preview_removal(HOME)
+    assert (found.domain, found.jobs, found.problem) == ("example.com", 1, None)
+    assert found.urls == store.value(
+        "SELECT count(*) FROM url_frontier f JOIN domains d ON d.id = f.domain_id WHERE d.domain = 'example.com'"
+    )
+    assert found.pages >= 1
+    store.seed("held.example")
+    store.claim("w1", 5)
+    problem = service.preview_removal("held.example").problem
+    assert problem is not None
+    assert "held.example is held by worker w1" in problem
 
 
 # Removing -------------------------------------------------------------------------------------------------------------

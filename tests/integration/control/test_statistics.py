@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.task import TaskStatus
 from holdfast.stats.service import StatsService
-from tests.support.crawled import crawl_a_little
+from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.figures import log, within_a_minute
 from tests.support.tasks import Tasks
@@ -166,3 +166,33 @@ def test_hosts(desk: StatsService, database: Database, store: Store) -> None:
     for span, limit in ((timedelta(0), 5), (2 * DAY, 5), (HOUR, 0), (HOUR, 501)):
         with pytest.raises(UsageError):
             desk.hosts(span, limit=limit)
+
+
+# Errors by cause --------------------------------------------------------------------------------------------------------
+
+
+def test_recent_errors_are_counted_by_cause_with_the_last_url(
+    desk: StatsService, database: Database, store: Store, connection: psycopg.Connection
+) -> None:
+    crawl_a_little(database, store)
+    found = {one.outcome: one for one in desk.recent_errors()}
+    assert set(found) == {"not_found", "timeout"}
+    assert (found["timeout"].count, found["timeout"].domain) == (1, "example.com")
+    assert found["timeout"].example_url == f"{HOME}slow"
+    log(connection, Outcome.SERVER_ERROR, count=5, at="now() - interval '10 minutes'", status=500)
+    log(connection, Outcome.SERVER_ERROR, count=9, at="now() - interval '20 minutes'", status=500)
+    log(connection, Outcome.OK, count=50)
+    fresh = StatsService(database)
+    first, *others = fresh.recent_errors()
+    assert (first.outcome, first.count) == ("server_error", 5)
+    assert {one.outcome for one in others} == {"not_found", "timeout"}
+    assert [one.count for one in fresh.recent_errors(timedelta(minutes=30)) if one.outcome == "server_error"] == [14]
+    connection.execute("DELETE FROM crawl_log")
+    assert fresh.recent_errors()[0] is first, "cached for a second"
+    assert StatsService(database).recent_errors() == []
+
+
+@pytest.mark.parametrize("span", [timedelta(0), timedelta(seconds=90), timedelta(minutes=61), timedelta(days=1)])
+def test_errors_of_other_spans_are_refused(desk: StatsService, span: timedelta) -> None:
+    with pytest.raises(UsageError, match="the last 1 to 60 whole minutes"):
+        desk.recent_errors(span)

@@ -166,7 +166,7 @@ def test_a_job_is_deleted_under_its_workers(crawls: Crawls, web: WebProcess) -> 
         worker.end()
         other.end()
     assert crawls.held() == 0
-    for table in ("url_frontier", "crawled_pages", "job_domains", "domain_wakes"):
+    for table in ("url_frontier", "crawled_pages", "page_versions", "job_domains", "domain_wakes"):
         assert crawls.value(f"SELECT count(*) FROM {table} WHERE job_id = %s", job.id) == 0, table
     assert len(end_state(crawls, "kept")) == PAGES
     assert crawls.value("SELECT count(*) FROM crawl_log WHERE job_id = %s", job.id) >= 10  # the log stays

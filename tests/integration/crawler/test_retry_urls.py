@@ -131,7 +131,7 @@ def test_robots_txt_is_fetched_again_for_what_it_denied_and_still_decides(crawls
 def test_what_is_not_retried_says_what_to_do_instead(crawls: Crawls) -> None:
     with Pages(SITE) as pages:
         crawl(crawls, pages)
-    with pytest.raises(Refused, match="out_of_scope are not retried: the scope of a job cannot be edited"):
+    with pytest.raises(Refused, match="out_of_scope are not retried: `holdfast jobs set shop scope="):
         retry(crawls, reason="out_of_scope")
     with pytest.raises(Refused, match=r"too_deep are not retried: `holdfast jobs set shop max_depth=N`"):
         retry(crawls, reason="too_deep")

@@ -297,3 +297,17 @@ def test_frames_and_refreshes_lead_on() -> None:
 def test_the_next_page_is_known_by_its_rel() -> None:
     found = page("<link rel=next href=/3><link rel=prev href=/1><a rel='x next' href=/4>4</a><a href=/5>5</a>")
     assert (found.links, found.links_next) == (["/4", "/5"], ["/4", "/3"])
+
+
+def test_texts_of_links_are_read_if_they_are_asked_for() -> None:
+    page = b"""<a href=" /a " rel=" next   nofollow "> One <b>two</b>\n</a><a href="/a">again</a><a name=x>no link</a>
+    <a href="javascript:x()">code</a><map><area href="/m" alt="map"></map><a href="/late">late</a>"""
+    parsed = parse_page(page, content_type="text/html", links_per_page=3, anchors=True)
+    assert parsed.anchors == [("/a", "One two", "next nofollow"), ("/a", "again", ""), ("/m", "", "")]
+    assert parsed.anchors_cut == 1
+    assert parse_page(page, content_type="text/html", links_per_page=3).anchors == []
+
+
+def test_the_text_of_a_link_is_cut() -> None:
+    (anchor,) = parse_page(b"<a href=/x>" + b"word " * 100, content_type=None, anchors=True).anchors
+    assert len(anchor.text) == 200

@@ -356,3 +356,19 @@ def test_beyond_the_cap_a_wildcard_forbids_more_and_allows_nothing() -> None:
     assert not may(text, "/open/yes")
     assert may(text, "/other")
     assert may(text, "/f17z"), "an Allow within the cap still counts"
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "numbers"),
+    [
+        ("User-agent: *\nDisallow: /a\n\nUser-agent: Holdfast\n# ours\nDisallow: /b\nCrawl-delay: 2", "holdfast", (4, 6, 7)),
+        ("User-agent: *\nDisallow: /a\n\nUser-agent: Other\nDisallow: /b", "*", (1, 2)),
+        ("User-agent: Other\nUser-agent: Holdfast\nAllow: /index.html\nSitemap: https://x/s", "holdfast", (2, 3)),
+        ("User-agent: Holdfast\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: holdfast\nDisallow: /c", "holdfast", (1, 2, 5, 6)),
+        ("User-agent: Other\nDisallow: /", None, ()),
+        ("Disallow: /", None, ()),
+        ("", None, ()),
+    ],
+)  # fmt: skip
+def test_the_lines_that_count_for_us_are_known(text: str, group: str | None, numbers: tuple[int, ...]) -> None:
+    assert Robots(text).applied_lines(US) == (group, numbers)

@@ -92,15 +92,25 @@ class RemoteWorkers:
         """Claims by worker, expired claims, and the number of domains that wait."""
         return self.client.claim_summary()
 
-    def releasable(self, *, force: bool, worker: str | None) -> list[WorkerClaims]:
+    def releasable(self, *, force: bool, worker: str | None, domain: str | None = None) -> list[WorkerClaims]:
         """The claims that a release would free, by worker. Those of a dead worker count when they expire: only the server knows that it
         is dead."""
+        if domain is not None:
+            return choose_releasable(self._claims_on(domain), force=force, worker=worker, domain=domain)
         found = [row for row in self.client.claim_summary().workers if worker in (None, row.worker)]
         return choose_releasable(found, force=force, worker=worker)
 
-    def release(self, *, force: bool, worker: str | None, actor: str) -> int:  # noqa: ARG002 — see above
+    def _claims_on(self, domain: str) -> list[WorkerClaims]:
+        facts = self.client.domain(canonical_domain(domain)).facts
+        if facts.claimed_by is None or facts.claim_expires_at is None:
+            return []
+        return [WorkerClaims(facts.claimed_by, 1, int(facts.claim_expired), facts.claim_expires_at)]
+
+    def release(self, *, force: bool, worker: str | None, actor: str, domain: str | None = None) -> int:  # noqa: ARG002 — see above
         """Release claims; returns how many."""
-        return self.client.release_claims(force=force, worker=worker, all_active=force and worker is None)
+        name = None if domain is None else canonical_domain(domain)
+        all_active = force and worker is None and name is None
+        return self.client.release_claims(force=force, worker=worker, domain=name, all_active=all_active)
 
     def silent_runs(self, older_than: timedelta) -> list[Run]:
         """Runs in state running without a heartbeat for `older_than`."""

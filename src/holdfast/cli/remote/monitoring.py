@@ -20,6 +20,7 @@ from holdfast.db.verify import Finding
 from holdfast.errors import HoldfastError
 from holdfast.operations.records import Operation
 from holdfast.stats.records import Overview, Point, Stats
+from holdfast.storage.records import StorageReport
 from holdfast.webhooks.records import Delivery, DeliveryFilter, Outbox
 from holdfast.workers.records import ActiveWorker, Worker
 
@@ -89,6 +90,10 @@ class RemoteAlerts:
             self.client, endpoints.alerts(active=active), None if before is None else (before,), limit
         ).rows
 
+    def acknowledge(self, alert_id: int, *, actor: str) -> Alert:  # noqa: ARG002 — the actor is the owner of the API key
+        """Acknowledge an alert that fires, and return it."""
+        return self.client.acknowledge_alert(alert_id)
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteWebhooks:
@@ -121,6 +126,17 @@ class RemoteWebhooks:
             self.client.retry_delivery(message.id)
             progress(done)
         return len(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStorage:
+    """The storage of a server, like `StorageService`."""
+
+    client: Client
+
+    def report(self) -> StorageReport:
+        """Return the report of the server's machine."""
+        return self.client.storage()
 
 
 class RemoteVerifier:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
+from holdfast.alerts.sentences import describe
 from holdfast.alerts.service import AlertService
 from holdfast.api.app_services import AppServices
 from holdfast.dashboard import time_range
@@ -40,9 +41,13 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "points": points,
         "growth": _growth(points),
         "statuses": services.stats.status_codes(span.since) if span.until is None else {},
+        "errors": services.stats.recent_errors()[:_SHOWN],
         "workers": services.workers.page(WorkerFilter(alive=True), limit=_SHOWN).rows,
-        "alerts": AlertService(services.database).list(active=True, limit=_SHOWN),
+        "alerts": [
+            (alert, describe(alert).cause) for alert in AlertService(services.database).list(active=True, limit=_SHOWN)
+        ],
         "jobs": running[:_SHOWN],
+        "volumes": services.storage.report().volumes,
     }
 
 

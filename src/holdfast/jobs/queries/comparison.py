@@ -20,7 +20,7 @@ from holdfast.jobs.records import ComparedPage, PageChange
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.outcome import Outcome
 
-COUNT_LIMIT: Final = 100_000
+COUNT_LIMIT: Final = 10_000
 """Pages of a kind that are counted; a count that reaches it is a lower bound."""
 
 _PAGE: Final = "{0}.domain_id = t.domain_id AND {0}.job_id = t.job_id AND {0}.url_key = t.url_key"
@@ -83,9 +83,10 @@ NEW_PAGES: Final = Listing(
 )
 """Pages that were new in a crawl after the first one."""
 
+# OFFSET 0: the versions of a page are looked up, never those of the whole crawl put into a hash.
 _UNCHANGED: Final = f"""
 t.new_in_crawl IS DISTINCT FROM %(unchanged)s::bigint AND NOT EXISTS (
-    SELECT FROM page_versions v WHERE v.crawl_id = %(unchanged)s::bigint AND v.change = 'changed' AND {_PAGE.format("v")})
+    SELECT FROM page_versions v WHERE v.crawl_id = %(unchanged)s::bigint AND v.change = 'changed' AND {_PAGE.format("v")} OFFSET 0)
 """
 FETCHED_PAGES: Final = Listing(
     "crawled_pages",
@@ -118,7 +119,7 @@ SELECT j.name, c.id, c.started_at, c.ended_at, b.started_at FROM crawls c JOIN c
 LEFT JOIN crawls b ON b.id = (SELECT max(id) FROM crawls WHERE job_id = c.job_id AND id < c.id)
 WHERE c.id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s)
 """
-_COUNT: Final = "SELECT count(*) FROM (SELECT FROM {table} t WHERE {where} LIMIT %(limit)s) counted"
+_COUNT: Final = "SELECT count(*) FROM (SELECT t.* FROM {table} t WHERE {where} LIMIT %(limit)s) t WHERE {also}"
 _COUNT_SETTINGS: Final = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -148,22 +149,23 @@ def last_crawl(connection: psycopg.Connection, job_id: int) -> ComparedCrawl | N
 
 
 def counts(connection: psycopg.Connection, job_id: int, crawl: ComparedCrawl) -> dict[PageChange, int]:
-    """Return the pages of each kind, each at most `COUNT_LIMIT`; of the first crawl all pages are new."""
-    values = {"job": job_id, "crawl": crawl.id, "since": crawl.started_at, "limit": COUNT_LIMIT}
+    """Return the pages of each kind, each at most `COUNT_LIMIT`, and of the unchanged those among as many that were fetched; of the first
+    crawl all pages are new."""
+    values = {"job": job_id, "crawl": crawl.id, "since": crawl.started_at, "unchanged": crawl.id, "limit": COUNT_LIMIT}
 
-    def count(listing: Listing[Any], *filters: str, **more: object) -> int:
+    def count(listing: Listing[Any], *filters: str, also: str = "true", **more: object) -> int:
         where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in filters)])
-        query = _COUNT.format(table=listing.table, where=where)
+        query = _COUNT.format(table=listing.table, where=where, also=also)
         return int(fetch_with_settings(connection, _COUNT_SETTINGS, query, {**values, **more})[0][0])
 
     found = {
         change: count(CHANGES, "crawl", "change", change=str(change))
         for change in (PageChange.CHANGED, PageChange.GONE, PageChange.FAILED)
     }
-    fetched = count(FETCHED_PAGES, "job", "since")
-    changed = found[PageChange.CHANGED]
-    new = max(0, fetched - changed) if crawl.previous_started_at is None else count(NEW_PAGES, "crawl")
-    return {PageChange.NEW: new, **found, PageChange.UNCHANGED: max(0, fetched - changed - new)}
+    unchanged = count(FETCHED_PAGES, "job", "since", also=_UNCHANGED)
+    if crawl.previous_started_at is None:
+        return {PageChange.NEW: unchanged, **found, PageChange.UNCHANGED: 0}
+    return {PageChange.NEW: count(NEW_PAGES, "crawl"), **found, PageChange.UNCHANGED: unchanged}
 
 
 def page(

@@ -36,7 +36,16 @@ from holdfast.errors import Refused, UsageError
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.proxy import ParsedProxy, Protocol, make_proxy, parse_proxy
 from holdfast.model.url import checked_host, parse_url
-from holdfast.proxies.records import PoolHealth, ProviderCost, Proxy, ProxyCost, ProxyFilter, ProxyOptions, ProxyTest
+from holdfast.proxies.records import (
+    PoolHealth,
+    ProviderCost,
+    Proxy,
+    ProxyCost,
+    ProxyFilter,
+    ProxyMapping,
+    ProxyOptions,
+    ProxyTest,
+)
 from holdfast.proxies.tester import DEFAULT_URL
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["proxies"])
@@ -163,6 +172,21 @@ def cost(
 def proxy(id: Id, response: Response, services: Services) -> Proxy:  # noqa: A002 — the name of the parameter
     """With the statistics of its use."""
     return _with_etag(response, services.proxies.show(id))
+
+
+@router.get("/api/proxies/{id}/domains", summary="The pools that a proxy is in", responses=documented(404))
+def domains(
+    id: Id,  # noqa: A002 — the name of the parameter
+    services: Services,
+    request: Request,
+    response: Response,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Page[ProxyMapping]:
+    """By domain. These domains lose it when it is deleted."""
+    key = decode_cursor(cursor, str)
+    found = services.proxies.pools_of(id, after="" if key is None else str(key[0]), limit=limit)
+    return keyset_page(request, response, found, (found[-1].domain,) if len(found) == limit else None)
 
 
 @router.post("/api/admin/proxies", summary="Add a proxy", status_code=201)

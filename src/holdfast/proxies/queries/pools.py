@@ -14,6 +14,7 @@ from holdfast.db import audit, domains, edits
 from holdfast.db.rows import by_name
 from holdfast.errors import Changed, NotFound
 from holdfast.model.proxy import DisabledBy, ProxyMode, ProxyOverrides, ProxyRules
+from holdfast.proxies.queries import proxies
 from holdfast.proxies.queries.proxies import ADDRESS, as_protocol
 from holdfast.proxies.records import DEFAULT_PRIORITY, Assignment, NextProxy, PoolState, ProxyMapping, Unassignment
 
@@ -79,7 +80,7 @@ LEFT JOIN LATERAL (
     SELECT sum(requests) AS taken, min(counts_until) AS until FROM proxy_blocks
     WHERE proxy_id = p.id AND counts_until > clock_timestamp()) b ON true
 """
-_READ: Final = f"""
+_MAPPINGS: Final = f"""
 SELECT d.domain, p.id AS proxy_id, {ADDRESS}, p.proxy_protocol AS protocol, p.proxy_url AS host, p.proxy_port AS port,
        p.proxy_username AS username, p.country_code, p.provider, p.is_active AS proxy_is_active, m.assigned, m.priority, m.is_active,
        m.disabled_by, m.failure_count, m.last_error, m.last_used_at, m.last_success_at, m.last_failure_at, m.next_try_at,
@@ -87,8 +88,9 @@ SELECT d.domain, p.id AS proxy_id, {ADDRESS}, p.proxy_protocol AS protocol, p.pr
        round(100.0 * m.success_count / NULLIF(m.success_count + m.total_failures + m.proxy_failures, 0), 2)::float8 AS success_percent,
        {CAN_NOT} AS can_not, {CAN_AGAIN} AS can_again
 FROM domain_proxies m JOIN domains d ON d.id = m.domain_id JOIN proxies p ON p.id = m.proxy_id {LIMIT_USE}
-WHERE d.domain = %(domain)s
 """  # noqa: S608 — constants
+_READ: Final = f"{_MAPPINGS} WHERE d.domain = %(domain)s"
+_POOLS: Final = f"{_MAPPINGS} WHERE m.proxy_id = %(proxy)s AND m.assigned AND d.domain > %(after)s ORDER BY d.domain LIMIT %(limit)s"
 
 _OF_PROXY: Final = """
 SELECT domain_id FROM domain_proxies WHERE proxy_id = %(proxy)s AND domain_id > %(after)s ORDER BY domain_id LIMIT %(chunk)s
@@ -245,6 +247,15 @@ def listing(connection: psycopg.Connection, domain: str, *, limit: int = MAX_LIS
         found = cursor.execute(query, {"domain": domain, "limit": limit}).fetchall()
     if not found:
         domains.id_of(connection, domain)
+    return found
+
+
+def pools_of(connection: psycopg.Connection, proxy_id: int, *, after: str, limit: int) -> list[ProxyMapping]:
+    """Return the pools that a proxy is in, by the names of their domains after `after`. Raises NotFound for an unknown proxy."""
+    with connection.cursor(row_factory=_as_mapping) as cursor:
+        found = cursor.execute(_POOLS, {"proxy": proxy_id, "after": after, "limit": limit}).fetchall()
+    if not found:
+        proxies.get(connection, proxy_id)
     return found
 
 

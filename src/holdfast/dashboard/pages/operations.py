@@ -1,0 +1,60 @@
+"""Operations: long work in the background, its progress and its result; and the form that starts a verification."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import Request, Response
+
+from holdfast.api.app_services import AppServices, Services
+from holdfast.api.forms import Form, read_form
+from holdfast.api.pagination import decode_id_cursor
+from holdfast.api.request_types import Id
+from holdfast.dashboard.lists import ROWS, id_page, read_list
+from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.rendering import Context
+from holdfast.dashboard.route import page_router
+from holdfast.db.keyset_pagination import Page
+from holdfast.errors import NotFound
+from holdfast.operations.handlers import VERIFY
+from holdfast.operations.records import Operation
+from holdfast.operations.service import STATES
+
+router = page_router()
+
+
+def read_operation(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return one operation. Raises NotFound."""
+    operation_id = parameters.get("id", "")
+    if not (operation_id.isascii() and operation_id.isdigit() and len(operation_id) < 19):
+        raise NotFound("There is no such operation.")
+    return {"operation": services.operations.show(int(operation_id))}
+
+
+VIEW: Final = live_view("operation", read_operation, {"operation": "operations/_operation.html"})
+
+
+@router.get("/operations")
+def operations(context: Context, services: Services) -> Response:
+    """Operations, the newest first."""
+
+    def read(form: Form) -> Page[Operation]:
+        state, before = form.text("state"), decode_id_cursor(form.text("cursor"))
+        return id_page(services.operations.listing(state=state, before=before, limit=ROWS))
+
+    shown = read_list(context, read)
+    return context.page("operations/list.html", notice=shown.notice, shown=shown, states=STATES)
+
+
+@router.post("/operations/verify")
+def verify(context: Context, request: Request, services: Services) -> Response:
+    """Start a verification of the store."""
+    arguments = {"archive": read_form(request).flag("archive")}
+    asked = services.operations.ask(VERIFY, arguments, actor=context.caller.name)
+    return context.redirect(f"/operations/{asked.id}", f"The verification is operation {asked.id}.")
+
+
+@router.get("/operations/{id}")
+def operation(id: Id, context: Context, services: Services) -> Response:  # noqa: A002 — the name of the parameter
+    """One operation: its progress, and its result when it has ended."""
+    parameters = {"id": str(id)}
+    return context.page("operations/page.html", **read_operation(services, parameters), live=VIEW.address(parameters))

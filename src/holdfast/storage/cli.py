@@ -1,0 +1,83 @@
+"""`holdfast storage`: what the database and the folders of this machine take, and how much room is left."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast import factories
+from holdfast.cli import command_context, output
+from holdfast.cli.help import Command
+from holdfast.cli.output import format_bytes, pluralize
+from holdfast.storage.records import StorageReport
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.monitoring import RemoteStorage
+    from holdfast.storage.service import StorageService
+
+_LARGEST: Final = 10
+"""Tables that are listed without `--all`."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the program."""
+    app.command("storage", cls=Command)(storage)
+
+
+def storage(
+    ctx: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="All tables, not only the largest.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Show what the database, the archive and the logs take, and how much room is left on the disks of this machine.
+
+    Rows are estimates of the database. Other machines have archives and logs of their own: ask there.
+
+    Examples:
+        holdfast storage
+        holdfast storage --all --json
+    """
+    found = _storage(ctx).report()
+    if as_json:
+        output.print_json(found)
+        return
+    _print_tables(found, every=every)
+    output.print_line()
+    output.print_fields(_fields(found))
+    for note in found.notes:
+        command_context.say(output.safe(note))
+
+
+def _storage(ctx: typer.Context) -> "StorageService | RemoteStorage":
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.monitoring import RemoteStorage
+
+        return RemoteStorage(context.client)
+    return factories.storage_service(context.settings, context.store())
+
+
+def _print_tables(found: StorageReport, *, every: bool) -> None:
+    shown = found.tables if every else found.tables[:_LARGEST]
+    rows = [
+        (one.name, "-" if one.rows is None else one.rows, format_bytes(one.table_bytes), format_bytes(one.index_bytes))
+        for one in shown
+    ]
+    output.print_table(["TABLE", "ROWS, ABOUT", "DATA", "INDEXES"], rows, right="ROWS, ABOUT DATA INDEXES")
+    if (rest := found.tables[len(shown) :]) and not every:
+        size = sum(one.table_bytes + one.index_bytes for one in rest)
+        command_context.say(f"{pluralize(len(rest), 'more table')}, {format_bytes(size)}; --all lists them.")
+
+
+def _fields(found: StorageReport) -> list[tuple[str, object]]:
+    fields: list[tuple[str, object]] = [("Database", format_bytes(found.database_bytes))]
+    for folder in found.folders:
+        least = "" if folder.complete else "at least "
+        size = f"{least}{format_bytes(folder.bytes)} in {pluralize(folder.files, 'file')}"
+        fields.append((folder.name.capitalize(), f"{size}, {folder.path}"))
+    for volume in found.volumes:
+        free, total = format_bytes(volume.free_bytes), format_bytes(volume.total_bytes)
+        fields.append(("Free", f"{free} of {total} for {', '.join(volume.holds)}"))
+    oldest = [f"{row.table} {output.format_time(row.at)}" for row in found.oldest if row.at is not None]
+    if oldest:
+        fields.append(("Oldest rows", f"{', '.join(oldest)} (UTC)"))
+    return fields

@@ -1,0 +1,115 @@
+"""The storage report: sizes of the database, its tables and the folders of this machine, and free disk space.
+
+The rule: read only and cheap. Folders are scanned up to a bound, and the sizes are cached for a minute: keep one service for all callers.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.db.connection import Database
+from holdfast.stats.service import Cached
+from holdfast.storage import queries
+from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
+
+FOLDERS: Final = ("archive", "logs")
+MAX_FILES: Final = 20_000
+"""Files of a folder that are counted: an archive of a terabyte has a thousand."""
+MAX_SECONDS: Final = 0.1
+"""Time to count the files of a folder, which may be on a slow disk."""
+FRESH_FOR: Final = 60.0
+"""Seconds that a report is cached."""
+
+
+class StorageService:
+    """The storage of one database and of this machine. It may be shared by threads."""
+
+    def __init__(self, database: Database, data: Path, cluster: Path | None, *, fresh_for: float = FRESH_FOR) -> None:
+        """`data`: the data folder of this machine. `cluster`: the folder of the bundled server; None: the database is elsewhere."""
+        self._database = database
+        self._data = data
+        self._cluster = cluster
+        self._report = Cached(self._look, seconds=fresh_for)
+
+    def report(self) -> StorageReport:
+        """Return the report, at most a minute old."""
+        return self._report.get()
+
+    def _look(self) -> StorageReport:
+        with self._database.session() as connection:
+            at, size = queries.database_size(connection)
+            tables = queries.tables(connection)
+            oldest = queries.oldest_rows(connection)
+        notes: list[str] = []
+        folders = list(self._folders(notes))
+        volumes = self._volumes([folder.name for folder in folders], notes)
+        return StorageReport(at, size, tables, oldest, folders, volumes, notes)
+
+    def _folders(self, notes: list[str]) -> Iterator[FolderSize]:
+        for name in FOLDERS:
+            path = self._data / name
+            try:
+                found = folder_size(path)
+            except FileNotFoundError:
+                notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
+                continue
+            except OSError as problem:
+                notes.append(f"The folder {path} cannot be read: {problem.strerror}.")
+                continue
+            if not found.complete:
+                notes.append(f"{path} has more than {found.files:,} files; only these are counted.")
+            yield found
+
+    def _volumes(self, folders: list[str], notes: list[str]) -> list[VolumeSize]:
+        places = {name: self._data / name for name in folders}
+        if self._cluster is not None:
+            places["database"] = self._cluster
+        else:
+            notes.append("The database is on a server of its own, so the free space of its disk is not known here.")
+        volumes: dict[int, VolumeSize] = {}
+        for name, path in places.items():
+            try:
+                device, usage = path.stat().st_dev, shutil.disk_usage(path)
+            except OSError as problem:
+                notes.append(f"The volume of {path} cannot be read: {problem.strerror}.")
+                continue
+            known = volumes.setdefault(device, VolumeSize(str(path), [], usage.total, usage.free))
+            known.holds.append(name)
+        return list(volumes.values())
+
+
+def folder_size(
+    path: Path,
+    *,
+    max_files: int = MAX_FILES,
+    max_seconds: float = MAX_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> FolderSize:
+    """Count the files of a folder and of those in it, up to a bound; links are not followed. Raises OSError if it cannot be read."""
+    end = clock() + max_seconds
+    files = size = 0
+    waiting = [os.fspath(path)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = os.scandir(folder)
+        except OSError:
+            if folder == os.fspath(path):
+                raise
+            continue  # a folder that was removed meanwhile
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    continue
+                if files >= max_files or clock() >= end:
+                    return FolderSize(path.name, str(path), files, size, complete=False)
+                try:
+                    size += entry.stat(follow_symlinks=False).st_size
+                except FileNotFoundError:
+                    continue
+                files += 1
+    return FolderSize(path.name, str(path), files, size, complete=True)

@@ -1,0 +1,97 @@
+"""A server, a browser, and people who use both."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from playwright.sync_api import Browser
+
+from holdfast.db.connection import Database
+from tests.browser import chromium
+from tests.browser.chromium import Visitor
+from tests.support.cli import only_ours
+from tests.support.crawls import Crawls, Program, wait_for
+
+MANY = 1_000_000
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium; where there is none the tests are skipped, but never in continuous integration."""
+    if chromium.program() is None:
+        if os.environ.get("CI"):
+            pytest.fail("There is no Chromium; .ci/run installs it.")
+        pytest.skip("There is no Chromium; `apt-get install chromium` brings it.")
+    with chromium.browser() as started:
+        yield started
+
+
+@pytest.fixture
+def crawls(
+    database: Database, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Crawls:
+    """Crawls on the test's database."""
+    only_ours(monkeypatch, tmp_path, database)
+    made = Crawls(database, connection, tmp_path)
+    made.set(
+        web=dict.fromkeys(("anonymous_limit", "user_limit", "admin_limit", "seed_limit"), MANY),
+        fetch={"allow_private": True},
+    )
+    return made
+
+
+@dataclass
+class Dashboard:
+    """`holdfast serve`, and what is needed to use it."""
+
+    crawls: Crawls
+    program: Program
+    origin: str
+    password: str
+
+
+Serve = Callable[..., Dashboard]
+
+
+@pytest.fixture
+def serve(crawls: Crawls) -> Iterator[Serve]:
+    """Starts `holdfast serve` with these options; it ends with the test."""
+    programs: list[Program] = []
+    password = ""
+
+    def start(*options: str, port: int = 0) -> Dashboard:
+        nonlocal password
+        program = crawls.start("serve", "--port", str(port), *options)
+        program.__enter__()
+        programs.append(program)
+        wait_for(lambda: "Serving at" in program.said() or not program.lives, "the server")
+        said = program.said()
+        if found := re.search(r"Password: (\S+)", said):
+            password = found[1]
+        address = re.search(r"Serving at (\S+)", said)
+        assert address is not None, said
+        return Dashboard(crawls, program, address[1], password)
+
+    yield start
+    for program in programs:
+        program.__exit__(None, None, None)
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Callable[..., Visitor]]:
+    """Makes people with browsers of their own; at the end nothing must have gone wrong on their pages."""
+    made: list[Visitor] = []
+
+    def make(origin: str, **options: object) -> Visitor:
+        made.append(Visitor.at(browser, origin, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.context.close()
+    for one in made:
+        one.check()

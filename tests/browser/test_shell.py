@@ -1,0 +1,127 @@
+"""What all pages share, in a browser: the login, live figures, a server that dies, many tabs, links from elsewhere."""
+
+import re
+import time
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import Visitor
+from tests.browser.conftest import Serve
+from tests.support.crawls import wait_for
+from tests.support.dynamic_site import page as html
+from tests.support.dynamic_site import served
+
+MakeVisitor = Callable[..., Visitor]
+
+
+def _live(page: Page) -> None:
+    expect(page.locator("#live-status")).to_have_text("Live", timeout=15_000)
+
+
+def test_the_first_address_asks_for_a_login_and_leads_back(serve: Serve, visitor: MakeVisitor) -> None:
+    dashboard = serve("--api-only")
+    somebody = visitor(dashboard.origin)
+    page = somebody.open("/domains?status=blocked")
+    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("password")
+    page.get_by_label("Password").fill(dashboard.password)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/domains?status=blocked")
+    page.get_by_role("button", name="Log out").click()
+    page.goto(dashboard.origin + "/jobs")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    page.goto(dashboard.origin + "/no/such/page")
+    expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+
+
+def test_a_link_from_another_site_arrives_logged_in(serve: Serve, visitor: MakeVisitor) -> None:
+    """The cookie is SameSite=Strict, so the first request comes without it: the page loads itself once more."""
+    dashboard = serve("--api-only")
+    somebody = visitor(dashboard.origin.replace("127.0.0.1", "localhost"))
+    somebody.origin = dashboard.origin
+    somebody.log_in("admin", dashboard.password)
+    with served(lambda _: html("Elsewhere", f"{dashboard.origin}/overview")) as other:
+        page = somebody.context.new_page()
+        page.goto(other.url.replace("127.0.0.1", "localhost"))
+        page.get_by_role("link").click()
+        page.wait_for_url(f"{dashboard.origin}/overview")
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        somebody.requests.clear()
+
+
+def test_figures_move_by_themselves_and_hidden_tabs_close_their_stream(serve: Serve, visitor: MakeVisitor) -> None:
+    dashboard = serve("--api-only")
+    somebody = visitor(dashboard.origin)
+    page = somebody.log_in("admin", dashboard.password)
+    _live(page)
+    before = len([request for request in somebody.requests if request.resource_type != "eventsource"])
+    assert "http://127.0.0.1:9" not in page.content()
+    dashboard.crawls.command("jobs", "create", "moves", "http://127.0.0.1:9/")
+    began = time.monotonic()
+    expect(page.locator("#overview-now")).to_contain_text("moves", timeout=10_000)
+    assert time.monotonic() - began < 10
+    after = len([request for request in somebody.requests if request.resource_type != "eventsource"])
+    assert after == before, "an open page makes no requests of its own"
+
+
+def test_a_killed_server_is_noticed_and_the_page_is_right_again_without_a_reload(
+    serve: Serve, visitor: MakeVisitor
+) -> None:
+    dashboard = serve("--api-only")
+    page = visitor(dashboard.origin).log_in("admin", dashboard.password)
+    _live(page)
+    page.evaluate("window.marker = 'not reloaded'")
+    dashboard.program.kill()
+    expect(page.locator("#live-status")).to_contain_text("does not answer", timeout=15_000)
+    dashboard.crawls.command("jobs", "create", "meanwhile", "http://127.0.0.1:9/")
+    serve("--api-only", port=int(dashboard.origin.rpartition(":")[2]))
+    expect(page.locator("#overview-now")).to_contain_text("meanwhile", timeout=30_000)
+    _live(page)
+    assert page.evaluate("window.marker") == "not reloaded"
+
+
+def test_ten_tabs_in_one_browser_all_work(serve: Serve, visitor: MakeVisitor) -> None:
+    dashboard = serve("--api-only")
+    somebody = visitor(dashboard.origin)
+    tabs = [somebody.log_in("admin", dashboard.password)]
+    tabs += [somebody.open(path) for path in ("/overview", "/domains", "/pages", "/workers") * 2]
+    tabs.append(somebody.open("/overview"))
+    dashboard.crawls.command("jobs", "create", "seen-by-all", "http://127.0.0.1:9/")
+    for tab in tabs:
+        if re.search("/overview$", tab.url):
+            expect(tab.locator("#overview-now")).to_contain_text("seen-by-all", timeout=20_000)
+    last = somebody.open("/tasks")
+    expect(last.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_two_processes_behind_one_address_serve_one_dashboard(serve: Serve, visitor: MakeVisitor) -> None:
+    dashboard = serve("--api-only", "--workers", "2")
+    somebody = visitor(dashboard.origin)
+    page = somebody.log_in("admin", dashboard.password)
+    for path in ("/overview", "/domains", "/pages", "/account") * 3:
+        page.goto(dashboard.origin + path)
+        expect(page.locator(".who")).to_have_text("admin")
+    page.goto(dashboard.origin + "/overview")
+    _live(page)
+
+
+def test_theme_and_time_zone_are_the_viewers_choice(serve: Serve, visitor: MakeVisitor) -> None:
+    dashboard = serve("--api-only")
+    page = visitor(dashboard.origin, color_scheme="light").log_in("admin", dashboard.password)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Theme").click()
+    dark = page.evaluate(ground)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(ground) == dark, "it is remembered"
+    page.goto(dashboard.origin + "/account")
+    moment = page.locator("time").first
+    shown = moment.text_content()
+    assert page.locator("#zone").text_content() == "Europe/Berlin"
+    page.locator("#zone").click()
+    wait_for(lambda: page.locator("#zone").text_content() == "UTC", "the page in UTC")
+    assert page.locator("time").first.text_content() != shown

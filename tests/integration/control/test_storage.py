@@ -1,0 +1,92 @@
+"""The storage report: sizes of tables and folders, oldest rows, and what cannot be known."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.db.connection import Database
+from holdfast.storage.service import StorageService, folder_size
+from tests.support.crawled import crawl_a_little
+from tests.support.factories import Store
+
+
+def test_what_is_stored_and_how_much_room_is_left(
+    database: Database, store: Store, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    crawl_a_little(database, store)
+    connection.execute("ANALYZE")
+    for name, size in (("archive/w1/one.warc.gz", 5000), ("archive/w2/two.warc.gz", 700), ("logs/w1.log", 30)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    found = StorageService(database, tmp_path, tmp_path).report()
+    assert found.database_bytes > 1_000_000
+    tables = {table.name: table for table in found.tables}
+    assert tables["crawled_pages"].rows == 4
+    assert tables["crawl_log"].rows == len(connection.execute("SELECT FROM crawl_log").fetchall()), (
+        "its partitions count for it"
+    )
+    assert not any(name.startswith(("crawl_log_", "pg_")) for name in tables)
+    assert all(table.table_bytes >= 0 and table.index_bytes >= 0 for table in found.tables)
+    sizes = [table.table_bytes + table.index_bytes for table in found.tables]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) < found.database_bytes
+    oldest = {row.table: row.at for row in found.oldest}
+    for table in ("crawl_log", "crawled_pages"):
+        assert oldest[table] == store.value(f"SELECT min(crawled_at) FROM {table}")
+    assert oldest["crawl_tasks"] is None
+    assert [(one.name, one.files, one.bytes, one.complete) for one in found.folders] == [
+        ("archive", 2, 5700, True),
+        ("logs", 1, 30, True),
+    ]
+    (volume,) = found.volumes
+    assert volume.holds == ["archive", "logs", "database"]
+    assert 0 < volume.free_bytes <= volume.total_bytes
+    assert found.notes == []
+
+
+def test_a_report_is_cached(database: Database, tmp_path: Path) -> None:
+    service = StorageService(database, tmp_path, None)
+    assert service.report() is service.report()
+
+
+def test_what_is_not_known_is_a_sentence(database: Database, tmp_path: Path) -> None:
+    found = StorageService(database, tmp_path / "none", None).report()
+    assert (found.folders, found.volumes) == ([], [])
+    assert found.notes == [
+        f"There is no folder {tmp_path}/none/archive on this machine: nothing was crawled here.",
+        f"There is no folder {tmp_path}/none/logs on this machine: nothing was crawled here.",
+        "The database is on a server of its own, so the free space of its disk is not known here.",
+    ]
+    (tmp_path / "archive").write_text("a file")
+    notes = StorageService(database, tmp_path, None).report().notes
+    assert notes[0] == f"The folder {tmp_path}/archive cannot be read: Not a directory."
+
+
+def test_a_folder_is_counted_up_to_a_bound_and_links_are_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    (folder / "w1").mkdir(parents=True)
+    for number in range(10):
+        (folder / "w1" / f"{number}").write_bytes(b"12345")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "large").write_bytes(b"x" * 10_000)
+    (folder / "link").symlink_to(outside)
+    (folder / "file").symlink_to(outside / "large")
+    whole = folder_size(folder)
+    assert (whole.files, whole.complete) == (12, True)
+    assert whole.bytes < 1_000, "a link counts with its own size"
+    few = folder_size(folder / "w1", max_files=4)
+    assert (few.files, few.bytes, few.complete) == (4, 20, False)
+    ticks = iter(range(100))
+    late = folder_size(folder / "w1", max_seconds=3, clock=lambda: float(next(ticks)))
+    assert (late.files, late.complete) == (2, False)
+
+
+def test_a_bound_is_said(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "one").write_bytes(b"1")
+    (tmp_path / "archive" / "two").write_bytes(b"2")
+    monkeypatch.setattr(folder_size, "__kwdefaults__", {**(folder_size.__kwdefaults__ or {}), "max_files": 1})
+    found = StorageService(database, tmp_path, None).report()
+    assert found.notes[0] == f"{tmp_path}/archive has more than 1 files; only these are counted."
