@@ -139,7 +139,7 @@ def plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def commands(value: str) -> Markup:
+def commands(value: str | None) -> Markup:
     """Return a sentence whose commands, written between backticks, are `<code>` elements."""
     parts = str(clean(value)).split("`")
     return Markup("").join(
