@@ -13,7 +13,7 @@ SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api clean
+.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api screenshots chromium clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -79,11 +79,20 @@ prove: setup     ## The long proofs, from where they were: hours of kills; COLUM
 accept: setup    ## Real documentation trees beside wget and Scrapy, and sites without an end (about 15 minutes; skips what passed at this commit)
 	@$(BIN)/python -m tests.acceptance
 
+# The browser tests need a Chromium of the system: installed where that is possible, otherwise they are skipped and say so.
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && echo "Installing Chromium for the browser tests …" && apt-get update -qq >/dev/null && apt-get install -qq -y chromium >/dev/null; } \
+	  || echo "No Chromium: the browser tests are skipped (apt-get install chromium)."
+
 # Pytest rewrites every assertion once and keeps what it made: here, on the core that the linters leave free, instead of in each of its processes.
 ready: setup
 	@$(BIN)/pytest --collect-only -qq >/dev/null || true
 
-test: setup      ## Everything a landing must pass
+screenshots: setup chromium  ## Every page of the dashboard as a picture: light and dark, wide and narrow, with data and empty, in .screenshots
+	@$(BIN)/python -m tests.browser.screenshots
+
+test: setup chromium  ## Everything a landing must pass
 	@$(MAKE) --no-print-directory --jobs=2 lint ready
 	@$(MAKE) --no-print-directory unit
 
