@@ -31,7 +31,8 @@ def test_domains_of_a_job_by_state_in_pages(api: Api, store: Store) -> None:
     assert {(row["discovered"], row["status"], row["claimed_by"]) for row in rows} == {(1, "pending", None)}
     done = client.get("/api/jobs/many/domains", params={"state": "done"}).json()
     assert [row["domain"] for row in done["items"]] == ["site1.example", "site3.example"]
-    assert client.get("/api/jobs/many/domains", params={"state": "spent"}).json() == {"items": [], "next": None}
+    none = client.get("/api/jobs/many/domains", params={"state": "spent"}).json()
+    assert (none["items"], none["next"]) == ([], None)
     assert client.get("/api/jobs/none/domains").status_code == 404
     assert client.get("/api/jobs/many/domains", params={"cursor": "nonsense"}).status_code == 422
     spent = client.get("/api/jobs/many/domains", params={"limit": 2, "state": "open"}).json()["next"]

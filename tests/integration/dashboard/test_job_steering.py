@@ -97,7 +97,7 @@ def test_a_retry_of_all_that_match_says_how_many_first(
     assert done.notice.startswith("2 URLs on 1 domain wait again.")
     wait_for(lambda: states(store) == {"a": "waiting", "b": "waiting", "c": "failed"})
     assert "No URL that matches can be retried." in ada.get(f"{PAGE}/retry", reason="timeout").words
-    assert rita.get(f"{PAGE}/retry", reason="timeout").status == 403
+    assert rita.get(f"{PAGE}/retry", reason="timeout").notice == "Only an admin can change jobs."
     assert ada.get(f"{PAGE}/urls", reason="nonsense").status == 422
     scope = ada.get(f"{PAGE}/urls", reason="out_of_scope")
     assert "URLs with this reason are not retried" in scope.words

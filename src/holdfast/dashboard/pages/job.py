@@ -114,7 +114,8 @@ def resume(job: JobName, context: Context, after: BackgroundTasks) -> Response:
 @router.get("/jobs/{job}/cancel")
 def cancel_page(job: JobName, context: Context) -> Response:
     """The page that asks whether to cancel it."""
-    return context.page("jobs/cancel.html", **tab(job_of(context, job), ""))
+    found = job_of(context, job)
+    return for_admins(context, found) or context.page("jobs/cancel.html", **tab(found, ""))
 
 
 @router.post("/jobs/{job}/cancel")
@@ -131,7 +132,8 @@ def cancel(job: JobName, context: Context) -> Response:
 @router.get("/jobs/{job}/again")
 def again_page(job: JobName, context: Context) -> Response:
     """The page that asks whether to crawl it again."""
-    return context.page("jobs/again.html", **tab(job_of(context, job), ""))
+    found = job_of(context, job)
+    return for_admins(context, found) or context.page("jobs/again.html", **tab(found, ""))
 
 
 @router.post("/jobs/{job}/again")
@@ -148,7 +150,8 @@ def again(job: JobName, context: Context, after: BackgroundTasks) -> Response:
 @router.get("/jobs/{job}/delete")
 def delete_page(job: JobName, context: Context) -> Response:
     """The page that asks whether to delete it."""
-    return context.page("jobs/delete.html", **tab(job_of(context, job), ""))
+    found = job_of(context, job)
+    return for_admins(context, found) or context.page("jobs/delete.html", **tab(found, ""))
 
 
 @router.post("/jobs/{job}/delete")
@@ -169,6 +172,11 @@ def delete(job: JobName, context: Context, request: Request, after: BackgroundTa
 def job_of(context: PageContext, job: str) -> Job:
     """Return the job of a page, by its name or id. Raises NotFound."""
     return context.services.jobs(context.caller).show(job)
+
+
+def for_admins(context: PageContext, job: Job) -> Response | None:
+    """Lead a user who may only read back to the page of the job, with the reason; None: the caller may go on."""
+    return None if context.is_admin else context.redirect(job_path(job), problem="Only an admin can change jobs.")
 
 
 def tab(job: Job, current: str) -> dict[str, Any]:

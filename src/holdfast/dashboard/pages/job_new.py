@@ -43,6 +43,8 @@ SCOPES: Final = {
 @router.get("/jobs/new")
 def new_job(context: Context) -> Response:
     """The empty form."""
+    if not context.is_admin:
+        return context.redirect("/jobs", problem="Only an admin can create jobs.")
     values = {**values_of_spec(JobSpec()), **dict.fromkeys(("name", "seeds", "schedule"), "")}
     return _form(context, {**values, "headers": "", "cookies": "", "basic_auth": ""}, Problems())
 

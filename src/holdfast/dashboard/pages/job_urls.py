@@ -9,7 +9,7 @@ from holdfast.api.pagination import CursorText, decode_list_cursor
 from holdfast.api.request_types import Filter, JobName
 from holdfast.api.responses import log_failures
 from holdfast.dashboard.job_fields import job_path
-from holdfast.dashboard.pages.job import job_of, tab
+from holdfast.dashboard.pages.job import for_admins, job_of, tab
 from holdfast.dashboard.rendering import Context, query
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
@@ -62,6 +62,8 @@ def retry_page(
 ) -> Response:
     """The page that says how many URLs a retry takes, and asks."""
     found = job_of(context, job)
+    if (refused := for_admins(context, found)) is not None:
+        return refused
     counted = context.services.frontier.count_retry(
         found.id, reason=reason or None, state=url_state(state), domain=domain or None
     )
