@@ -40,6 +40,7 @@ def crawls(
     made.set(
         web=dict.fromkeys(("anonymous_limit", "user_limit", "admin_limit", "seed_limit"), MANY),
         fetch={"allow_private": True},
+        politeness={"circuit_failures": 1000},
     )
     return made
 
