@@ -1,6 +1,8 @@
 """`holdfast serve` and `holdfast background`: processes that run until they are stopped."""
 
 import socket
+import threading
+import webbrowser
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -75,14 +77,18 @@ def serve(
         bool,
         typer.Option("--no-auth", help="Every request has the rights of an admin; allowed on loopback addresses only."),
     ] = False,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the dashboard in the browser of this machine.")
+    ] = False,
 ) -> None:
-    """Run the API, the background, and workers for all jobs and tasks, until it is stopped.
+    """Run the dashboard, the API, the background, and workers for all jobs and tasks, until it is stopped.
 
     The first start creates the user `admin` and shows the password once. Ctrl-C waits for requests in flight; Ctrl-C twice stops
     at once. Nothing is lost either way.
 
     Examples:
         holdfast serve
+        holdfast serve --open
         holdfast serve --workers 4 --port 9000
         holdfast serve --api-only --workers 2 --host 0.0.0.0
     """
@@ -127,6 +133,8 @@ def serve(
     alone = f"{fronts} {'process' if fronts == 1 else 'processes'} of the API alone: no workers, no background"
     what = alone if api_only else output.pluralize(count, "worker")
     say(f"Serving at {at} with {what}; logs are in {output.safe(folder)}. Ctrl-C stops.")
+    if open_browser:  # it is answered as soon as the processes run: the socket listens already
+        threading.Thread(target=webbrowser.open, args=(at,), daemon=True).start()
     with listener, factories.server_watchdog(context.settings, say):
         interrupted = run_until_stopped(supervisor, say)
     if not interrupted:

@@ -3,8 +3,10 @@
 `holdfast.testing` is imported inside the commands, so that other commands do not load it.
 """
 
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _DEMO_PAGES: Final = 400
 _DEMO_KILLS: Final = 3
+_DEMO_DELAY: Final = "0.5s"
+"""Between two requests to a site of the demo, so that there is time to look."""
 
 
 def register(app: typer.Typer) -> None:
@@ -122,12 +126,26 @@ def _print(report: "Report") -> None:
         output.print_line(f"{pluralize(len(report.violations), 'violation')}. This must not happen: please report it.")
 
 
-def demo() -> None:
+def demo(
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Show the dashboard with a crawl under way, until Ctrl-C; nothing is left behind."
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="With --serve: the port of the dashboard (0: any free port).")
+    ] = 8080,
+) -> None:
     """Show a crawl, kill -9, the recovery and the proof, in under a minute and without internet.
 
     Examples:
         holdfast demo
+        holdfast demo --serve
     """
+    if serve:
+        _serve_demo(port)
+        return
     from holdfast.testing.torture import experiment, scenario
     from holdfast.testing.torture.sandbox import Sandbox, SandboxFolder
 
@@ -176,3 +194,30 @@ def _line(text: str, style: str) -> None:
         Console(highlight=False, markup=False, emoji=False).print(Text(text, style), soft_wrap=True)
     else:
         output.print_line(text)
+
+
+def _serve_demo(port: int) -> None:
+    """Serve the dashboard on a crawl of the simulated web until Ctrl-C. After: its data, database and processes are gone."""
+    from holdfast.testing.simweb.presets import PRESETS
+    from holdfast.testing.simweb.process import WebProcess
+    from holdfast.testing.torture.process import PROGRAM, environment
+    from holdfast.testing.torture.sandbox import Sandbox, SandboxFolder
+
+    settings = {"fetch.allow_private": "true", "domains.crawl_delay": _DEMO_DELAY}
+    with (
+        SandboxFolder() as grounds,
+        WebProcess(PRESETS["demo"](1), log=grounds.folder / "access.log") as web,
+        Sandbox(grounds.folder / "demo") as sandbox,
+    ):
+        program = [*environment(settings), *PROGRAM, "--data", str(sandbox.data)]
+        subprocess.run([*program, "jobs", "create", "demo", *web.urls], check=True, stdout=subprocess.DEVNULL)
+        _line(
+            "A small simulated web is crawled on this machine; no request leaves it. Ctrl-C ends it and removes all of it.",
+            "dim",
+        )
+        with subprocess.Popen([*program, "serve", "--no-auth", "--port", str(port), "--workers", "1"]) as server:
+            while True:  # Ctrl-C reaches the server, too, which stops in order
+                with suppress(KeyboardInterrupt):
+                    server.wait()
+                    break
+    say("The demo and its data are gone.")

@@ -1,0 +1,69 @@
+"""A store with something of everything, for pictures and for judging pages: crawled sites, tasks, proxies, alerts, users."""
+
+from collections.abc import Callable
+
+from tests.support.crawls import Crawls
+from tests.support.dynamic_site import Answer, page
+
+PATHS = (
+    "/overview",
+    "/jobs",
+    "/jobs/new",
+    "/jobs/{job}",
+    "/jobs/{job}/urls",
+    "/jobs/{job}/domains",
+    "/jobs/{job}/compare",
+    "/jobs/{job}/log",
+    "/jobs/{job}/scope",
+    "/jobs/{job}/settings",
+    "/jobs/{job}/delete",
+    "/domains",
+    "/domains/{domain}",
+    "/domains/{domain}/reset",
+    "/pages",
+    "/pages/page?url={url}",
+    "/pages/text?url={url}",
+    "/pages/links?url={url}",
+    "/pages/source?url={url}",
+    "/pages/changes?url={url}",
+    "/tasks",
+    "/tasks/new",
+    "/items",
+    "/products",
+    "/workers",
+    "/workers/runs",
+    "/workers/claims",
+    "/proxies",
+    "/proxies/new",
+    "/proxies/health",
+    "/proxies/cost",
+    "/alerts",
+    "/webhooks",
+    "/storage",
+    "/operations",
+    "/users",
+    "/audit",
+    "/account",
+)
+"""The pages of the dashboard; those with names in braces need a store with data."""
+
+
+def site(hostile: str = "") -> Callable[[str], Answer]:
+    """A small site; with `hostile`, that text is in its titles and links."""
+
+    def answer(path: str) -> Answer:
+        if path == "/":
+            return page(f"Home {hostile}", "/a", "/b", "/gone", f"/?q={'%3Cscript%3E' if hostile else 'x'}")
+        return 404 if path == "/gone" else page(f"Page {path} {hostile}", "/")
+
+    return answer
+
+
+def furnish(crawls: Crawls, url: str, job: str = "shop", proxy: str = "proxy.example") -> dict[str, str]:
+    """Crawl a site twice, and add a task, a proxy and an alert; returns what the names in `PATHS` stand for."""
+    assert crawls.command("crawl", url, "--job", job, "--workers", "1", "-q", "--text") == 0
+    assert crawls.command("crawl", "--job", job, "--again", "--workers", "1", "-q") == 0
+    assert crawls.command("tasks", "add", f"{url}a", "--every", "1d") == 0
+    assert crawls.command("proxies", "add", f"http://ann:secret@{proxy}:8080") == 0
+    crawls.connection.execute("INSERT INTO alerts (kind, subject, value, details) VALUES ('error_rate', '', 0.5, '{}')")
+    return {"job": job, "domain": url.removeprefix("http://").rstrip("/"), "url": url}
