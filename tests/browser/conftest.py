@@ -19,9 +19,12 @@ from tests.support.crawls import Crawls, Program, wait_for
 MANY = 1_000_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium; where there is none the tests are skipped, but never in continuous integration."""
+    """Chromium; where there is none the tests are skipped, but never in continuous integration.
+
+    Not for the whole session: Playwright runs an event loop in this thread, and other tests could not start theirs.
+    """
     if chromium.program() is None:
         if os.environ.get("CI"):
             pytest.fail("There is no Chromium; .ci/run installs it.")

@@ -61,9 +61,10 @@ def site(hostile: str = "") -> Callable[[str], Answer]:
 
 def furnish(crawls: Crawls, url: str, job: str = "shop", proxy: str = "proxy.example") -> dict[str, str]:
     """Crawl a site twice, and add a task, a proxy and an alert; returns what the names in `PATHS` stand for."""
-    assert crawls.command("crawl", url, "--job", job, "--workers", "1", "-q", "--text") == 0
-    assert crawls.command("crawl", "--job", job, "--again", "--workers", "1", "-q") == 0
+    # As programs: a crawl has an event loop of its own, and Playwright's runs in this thread.
+    assert crawls.run("crawl", url, "--job", job, "--workers", "1", "-q", "--text").code == 0
+    assert crawls.run("crawl", "--job", job, "--again", "--workers", "1", "-q").code == 0
     assert crawls.command("tasks", "add", f"{url}a", "--every", "1d") == 0
-    assert crawls.command("proxies", "add", f"http://ann:secret@{proxy}:8080") == 0
+    assert crawls.command("proxies", "add", f"http://{proxy}:8080") == 0
     crawls.connection.execute("INSERT INTO alerts (kind, subject, value, details) VALUES ('error_rate', '', 0.5, '{}')")
     return {"job": job, "domain": url.removeprefix("http://").rstrip("/"), "url": url}

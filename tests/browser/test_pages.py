@@ -67,7 +67,7 @@ def _rename(dashboard: Dashboard, web: Site) -> None:
     """Put hostile text where operators write: names of a job, a worker, a provider of proxies."""
     connection = dashboard.crawls.connection
     text = HOSTILE.replace("\x07", "").replace("\x1b", "")[:200]
-    connection.execute("UPDATE proxies SET provider = %s, city = %s", (text, text))
+    connection.execute("UPDATE proxies SET provider = %s, city = %s", (text[:100], text[:100]))
     connection.execute("INSERT INTO crawl_jobs (name, state) VALUES (%s, 'pending')", (f"{text[:80]}{web.port}",))
 
 

@@ -25,7 +25,7 @@ _OPTION_GROUPS: Final = {
     "Pace": ("delay", "concurrency", "workers"),
     "Requests": ("allow_private", "no_robots", "header", "cookie", "basic_auth", "user_agent"),
     "Results": ("no_archive", "text", "parser", "items_file"),
-    "Output": ("verbose", "quiet", "as_json", "help"),
+    "Output": ("dry_run", "verbose", "quiet", "as_json", "help"),
 }
 """The help panels of a command with many options, and the options in each."""
 _GROUP_FROM: Final = 12

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _NOT_IDEMPOTENT: Final = re.compile(
     r"/api/auth/(login|logout|password)|/api/admin/(users|proxies|proxies/[^/]+/test)|/api/frontier/recover"
-    r"|/api/jobs/[^/]+/retry|/api/jobs/plan"
+    r"|/api/jobs/[^/]+/retry|/api/jobs/(actions|plan)"
 )
 """POSTs whose Idempotency-Key the server ignores: they contain passwords, wait for other servers, count failures, take many locks or
 change nothing."""

@@ -268,7 +268,11 @@ def create(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only plan it: pages, time, what they assume. Nothing is made.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only plan it: pages, time, what they assume. Nothing is made.",
+        ),
     ] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -276,7 +280,7 @@ def create(
 
     Examples:
         holdfast jobs create news https://example.com --max-pages 500
-        holdfast jobs create news --seeds sites.txt --max-pages-per-domain 500 --dry-run
+        holdfast jobs create news --seeds sites.txt --max-pages 500 --dry-run
         holdfast jobs create top --seeds tranco.csv.gz --scope domain
         holdfast jobs create prices shop.example --schedule "30 6 * * mon-fri"
     """

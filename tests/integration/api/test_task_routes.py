@@ -250,7 +250,7 @@ def test_the_history_of_a_url(api: Api, tasks: Tasks) -> None:
     page = client.get(page.links["next"]["url"])
     assert [item["task"]["id"] for item in page.json()["items"]] == [first]
     page = client.get(page.links["next"]["url"])
-    assert page.json() == {"items": [], "next": None}
+    assert page.json() == {"items": [], "next": None, "scanned": None}
     assert client.get("/api/tasks/815/history", params={"cursor": encode_cursor((9,))}).status_code == 404
     assert client.get("/api/tasks/815/history").status_code == 404
     assert client.get(f"/api/tasks/{first}/history?limit=501").status_code == 422

@@ -33,7 +33,8 @@ COMMANDS = [
         ["jobs", name]
         for name in ("list", "show", "create", "set", "pause", "resume", "cancel", "schedule", "delete", "watch")
     ),
-    *(["jobs", name] for name in ("undo-scope", "scope-history")),
+    *(["jobs", name] for name in ("compare", "plan", "log", "retry", "undo-scope", "scope-history")),
+    *(["pages", name] for name in ("versions", "diff")),
     *(["tasks", name] for name in ("add", "list", "show", "history", "stats", "priority", "pause", "resume", "cancel")),
     *(["tasks", name] for name in ("restart", "restart-parsing", "restart-failed")),
     *(["webhooks", name] for name in ("list", "show", "retry", "secret")),
@@ -303,12 +304,18 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli) -> None:
         "crawl": ["a.example"],
         "jobs create": ["news", "a.example"],
         "jobs set": ["news", "delay=1"],
+        "jobs retry": ["news", "--yes"],
+        "pages versions": ["https://a.example/"],
+        "pages diff": ["https://a.example/"],
         "batches create": ["news"],
         "proxies add": ["a.example:1"],
         "import": ["list"],
         "role": ["ann", "admin"],
         "keys add": ["ann", "ci", "--scope", "read"],
-        **{name: ["7"] for name in ("passwd", "sessions", "revoke", "undo-scope", "scope-history")},
+        **{
+            name: ["7"]
+            for name in ("passwd", "sessions", "revoke", "undo-scope", "scope-history", "compare", "plan", "log")
+        },
         "edit": ["7", "--city", "Bonn"],
         "remove": ["7", "--yes"],
         "advise": ["10", "--domain", "a.example"],

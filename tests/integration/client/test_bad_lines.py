@@ -146,7 +146,9 @@ def test_what_the_server_does_not_remember_is_sent_once(pauses: list[float]) -> 
         if route.startswith("POST") and not access.takes_idempotency_key
     }
     assert forgotten
-    for route in ROUTES:
+    for route, access in ROUTES.items():
+        if access.is_form or route == "POST /login":
+            continue  # for browsers
         method, _, path = route.partition(" ")
         asked = RequestSpec(method, path.replace("{id}", "7"), no_body)
         assert asked.has_idempotency_key == (method == "POST" and path not in forgotten), route
