@@ -75,7 +75,7 @@ class RulesInForce:
 
 
 class JudgedChunk(NamedTuple):
-    """What became of a chunk of URLs."""
+    """The result of judging a chunk of URLs."""
 
     seen: int
     last: bytes | None

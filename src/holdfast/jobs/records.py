@@ -234,7 +234,7 @@ class PageChange(StrEnum):
 
 @record
 class Comparison:
-    """A job's last crawl compared with the one before: pages by what became of them. A page that redirects now, or whose server did not
+    """A job's last crawl compared with the one before: pages by kind of change. A page that redirects now, or whose server did not
     answer, keeps its last answer and is in no count."""
 
     job: str

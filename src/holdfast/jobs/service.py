@@ -133,7 +133,7 @@ class JobService:
             return summarize_job(connection, crawls.get(connection, _id(connection, job)))
 
     def compare(self, job: str | int) -> Comparison:
-        """Compare the last crawl of a job with the one before: counts of pages by what became of them. Raises NotFound if it was never
+        """Compare the last crawl of a job with the one before: counts of pages by kind of change. Raises NotFound if it was never
         crawled. Each count is exact below `comparison.COUNT_LIMIT`."""
         with self.database.session() as connection:
             job_id = _id(connection, job)

@@ -1,4 +1,4 @@
-"""SQL that compares the last crawl of a job with the one before: counts and lists of pages by what became of them.
+"""SQL that compares the last crawl of a job with the one before: counts and lists of pages by kind of change.
 
 The rule: no query reads more than a bounded number of rows, however large the job is. Changes are versions that the crawl replaced, new
 pages bear the crawl's id, and both have an index that leads with it. A page that redirects now, or whose server did not answer, keeps
