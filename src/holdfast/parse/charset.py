@@ -173,6 +173,27 @@ def decode(data: bytes, name: str) -> str:
     return _DECODERS[name](data).replace("\0", "\ufffd")
 
 
+def detect_xml(head: bytes) -> DetectedEncoding:
+    """Detect the encoding of XML or text by its beginning: byte order mark, UTF-16 by its NULs, XML declaration; else it is UTF-8."""
+    for bom, bom_encoding in _BOMS:
+        if head.startswith(bom):
+            return DetectedEncoding(bom_encoding, len(bom))
+    start = head[:4]
+    if len(start) == len(b"<\0?\0"):
+        if start[1] == start[3] == 0 and start[0] and start[2]:
+            return DetectedEncoding("utf-16le")
+        if start[0] == start[2] == 0 and start[1] and start[3]:
+            return DetectedEncoding("utf-16be")
+    declaration = head.find(b"<?xml", 0, _META_BYTES)
+    xml = _XML_ENCODING.match(head, declaration) if declaration >= 0 else None
+    return DetectedEncoding((_ascii_compatible(xml[2]) if xml else None) or UTF8)
+
+
+def incremental_decoder(name: str) -> codecs.IncrementalDecoder:
+    """Return a decoder for pieces of a text; invalid bytes become U+FFFD."""
+    return codecs.getincrementaldecoder(_ENCODINGS[name][0])("replace")
+
+
 def _declared_encoding(body: bytes) -> str | None:
     """Return the encoding that the page declares: by `meta charset`, by `meta http-equiv` with content, or by its XML declaration."""
     if body.find(b"charset", 0, _META_BYTES) >= 0 or b"charset" in body[:_META_BYTES].lower():
