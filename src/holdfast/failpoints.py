@@ -21,6 +21,7 @@ NAMES: Final = frozenset(
         "in_heartbeat",
         "in_migration",
         "round_raised",
+        "sitemap_read",
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})

@@ -40,9 +40,9 @@ FAST: Final[dict[str, dict[str, object]]] = {
     "fetch": {"timeout": 4, "connect_timeout": 2, "allow_private": True},
     "politeness": {"retry_delay": 0.05},
     "domains": {"crawl_delay": 0},
-    "crawl": {"patience": 3},
+    "crawl": {"patience": 3, "sitemaps": "no"},
 }
-"""Everything that a crawl waits for, made short."""
+"""Everything that a crawl waits for, made short; and no requests but those that a test is about."""
 
 PATIENCE: Final = 60.0
 _NOT_OURS: Final = ("HOLDFAST_", "ENABLE_", "DOMAIN_STATS_")

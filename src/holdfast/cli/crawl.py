@@ -94,6 +94,7 @@ def crawl(
     exclude: job_options.Exclude = None,
     strip_param: job_options.StripParam = None,
     refresh: job_options.Refresh = None,
+    sitemaps: job_options.ReadSitemaps = None,
     allow_private: job_options.AllowPrivate = False,
     no_robots: job_options.NoRobots = False,
     no_archive: job_options.NoArchive = False,
@@ -148,6 +149,7 @@ def crawl(
         text=text,
         user_agent=user_agent,
         refresh=refresh,
+        sitemaps=sitemaps,
         parser=None if parser_choice is None else parser_choice.name,
     )
     verbosity = Verbosity(verbose=verbose, quiet=quiet)

@@ -20,7 +20,18 @@ _INDENT: Final = "    "
 _ID_METAVARS: Final = {"ID", "TASK", "PRODUCT"}
 """Metavars of ids: their range is not shown."""
 _OPTION_GROUPS: Final = {
-    "What to crawl": ("seeds", "job", "again", "refresh", "scope", "include", "exclude", "strip_param", "schedule"),
+    "What to crawl": (
+        "seeds",
+        "job",
+        "again",
+        "refresh",
+        "sitemaps",
+        "scope",
+        "include",
+        "exclude",
+        "strip_param",
+        "schedule",
+    ),
     "Limits": ("max_pages", "max_pages_per_domain", "rounds", "max_depth"),
     "Pace": ("delay", "concurrency", "workers"),
     "Requests": ("allow_private", "no_robots", "header", "cookie", "basic_auth", "user_agent"),

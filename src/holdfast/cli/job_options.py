@@ -8,7 +8,7 @@ from holdfast import factories
 from holdfast.cli import command_context
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlService
-from holdfast.model.job import Scope
+from holdfast.model.job import Scope, Sitemaps
 from holdfast.model.request_secrets import check_user_agent as checked_user_agent
 from holdfast.model.scope import RuleSettings
 
@@ -69,6 +69,13 @@ Refresh = Annotated[
         help="Fetch pages again when their refresh is due (cooldown.exhausted), by any worker.",
     ),
 ]
+ReadSitemaps = Annotated[
+    Sitemaps | None,
+    typer.Option(
+        "--sitemaps",
+        help="Take URLs from sitemaps and feeds also, only (links of pages are not followed), or not at all; by default also.",
+    ),
+]
 KeepText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -91,6 +98,7 @@ def spec_fields(
     user_agent: str | None,
     parser: str | None = None,
     refresh: bool | None = None,
+    sitemaps: Sitemaps | None = None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec whose options are set; the others keep their value."""
     fields = {
@@ -111,6 +119,7 @@ def spec_fields(
         "user_agent": _user_agent(user_agent),
         "parser": parser,
         "refresh": refresh,
+        "sitemaps": sitemaps,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

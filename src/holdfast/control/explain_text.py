@@ -42,6 +42,10 @@ _CHECK_URL: Final = "Check the URL, or crawl another page of the site."
 REASONS: Final[dict[str, Reason]] = {
     Outcome.OK: Reason("pages", "it was fetched, and is a page"),
     Outcome.NOT_MODIFIED: Reason("unchanged pages", "it has not changed since the time before"),
+    Outcome.SITEMAP: Reason("sitemaps and feeds", "it is a sitemap or a feed, and was read"),
+    Outcome.NO_SITEMAP: Reason(
+        "sitemaps looked for in vain", "nothing names a sitemap of this host, and there is none at this address"
+    ),
     Outcome.REDIRECT: Reason(
         "redirects; each target is a URL of its own",
         "it redirects; its target is a URL of its own",

@@ -12,6 +12,8 @@ from typing import Final
 
 from holdfast import failpoints
 from holdfast.archive.warc import Exchange
+from holdfast.crawler import crawl_sitemap
+from holdfast.crawler.crawl_sitemap import SitemapFinder, is_guessed
 from holdfast.crawler.link_filter import LinkFilter
 from holdfast.crawler.request_gate import Fetcher, RequestGate, RequestSlots, RequestWithheld, VisitOver
 from holdfast.crawler.robots_cache import CachedRobots, RobotsCache
@@ -19,7 +21,7 @@ from holdfast.crawler.url_buffer import UrlBuffer
 from holdfast.crawler.visit_results import VisitResults
 from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import jobs
-from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, UrlOutcome
+from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Resource, SitemapRow, UrlOutcome
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
 from holdfast.model.job import Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
@@ -30,6 +32,11 @@ from holdfast.politeness.error_streak import VisitAnswers, is_login_redirect
 from holdfast.politeness.retry import Retry, next_attempt
 
 log: Final = logging.getLogger(__name__)
+
+_NO_SITEMAP: Final = frozenset(
+    (Outcome.NOT_FOUND, Outcome.CLIENT_ERROR, Outcome.FORBIDDEN, Outcome.LOGIN_WALL, Outcome.CAPTCHA)
+)
+"""Answers to a request for a sitemap that nothing names, which say that there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,9 @@ class CrawlContext:
     gate: RequestGate
     fetcher: Fetcher
     links: LinkFilter
+    follow: bool
+    """Whether the links of pages are followed."""
+    sitemaps: SitemapFinder
     answers: VisitAnswers
     buffer: UrlBuffer
     results: VisitResults
@@ -72,11 +82,17 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         request = _request(context, item)
         result = await context.gate.fetch(request)
         failpoints.reach("after_fetch")
-        parsed = await _parse(context, result) if result.outcome is Outcome.OK else None
+        is_page = item.resource is Resource.PAGE
+        parsed = await _parse(context, result) if is_page and result.outcome is Outcome.OK else None
         outcome, replacement = await _classify(context, item, result, parsed)
         found = _links(context, item, parsed, outcome) if replacement is None else [replacement]
+        sitemap = None
+        if not is_page and replacement is None:
+            outcome, sitemap, found = await _read_sitemap(context, item, result, outcome)
+        found += context.sitemaps.take()
         context.fetcher.settle(request, result, outcome)  # what it says about a proxy
         row = _row(context, item, result, parsed, outcome)
+        row.sitemap = sitemap
         context.results.add(item, row, found, _exchange(context, item, result, row))
     except asyncio.CancelledError:  # the URL stays in the frontier as it was
         if request is not None and request.sent and not context.results.lost:
@@ -97,6 +113,7 @@ async def _robots_allow(context: CrawlContext, item: FrontierItem) -> bool:
     """Whether robots.txt allows the URL. After: if not, the batch has it, denied or postponed. While a robots.txt is unavailable nothing of
     its origin is allowed; the other origins of the domain go on. Raises VisitOver if nothing can be requested."""
     if not context.job.spec.robots:
+        context.sitemaps.announce(item, None)
         return True
     known = await context.robots.get(item.url, lambda: _is_guessed(context, item))
     if known.no_tls and await _is_guessed(context, item):
@@ -109,7 +126,11 @@ async def _robots_allow(context: CrawlContext, item: FrontierItem) -> bool:
     token = context.robots.token
     context.gate.rate.set_crawl_delay(known.robots.crawl_delay(token))
     decision = known.robots.allowed(item.url, token)
-    if not decision.allowed:
+    if decision.allowed:
+        context.sitemaps.announce(item, known.robots)
+    elif item.resource is Resource.SITEMAP and is_guessed(item.url):
+        context.results.deny(item, Outcome.NO_SITEMAP, UrlState.DONE, f"{Outcome.NO_SITEMAP}: robots.txt disallows it")
+    else:
         reason = f"robots_denied: {decision.line or ''}"[:500]
         context.results.deny(item, Outcome.ROBOTS_DENIED, UrlState.DENIED, reason)
         if known.robots.denies_everything(token):
@@ -151,6 +172,8 @@ def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
         last_modified=item.last_modified if item.refresh else None,
         allow_private=context.allow_private,
         secret=None if context.secrets is None else context.secrets.for_url(item.url),
+        any_type=item.resource is not Resource.PAGE,
+        max_bytes=None if item.resource is Resource.PAGE else crawl_sitemap.MAX_BYTES,
         key=item.url_key,
         last_attempt=item.attempts >= context.worker.settings.politeness.retries,
     )
@@ -203,7 +226,7 @@ def _links(
     context: CrawlContext, item: FrontierItem, parsed: ParsedPage | None, outcome: Outcome
 ) -> list[DiscoveredUrl]:
     """Return the URLs that a page leads to, waiting or denied with the reason."""
-    if parsed is None or outcome is not Outcome.OK or not context.job.spec.follow:
+    if parsed is None or outcome is not Outcome.OK or not context.follow:
         return []
     hrefs = parsed.links + parsed.frames + parsed.alternates + ([parsed.canonical] if parsed.canonical else [])
     if parsed.nofollow:
@@ -213,6 +236,22 @@ def _links(
     return context.links.find(
         item, parsed.base, hrefs, following=parsed.links_next, nofollow=parsed.links_nofollow, why=why
     )
+
+
+async def _read_sitemap(
+    context: CrawlContext, item: FrontierItem, result: FetchResult, outcome: Outcome
+) -> tuple[Outcome, SitemapRow | None, list[DiscoveredUrl]]:
+    """Read a sitemap that was fetched; return its outcome, its row, and the URLs that are not in the batch yet."""
+    row: SitemapRow | None = None
+    found: list[DiscoveredUrl] = []
+    if outcome in (Outcome.OK, Outcome.WRONG_TYPE):
+        outcome = Outcome.SITEMAP
+        row, found = await crawl_sitemap.read_sitemap(
+            item, result.body, job_id=context.job.id, links=context.links, results=context.results
+        )
+    if is_guessed(item.url) and (outcome in _NO_SITEMAP or (row is not None and row.format is None)):
+        return Outcome.NO_SITEMAP, None, []
+    return outcome, row, found
 
 
 # The outcome ----------------------------------------------------------------------------------------------------------
@@ -230,7 +269,12 @@ def _row(
     else:
         context.answers.record(outcome, result.detail, result.retry_after)
         retry = next_attempt(outcome, attempts, politeness, context.worker.rng, result.retry_after)
-    has_page = retry.state is not UrlState.WAITING and result.status is not None and outcome is not Outcome.REDIRECT
+    has_page = (
+        item.resource is Resource.PAGE
+        and retry.state is not UrlState.WAITING
+        and result.status is not None
+        and outcome is not Outcome.REDIRECT
+    )
     return UrlOutcome(
         context.job.id,
         item.url_key,
@@ -276,7 +320,7 @@ def _cancelled_row(context: CrawlContext, item: FrontierItem) -> UrlOutcome:
 
 
 def _reason(outcome: Outcome, result: FetchResult) -> str | None:
-    if outcome in (Outcome.OK, Outcome.NOT_MODIFIED):
+    if outcome in (Outcome.OK, Outcome.NOT_MODIFIED, Outcome.SITEMAP):
         return None
     detail = result.redirect if outcome is Outcome.REDIRECT else result.detail
     return f"{outcome}: {detail[:500]}" if detail else str(outcome)

@@ -6,10 +6,11 @@ were written drops most duplicates before they cost anything; the unique key in 
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from holdfast.errors import BadUrl
-from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem
+from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, Resource
 from holdfast.model.domain_name import Site, SiteCache
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.scope import Denial, ScopeRules, StoredUrlJudge, too_deep_reason
@@ -24,7 +25,7 @@ from holdfast.politeness.crawler_traps import (
     has_numbers,
     trap_reason,
 )
-from holdfast.politeness.url_priority import url_priority
+from holdfast.politeness.url_priority import PRIORITY_OF_SITEMAPS, listed_priority, url_priority
 from holdfast.settings import Crawl
 
 _MAX_REMEMBERED_CHARS: Final = 300
@@ -212,6 +213,66 @@ class LinkFilter:
             found += [url for href in unseen if (url := self._nofollow_row(start, href, key, depth, why)) is not None]
         return found
 
+    def sitemap(self, item: FrontierItem, href: str, *, depth: int, base: str | None = None) -> DiscoveredUrl | None:
+        """Return the row of a sitemap that `item` leads to; None: it is no URL.
+
+        It may be on any host: robots.txt of a crawled host names it, or a page or an index of one links to it.
+        """
+        try:
+            url = resolve(item.url, base, self._rules) if base else item.url
+            url = resolve(url, href, self._rules)
+            site = self._sites.site_of(url)
+        except BadUrl:
+            return None
+        found = DiscoveredUrl(
+            *(self._job_id, url_key(url), url, depth, PRIORITY_OF_SITEMAPS, item.url_key), resource=Resource.SITEMAP
+        )
+        return self._on(site, found)
+
+    def listed(
+        self, item: FrontierItem, addresses: Iterable[str], *, lastmod: datetime | None, priority: float | None
+    ) -> list[DiscoveredUrl]:
+        """Return the rows of an entry of a sitemap, with its other versions.
+
+        The limits on what pages lead to (URLs of a page, of a pattern, traps) do not apply: a sitemap has an end. A URL on a host that the
+        scope does not reach from here is taken if the job crawls that host: its robots.txt may have named this sitemap.
+        """
+        found: list[DiscoveredUrl] = []
+        depth = item.depth
+        for address in addresses:
+            try:
+                url = resolve(item.url, address, self._rules)
+                site = self._sites.site_of(url)
+                if self._own_rules is not None and site.domain == self._site.domain:
+                    url = normalize(url, self._own_rules)
+            except BadUrl as problem:
+                found.append(self._invalid_row(address, str(problem), item.url_key, depth))
+                continue
+            denial = self._scope.judge(
+                self._site.domain, self._site.parent, site.domain, site.parent, url, depth, max_depth=self._max_depth
+            )
+            elsewhere = denial is not None and denial.outcome is Outcome.OUT_OF_SCOPE
+            if elsewhere:
+                denial = self._scope.denied_by_pattern(url)
+            if denial is not None:
+                key = url_key(url)
+                found.append(self._denied_row(*denial, url, key, item.url_key, depth)._replace(listed=True))
+                continue
+            row = DiscoveredUrl(
+                *(self._job_id, url_key(url), url, depth, listed_priority(url, depth, priority), item.url_key),
+                listed=True,
+                lastmod=lastmod,
+                known_only=elsewhere,
+            )
+            found.append(self._on(site, row))
+        return found
+
+    def _on(self, site: Site, url: DiscoveredUrl) -> DiscoveredUrl:
+        """Return a URL with the site that it is on, if that is not this visit's."""
+        if site.domain == self._site.domain:
+            return url
+        return url._replace(domain=site.domain, parent_domain=site.parent, base_url=site.base_url)
+
     def on_committed(self, growth: FrontierGrowth) -> None:
         """Count the URLs that a commit has added to the frontier, by template."""
         if growth.templates:
@@ -221,6 +282,10 @@ class LinkFilter:
 
     def redirect_target(self, page: FrontierItem, target: str, hops: int) -> DiscoveredUrl:
         """Classify the target of a redirect. A seed's redirect is followed to any domain: that is where the site is now."""
+        if page.resource is Resource.SITEMAP:
+            moved = self.sitemap(page, target, depth=page.depth)
+            if moved is not None:
+                return moved._replace(hops=hops)
         found = self._classify(page.url, target, page.url_key, page.depth, hops=hops, any_domain=page.depth == 0)
         return found._replace(steps=page.steps, barren=page.barren) if page.steps else found
 
@@ -269,6 +334,8 @@ class LinkFilter:
         Links of this job and of this domain's pages are stripped when they are found. Seeds and links from other domains are not.
         """
         rules = self._fold_rules
+        if item.resource is not Resource.PAGE:
+            return None
         if not rules.strip_parameters or not ("?" in item.url or ";" in item.url):
             return None
         try:
@@ -282,6 +349,8 @@ class LinkFilter:
 
         Rules that were never edited need not be judged again, except for the patterns: a job that is started again leaves them to us.
         """
+        if item.resource is not Resource.PAGE:
+            return None
         if not item.depth:
             if self._judge is not None:
                 self._judge.in_reach = True  # a seed that was added during the visit

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypedDict
 
+from holdfast.crawler.crawl_sitemap import SitemapFinder, are_wanted
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
 from holdfast.crawler.link_filter import LinkFilter
 from holdfast.crawler.proxied_fetcher import ProxiedFetcher
@@ -23,10 +24,10 @@ from holdfast.db import budget, crawls, frontier, task_frontier, visit_state
 from holdfast.db.frontier import FrontierBatch
 from holdfast.fetch.site_fetcher import SiteFetcher
 from holdfast.model.activity import DelaySource, Wait, WaitKind
-from holdfast.model.commit_batch import FrontierItem
+from holdfast.model.commit_batch import FrontierItem, Resource
 from holdfast.model.domain import Claim, Event
 from holdfast.model.domain_name import Site
-from holdfast.model.job import DomainLimits, Job, JobKind
+from holdfast.model.job import DomainLimits, Job, JobKind, Sitemaps
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyMode
@@ -155,6 +156,7 @@ class Visit:
         if self._for_tasks:
             take = partial(task_frontier.take, domain_id=claim.domain_id, job_id=job.id, epoch=claim.epoch)
         self._buffer = UrlBuffer(context, take)
+        self._max_depth = settings.crawl.max_depth if spec.max_depth is None else spec.max_depth
         self._links = self._make_links(state, scope)
         self._results = VisitResults(
             context.batch_writer,
@@ -170,6 +172,7 @@ class Visit:
         )
         agent = spec.user_agent or state.user_agent or context.agent
         allow_private = spec.allow_private or settings.fetch.allow_private
+        sitemaps = spec.sitemaps or settings.crawl.sitemaps
         self._robots = RobotsCache(
             dict(state.robots),
             settings.politeness,
@@ -195,6 +198,11 @@ class Visit:
             gate=self.gate,
             fetcher=fetcher,
             links=self._links,
+            follow=spec.follow and sitemaps is not Sitemaps.ONLY,
+            sitemaps=SitemapFinder(
+                self._links,
+                wanted=are_wanted(sitemaps, follow=spec.follow, max_depth=self._max_depth) and not self._for_tasks,
+            ),
             answers=self._answers,
             buffer=self._buffer,
             results=self._results,
@@ -230,7 +238,7 @@ class Visit:
             rules=rules,
             own_rules=rules.with_stripped(state.strip_params),
             limits=crawl,
-            max_depth=crawl.max_depth if spec.max_depth is None else spec.max_depth,
+            max_depth=self._max_depth,
             this_year=datetime.now(UTC).year,
             memory=context.memory,
             templates=state.templates,
@@ -290,7 +298,11 @@ class Visit:
         if self._is_excluded_now(item):
             return None
         try:
-            await crawl_url(self._crawl, item)
+            if item.resource is Resource.PAGE:
+                await crawl_url(self._crawl, item)
+            else:
+                async with self._context.sitemap_reads:
+                    await crawl_url(self._crawl, item)
         except VisitOver as over:
             return self._make_ending(wait=over.wait)
         return None

@@ -78,6 +78,13 @@ class VisitResults:
         if row.again:
             self._buffer.put_back(item._replace(attempts=row.attempts))
 
+    async def add_piece(self, item: FrontierItem, row: UrlOutcome, found: Sequence[DiscoveredUrl]) -> None:
+        """Add a part of what a URL leads to, once the batch has room for it. After: the URL still waits in the frontier, and its outcome
+        is to be added."""
+        await self._batch_writer.wait_for_room()
+        if not self.lost:
+            self.add(item, row, found)
+
     def deny(
         self,
         item: FrontierItem,
@@ -145,7 +152,9 @@ class VisitResults:
         """Called when these outcomes are committed. After: the URLs that they led to can be read from the frontier."""
         self.uncommitted -= len(outcomes)
         self.clocks_pending = self.clocks_pending and not clocks_saved
-        self._buffer.remove_committed(outcome.url_key for outcome in outcomes if not outcome.again)
+        self._buffer.remove_committed(
+            outcome.url_key for outcome in outcomes if not outcome.again and not outcome.partial
+        )
         self._links.on_committed(growth)
         if growth.added:
             self._added_elsewhere += growth.elsewhere

@@ -14,6 +14,7 @@ from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.activity import observe
 from holdfast.crawler.batch_writer import BatchWriter
 from holdfast.crawler.claim_plan import ClaimShare, JobRotation
+from holdfast.crawler.crawl_sitemap import MAX_SITEMAPS_IN_MEMORY
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.extraction import Extraction
 from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
@@ -190,6 +191,7 @@ class Worker:
             proxies=proxies,
             client=client,
             parser=PageParser(links_per_page=settings.crawl.links_per_page),
+            sitemap_reads=asyncio.Semaphore(MAX_SITEMAPS_IN_MEMORY),
         )
 
     async def _begin_run(self, name: str) -> int:

@@ -1,5 +1,6 @@
 """The configuration of a worker process, and the context that its visits share."""
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,3 +65,5 @@ class WorkerContext:
     proxies: ProxyRegistry
     client: HttpClient
     parser: PageParser
+    sitemap_reads: asyncio.Semaphore
+    """Limits the sitemaps that are in memory at the same time."""

@@ -24,6 +24,7 @@ from holdfast.db import (
     jobs,
     page_versions,
     proxy_usage,
+    sitemaps,
     task_frontier,
     url_results,
 )
@@ -177,6 +178,7 @@ def _write(
     failpoints.reach("in_batch")
     changed = url_results.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
+    sitemaps.record(connection, parts)
     # A URL that another worker inserted may be settled before its wake was folded: it is counted now.
     claimable.fold_counts(connection, sorted(held))
     news = {

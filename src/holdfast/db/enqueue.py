@@ -15,7 +15,7 @@ import psycopg
 from holdfast.db import array_params, jobs
 from holdfast.db.array_params import Row, RowType
 from holdfast.db.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
-from holdfast.model.commit_batch import DiscoveredUrl
+from holdfast.model.commit_batch import DiscoveredUrl, Resource
 from holdfast.model.outcome import JUDGED_AT_LINK, UrlState
 
 ROW: Final = RowType(
@@ -31,6 +31,9 @@ ROW: Final = RowType(
         "foreign_to_us": "bool",
         "state": "text",
         "reason": "text",
+        "resource": "text",
+        "listed": "bool",
+        "lastmod": "float8",
     },
     own={"url_key": "bytea", "parent_key": "bytea", "url": "text"},
 )
@@ -39,6 +42,10 @@ _FOREIGN_COLUMN: Final = 7
 """Index of `foreign_to_us` among the common columns."""
 
 _KNOWN: Final = "SELECT domain, id FROM domains WHERE domain = ANY(%(names)s)"
+_WITH_WORK: Final = """
+SELECT d.domain, jd.job_id FROM domains d JOIN job_domains jd ON jd.domain_id = d.id
+WHERE d.domain = ANY(%(names)s) AND jd.job_id = ANY(%(jobs)s)
+"""
 
 # No other transaction knows a domain that this statement inserts: its work can be ready at once, and its URLs are new.
 _FRESH: Final = f"""
@@ -73,8 +80,10 @@ ORDER BY d.id FOR KEY SHARE
 
 _INSERT: Final = """
 WITH added AS (
-    INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority, hops, steps, barren, parent_key, state, reason)
-    SELECT domain_id, job_id, url_key, url, depth, priority, hops, steps, barren, parent_key, state::frontier_state, reason
+    INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority, hops, steps, barren, parent_key, state, reason,
+                              resource, listed, lastmod)
+    SELECT domain_id, job_id, url_key, url, depth, priority, hops, steps, barren, parent_key, state::frontier_state, reason,
+           resource::url_resource, listed, to_timestamp(lastmod)
     FROM unnest(%(rows)s::pg_temp.found_row[]) WHERE NOT foreign_to_us OR domain_id = ANY(%(shared)s::bigint[])
     ORDER BY domain_id, job_id, url_key
     ON CONFLICT DO NOTHING
@@ -87,6 +96,14 @@ WITH added AS (
 SELECT domain_id, job_id, count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'denied'),
        COALESCE(string_agg(url_key, ''::bytea) FILTER (WHERE state = 'waiting'), ''::bytea)
 FROM added GROUP BY domain_id, job_id
+"""
+
+# Own rows that a sitemap lists and a link, or an earlier reading of the sitemap, brought before.
+_LISTED: Final = """
+UPDATE url_frontier f SET listed = true, lastmod = COALESCE(to_timestamp(b.lastmod), f.lastmod)
+FROM unnest(%(rows)s::pg_temp.found_row[]) b
+WHERE b.listed AND f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
+  AND (f.listed IS NOT TRUE OR to_timestamp(b.lastmod) <> COALESCE(f.lastmod, '-infinity'))
 """
 
 _TEMPLATES: Final = """
@@ -159,7 +176,7 @@ def add(
     The caller raises the counters of `own` domains. Of a foreign domain only waiting URLs are kept: its holder decides which are
     denied.
     """
-    rows = _deduplicate(found)
+    rows = _without_unknown_domains(connection, _deduplicate(found))
     result = Enqueued()
     if not rows:
         return result
@@ -177,19 +194,7 @@ def add(
     for (domain_id, job_id, url_key), (_, url) in placed.items():
         theirs = domain_id not in own and domain_id not in fresh
         foreign = foreign or theirs
-        common = (
-            domain_id,
-            job_id,
-            url.depth,
-            url.priority,
-            url.hops,
-            url.steps,
-            url.barren,
-            theirs,
-            url.state,
-            url.reason,
-        )
-        batch.append((common, (url_key, url.parent_key, url.url)))
+        batch.append(_row(domain_id, job_id, url_key, url, theirs=theirs))
     packed = ROW.array(connection, batch)
     shared = [row[0] for row in connection.execute(_SHARE, {"rows": packed})] if foreign else []
     # Only with these locks is it certain that no other transaction deletes a deleted job's URLs on them meanwhile.
@@ -207,17 +212,39 @@ def add(
             source, url = placed[key]
             if url.template is not None and domain_id in own:
                 result.templates[domain_id, job_id, url.template] += 1
-            (result.same_domain if source == domain_id else result.other_domains)[source] += 1
+            # The flood guard is for pages that make up links. A sitemap has an end, and lists what its owner wants to be crawled.
+            if not url.listed:
+                (result.same_domain if source == domain_id else result.other_domains)[source] += 1
     _count_templates(connection, result.templates)
     known = {
         key: url
         for key, (_, url) in placed.items()
         if url.state is UrlState.WAITING and key[0] in own and key not in new
     }
+    _mark_listed(
+        connection, [row for row, key in zip(batch, placed, strict=True) if key in known and known[key].listed]
+    )
     for domain_id, job_id, revived in _shorten_paths(connection, known):
         one = added.get((domain_id, job_id), Added(0, 0))
         added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
     return result
+
+
+def _mark_listed(connection: psycopg.Connection, rows: list[Row]) -> None:
+    """Store that a sitemap lists these known URLs, and when they were last changed."""
+    if rows:
+        connection.execute(_LISTED, {"rows": ROW.array(connection, rows)})
+
+
+def _row(domain_id: int, job_id: int, url_key: bytes, url: DiscoveredUrl, *, theirs: bool) -> Row:
+    """A row in the column order of ROW."""
+    common = (
+        *(domain_id, job_id, url.depth, url.priority, url.hops, url.steps, url.barren, theirs, url.state, url.reason),
+        None if url.resource is Resource.PAGE else url.resource,
+        url.listed or None,
+        None if url.lastmod is None else url.lastmod.timestamp(),
+    )
+    return common, (url_key, url.parent_key, url.url)
 
 
 def _count_templates(connection: psycopg.Connection, templates: Mapping[tuple[int, int, int], int]) -> None:
@@ -249,6 +276,16 @@ def _shorten_paths(connection: psycopg.Connection, known: Mapping[_Key, Discover
         "judged": _DENIED_AT_LINK,
     }
     return connection.execute(_NEARER, parameters).fetchall()
+
+
+def _without_unknown_domains(connection: psycopg.Connection, rows: "_Rows") -> "_Rows":
+    """Leave out the URLs that are for domains with URLs of their job only, and are on others."""
+    asked = {(name, job_id) for (name, job_id, _), (_, url) in rows.items() if url.known_only and isinstance(name, str)}
+    if not asked:
+        return rows
+    parameters = {"names": list({name for name, _ in asked}), "jobs": list({job_id for _, job_id in asked})}
+    unknown = asked - set(connection.execute(_WITH_WORK, parameters).fetchall())
+    return {key: link for key, link in rows.items() if not link[1].known_only or (key[0], key[1]) not in unknown}
 
 
 _KeyType = TypeVar("_KeyType")

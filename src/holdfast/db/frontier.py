@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.model.commit_batch import FrontierItem
+from holdfast.model.commit_batch import FrontierItem, Resource
 
 _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
@@ -22,7 +22,7 @@ _PAGE: Final = "FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_i
 _TAKE: Final = f"""
 SELECT f.url_key, f.url, f.depth, f.attempts, f.hops, f.parent_key, f.kind = 'refresh',
        CASE WHEN f.kind = 'refresh' THEN (SELECT etag {_PAGE}) END, CASE WHEN f.kind = 'refresh' THEN (SELECT last_modified {_PAGE}) END,
-       f.steps, f.barren
+       f.steps, f.barren, COALESCE(f.resource, 'page')
 FROM url_frontier f WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp())
 ORDER BY f.priority DESC, f.depth, f.url_key LIMIT %(count)s
 """  # noqa: S608 — composed of the constants above only
@@ -49,7 +49,10 @@ def take(
     """
     parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude)}
     # Not prepared: without the values of `exclude` each row would be compared with them one by one, which took six times as long.
-    urls = [FrontierItem(*row) for row in connection.execute(_TAKE, parameters, prepare=False)]
+    urls = [
+        FrontierItem._make((*facts, Resource(resource), ()))
+        for *facts, resource in connection.execute(_TAKE, parameters, prepare=False)
+    ]
     if len(urls) >= count:
         return FrontierBatch(urls, None)
     taken = {waiting.url_key for waiting in urls}

@@ -41,7 +41,7 @@ FROM crawl_jobs j JOIN job_rules r ON r.job_id = j.id AND r.version = j.rules_ve
 _SITES: Final = "SELECT id, domain, parent_domain, base_url FROM domains WHERE id = ANY(%(ids)s)"
 _CHUNK: Final = """
 SELECT url_key, url, depth, state = 'waiting' FROM url_frontier
-WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key > %(after)s
+WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key > %(after)s AND resource IS NULL
   AND (state = 'waiting' OR (state = 'denied' AND split_part(reason, ':', 1) = ANY(%(denied)s))) ORDER BY url_key LIMIT %(chunk)s
 """
 _REMOVE: Final = """

@@ -50,7 +50,7 @@ from holdfast.jobs.records import (
     ScopePreview,
 )
 from holdfast.model.cursor import decode_cursor
-from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, Scope
+from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, Scope, Sitemaps
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 
@@ -92,6 +92,8 @@ class Spec(Body):
     """Find items on every page by the parser of this name; null: by the one that was set for the domain, or none."""
     refresh: bool = False
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
+    sitemaps: Sitemaps | None = None
+    """Take URLs from sitemaps and feeds `also`, `only` (links of pages are not followed) or not (`no`); null: as `crawl.sitemaps` says."""
 
 
 class JobChange(Body):
@@ -113,6 +115,7 @@ class JobChange(Body):
     user_agent: UserAgent | None = None
     parser: Annotated[str, Field(min_length=1, max_length=100, examples=["product"])] | None = None
     refresh: bool | None = None
+    sitemaps: Sitemaps | None = None
     robots: bool | None = None
     allow_private: bool | None = None
     archive: bool | None = None

@@ -252,6 +252,7 @@ def create(
     exclude: job_options.Exclude = None,
     strip_param: job_options.StripParam = None,
     refresh: job_options.Refresh = None,
+    sitemaps: job_options.ReadSitemaps = None,
     allow_private: job_options.AllowPrivate = False,
     no_robots: job_options.NoRobots = False,
     no_archive: job_options.NoArchive = False,
@@ -303,6 +304,7 @@ def create(
         text=text,
         user_agent=user_agent,
         refresh=refresh,
+        sitemaps=sitemaps,
         parser=parser,
     )
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)

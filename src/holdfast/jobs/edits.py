@@ -18,7 +18,7 @@ from holdfast.jobs.crawls import CrawlService, check_parser
 from holdfast.jobs.queries import actions, scope_preview
 from holdfast.jobs.records import ScopePreview
 from holdfast.model.domain_name import SiteCache
-from holdfast.model.job import Job, JobKind, JobSpec, JobState, Scope
+from holdfast.model.job import Job, JobKind, JobSpec, JobState, Scope, Sitemaps
 from holdfast.model.scope import RULES, RuleSettings, compile_rules, rules_of_spec, spec_with_rules
 
 MAX_DEPTH: Final = 32_000
@@ -46,6 +46,12 @@ def _scope(text: str) -> Scope:
     return Scope(text)
 
 
+def _sitemaps(text: str) -> Sitemaps:
+    if text not in set(Sitemaps):
+        raise ValueError(f"must be {', '.join(Sitemaps)} or empty")
+    return Sitemaps(text)
+
+
 def _pattern(text: str) -> tuple[str, ...]:
     return (text,)
 
@@ -63,6 +69,7 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "user_agent": DOMAIN_KEYS["user_agent"],
     "parser": DOMAIN_KEYS["parser_name"],
     "refresh": _optional(DOMAIN_KEYS["is_active"]),
+    "sitemaps": _optional(_sitemaps),
     "robots": _optional(DOMAIN_KEYS["is_active"]),
     "allow_private": _optional(DOMAIN_KEYS["is_active"]),
     "archive": _optional(DOMAIN_KEYS["is_active"]),

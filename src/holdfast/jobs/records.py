@@ -336,6 +336,25 @@ class Waiting:
 
 
 @record
+class UrlSources:
+    """Where the URLs of a job that reads sitemaps came from."""
+
+    seeds: int
+    listed: int
+    """Listed by a sitemap or a feed."""
+    linked: int
+    """All others: links of pages, and targets of redirects."""
+    sitemaps: int
+    """Sitemaps and feeds that were read, indexes among them."""
+    problems: int
+    """Of those: could be read only in part, or not at all."""
+    problem_url: str | None
+    """One of these."""
+    problem: str | None
+    """What is wrong with it."""
+
+
+@record
 class CrawlSummary:
     """How a crawl ended, or how a job stands."""
 
@@ -358,6 +377,8 @@ class CrawlSummary:
     cause: str | None
     """Why there is no page at all, as a sentence without its end."""
     next_step: str
+    sources: UrlSources | None = None
+    """Null: no sitemap was read."""
 
     @property
     def exit_code(self) -> int:
@@ -510,6 +531,7 @@ class JobOptions(TypedDict, total=False):
     user_agent: str | None
     parser: str | None
     refresh: bool
+    sitemaps: str | None
 
 
 class JobChanges(TypedDict, total=False):
@@ -528,6 +550,7 @@ class JobChanges(TypedDict, total=False):
     user_agent: str | None
     parser: str | None
     refresh: bool | None
+    sitemaps: str | None
     robots: bool | None
     allow_private: bool | None
     archive: bool | None

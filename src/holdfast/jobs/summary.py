@@ -100,6 +100,7 @@ def summarize(
         limit=limit,
         cause=no_page_cause,
         next_step=step or _next_step(ending, job, pages, errors, waits),
+        sources=None if interrupted else queries.sources(connection, job.id),
     )
 
 
@@ -243,6 +244,7 @@ def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: 
 
 def lines(summary: CrawlSummary) -> Iterator[str]:
     """The summary as sentences, without the figures of its first line."""
+    yield from source_lines(summary)
     if summary.not_crawled:
         total = sum(left.count for left in summary.not_crawled)
         yield f"Not crawled: {total:,} {'URL' if total == 1 else 'URLs'} (listed by `holdfast export urls urls.jsonl`)"
@@ -266,6 +268,18 @@ def lines(summary: CrawlSummary) -> Iterator[str]:
         case Ending.INTERRUPTED | Ending.UNFINISHED if summary.waiting > sum(wait.urls for wait in waits):
             yield f"{summary.waiting:,} {'URL waits' if summary.waiting == 1 else 'URLs wait'}."
     yield summary.next_step
+
+
+def source_lines(summary: CrawlSummary) -> Iterator[str]:
+    """Where the URLs came from, if sitemaps were read, and what is wrong with those."""
+    if (found := summary.sources) is None:
+        return
+    read = f"{found.sitemaps:,} {'sitemap' if found.sitemaps == 1 else 'sitemaps'}"
+    seeds = f"{found.seeds:,} {'seed' if found.seeds == 1 else 'seeds'}"
+    yield f"URLs: {found.listed:,} listed by {read}, {found.linked:,} by links alone, {seeds}."
+    if found.problems:
+        which = found.problem_url if found.problems == 1 else f"{found.problems:,} of them, {found.problem_url} first,"
+        yield f"Sitemaps: {which} could be read only in part, or not at all: {found.problem}."
 
 
 def not_crawled_lines(summary: CrawlSummary, indent: str = "") -> Iterator[str]:

@@ -6,11 +6,21 @@ decides.
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyUse
+
+
+class Resource(StrEnum):
+    """What a URL is expected to lead to."""
+
+    PAGE = "page"
+    SITEMAP = "sitemap"
+    """A sitemap, an index of sitemaps, or a feed."""
 
 
 class FrontierItem(NamedTuple):
@@ -31,6 +41,7 @@ class FrontierItem(NamedTuple):
     """Pagination steps in a row that led here."""
     barren: int = 0
     """Pages of that pagination before this one, in a row, that led to no other new URL."""
+    resource: Resource = Resource.PAGE
     tasks: tuple[tuple[int, int], ...] = ()
     """The tasks that it is fetched for, if any: their ids and attempts."""
 
@@ -56,6 +67,13 @@ class DiscoveredUrl(NamedTuple):
     barren: int = 0
     template: int | None = None
     """The key of the template that the store counts it under if it is new; None: it is not counted."""
+    resource: Resource = Resource.PAGE
+    listed: bool = False
+    """A sitemap lists it."""
+    lastmod: datetime | None = None
+    """When it was last changed, as its sitemap says."""
+    known_only: bool = False
+    """It is enqueued only if the job has URLs on its domain already."""
 
 
 class UrlRef(NamedTuple):
@@ -94,6 +112,22 @@ class PageRow:
 
 
 @dataclass(slots=True)
+class SitemapRow:
+    """The columns of `sitemaps` for one sitemap that was read."""
+
+    format: str | None
+    """None: it is none that can be read."""
+    entries: int = 0
+    """URLs and sitemaps that it lists."""
+    skipped: int = 0
+    """Entries that are no URL, or more than a sitemap may have."""
+    bytes: int = 0
+    """Its size, unpacked."""
+    problem: str | None = None
+    """Why it was read only in part, or not at all."""
+
+
+@dataclass(slots=True)
 class UrlOutcome:
     """The outcome of one URL: a row of the frontier changes, and if it was requested, the log gets a row."""
 
@@ -124,6 +158,10 @@ class UrlOutcome:
     """The use of a proxy, if the request went through one."""
     again: bool = False
     """The same visit retries it and does not have to take it from the frontier again."""
+    partial: bool = False
+    """It is in progress: what was found so far is committed, and another outcome of it follows."""
+    sitemap: SitemapRow | None = None
+    """Of a sitemap that was read."""
 
 
 @dataclass(slots=True)

@@ -70,6 +70,16 @@ class Scope(StrEnum):
     ANY = "any"
 
 
+class Sitemaps(StrEnum):
+    """Whether a job reads the sitemaps of its hosts."""
+
+    ALSO = "also"
+    """URLs come from sitemaps and from links."""
+    ONLY = "only"
+    """URLs come from sitemaps; the links of pages are not followed."""
+    NO = "no"
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """The options of a job; stored with the job, so that every worker on every machine uses the same."""
@@ -103,6 +113,8 @@ class JobSpec:
     """The name of the parser that extracts items from its pages; None: the parser that is set for the domain, or none."""
     refresh: bool = False
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
+    sitemaps: Sitemaps | None = None
+    """None: the value of the settings."""
 
     def as_json(self) -> dict[str, Any]:
         """The JSON to store."""
@@ -117,6 +129,8 @@ class JobSpec:
             values[name] = tuple(values.get(name) or ())
         if "scope" in values:
             values["scope"] = Scope(values["scope"])
+        if values.get("sitemaps"):
+            values["sitemaps"] = Sitemaps(values["sitemaps"])
         return cls(**values)
 
 

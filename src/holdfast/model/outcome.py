@@ -18,6 +18,10 @@ class Outcome(StrEnum):
     OK = "ok"
     NOT_MODIFIED = "not_modified"
     # an answer that is not a page
+    SITEMAP = "sitemap"
+    """A sitemap or a feed, which lists URLs."""
+    NO_SITEMAP = "no_sitemap"
+    """There is none where sitemaps are by custom."""
     REDIRECT = "redirect"
     REDIRECT_LOOP = "redirect_loop"
     TOO_MANY_REDIRECTS = "too_many_redirects"
@@ -123,6 +127,8 @@ def _unreachable(event: Event) -> Treatment:
 TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.OK: _ANSWERED._replace(page=True),
     Outcome.NOT_MODIFIED: _ANSWERED._replace(page=True),
+    Outcome.SITEMAP: _ANSWERED,
+    Outcome.NO_SITEMAP: Treatment(UrlState.DONE, verdict=ProxyVerdict.SUCCESS),
     Outcome.REDIRECT: _ANSWERED,
     Outcome.REDIRECT_LOOP: _ANSWERED._replace(state=UrlState.FAILED),
     Outcome.TOO_MANY_REDIRECTS: _ANSWERED._replace(state=UrlState.FAILED),

@@ -20,9 +20,15 @@ ROBOTS_UNAVAILABLE: Final = "robots_unavailable"
 CODES: Final = frozenset({*map(str, Outcome), FAULT, CLEARED, ROBOTS_UNAVAILABLE})
 """Every code that the frontier stores."""
 NOT_LEFT_OUT: Final = frozenset(
-    map(str, (Outcome.OK, Outcome.NOT_MODIFIED, Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN))
+    map(
+        str,
+        (
+            *(Outcome.OK, Outcome.NOT_MODIFIED, Outcome.SITEMAP, Outcome.NO_SITEMAP),
+            *(Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN),
+        ),
+    )
 )
-"""Codes of URLs that were crawled, or replaced by another one: they do not count as not crawled."""
+"""Codes of URLs that were crawled, or replaced by another one, or guessed in vain: they do not count as not crawled."""
 
 _SCOPE: Final = "`holdfast jobs set NAME scope=… include=… exclude=…` edits the rules, and crawls what fits them"
 _LINK: Final = "the link is judged again when its page is crawled again (`holdfast crawl --job NAME --again`)"
@@ -31,6 +37,8 @@ _PAGE: Final = "it is crawled; `holdfast crawl --job NAME --again` fetches all p
 NOT_RETRIED: Final[Mapping[str, str]] = {
     Outcome.OK: _PAGE,
     Outcome.NOT_MODIFIED: _PAGE,
+    Outcome.SITEMAP: "it is read; `holdfast crawl --job NAME --again` reads it again",
+    Outcome.NO_SITEMAP: "nothing says that there is a sitemap; `holdfast crawl --job NAME --again` asks again",
     Outcome.REDIRECT: "it redirects, and its target is a URL of its own; retry that one",
     Outcome.NO_HTTPS: "the same URL over http is crawled instead; retry that one",
     Outcome.ADDRESS_REFUSED: "`holdfast jobs set NAME allow_private=yes` allows its address, and retries it",

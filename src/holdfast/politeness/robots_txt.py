@@ -358,6 +358,8 @@ ANSWERS: Final[dict[Outcome, RobotsAnswer]] = {
     Outcome.PROXY_FAILED: RobotsAnswer.UNREACHABLE,
     Outcome.PROXY_UNCLEAR: RobotsAnswer.UNREACHABLE,
     # These outcomes do not occur for a robots.txt.
+    Outcome.SITEMAP: RobotsAnswer.UNREACHABLE,
+    Outcome.NO_SITEMAP: RobotsAnswer.UNREACHABLE,
     Outcome.ROBOTS_DENIED: RobotsAnswer.UNREACHABLE,
     Outcome.OUT_OF_SCOPE: RobotsAnswer.UNREACHABLE,
     Outcome.EXCLUDED: RobotsAnswer.UNREACHABLE,

@@ -24,6 +24,18 @@ _LISTING: Final = re.compile(
 )
 
 
+PRIORITY_OF_SITEMAPS: Final = HIGH
+
+
+def listed_priority(url: str, depth: int, priority: float | None) -> int:
+    """The priority of a URL of a sitemap, which may say how important it is, from 0 to 1. Sites that do not care say 0.5, the default."""
+    if priority is not None and priority >= 0.8:
+        return HIGH
+    if priority is not None and priority <= 0.2:
+        return LOW
+    return url_priority(url, depth)
+
+
 def url_priority(url: str, depth: int) -> int:
     """The priority of a normalized URL at `depth` links from a seed (the seed's is 0).
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from holdfast.model.job import Sitemaps
 from holdfast.settings.field_types import MAX_INT4, ONE_DAY, Count, Duration, Group, Names, header_value
 from holdfast.settings.field_types import folder as folder_path
 
@@ -146,6 +147,11 @@ class Crawl(Group):
         ge=1,
         le=MAX_INT4,
         description="URLs of a job on a domain that differ only in numbers; more are a trap.",
+    )
+    sitemaps: Sitemaps = Field(
+        default=Sitemaps.ALSO,
+        description="Whether jobs read the sitemaps and feeds of their hosts (robots.txt, /sitemap.xml, links): also, only or no. A job "
+        "may say otherwise.",
     )
     patience: Duration = Field(
         default=60 * _SECOND, le=ONE_DAY, description="A crawl ends rather than wait longer than this for a domain."

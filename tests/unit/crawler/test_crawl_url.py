@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.crawler.crawl_sitemap import SitemapFinder
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
 from holdfast.crawler.request_gate import RequestWithheld, VisitOver
 from holdfast.crawler.robots_cache import CachedRobots
@@ -72,6 +73,8 @@ class Walk:
             gate=gate,
             fetcher=cast("Any", SimpleNamespace(settle=self._settle)),
             links=links,
+            follow=True,
+            sitemaps=SitemapFinder(links, wanted=False),
             answers=self.answers,
             buffer=buffer,
             results=self.results,

@@ -13,6 +13,7 @@ import psycopg
 from psycopg.rows import class_row, dict_row
 
 from holdfast.errors import NotFound
+from holdfast.jobs.records import UrlSources
 from holdfast.model.outcome import PAGES, TREATMENT
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
@@ -72,6 +73,18 @@ FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.job_id = %(jo
 _TOTALS: Final = """
 SELECT clock_timestamp() AS now, COALESCE(sum(pages), 0)::bigint AS pages, COALESCE(sum(waiting), 0)::bigint AS waiting
 FROM job_domains WHERE job_id = %(job)s
+"""
+_SITEMAPS: Final = """
+SELECT count(*) AS sitemaps, count(s.problem) AS problems, min((f.url || chr(1) || s.problem) COLLATE "C") AS example
+FROM job_domains jd JOIN sitemaps s ON s.domain_id = jd.domain_id AND s.job_id = jd.job_id
+LEFT JOIN url_frontier f ON f.domain_id = s.domain_id AND f.job_id = s.job_id AND f.url_key = s.url_key AND s.problem IS NOT NULL
+WHERE jd.job_id = %(job)s
+"""
+_SOURCES: Final = """
+SELECT count(*) FILTER (WHERE f.depth = 0) AS seeds, count(*) FILTER (WHERE f.depth > 0 AND f.listed) AS listed,
+       count(*) FILTER (WHERE f.depth > 0 AND f.listed IS NOT TRUE) AS linked
+FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
+WHERE jd.job_id = %(job)s AND f.resource IS NULL
 """
 _WAIT: Final = """
 CASE WHEN d.status IN ('blocked', 'unreachable') THEN d.status::text
@@ -303,6 +316,16 @@ def totals(connection: psycopg.Connection, job_id: int) -> JobTotals:
         row = cursor.execute(_TOTALS, {"job": job_id}).fetchone()
     assert row is not None  # noqa: S101 — an aggregate answers with a row
     return row
+
+
+def sources(connection: psycopg.Connection, job_id: int) -> UrlSources | None:
+    """Where the URLs of a job came from; None: it has read no sitemap. Reads all its URLs."""
+    (found,) = _rows(connection, _SITEMAPS, {"job": job_id})
+    if not found["sitemaps"]:
+        return None
+    (counts,) = _rows(connection, _SOURCES, {"job": job_id})
+    url, _, problem = (found.pop("example") or "").partition("\x01")
+    return UrlSources(**counts, **found, problem_url=url or None, problem=problem or None)
 
 
 def _rows(connection: psycopg.Connection, query: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
