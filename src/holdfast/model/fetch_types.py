@@ -120,6 +120,10 @@ class ParsedPage:
     """As written, like all URLs below; they are relative to `base`."""
     base: str | None = None
     alternates: list[str] = field(default_factory=list)
+    feeds: list[str] = field(default_factory=list)
+    """RSS and Atom feeds that `link` elements name. They are no links of the page."""
+    sitemaps: list[str] = field(default_factory=list)
+    """From `link` with rel=sitemap; no links of the page either."""
     links: list[str] = field(default_factory=list)
     """From `a` and `area`, without duplicates, in page order; rel=nofollow links are excluded."""
     frames: list[str] = field(default_factory=list)

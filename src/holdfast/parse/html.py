@@ -31,6 +31,8 @@ MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
 MAX_ANCHOR_TEXT: Final = 200
 """Characters of the text of a link."""
+MAX_FEEDS: Final = 50
+"""Feeds of a page that are kept, and sitemaps."""
 MAX_LOGIN_TEXT: Final = 1000
 """Characters: a page with at least as much text is no login page, even if it has a password field."""
 MAX_CAPTCHA_TEXT: Final = 500
@@ -50,6 +52,7 @@ _WITHOUT_EVENTS: Final = 1
 _SVG_PARENTS: Final = frozenset({"svg", "symbol", "g", "path", "a", "use"})
 """Elements of SVG, whose `title` is not the page's."""
 _HTML_TYPES: Final = frozenset({"", "text/html", "application/xhtml+xml"})
+_FEED_TYPES: Final = frozenset({"application/rss+xml", "application/atom+xml"})
 _IMAGE_ATTRIBUTES: Final = ("src", "data-src", "data-original", "data-lazy-src")
 _SRCSET_ATTRIBUTES: Final = ("srcset", "data-srcset", "data-lazy-srcset")
 
@@ -198,8 +201,7 @@ def _read_metas(nodes: Nodes, parsed: ParsedPage, images: list[str | None]) -> l
 
 
 def _read_link_elements(nodes: Nodes, parsed: ParsedPage) -> None:
-    alternates = []
-    next_pages: list[str | None] = []
+    found: dict[str, list[str | None]] = {}
     for node in nodes:
         attributes = node.attributes
         rel = attributes.get("rel")
@@ -208,19 +210,28 @@ def _read_link_elements(nodes: Nodes, parsed: ParsedPage) -> None:
         words = rel.lower().split()
         if "canonical" in words:
             parsed.canonical = parsed.canonical or clean_href(attributes.get("href"))
-        elif (
-            "alternate" in words
-            and "stylesheet" not in words
-            # Feeds and the like are alternates too, but no pages.
-            and (attributes.get("type") or "").partition(";")[0].strip().lower() in _HTML_TYPES
-        ):
-            alternates.append(attributes.get("href"))
-        elif "next" in words:
-            next_pages.append(attributes.get("href"))
-    if next_pages:
-        parsed.links_next = unique_hrefs([*parsed.links_next, *next_pages])
-    if alternates:
-        parsed.alternates = unique_hrefs(alternates)
+        elif meaning := _link_meaning(words, attributes.get("type")):
+            found.setdefault(meaning, []).append(attributes.get("href"))
+    if found:
+        if "next" in found:
+            parsed.links_next = unique_hrefs([*parsed.links_next, *found["next"]])
+        parsed.alternates = unique_hrefs(found.get("alternate", ()))
+        parsed.feeds = unique_hrefs(found.get("feed", ()))[:MAX_FEEDS]
+        parsed.sitemaps = unique_hrefs(found.get("sitemap", ()))[:MAX_FEEDS]
+
+
+def _link_meaning(words: list[str], media_type: str | None) -> str | None:
+    """Return what a `link` element leads to, by the words of its `rel`; None: it is not read."""
+    if "alternate" in words and "stylesheet" not in words:
+        # Feeds and the like are alternates too, but no pages.
+        media_type = (media_type or "").partition(";")[0].strip().lower()
+        if media_type in _HTML_TYPES:
+            return "alternate"
+        if media_type in _FEED_TYPES:
+            return "feed"
+    if "next" in words:
+        return "next"
+    return "sitemap" if "sitemap" in words else None
 
 
 def _title(nodes: Nodes) -> str | None:

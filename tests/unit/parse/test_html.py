@@ -57,6 +57,20 @@ def test_the_language_is_that_of_the_whole_page(html: str, language: str | None)
     assert page(html, content_type="text/plain").content_language is None
 
 
+def test_feeds_and_sitemaps_that_a_page_names() -> None:
+    parsed = page(
+        """<link rel=alternate type="application/rss+xml" href=" /rss "><link rel="alternate" type="application/rss+xml">
+        <link rel="Feed Alternate" type="Application/Atom+XML; charset=utf-8" href=/atom><link rel=alternate href=/page>
+        <link rel=alternate type=application/json href=/no><link rel=alternate type=application/rss+xml href=/rss>
+        <link rel=sitemap type=application/xml title=Sitemap href=/map.xml><link rel=SITEMAP href="mailto:x">
+        <a rel=sitemap href=/map.html>map</a>"""
+        + "".join(f"<link rel=sitemap href=/{n}>" for n in range(99))
+    )
+    assert parsed.feeds == ["/rss", "/atom"]
+    assert parsed.sitemaps == ["/map.xml", *(f"/{n}" for n in range(49))]
+    assert (parsed.alternates, parsed.links, parsed.links_found) == (["/page"], ["/map.html"], 2)
+
+
 def test_what_is_not_seen_is_no_text() -> None:
     parsed = page("""<body>a<script>b</script><style>c</style><noscript>d<a href=/n>n</a><img src=/i></noscript><!-- e -->
         <template>f<a href=/t>t</a></template><p hidden>g<a href=/h>h</a></p><iframe>i</iframe><svg><style>j</style></svg>k""")
