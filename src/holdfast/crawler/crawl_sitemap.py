@@ -16,7 +16,8 @@ from holdfast.model.job import Sitemaps
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.sitemap import EntryKind, SitemapEntry, SitemapLimits
 from holdfast.parse.sitemap import SitemapParser
-from holdfast.politeness.robots_txt import Robots
+from holdfast.politeness.robots_txt import ALLOW_ALL, Robots
+from holdfast.politeness.sitemap_discovery import DEFAULT_PATH, sitemap_urls
 
 PIECE: Final = 5000
 """URLs that are committed together."""
@@ -27,8 +28,6 @@ MAX_SITEMAPS_IN_MEMORY: Final = 4
 MAX_BYTES: Final = SitemapLimits().decoded_bytes
 FIRST_DEPTH: Final = 1
 """Of the sitemaps of robots.txt, as if the home page linked to them; what an index lists is one deeper."""
-GUESSED: Final = "/sitemap.xml"
-"""Where sitemaps are if robots.txt names none."""
 
 
 class SitemapFinder:
@@ -49,8 +48,7 @@ class SitemapFinder:
         if origin in self._origins:
             return
         self._origins.add(origin)
-        listed = () if robots is None else robots.sitemaps()
-        for address in listed or (origin + GUESSED,):
+        for address in sitemap_urls(robots or ALLOW_ALL, origin):
             if (found := self._links.sitemap(item, address, depth=FIRST_DEPTH)) is not None:
                 self._waiting.append(found)
 
@@ -72,7 +70,7 @@ class SitemapFinder:
 
 def is_guessed(url: str) -> bool:
     """Whether a sitemap's URL is where sitemaps are by custom: it is requested whether or not anything names it."""
-    return url[url.index("/", 8) :] == GUESSED
+    return url[url.index("/", 8) :] == DEFAULT_PATH
 
 
 def are_wanted(sitemaps: Sitemaps, *, follow: bool, max_depth: int) -> bool:

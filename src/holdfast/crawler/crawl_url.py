@@ -89,6 +89,8 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         sitemap = None
         if not is_page and replacement is None:
             outcome, sitemap, found = await _read_sitemap(context, item, result, outcome)
+        if parsed is not None and outcome is Outcome.OK and not parsed.nofollow:
+            found += context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds)
         found += context.sitemaps.take()
         context.fetcher.settle(request, result, outcome)  # what it says about a proxy
         row = _row(context, item, result, parsed, outcome)

@@ -90,6 +90,17 @@ def test_sitemaps_of_robots_txt_bring_pages_that_no_link_leads_to(crawls: Crawls
     crawls.verify()
 
 
+def test_feeds_and_sitemaps_that_a_page_names_are_read(crawls: Crawls) -> None:
+    feed = "<rss version='2.0'><channel><item><link>{}</link></item></channel></rss>"
+    head = '<link rel="alternate" type="application/rss+xml" href="/feed"><link rel="sitemap" href="/maps/1.xml">'
+    with Pages() as site:
+        site.answers |= {"/": html(head=head), "/feed": xml(feed.format(site.url("/news")))}
+        site.answers |= {"/maps/1.xml": urlset(site.url("/hidden")), "/news": html(), "/hidden": html()}
+        assert crawls.crawl(site.url()).completed
+    assert pages(crawls) == {"/", "/news", "/hidden"}
+    crawls.verify()
+
+
 def test_without_a_word_in_robots_txt_the_usual_address_is_tried(crawls: Crawls) -> None:
     with Pages() as site:
         site.answers |= {"/": html(), "/sitemap.xml": moved("/sitemap_index.xml")}
