@@ -45,6 +45,7 @@ from holdfast.jobs.records import (
 from holdfast.jobs.seed_import import ImportProgress
 from holdfast.jobs.summary import summarize_job
 from holdfast.model.cursor import encode_cursor
+from holdfast.model.domain import Seed
 from holdfast.model.job import JobAction, JobKind, JobSpec, JobState
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.schedule import parse
@@ -195,12 +196,15 @@ class JobService:
             found = log_queries.page(connection, job_id, after=after, limit=limit)
         return Page([log.event(row) for row in found.rows], found.next)
 
-    def plan(self, crawl_service: CrawlService, request: CrawlRequest) -> CrawlPlan:
-        """Plan a crawl before it starts: of a new job, or of an existing one that is named without seeds. Nothing is written.
+    def plan(
+        self, crawl_service: CrawlService, request: CrawlRequest, seeds: Sequence[Seed] | None = None
+    ) -> CrawlPlan:
+        """Plan a crawl before it starts: of a new job, or of an existing one that is named without seeds. Nothing is written. `seeds`:
+        those of `request.urls`, if the caller has read them already.
 
         Raises UsageError, NotFound, BadUrl; Refused if a new job has the name of another.
         """
-        return CrawlPlanner(self.database, crawl_service.importer, crawl_service.max_depth).plan(request)
+        return CrawlPlanner(self.database, crawl_service.importer, crawl_service.max_depth).plan(request, seeds)
 
     def create(
         self,
