@@ -3,7 +3,11 @@
 import re
 from typing import Any
 
+import pytest
+
+from holdfast.dashboard.pages import job_urls
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import retries
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.outcome import Outcome
 from tests.support.api import Api
@@ -102,6 +106,23 @@ def test_a_retry_of_all_that_match_says_how_many_first(
     scope = ada.get(f"{PAGE}/urls", reason="out_of_scope")
     assert "URLs with this reason are not retried" in scope.words
     assert "Retry all" not in scope.words
+
+
+def test_a_retry_of_a_big_job_is_estimated_if_counting_takes_long(
+    ada: Browser, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_failures(database, store)
+    monkeypatch.setattr(job_urls, "_AT_ONCE", 0)
+    monkeypatch.setattr(
+        retries, "_COUNT", retries._COUNT.replace("ORDER BY", "HAVING pg_sleep(30) IS NOT NULL ORDER BY")
+    )
+    asked = ada.get(f"{PAGE}/retry", reason="server_error")
+    assert "Retry about 2 URLs?" in asked.words
+    assert "Estimated from a sample" in asked.words
+    assert "Retry all that match?" in ada.get(f"{PAGE}/retry", reason="timeout").words
+    done = ada.send(f"{PAGE}/retry?reason=server_error", f"{PAGE}/retry", reason="server_error")
+    assert done.notice.startswith("about 2 URLs wait again. They follow in chunks.")
+    wait_for(lambda: states(store) == {"a": "waiting", "b": "waiting", "c": "failed"})
 
 
 def test_rules_are_previewed_applied_and_undone(ada: Browser, rita: Browser, store: Store) -> None:

@@ -1,5 +1,6 @@
 """The URLs of a job, by state, domain and reason, and their retry."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 from fastapi import BackgroundTasks, Request, Response
@@ -16,6 +17,7 @@ from holdfast.dashboard.text import plural
 from holdfast.errors import UsageError
 from holdfast.frontier.records import Retried, UrlFilter
 from holdfast.frontier.retries import why_not_retried
+from holdfast.jobs.records import Job
 from holdfast.model.outcome import UrlState
 from holdfast.model.url_reason import CODES, NOT_LEFT_OUT, NOT_RETRIED, RETRIED
 
@@ -23,6 +25,10 @@ router = page_router()
 
 REASONS: Final = sorted(CODES - NOT_LEFT_OUT)
 _ROWS: Final = 50
+_AT_ONCE: Final = 20_000
+"""Of a job with more URLs, those to retry are estimated if they cannot be counted soon."""
+_WITHIN: Final = timedelta(seconds=0.08)
+"""How long they are counted."""
 
 
 @router.get("/jobs/{job}/urls")
@@ -65,7 +71,7 @@ def retry_page(
     if (refused := for_admins(context, found)) is not None:
         return refused
     counted = context.services.frontier.count_retry(
-        found.id, reason=reason or None, state=url_state(state), domain=domain or None
+        found.id, reason=reason or None, state=url_state(state), domain=domain or None, within=_within(found)
     )
     given = {"state": state or "", "domain": domain or "", "reason": reason or ""}
     return context.page("jobs/retry.html", **tab(found, "urls"), counted=counted, given=given)
@@ -80,15 +86,26 @@ def retry(job: JobName, context: Context, request: Request, after: BackgroundTas
     given = {name: form.text(name) for name in ("state", "domain", "reason")}
     what: dict[str, Any] = {"urls": [url]} if url is not None else {**given, "state": url_state(given["state"])}
     done = context.services.frontier.retry(
-        found.id, actor=context.caller.name, later=lambda rest: after.add_task(log_failures(rest)), **what
+        found.id,
+        actor=context.caller.name,
+        within=_within(found),
+        later=lambda rest: after.add_task(log_failures(rest)),
+        **what,
     )
     return context.redirect(query(f"{job_path(found)}/urls", **given), _told(done))
 
 
+def _within(job: Job) -> timedelta | None:
+    """How long the URLs to retry are counted; None: as long as it takes."""
+    return _WITHIN if job.discovered > _AT_ONCE else None
+
+
 def _told(done: Retried) -> str:
     """What a retry did, in words."""
-    more = "more than " if done.more else ""
-    text = f"{more}{plural(done.urls, 'URL')} on {plural(done.domains, 'domain')} {'waits' if done.urls == 1 else 'wait'} again."
+    more = "more than " if done.more else "about " if done.estimated and done.urls else ""
+    where = "" if done.estimated else f" on {plural(done.domains, 'domain')}"
+    urls = plural(done.urls, "URL") if done.urls or not done.estimated else "few URLs, which were not counted,"
+    text = f"{more}{urls}{where} {'waits' if done.urls == 1 else 'wait'} again."
     if not done.finished:
         text += " They follow in chunks."
     if done.reopened:
