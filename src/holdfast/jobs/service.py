@@ -255,10 +255,12 @@ class JobService:
             )
             return EditedJob(**asdict(queries.get(connection, job_id)), changed=changed, note=note)
 
-    def preview_scope(self, job: str | int, changes: Mapping[str, object]) -> ScopePreview:
-        """Return what an edit of the rules of a job (scope, include, exclude, max_depth) would do to its URLs. Changes nothing."""
+    def preview_scope(self, job: str | int, changes: Mapping[str, object], *, estimated: bool = False) -> ScopePreview:
+        """Return what an edit of the rules of a job (scope, include, exclude, max_depth) would do to its URLs. Changes nothing. It takes up
+        to 20 s for a million URLs; with `estimated`, a tenth of a second."""
         with self.database.session() as connection:
-            return edits.preview(connection, _id(connection, job), changes, settings=self.rule_settings)
+            settings = self.rule_settings
+            return edits.preview(connection, _id(connection, job), changes, settings=settings, estimated=estimated)
 
     def undo_scope(self, job: str | int, version: int | None = None) -> EditedJob:
         """Restore the rules that a job had before their last edit; `edits.follow_up`, with the names in `changed`, is the second half.
