@@ -28,6 +28,7 @@ from holdfast.frontier.service import FrontierService
 from holdfast.items.service import ItemService
 from holdfast.jobs.crawls import CrawlService
 from holdfast.jobs.edits import ScopeEdit
+from holdfast.jobs.live import JobBreakdown
 from holdfast.jobs.records import ScopePreview
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
@@ -160,6 +161,11 @@ class AppServices:
     def job_summaries(self) -> SummaryCache:
         """Summaries of jobs, with the URLs that were not crawled by reason."""
         return SummaryCache(JobService(self.database, "").summary)
+
+    @cached_property
+    def job_breakdowns(self) -> BackgroundCache[int, JobBreakdown]:
+        """Jobs with many domains, over their domains and depths."""
+        return BackgroundCache(self.jobs(LOCAL_ADMIN).breakdown, "Jobs with many domains")
 
     @cached_property
     def scope_previews(self) -> BackgroundCache[ScopeEdit, ScopePreview]:

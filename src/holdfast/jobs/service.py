@@ -15,7 +15,7 @@ from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs import edits, live, log
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
-from holdfast.jobs.live import LiveJob
+from holdfast.jobs.live import JobBreakdown, LiveJob
 from holdfast.jobs.planner import CrawlPlanner
 from holdfast.jobs.queries import actions, comparison, job_domains
 from holdfast.jobs.queries import depths as depth_queries
@@ -105,6 +105,16 @@ class JobService:
         """Return the present state of a job, whichever process crawls it: figures, requests in flight, every wait; and its pace."""
         with self.database.session() as connection:
             return live.live_with_pace(connection, _id(connection, job))
+
+    def live_by_breakdown(self, job: Job, counted: JobBreakdown | None) -> tuple[LiveJob, JobPace]:
+        """Return `live` of a job that was read a moment ago, by an earlier `breakdown` of it; None: without what that has."""
+        with self.database.session() as connection:
+            return live.live_by_breakdown(connection, job, counted)
+
+    def breakdown(self, job: str | int) -> JobBreakdown:
+        """Return the domains of a job by status, what they wait for, and its URLs by depth. Reads all of its domains."""
+        with self.database.session() as connection:
+            return live.breakdown(connection, _id(connection, job))
 
     def domains(
         self, job: str | int, state: str | None = None, *, after: Key | None = None, limit: int = 100

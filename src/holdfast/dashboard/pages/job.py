@@ -16,7 +16,8 @@ from holdfast.dashboard.rendering import Context, PageContext
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.errors import UsageError
-from holdfast.jobs.records import DOMAIN_STATES, Job
+from holdfast.jobs.live import JobBreakdown
+from holdfast.jobs.records import DOMAIN_STATES, Job, JobDepths
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import JobSpec
@@ -26,6 +27,8 @@ router = page_router()
 _DOMAINS: Final = 10
 """Domains on the page of a job."""
 _ROWS: Final = 50
+_MANY_DOMAINS: Final = 5_000
+"""Of a job with more domains, only the sums are read each time: statuses, waits and depths are those of some seconds ago."""
 _FETCHING: Final = 5
 """Requests in flight that are listed."""
 
@@ -34,7 +37,15 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
     """Return what the regions of the page show. Raises NotFound."""
     service = services.jobs(LOCAL_ADMIN)
     job = service.show(int(parameters["id"]))
-    live, pace = service.live(job.id)
+    counted: JobBreakdown | None = None
+    depths: JobDepths | None = None
+    if many := job.domains > _MANY_DOMAINS:
+        counted = services.job_breakdowns.latest(job.id, wait=0)
+        depths = counted.depths if counted else None
+        live, pace = service.live_by_breakdown(job, counted)
+    else:
+        live, pace = service.live(job.id)
+        depths = service.depths(job.id)
     waits = [wait.text(live.figures.now) for wait in live.waits]
     return {
         "job": job,
@@ -45,8 +56,10 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "fetching": live.fetching[:_FETCHING],
         "waits": list(dict.fromkeys(waits)),
         "causes": live.causes,
-        "summary": services.job_summaries.latest(job.id),
-        "depths": service.depths(job.id),
+        "summary": services.job_summaries.latest(job.id, wait=0 if many else 0.2),
+        "depths": depths,
+        "many": many,
+        "counted_at": counted.figures.now if counted else None,
         "domains": service.domains(job.id, limit=_DOMAINS).rows,
         "more_domains": job.domains > _DOMAINS,
     }
