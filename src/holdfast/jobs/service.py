@@ -143,17 +143,18 @@ class JobService:
         with self.database.session() as connection:
             return summarize_job(connection, crawls.get(connection, _id(connection, job)))
 
-    def compare(self, job: str | int) -> Comparison:
+    def compare(self, job: str | int, limit: int | None = None) -> Comparison:
         """Compare the last crawl of a job with the one before: counts of pages by kind of change. Raises NotFound if it was never
-        crawled. Each count is exact below `comparison.COUNT_LIMIT`."""
+        crawled. Each count is exact below `limit`; None: `comparison.COUNT_LIMIT`."""
+        limit = comparison.COUNT_LIMIT if limit is None else limit
         with self.database.session() as connection:
             job_id = _id(connection, job)
             crawl = _last_crawl(connection, job_id)
-            found = comparison.counts(connection, job_id, crawl)
-        capped = [change for change, count in found.items() if count >= comparison.COUNT_LIMIT]
+            found = comparison.counts(connection, job_id, crawl, limit)
+        capped = [change for change, count in found.items() if count >= limit]
         fetched = found[PageChange.NEW] + found[PageChange.CHANGED] + found[PageChange.UNCHANGED]
         rest = PageChange.UNCHANGED if crawl.previous_started_at else PageChange.NEW
-        if fetched >= comparison.COUNT_LIMIT and rest not in capped:
+        if fetched >= limit and rest not in capped:
             capped.append(rest)
         return Comparison(
             crawl.job,
