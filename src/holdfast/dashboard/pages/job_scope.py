@@ -25,7 +25,7 @@ router = page_router()
 _RULES: Final = tuple(RULES)
 _AT_ONCE: Final = 10_000
 """URLs that are all counted while the page waits."""
-_WAIT: Final = 0.08
+_WAIT: Final = 0.05
 """Seconds that the preview of a job with more URLs waits for the counts."""
 
 

@@ -27,7 +27,7 @@ REASONS: Final = sorted(CODES - NOT_LEFT_OUT)
 _ROWS: Final = 50
 _AT_ONCE: Final = 20_000
 """Of a job with more URLs, those to retry are estimated if they cannot be counted soon."""
-_WITHIN: Final = timedelta(seconds=0.08)
+_WITHIN: Final = timedelta(seconds=0.05)
 """How long they are counted."""
 
 

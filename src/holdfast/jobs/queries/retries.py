@@ -29,7 +29,7 @@ CHUNK: Final = 500
 """Domains that are locked at once."""
 COUNTED: Final = 100_000
 """URLs that are counted before a retry; of more it is only known that there are more."""
-SAMPLE: Final = 20_000
+SAMPLE: Final = 10_000
 """URLs of the job in the sample of an estimate."""
 READ: Final = 300_000
 """URLs of all jobs that an estimate may read."""

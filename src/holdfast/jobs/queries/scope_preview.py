@@ -20,7 +20,7 @@ EXACT_ROWS: Final = 1_000_000
 """Waiting URLs up to which all are read."""
 MAX_SECONDS: Final = 20.0
 """After this time the rest is estimated."""
-SAMPLE: Final = 5_000
+SAMPLE: Final = 4_000
 """URLs of the job that an estimate judges."""
 READ: Final = 300_000
 """URLs of all jobs that an estimate may read."""
