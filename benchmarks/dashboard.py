@@ -1,6 +1,7 @@
 """How long each page of the dashboard takes on a big store: on the server, in a browser, and how far live figures are behind.
 
-    python -m benchmarks.dashboard [--pages 1000000] [--domains 100000] [--jobs 10000] [--keep FOLDER] [--only TEXT] [--no-browser] [--json FILE]
+    python -m benchmarks.dashboard [--pages 1000000] [--domains 100000] [--jobs 10000] [--keep FOLDER] [--only TEXT] [--no-browser]
+                                   [--json FILE]
 
 Prints tables; never a gate. It starts `holdfast serve --api-only`, logs in and loads every page that has a route, with usual filters and
 orders, second pages, the form pages that compute something, and one reading of each live view. The store is in a folder of its own,
@@ -9,6 +10,7 @@ which is removed at the end unless --keep names it; what is in that is used agai
 
 import argparse
 import json
+import os
 import re
 import shutil
 import statistics
@@ -85,6 +87,7 @@ class Measured:
     page: str
     address: str
     status: int
+    best_ms: float
     median_ms: float
     max_ms: float
     size: int
@@ -96,9 +99,10 @@ class Delay:
     """How far a live view may be behind."""
 
     view: str
+    status: int
     read_ms: float
     behind: float
-    """Seconds: the interval, and the rest after each reading."""
+    """Seconds: from one reading to the next, and the reading itself."""
 
 
 def cases(connection: psycopg.Connection) -> list[Case]:
@@ -109,19 +113,26 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         assert row, query
         return str(row[0])
 
-    big, small = one("SELECT domain FROM domains ORDER BY id LIMIT 1"), one("SELECT domain FROM domains WHERE id % 2 = 1 OFFSET 50 LIMIT 1")
+    big, small = (
+        one("SELECT domain FROM domains ORDER BY id LIMIT 1"),
+        one("SELECT domain FROM domains WHERE id % 2 = 1 OFFSET 50 LIMIT 1"),
+    )
     held = one("SELECT domain FROM domains WHERE claimed_by IS NOT NULL ORDER BY id LIMIT 1")
     pooled = one("SELECT domain FROM domains WHERE id = (SELECT min(domain_id) FROM domain_proxies)")
     url = f"https://{big}/known"
     worker = one("SELECT worker FROM crawl_runs WHERE status = 'running' ORDER BY id DESC LIMIT 1")
     task, batch = one("SELECT min(id) FROM crawl_tasks"), one("SELECT max(name) FROM crawl_batches")
-    ids = {table: one(f"SELECT min(id) FROM {table}") for table in ("products", "proxies", "webhook_deliveries", "operations")}  # noqa: S608
-    names = "\n".join(name for (name,) in connection.execute("SELECT base_url FROM domains ORDER BY id LIMIT 10000"))
+    ids = {
+        table: one(f"SELECT min(id) FROM {table}")
+        for table in ("products", "proxies", "webhook_deliveries", "operations")
+    }
+    names = [name for (name,) in connection.execute("SELECT base_url FROM domains ORDER BY id LIMIT 10000")]
     job, domain = {"job": "default"}, {"domain": big}
     plain = [
-        "/overview", "/jobs", "/jobs/new", "/domains", "/pages", "/pages/purge", "/tasks", "/tasks/new", "/tasks/restart-failed", "/batches",
-        "/items", "/products", "/workers", "/workers/runs", "/workers/claims", "/proxies", "/proxies/new", "/proxies/health", "/proxies/cost",
-        "/alerts", "/webhooks", "/storage", "/operations", "/users", "/users/all/keys", "/audit", "/account", "/search",
+        "/overview", "/jobs", "/jobs/new", "/domains", "/pages", "/pages/purge", "/tasks", "/tasks/new", "/tasks/restart-failed",
+        "/batches", "/items", "/products", "/workers", "/workers/runs", "/workers/claims", "/proxies", "/proxies/new",
+        "/proxies/health", "/proxies/cost", "/alerts", "/webhooks", "/storage", "/operations", "/users", "/users/all/keys", "/audit",
+        "/account", "/search",
     ]  # fmt: skip
     filtered: dict[str, list[dict[str, str]]] = {
         "/overview": [{"range": name} for name in ("15m", "24h", "7d")],
@@ -133,8 +144,8 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         ],
         "/pages": [
             {"domain": big}, {"domain": small}, {"job": "default"}, {"job": "job-5"}, {"status": "404"}, {"status_class": "5"},
-            {"title": "keeping places"}, {"title": "nowhere"}, {"url_prefix": f"https://{big}/articles/1"}, {"content_type": "application/pdf"},
-            {"order": "oldest"}, {"outcome": "timeout"}, {"domain": big, "status": "500"},
+            {"title": "keeping places"}, {"title": "nowhere"}, {"url_prefix": f"https://{big}/articles/1"},
+            {"content_type": "application/pdf"}, {"order": "oldest"}, {"outcome": "timeout"}, {"domain": big, "status": "500"},
         ],
         "/pages/purge": [{"job": "default"}, {"domain": big}, {"job": "job-5"}],
         "/tasks": [{"status": "failed"}, {"status": "pending"}, {"domain": big}, {"order": "oldest"}],
@@ -161,9 +172,11 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         *(Case("/jobs/{job}/retry", job, query) for query in (
             {"state": "failed"}, {"state": "denied"}, {"reason": "timeout"}, {"reason": "dns_failure"})),
         *(Case("/jobs/{job}/domains", job, {"state": state}) for state in ("open", "spent", "done")),
-        *(Case("/jobs/{job}/compare", job, {"change": change}) for change in ("new", "changed", "gone", "failed", "unchanged")),
+        *(Case("/jobs/{job}/compare", job, {"kind": change}) for change in ("new", "changed", "gone", "failed", "unchanged")),
         Case("/jobs/{job}/scope/preview", job, form=rules, form_page="/jobs/default/scope"),
-        Case("/jobs/plan", form={"name": "planned", "seeds": names, "scope": "host"}, form_page="/jobs/new"),
+        *(
+            Case("/jobs/plan", query={"seeds": str(count)}, form={"name": "planned", "seeds": "\n".join(names[:count]), "scope": "host"},
+                 form_page="/jobs/new") for count in (1_000, 10_000)),
         Case("/jobs/{job}/scope/preview", job, form={**rules, "exclude": "(x+x+)+y"}, form_page="/jobs/default/scope"),
         *(Case("/domains/{domain}", {"domain": name}) for name in (big, small, held, pooled)),
         *(Case(f"/domains/{{domain}}/{what}", domain) for what in ("reset", "remove", "history")),
@@ -206,7 +219,9 @@ def live_cases(connection: psycopg.Connection) -> list[tuple[str, dict[str, str]
         "task": [{"id": str(task)}],
         "operation": [{"id": str(operation)}],
     }
-    return [(view, parameters) for view in VIEWS for parameters in known.get(view, [{}])]
+    of_job = [{"id": "1"}]
+    views = {view: known.get(view, of_job if view.startswith("job-") else [{}]) for view in VIEWS}
+    return [(view, parameters) for view, several in views.items() for parameters in several]
 
 
 def main() -> None:
@@ -274,7 +289,7 @@ def page_routes() -> set[str]:
         route.path_format
         for router in routers
         for route in router.routes
-        if isinstance(route, APIRoute) and "GET" in route.methods
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ())
     }
 
 
@@ -289,7 +304,9 @@ def _check_routes(wanted: list[Case]) -> None:
 def _serving(data: Path) -> Iterator[tuple[Served, httpx.Client]]:
     served = Served(data, "--api-only", **SETTINGS)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", timeout=120, headers={"Accept": "text/html"}) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{served.port}", timeout=120, headers={"Accept": "text/html"}
+        ) as client:
             form = client.get("/login").text
             answer = client.post("/login", data={**_hidden(form), "name": NAME, "password": PASSWORD})
             if not answer.is_redirect:
@@ -302,7 +319,10 @@ def _serving(data: Path) -> Iterator[tuple[Served, httpx.Client]]:
 def _hidden(html: str) -> dict[str, str]:
     """The hidden fields of the first form in the page's main part, or of the first form at all."""
     main = html[max(html.find("<main"), 0) :]
-    return {unescape(name): unescape(value) for name, value in re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', main)}
+    return {
+        unescape(name): unescape(value)
+        for name, value in re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', main)
+    }
 
 
 def _load_all(client: httpx.Client, wanted: list[Case]) -> Iterator[Measured]:
@@ -339,37 +359,50 @@ def _load(client: httpx.Client, label: str, address: str, form: dict[str, str] |
             answer = client.post(address, data={**form, **key}, headers={"Origin": str(client.base_url).rstrip("/")})
         taken.append((time.perf_counter() - began) * 1000)
         status, size = answer.status_code, len(answer.content)
-    return Measured(label, address, status, statistics.median(taken), max(taken), size, form is None)
+    return Measured(label, address, status, min(taken), statistics.median(taken), max(taken), size, form is None)
 
 
 def _print_pages(pages: list[Measured]) -> None:
-    print(f"\nPages on the server, ms of {TRIES} loads, slowest first; ! above {SLOW:.0f} ms (median), ( once")
-    print(f"{'median':>8}{'max':>8}{'bytes':>9}  status  page")
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(
+        f"\nPages on the server, ms of {TRIES} loads, slowest first; ! above {SLOW:.0f} ms (median), ( once. Load of the machine: {load}"
+    )
+    print(f"{'best':>8}{'median':>8}{'max':>8}{'bytes':>9}  status  page")
     for page in sorted(pages, key=lambda page: -page.median_ms):
         mark = "!" if page.median_ms > SLOW else "(" if page.max_ms > SLOW else " "
-        print(f"{page.median_ms:>8.0f}{page.max_ms:>8.0f}{page.size:>9,} {mark} {page.status}   {page.page}")
-    slow = sum(page.median_ms > SLOW for page in pages)
-    once = sum(page.max_ms > SLOW for page in pages)
-    print(f"{len(pages)} pages; {slow} above {SLOW:.0f} ms, {once} at least once")
+        times = f"{page.best_ms:>8.0f}{page.median_ms:>8.0f}{page.max_ms:>8.0f}"
+        print(f"{times}{page.size:>9,} {mark} {page.status}   {page.page}")
+    counts = [
+        sum(value > SLOW for value in column)
+        for column in zip(*((p.best_ms, p.median_ms, p.max_ms) for p in pages), strict=True)
+    ]
+    print(
+        f"{len(pages)} pages; above {SLOW:.0f} ms: {counts[2]} at least once, {counts[1]} in the median, {counts[0]} always"
+    )
 
 
 def _delay(client: httpx.Client, view: str, parameters: dict[str, str]) -> Delay:
     """Read a view as its poller does: with rests that let caches age."""
-    taken = []
+    taken, status = [], 0
     for _ in range(TRIES):
         began = time.perf_counter()
-        client.get(f"/regions/{view}", params=parameters)
+        status = client.get(f"/regions/{view}", params=parameters).status_code
         taken.append(time.perf_counter() - began)
-        time.sleep(INTERVAL + SHARE * taken[-1])
+        time.sleep(max(INTERVAL, SHARE * taken[-1]))
     read = statistics.median(taken)
     query = urlencode(parameters)
-    return Delay(f"{view}{'?' if query else ''}{query}", read * 1000, INTERVAL + SHARE * read)
+    behind = max(INTERVAL, SHARE * read) + read
+    return Delay(f"{view}{'?' if query else ''}{query}", status, read * 1000, behind)
 
 
 def _print_delays(delays: list[Delay]) -> None:
-    print(f"\nLive views: ms of one reading, and seconds that the page may be behind; ! above {BEHIND:.0f} s")
+    print(
+        f"\nLive views, read every {INTERVAL} s, or {SHARE} times what a reading takes if that is longer: ms of one reading, and seconds\n"
+        f"that the page may be behind; ! above {BEHIND:.0f} s"
+    )
     for delay in sorted(delays, key=lambda delay: -delay.read_ms):
-        print(f"{delay.read_ms:>8.0f}{delay.behind:>8.2f} {'!' if delay.behind > BEHIND else ' '} {delay.view}")
+        mark = "!" if delay.behind > BEHIND else " "
+        print(f"{delay.read_ms:>8.0f}{delay.behind:>8.2f} {mark} {delay.status}   {delay.view}")
 
 
 def _paint(origin: str, pages: list[Measured]) -> list[dict[str, Any]]:
@@ -382,7 +415,9 @@ def _paint(origin: str, pages: list[Measured]) -> list[dict[str, Any]]:
             painted = sorted(_first_paint(tab, origin + page.address) for _ in range(2))
             found.append({"page": page.page, "ms": painted[0], "max_ms": painted[-1]})
         visitor.context.close()
-    print(f"\nFirst contentful paint in ms, the better and the worse of two, slowest first; ! above {SLOW_PAINT:.0f} ms")
+    print(
+        f"\nFirst contentful paint in ms, the better and the worse of two, slowest first; ! above {SLOW_PAINT:.0f} ms"
+    )
     for row in sorted(found, key=lambda row: -row["ms"]):
         print(f"{row['ms']:>8.0f}{row['max_ms']:>8.0f} {'!' if row['ms'] > SLOW_PAINT else ' '} {row['page']}")
     return found

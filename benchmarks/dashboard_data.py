@@ -1,4 +1,4 @@
-"""What a dashboard shows of a big store besides lists, for `benchmarks/dashboard.py`: ten thousand jobs, one big job under way, a week of log.
+"""The rest of a big store, for `benchmarks/dashboard.py`: ten thousand jobs, one big job under way, a week of log.
 
 The rule: added to what `lists_data` made, by plain SQL. The job `default` has most pages and a domain with more than a million URLs; its
 second crawl is under way and changed half of its pages. `revive` makes a store that was kept look like one at work again.
@@ -49,16 +49,16 @@ _BIG_JOB = """
 INSERT INTO url_frontier (domain_id, job_id, discovered_at, depth, priority, state, url_key, url, reason)
 SELECT d.id, 1, now() - ({pages} * 2 - n) * interval '3 s', n % 12, 1 + n % 3, state::frontier_state,
        substring(sha256(('big' || n)::bytea) FROM 1 FOR 16), d.base_url || '/shop/' || n % 1000 || '/item?id=' || n,
-       CASE state WHEN 'denied' THEN (ARRAY['out_of_scope: another path', 'excluded: /item', 'robots_denied', 'too_deep: depth 12, limit 10',
-                                            'trap: too many of a kind', 'nofollow'])[1 + n % 6]
+       CASE state WHEN 'denied' THEN (ARRAY['out_of_scope: another path', 'excluded: /item', 'robots_denied',
+                                            'too_deep: depth 12, limit 10', 'trap: too many of a kind', 'nofollow'])[1 + n % 6]
                   WHEN 'failed' THEN (ARRAY['timeout', 'server_error: HTTP 500', 'not_found: HTTP 404'])[1 + n % 3] END
 FROM (SELECT n, CASE WHEN n % 16 < 8 THEN 'denied' WHEN n % 16 < 10 THEN 'failed' ELSE 'waiting' END AS state
       FROM generate_series(1, {pages} * 8 / 5) n) u
 CROSS JOIN (SELECT id, base_url FROM domains ORDER BY id LIMIT 1) d;
 
 UPDATE job_domains jd SET discovered = w.discovered, waiting = w.waiting, denied = w.denied, failed = w.failed
-FROM (SELECT count(*) AS discovered, count(*) FILTER (WHERE state = 'waiting') AS waiting, count(*) FILTER (WHERE state = 'denied') AS denied,
-             count(*) FILTER (WHERE state = 'failed') AS failed
+FROM (SELECT count(*) AS discovered, count(*) FILTER (WHERE state = 'waiting') AS waiting,
+             count(*) FILTER (WHERE state = 'denied') AS denied, count(*) FILTER (WHERE state = 'failed') AS failed
       FROM url_frontier WHERE job_id = 1 AND domain_id = (SELECT min(id) FROM domains)) w
 WHERE jd.job_id = 1 AND jd.domain_id = (SELECT min(id) FROM domains);
 
@@ -114,10 +114,12 @@ $$
 """
 _LOG_ROWS = """
 INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawled_at, duration_ms, bytes, status, url_key, outcome, page_url)
-SELECT d.id, CASE WHEN n %% 10 = 1 THEN 2 + n / 10 %% 1000 ELSE 1 END, 3, %(since)s::timestamptz + n * (%(until)s::timestamptz - %(since)s) / %(rows)s,
-       20 + n %% 700, 15000 + n %% 9000, CASE o WHEN 'timeout' THEN NULL WHEN 'not_found' THEN 404 WHEN 'server_error' THEN 500 ELSE 200 END,
+SELECT d.id, CASE WHEN n %% 10 = 1 THEN 2 + n / 10 %% 1000 ELSE 1 END, 3,
+       %(since)s::timestamptz + n * (%(until)s::timestamptz - %(since)s) / %(rows)s, 20 + n %% 700, 15000 + n %% 9000,
+       CASE o WHEN 'timeout' THEN NULL WHEN 'not_found' THEN 404 WHEN 'server_error' THEN 500 ELSE 200 END,
        substring(sha256(n::text::bytea) FROM 1 FOR 16), o, d.base_url || '/articles/' || n
-FROM (SELECT n, CASE WHEN n %% 25 = 3 THEN 'not_found' WHEN n %% 100 = 4 THEN 'server_error' WHEN n %% 200 = 5 THEN 'timeout' ELSE 'ok' END AS o
+FROM (SELECT n, CASE WHEN n %% 25 = 3 THEN 'not_found' WHEN n %% 100 = 4 THEN 'server_error' WHEN n %% 200 = 5 THEN 'timeout'
+                     ELSE 'ok' END AS o
       FROM generate_series(1, %(rows)s) n) r
 JOIN domains d ON d.id = (SELECT min(id) FROM domains) + (n * 7919::bigint) %% (SELECT count(*) FROM domains)
 """
@@ -191,7 +193,13 @@ SELECT p.domain_id, p.job_id, p.url_key, now(), n, 'shop', '1', jsonb_build_obje
 FROM crawled_pages p, generate_series(0, 29) n WHERE p.title = 'A known page'
 """
 
-STEPS = {"jobs": _JOBS, "one big job": _BIG_JOB, "log": _LOG, "prices, alerts, operations": _REST, "a known page": _KNOWN_PAGE}
+STEPS = {
+    "jobs": _JOBS,
+    "one big job": _BIG_JOB,
+    "log": _LOG,
+    "prices, alerts, operations": _REST,
+    "a known page": _KNOWN_PAGE,
+}
 
 
 def fill(
