@@ -79,14 +79,13 @@ VIEW: Final = live_view(
 @router.get("/jobs/{job}")
 def job_page(job: JobName, context: Context) -> Response:
     """How a job stands."""
-    found = job_of(context, job)
-    parameters = {"id": str(found.id)}
+    parameters = {"id": str(context.services.jobs(context.caller).id_of(job))}
     values = read(context.services, parameters)
     return context.page(
         "jobs/job.html",
         **{**values, **tab(values["job"], "")},
         live=VIEW.address(parameters),
-        options=options_of(found),
+        options=options_of(values["job"]),
     )
 
 
