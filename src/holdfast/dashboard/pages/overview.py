@@ -41,7 +41,7 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "points": points,
         "growth": _growth(points),
         "statuses": services.stats.status_codes(span.since) if span.until is None else {},
-        "errors": services.stats.recent_errors()[:_SHOWN],
+        "errors": services.live_stats.recent_errors()[:_SHOWN],
         "workers": services.workers.page(WorkerFilter(alive=True), limit=_SHOWN).rows,
         "alerts": [
             (alert, describe(alert).cause) for alert in AlertService(services.database).list(active=True, limit=_SHOWN)

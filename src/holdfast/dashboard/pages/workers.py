@@ -44,7 +44,7 @@ def read_list(services: AppServices, parameters: Parameters) -> Mapping[str, Any
         "workers": found.rows,
         "next_key": found.next,
         "activities": {one.name: _activity(one) for one in found.rows},
-        "stats": services.stats.snapshot(),
+        "stats": services.live_stats.snapshot(),
         "expired": sum(one.expired for one in found.rows),
         "is_filtered": alive is not None or bool(parameters.get("cursor")),
     }
