@@ -109,6 +109,14 @@ def view_key(view: str, caller: Principal, parameters: Parameters) -> ViewKey:
     return ViewKey(view, tuple(sorted(parameters.items())), caller.role is Role.ADMIN)
 
 
+def id_of(parameters: Parameters) -> int:
+    """Return the id in the parameters of a view. Raises NotFound if it is none."""
+    given = parameters.get("id", "")
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise NotFound("What the page is about has no such id.")
+    return int(given)
+
+
 def regions_of(services: AppServices) -> LiveRegions:
     """The live regions of a process."""
     known = services.dashboard

@@ -72,7 +72,7 @@ function update(region, html) {
 }
 
 function patch(element, wanted) {
-  // Elements stay, with what the viewer does to them: focus, scroll, an open table, a pressed button. A link to something else is another one.
+  // Elements stay, with what the viewer does to them: focus, scroll, an open table, a pressed button. A link or a button for something else is another one.
   const children = [...wanted.childNodes];
   children.forEach((child, place) => {
     const known = element.childNodes[place];
@@ -88,7 +88,7 @@ function patch(element, wanted) {
 }
 
 function isSame(known, child) {
-  if (known.nodeName !== child.nodeName) return false;
+  if (known.nodeName !== child.nodeName || (known.nodeName === "BUTTON" && known.value !== child.value)) return false;
   return known.nodeType !== Node.ELEMENT_NODE || IDENTITY.every((name) => known.getAttribute(name) === child.getAttribute(name));
 }
 
