@@ -93,8 +93,10 @@ function isSame(known, child) {
 }
 
 function patchAttributes(known, child) {
-  for (const { name } of [...known.attributes]) if (!child.hasAttribute(name) && !VIEWERS.includes(name)) known.removeAttribute(name);
-  for (const { name, value } of child.attributes) {
+  // By their names: a list of `attributes` makes a node of each, which stays as long as the element does.
+  for (const name of known.getAttributeNames()) if (!child.hasAttribute(name) && !VIEWERS.includes(name)) known.removeAttribute(name);
+  for (const name of child.getAttributeNames()) {
+    const value = child.getAttribute(name);
     if (known.getAttribute(name) !== value && !VIEWERS.includes(name)) known.setAttribute(name, value);
   }
 }
