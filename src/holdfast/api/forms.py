@@ -108,7 +108,12 @@ class Form:
 
 def query_form(request: Request) -> Form:
     """Return the parameters of a page as the fields of a form, such as the filters of a list. Raises UsageError."""
-    form = Form(list(request.query_params.multi_items()))
+    return filter_form(request.query_params)
+
+
+def filter_form(parameters: Mapping[str, str]) -> Form:
+    """Return the filters of a list, by name, as the fields of a form. Raises UsageError."""
+    form = Form(list(parameters.items()))
     _check_storable(form)
     return form
 

@@ -82,6 +82,12 @@ class JobService:
         with self.database.session() as connection:
             return queries.page(connection, where or JobFilter(), order=order, after=after, limit=limit)
 
+    def under_way(self, limit: int) -> list[Job]:
+        """Return jobs that are crawled, wait or are paused, in this order, the newest first; without those that have nothing to crawl and
+        no page."""
+        with self.database.session() as connection:
+            return queries.under_way(connection, limit)
+
     def all(self) -> list[Job]:
         """Return all jobs, by id."""
         with self.database.session() as connection:

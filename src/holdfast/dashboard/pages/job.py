@@ -11,7 +11,8 @@ from holdfast.api.pagination import CursorText
 from holdfast.api.request_types import Filter, JobName
 from holdfast.api.responses import log_failures
 from holdfast.dashboard.job_fields import FLAGS, LABELS, LINES, job_path
-from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.lists import filled, pager
+from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context, PageContext
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
@@ -36,7 +37,7 @@ _FETCHING: Final = 5
 def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
     """Return what the regions of the page show. Raises NotFound."""
     service = services.jobs(LOCAL_ADMIN)
-    job = service.show(int(parameters["id"]))
+    job = service.show(id_of(parameters))
     counted: JobBreakdown | None = None
     depths: JobDepths | None = None
     if many := job.domains > _MANY_DOMAINS:
@@ -65,6 +66,18 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
     }
 
 
+def read_domains(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the region of the list of domains shows. Raises NotFound, UsageError."""
+    service = services.jobs(LOCAL_ADMIN)
+    job = service.show(id_of(parameters))
+    shown = {name: value for name, value in parameters.items() if name != "id"}
+    after = decode_cursor(shown.get("cursor"), str, int)
+    found = service.domains(job.id, shown.get("state"), after=after, limit=_ROWS)
+    address = job_path(job)
+    return {"job": job, "address": address, "domains": found.rows, **pager(f"{address}/domains", shown, found.next)}
+
+
+DOMAINS: Final = live_view("job-domains", read_domains, {"job-domains": "jobs/_domains.html"})
 VIEW: Final = live_view(
     "job",
     read,
@@ -93,17 +106,13 @@ def job_page(job: JobName, context: Context) -> Response:
 def job_domains(job: JobName, context: Context, state: Filter = None, cursor: CursorText = None) -> Response:
     """The domains of a job."""
     found = job_of(context, job)
-    page = context.services.jobs(context.caller).domains(
-        found.id, state or None, after=decode_cursor(cursor, str, int), limit=_ROWS
-    )
+    parameters = filled(id=str(found.id), state=state, cursor=cursor)
     return context.page(
         "jobs/domains.html",
-        **tab(found, "domains"),
-        domains=page.rows,
+        **{**read_domains(context.services, parameters), **tab(found, "domains")},
         states=DOMAIN_STATES,
         state=state or "",
-        next_page=context.next_page(page.next),
-        first_page=context.with_query(cursor=None) if cursor else "",
+        live="" if cursor else DOMAINS.address(parameters),
     )
 
 

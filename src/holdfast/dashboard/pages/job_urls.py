@@ -1,15 +1,19 @@
 """The URLs of a job, by state, domain and reason, and their retry."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from fastapi import BackgroundTasks, Request, Response
 
+from holdfast.api.app_services import AppServices
 from holdfast.api.forms import read_form
 from holdfast.api.pagination import CursorText, decode_list_cursor
 from holdfast.api.request_types import Filter, JobName
 from holdfast.api.responses import log_failures
 from holdfast.dashboard.job_fields import job_path
+from holdfast.dashboard.lists import filled, pager
+from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.pages.job import for_admins, job_of, tab
 from holdfast.dashboard.rendering import Context, query
 from holdfast.dashboard.route import page_router
@@ -18,6 +22,7 @@ from holdfast.errors import UsageError
 from holdfast.frontier.records import Retried, UrlFilter
 from holdfast.frontier.retries import why_not_retried
 from holdfast.jobs.records import Job
+from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.outcome import UrlState
 from holdfast.model.url_reason import CODES, NOT_LEFT_OUT, NOT_RETRIED, RETRIED
 
@@ -31,6 +36,30 @@ _WITHIN: Final = timedelta(seconds=0.05)
 """How long they are counted."""
 
 
+def read_urls(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the region of the list shows. Raises NotFound, UsageError."""
+    job = services.jobs(LOCAL_ADMIN).show(id_of(parameters))
+    shown = {name: value for name, value in parameters.items() if name != "id"}
+    state, domain, reason = (shown.get(name) or None for name in ("state", "domain", "reason"))
+    found = services.frontier.page(
+        UrlFilter(domain=domain, job=job.id, state=url_state(state), reason=reason),
+        after=decode_list_cursor("urls", "key", shown.get("cursor")),
+        limit=_ROWS,
+    )
+    address = job_path(job)
+    return {
+        "job": job,
+        "address": address,
+        "urls": found.rows,
+        "given": {"state": state or "", "domain": domain or "", "reason": reason or ""},
+        "retriable": RETRIED,
+        **pager(f"{address}/urls", shown, found.next),
+    }
+
+
+LIST: Final = live_view("job-urls", read_urls, {"job-urls": "jobs/_urls.html"})
+
+
 @router.get("/jobs/{job}/urls")
 def urls(
     job: JobName,
@@ -42,23 +71,15 @@ def urls(
 ) -> Response:
     """The URLs of a job that match."""
     found = job_of(context, job)
-    page = context.services.frontier.page(
-        UrlFilter(domain=domain or None, job=found.id, state=url_state(state), reason=reason or None),
-        after=decode_list_cursor("urls", "key", cursor),
-        limit=_ROWS,
-    )
+    parameters = filled(id=str(found.id), state=state, domain=domain, reason=reason, cursor=cursor)
     return context.page(
         "jobs/urls.html",
-        **tab(found, "urls"),
-        urls=page.rows,
+        **{**read_urls(context.services, parameters), **tab(found, "urls")},
         states=list(UrlState),
         reasons=REASONS,
-        given={"state": state or "", "domain": domain or "", "reason": reason or ""},
-        retriable=RETRIED,
         can_retry=_can_retry(state, reason),
         instead=why_not_retried(reason, found.name) if reason and reason in NOT_RETRIED else "",
-        next_page=context.next_page(page.next),
-        first_page=context.with_query(cursor=None) if cursor else "",
+        live="" if cursor else LIST.address(parameters),
     )
 
 

@@ -1,16 +1,18 @@
 """Proxies and the pools of domains: list, add, edit, enable, disable, test, delete; pools, health and cost. No page shows a password."""
 
 import io
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fastapi import Request, Response
 
-from holdfast.api.app_services import Services
+from holdfast.api.app_services import AppServices, Services
 from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import decode_id_cursor, decode_list_cursor
 from holdfast.api.request_types import Domain, Id
 from holdfast.control.explain_text import CAN_NOT
-from holdfast.dashboard.lists import ROWS, id_page, read_list
+from holdfast.dashboard.lists import ROWS, id_page, list_at, read_list
+from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context, PageContext, query
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
@@ -40,9 +42,8 @@ _PROBLEMS_SHOWN: Final = 5
 _PRIORITIES: Final = range(FIRST_PRIORITY, LAST_PRIORITY + 1)
 
 
-@router.get("/proxies")
-def proxies(context: Context, services: Services) -> Response:
-    """All proxies with their health and use."""
+def read_proxies(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return the list of proxies."""
 
     def read(form: Form) -> Page[Proxy]:
         order = form.text("order") or "oldest"
@@ -55,8 +56,19 @@ def proxies(context: Context, services: Services) -> Response:
         after = decode_list_cursor("proxies", order, form.text("cursor"))
         return services.proxies.page(where, order=order, after=after, limit=ROWS)
 
-    shown = read_list(context, read)
-    return context.page("proxies/list.html", notice=shown.notice, shown=shown)
+    return {"shown": list_at("/proxies", parameters, read)}
+
+
+LIST: Final = live_view("proxies", read_proxies, {"proxies-list": "proxies/_list.html"})
+
+
+@router.get("/proxies")
+def proxies(context: Context, services: Services) -> Response:
+    """All proxies with their health and use."""
+    parameters = context.request.query_params
+    shown = read_proxies(services, parameters)["shown"]
+    live = LIST.address(parameters) if shown.moves else ""
+    return context.page("proxies/list.html", notice=shown.notice, shown=shown, live=live)
 
 
 @router.get("/proxies/new")
