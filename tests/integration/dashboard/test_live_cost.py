@@ -15,13 +15,11 @@ import psycopg
 import pytest
 
 from holdfast.dashboard.live import INTERVAL, VIEWS
-from holdfast.db.connection import Database
 from holdfast.model.auth import Role
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.api import serving, settings
 from tests.support.browsing import Browser, log_in
-from tests.support.cli import only_ours
 from tests.support.crawls import Crawls, wait_for
 
 WATCHERS = 10
@@ -116,14 +114,6 @@ class Watcher:
                 self.updates += line == "event: regions"
                 if self._stopped:
                     return
-
-
-@pytest.fixture
-def crawls(
-    database: Database, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Crawls:
-    only_ours(monkeypatch, tmp_path, database)
-    return Crawls(database, connection, tmp_path)
 
 
 @pytest.fixture
