@@ -15,17 +15,15 @@ import psycopg
 import pytest
 
 from holdfast.dashboard.live import INTERVAL, VIEWS
-from holdfast.db.connection import Database
 from holdfast.model.auth import Role
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.spec import Site, Web
 from tests.support.api import serving, settings
 from tests.support.browsing import Browser, log_in
-from tests.support.cli import only_ours
 from tests.support.crawls import Crawls, wait_for
 
 WATCHERS = 10
-SECONDS = 4.0
+SECONDS = 3.0
 API = "holdfast api"
 WATCHED = (
     *("overview", "jobs", "job?id={job}", "domains", "domain?domain={domain}", "workers", "worker?name=w1"),
@@ -96,6 +94,7 @@ class Watcher:
         self._client.cookies.update(browser.client.cookies)
         self._view = view
         self.updates = 0
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -104,10 +103,7 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped = True
-        self._thread.join(1)  # where nothing changes it ends with the server
-
-    _stopped = False
+        self._stopped = True  # it ends with its next line, or with the server
 
     def _run(self) -> None:
         # Its client is closed with the server.
@@ -116,14 +112,6 @@ class Watcher:
                 self.updates += line == "event: regions"
                 if self._stopped:
                     return
-
-
-@pytest.fixture
-def crawls(
-    database: Database, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Crawls:
-    only_ours(monkeypatch, tmp_path, database)
-    return Crawls(database, connection, tmp_path)
 
 
 @pytest.fixture
