@@ -143,14 +143,16 @@ Disallow: /
 Sitemap: https://shop.example/sitemap.xml
 """
 _STATS: Final = """
-INSERT INTO stats_minute (at, requests, pages, errors, bytes, latency_ms, frontier_size, active_workers, outcomes, statuses, domains)
+INSERT INTO stats_minute (at, requests, pages, errors, bytes, latency_ms, frontier_size, active_workers, outcomes, statuses, domains, latency)
 SELECT at, pages + errors, pages, errors, pages * 41000, (pages + errors) * (180 + 60 * wave), (9000 + 2500 * wave + 3 * n % 700)::bigint, 3,
     jsonb_build_object('ok', pages, 'not_found', errors / 2, 'timeout', errors - errors / 2),
     jsonb_build_object('200', pages, '404', errors / 2),
-    '{"active": 7, "pending": 6, "exhausted": 3, "blocked": 2, "unreachable": 1}'
-FROM (SELECT at, n, wave, (360 + 190 * wave + n * 37 % 60)::bigint AS pages, (5 + 4 * wave + n * 13 % 7)::bigint AS errors
-      FROM (SELECT date_trunc('minute', now()) - n * interval '1 min' AS at, n, sin(n / 55.0) * 0.7 + sin(n / 11.0) * 0.3 AS wave
-            FROM generate_series(1, 1500) n) minute) counted
+    '{"active": 7, "pending": 6, "exhausted": 3, "blocked": 2, "unreachable": 1}', ARRAY[0, 0, 0, pages / 4, pages / 2, pages / 4, errors, errors / 3]
+FROM (SELECT at, n, wave, (share * (360 + 190 * wave + n * 37 % 60))::bigint AS pages,
+          (share * (5 + 4 * wave + n * 13 % 7))::bigint AS errors
+      FROM (SELECT date_trunc('minute', now()) - n * interval '1 min' AS at, n, sin(n / 55.0) * 0.7 + sin(n / 11.0) * 0.3 AS wave,
+                CASE n WHEN 0 THEN extract(second FROM now()) / 60 ELSE 1 END AS share
+            FROM generate_series(0, 1500) n) minute) counted
 """
 
 
@@ -187,7 +189,7 @@ class Furnishing:
         self.connection.execute(f"UPDATE crawl_jobs SET {changes} WHERE id = %(id)s", {**named, "id": job_id})
         if state != "pending":
             self.connection.execute(
-                "UPDATE crawl_jobs SET state = 'processing', state_reason = 'claimed' WHERE id = %s", (job_id,)
+                "UPDATE crawl_jobs SET state = 'processing' WHERE id = %s", (job_id,)
             )
         if state not in {"pending", "processing"}:
             self.connection.execute("UPDATE crawl_jobs SET state = %s::job_state WHERE id = %s", (state, job_id))
@@ -362,7 +364,7 @@ def _other_domains(made: Furnishing) -> None:
 
 
 def _finished_job(made: Furnishing) -> None:
-    news = made.job("news", "completed", completed_at="2026-11-01T06:12:00Z")
+    news = made.job("news", "processing")
     news.seed("https://news.example/")
     crawl = Crawl(made.database, news, "w2")
     (claim,) = news.claim("w2", 1)
@@ -370,6 +372,7 @@ def _finished_job(made: Furnishing) -> None:
     crawl.commit(claim, [crawl.outcome("https://news.example/", Outcome.OK, page=row)])
     news.release(claim, "w2")
     made.connection.execute("UPDATE crawls SET state = 'finished', ended_at = now() WHERE id = %s", (crawl.crawl_id,))
+    made.connection.execute("UPDATE crawl_jobs SET state = 'completed', completed_at = now() WHERE id = %s", (news.job,))
 
 
 def _tasks_and_products(made: Furnishing, names: dict[str, str]) -> None:
@@ -403,6 +406,7 @@ def _proxies(made: Furnishing, names: dict[str, str]) -> None:
     pools.assign("shop.example", *ids[:3], sweden, default=ProxyMode.POOL)
     for number, proxy_id in enumerate(ids[:3], start=1):
         pools.used("shop.example", proxy_id, requests=140 * number, success_count=120 * number, proxy_failures=3 * number)
+    made.connection.execute("UPDATE domains SET proxy_use = 'pool' WHERE domain = 'shop.example'")
     pools.fails(ids[1], 6)
     pools.fails(ids[2], 12)
     names["proxy"] = str(ids[1])

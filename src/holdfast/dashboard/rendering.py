@@ -62,6 +62,12 @@ class Link(NamedTuple):
     path: str
     label: str
     role: Role = Role.USER
+    also: str = ""
+    """Another beginning of addresses of this part."""
+
+    def covers(self, path: str) -> bool:
+        """Whether a page belongs to this part of the dashboard."""
+        return any(path == begin or path.startswith(f"{begin}/") for begin in (self.path, self.also) if begin)
 
 
 NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
@@ -72,7 +78,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
         Link("/pages", "Pages"),
     ),
     "Data": (
-        Link("/tasks", "Tasks"),
+        Link("/tasks", "Tasks", also="/batches"),
         Link("/items", "Items"),
         Link("/products", "Products"),
     ),
@@ -81,7 +87,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
         Link("/proxies", "Proxies"),
         Link("/alerts", "Alerts"),
         Link("/webhooks", "Webhooks"),
-        Link("/storage", "Storage"),
+        Link("/storage", "Storage", also="/operations"),
     ),
     "Access": (
         Link("/account", "Account"),

@@ -248,7 +248,7 @@ def batch(name: BatchName, context: Context, services: Services) -> Response:
         for status, count in found.tasks.items()
         if status in {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.PAUSED}
     )
-    return context.page("tasks/batch.html", batch=found, restartable=restartable)
+    return context.page("tasks/batch.html", batch=found, restartable=restartable, statuses=list(TaskStatus))
 
 
 @router.post("/batches/{name:path}/restart")
