@@ -191,6 +191,9 @@ document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (button && event.target.method === "post") setTimeout(() => (button.disabled = true), 0);
 });
+// The page of a refused form: its address is that of the page, so that loading it again does not send the form again.
+const shownFor = document.querySelector("main[data-address]");
+if (shownFor) history.replaceState(null, "", shownFor.dataset.address);
 window.addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button:disabled:not([data-off])")) button.disabled = false;
 });
