@@ -56,7 +56,7 @@ def _take(
         for size, viewport in SIZES.items():
             page.set_viewport_size(viewport)
             for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                page.emulate_media(color_scheme=scheme)
                 page.screenshot(path=FOLDER / f"{name}-{what}-{scheme}-{size}.png", full_page=True)
                 count += 1
     visitor.context.close()

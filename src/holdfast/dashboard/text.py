@@ -100,7 +100,11 @@ def time(moment: datetime | None, *, only: str = "") -> Markup:
     if moment is None:
         return Markup("&ndash;")
     at = moment.astimezone(UTC)
-    shown = at.strftime({"time": "%H:%M:%S", "minute": "%H:%M", "short": "%Y-%m-%d %H:%M", "date": "%Y-%m-%d"}.get(only, "%Y-%m-%d %H:%M:%S"))
+    shown = at.strftime(
+        {"time": "%H:%M:%S", "minute": "%H:%M", "short": "%Y-%m-%d %H:%M", "date": "%Y-%m-%d"}.get(
+            only, "%Y-%m-%d %H:%M:%S"
+        )
+    )
     return Markup('<time datetime="{}" data-only="{}">{}</time>').format(at.isoformat(), only, shown)
 
 
