@@ -145,7 +145,7 @@ _STATS: Final = """
 INSERT INTO stats_minute (at, requests, pages, errors, bytes, latency_ms, frontier_size, active_workers, outcomes, statuses, domains,
     latency)
 SELECT at, pages + errors, pages, errors, pages * 41000, (pages + errors) * (180 + 60 * wave),
-    (9000 + 2500 * wave + 3 * n % 700)::bigint, 3,
+    (30 + 14 * wave)::bigint, 3,
     jsonb_build_object('ok', pages, 'not_found', errors / 2, 'timeout', errors - errors / 2),
     jsonb_build_object('200', pages, '404', errors / 2),
     '{"active": 7, "pending": 6, "exhausted": 3, "blocked": 2, "unreachable": 1}',
@@ -158,6 +158,15 @@ FROM (SELECT at, n, wave, (share * (360 + 190 * wave + n * 37 % 60))::bigint AS 
 """
 
 
+_LATELY: Final = """
+INSERT INTO stats_fresh (at, kind, label, n, bytes, ms, status, bucket)
+SELECT date_bin('10 seconds', clock_timestamp(), 'epoch') - piece * interval '10 s', 'fetch', 'ok', 68 + piece, 2800000, 12000, 200, 5
+FROM generate_series(0, 8) piece
+"""
+_TOTALS: Final = """
+INSERT INTO stats_total (name, label, value) VALUES ('outcome', 'ok', 1482310), ('outcome', 'timeout', 9120), ('bytes', '', 60774710000)
+ON CONFLICT (name, label) DO UPDATE SET value = stats_total.value + excluded.value
+"""
 _ALERTS: Final = """
 INSERT INTO alerts (kind, subject, value, details, since, resolved_at) VALUES
     ('error_rate', '', 0.31, '{"errors": 412, "requests": 1329, "minutes": 5, "causes": [{"cause": "timeout", "requests": 260}]}',
@@ -266,7 +275,8 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
     _tasks_and_products(made, names)
     _proxies(made, names)
     _operators(made, names)
-    connection.execute(_STATS)
+    for figures in (_STATS, _LATELY, _TOTALS):
+        connection.execute(figures)
     connection.execute("ANALYZE")
     return names
 

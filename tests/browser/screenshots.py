@@ -1,14 +1,16 @@
 """Pictures of every page of the dashboard: light and dark, wide and narrow, with data and empty, in .screenshots.
 
 python -m tests.browser.screenshots [WORD …]    only pages with one of these words in their address
+python -m tests.browser.screenshots --readme    the three small ones of the README, in docs/images
 """
 
+import base64
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from playwright.sync_api import Browser, ViewportSize
+from playwright.sync_api import Browser, Page, ViewportSize
 
 from holdfast import factories
 from holdfast.db.connection import Connection
@@ -20,6 +22,8 @@ from tests.support.api import PASSWORD, serving, settings
 from tests.support.servers import data_in_memory
 
 FOLDER = Path(".screenshots")
+README = {"overview": "/overview?range=24h", "job": "/jobs/{job}", "changes": "/pages/changes?url={url}"}
+README_FOLDER = Path("docs/images")
 SIZES: Mapping[str, ViewportSize] = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 390, "height": 844}}
 
 
@@ -33,11 +37,37 @@ def main(words: Sequence[str]) -> None:
         database = factories.store(given, print)
         with serving(database, given) as api, database.session() as connection:
             api.user("admin", Role.ADMIN)
+            if words == ["--readme"]:
+                names = furnish(database, connection, factories.archive_folder(given))
+                _take_for_readme(browser, api.url, names, connection)
+                return
             empty = [path for path in paths if "{" not in path]
             count += _take(browser, api.url, "empty", empty, {}, connection)
             names = furnish(database, connection, factories.archive_folder(given))
             count += _take(browser, api.url, "data", paths, names, connection)
     print(f"{count} pictures in {FOLDER}")
+
+
+def _take_for_readme(browser: Browser, origin: str, names: Mapping[str, str], connection: Connection) -> None:
+    """Take the pictures of the README, as WebP of what a window shows."""
+    README_FOLDER.mkdir(exist_ok=True)
+    visitor = Visitor.at(browser, origin, viewport={"width": 1240, "height": 780})
+    page = visitor.log_in("admin", PASSWORD)
+    connection.execute(
+        "UPDATE users SET created_at = created_at - interval '1 day'"
+    )  # the hint about first passwords is not for readers
+    for name, path in README.items():
+        _load(page, origin + address(path, names), connection)
+        taken = visitor.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 70})
+        (README_FOLDER / f"{name}.webp").write_bytes(base64.b64decode(taken["data"]))
+
+
+def _load(page: Page, url: str, connection: Connection) -> None:
+    """Load a page while its workers are alive, and wait until its live regions have come."""
+    connection.execute("UPDATE workers SET heartbeat_at = now() WHERE name <> 'w3'")
+    page.goto(url)
+    if page.locator("[data-live]").count():
+        page.locator("#live-status[data-kind=live]").wait_for()
 
 
 def _take(
@@ -48,10 +78,7 @@ def _take(
     page = visitor.log_in("admin", PASSWORD)
     count = 0
     for path in paths:
-        connection.execute("UPDATE workers SET heartbeat_at = now() WHERE name <> 'w3'")  # so that they stay alive
-        page.goto(origin + address(path, names))
-        if page.locator("[data-live]").count():
-            page.locator("#live-status[data-kind=live]").wait_for()
+        _load(page, origin + address(path, names), connection)
         name = re.sub(r"\W+", "-", path).strip("-")
         for size, viewport in SIZES.items():
             page.set_viewport_size(viewport)

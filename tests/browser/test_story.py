@@ -13,7 +13,7 @@ from tests.browser.conftest import Dashboard, MakeVisitor, Serve
 from tests.support.dynamic_site import Answer, served
 from tests.support.dynamic_site import page as html
 
-ARTICLES = 60
+ARTICLES = 36
 BROKEN = 3
 PASSWORD = "correct horse battery staple"
 
